@@ -1,0 +1,219 @@
+# Copyright The Modelberth Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Start with `make demo` or `make test`; `make help` lists the rest. Everything
+# is built from pinned sources: the tools once for each version into a cache
+# (MODELBERTH_CACHE), the product into bin/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# The go command uses every core by itself; two builds at once only mix their output.
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+export MODELBERTH_CACHE ?= $(HOME)/.cache/modelberth
+
+# Tools: a directory for each module of hack/tools, named by version; see hack/tools/build.sh.
+TOOL_DIRS := $(shell hack/tools/build.sh dirs)
+tool_dir = $(filter $(MODELBERTH_CACHE)/tools/$(1)-%,$(TOOL_DIRS))
+# Scripts and tests find the tools through these; KUBE_BIN is a directory with
+# etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
+# kube-proxy and kubectl.
+TOOL_VARIABLES := KUBE_BIN COREDNS HELM CONTROLLER_GEN GOLANGCI_LINT KWOK LOCALCLOUD IMAGE
+KUBE_BIN := $(call tool_dir,kubernetes)
+COREDNS := $(call tool_dir,coredns)/coredns
+HELM := $(call tool_dir,helm)/helm
+CONTROLLER_GEN := $(call tool_dir,controller-gen)/controller-gen
+GOLANGCI_LINT := $(call tool_dir,golangci-lint)/golangci-lint
+KWOK := $(call tool_dir,kwok)/kwok
+LOCALCLOUD := $(MODELBERTH_CACHE)/bin/localcloud
+IMAGE := $(MODELBERTH_CACHE)/bin/image
+SUMMARY := $(MODELBERTH_CACHE)/bin/testsummary
+export $(TOOL_VARIABLES)
+
+# Modules with code of ours, and the directories with unit tests in the root module.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod))
+UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart))
+
+# Static binaries, and one build cache for the product and its tools.
+BUILD := CGO_ENABLED=0 go build -buildvcs=false
+# The race detector needs a C compiler.
+RACE := $(if $(shell command -v gcc),-race)
+ROOT := $(filter 0,$(shell id -u))
+STATE := /var/lib/modelberth-localcloud
+# The image files of this tree, one path a line, and what puts them on the local cloud.
+IMAGE_LIST := $(MODELBERTH_CACHE)/images/current
+install_flags = --helm $(HELM) $$(sed 's/^/--image=/' $(IMAGE_LIST))
+STARTED := $(shell date +%s)
+CRDS := charts/modelberth/files/crds
+
+# A tier of tests: $(call run_tier,NAME,MODULE,FLAGS AND PACKAGES). RESULTS is the
+# file that `make test` collects the tiers in.
+run_tier = $(SUMMARY) run -tier $(1) -dir $(2) -results "$(RESULTS)" $(4) -- -buildvcs=false -count=1 $(3)
+
+##@ Start here
+
+.PHONY: demo
+demo: cluster-ready ## Real cluster on this machine, a Workspace, an answer from its model (root)
+	@$(LOCALCLOUD) demo --started $(STARTED) $(install_flags)
+
+.PHONY: demo-down
+demo-down: require-root localcloud-bin ## Take the demo's cluster down and leave nothing behind (root)
+	@$(LOCALCLOUD) down
+
+.PHONY: test
+test: $(if $(ROOT),deps) testsummary ## All tests in one go with a summary; end to end only as root
+	@results=$$(mktemp); trap 'rm -f "$$results"' EXIT; status=0; \
+	$(MAKE) test-unit RESULTS="$$results" || status=1; \
+	$(MAKE) test-integration RESULTS="$$results" || status=1; \
+	$(MAKE) $(if $(ROOT),test-e2e,skip-e2e) RESULTS="$$results" || status=1; \
+	$(SUMMARY) table -expect unit,integration,e2e -results "$$results" || status=1; \
+	exit $$status
+
+.PHONY: check
+check: check-generated lint test-unit ## What every commit must pass: generated code, lint, unit tests
+
+##@ Build
+
+.PHONY: build
+build: ## The product's static binaries, into bin/
+	@echo "building bin/: $(notdir $(wildcard cmd/*))"
+	@$(BUILD) -ldflags "-s -w" -o bin/ ./cmd/...
+	@$(if $(ROOT),chown -R --reference=. bin)
+
+.PHONY: images
+images: build image-bin ## Container images of this tree, without Docker
+	@mkdir -p $(dir $(IMAGE_LIST)); $(IMAGE) build > $(IMAGE_LIST)
+
+.PHONY: tools
+tools: $(filter-out $(call tool_dir,kwok),$(TOOL_DIRS)) localcloud-bin image-bin ## Every tool that the targets here use
+	@echo "tools are in $(MODELBERTH_CACHE)"
+
+.PHONY: kwok
+kwok: $(call tool_dir,kwok) ## kwok, for nodes and pods that are only objects
+	@echo $(KWOK)
+
+.PHONY: localcloud-bin
+localcloud-bin: ## The program that is the local cloud
+	@echo "building localcloud"
+	@cd test/localcloud && $(BUILD) -o $(LOCALCLOUD) .
+
+.PHONY: image-bin
+image-bin: ## The program that makes container images
+	@echo "building image"
+	@cd hack/image && $(BUILD) -o $(IMAGE) .
+
+.PHONY: generate
+generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from the API's types
+	@hack/generate.sh
+
+##@ Check
+
+.PHONY: check-generated
+check-generated: ## Fail if generated files are not what `make generate` makes
+	@sum() { find api $(CRDS) -name 'zz_generated*' -o -path '$(CRDS)/*' -type f | LC_ALL=C sort | xargs -r sha256sum; }; \
+	mkdir -p $(CRDS); before=$$(sum); $(MAKE) generate; \
+	stale=$$({ diff <(echo "$$before") <(sum) || true; } | sed -n 's/^[<>] [0-9a-f]*  //p' | sort -u); \
+	[ -z "$$stale" ] || { echo "these were stale and are regenerated now, commit them:" $$stale >&2; exit 1; }
+
+.PHONY: lint
+lint: $(call tool_dir,golangci-lint) ## golangci-lint on every module; LINT_FLAGS=--fix mends what it can
+	@status=0; for module in $(MODULES); do \
+		(cd $$module && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml $(LINT_FLAGS) ./...) || status=1; \
+	done; exit $$status
+
+.PHONY: format
+format: $(call tool_dir,golangci-lint) ## Format every Go file as the linter wants it
+	@for module in $(MODULES); do (cd $$module && $(GOLANGCI_LINT) fmt --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: test-unit
+test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuffled and with the race detector
+	@status=0; $(if $(RACE),export CGO_ENABLED=1,export CGO_ENABLED=0; echo 'no C compiler here: the race detector is off'); \
+	$(call run_tier,unit,.,-shuffle=on $(RACE) $(UNIT)) || status=1; \
+	for module in $(filter-out .,$(MODULES)); do \
+		$(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
+	done; exit $$status
+
+.PHONY: test-integration
+test-integration: testsummary $(KUBE_BIN) ## The controller against a real API server and etcd
+	@CGO_ENABLED=0 KUBEBUILDER_ASSETS=$(KUBE_BIN) $(call run_tier,integration,.,-timeout 20m ./test/integration/...)
+
+# Which of the end-to-end tests run: a pattern, as of go test -run.
+E2E_RUN ?= .
+
+.PHONY: test-e2e
+test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which is always taken down (root)
+	@trap '$(LOCALCLOUD) down' EXIT; \
+	$(LOCALCLOUD) up; \
+	$(LOCALCLOUD) install $(install_flags); \
+	export CGO_ENABLED=0 E2E_KUBECONFIG=$(STATE)/kubeconfig; \
+	$(call run_tier,e2e,.,-timeout 40m -run '$(E2E_RUN)' ./test/e2e/...,-live) || { \
+		logs=$(MODELBERTH_CACHE)/e2e-logs-$$(date +%Y%m%dT%H%M%S).tar.gz; \
+		find $(STATE) -xdev -name '*.log' -print0 | tar -czf $$logs --null -T - 2>/dev/null || true; \
+		echo "logs of every component: $$logs"; exit 1; }
+
+.PHONY: skip-e2e
+skip-e2e: testsummary
+	@$(SUMMARY) skip -tier e2e -results "$(RESULTS)" \
+		-why 'needs root for network namespaces, mounts and cgroups; run: sudo env "PATH=$$PATH" make test-e2e'
+
+.PHONY: chaos
+chaos: ## Kill the controller at random points, many times, on the local cloud (root)
+	@MODELBERTH_CHAOS_ROUNDS=20 $(MAKE) test-e2e E2E_RUN=Chaos
+
+FUZZTIME ?= 1m
+
+.PHONY: fuzz
+fuzz: ## Every fuzz test for FUZZTIME (1m)
+	@grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets) | xargs -r -n1 dirname | sort -u | \
+	while read -r package; do \
+		for name in $$(grep -hoE '^func Fuzz\w+' $$package/*_test.go | cut -d' ' -f2); do \
+			go test -buildvcs=false -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$package; \
+		done; \
+	done
+
+##@ House-keeping
+
+.PHONY: deps
+deps: ## Install the Debian packages that the local cloud needs (root)
+	@hack/install-deps.sh
+
+.PHONY: env
+env: ## Print where the tools are, for a shell: eval "$$(make env)"
+	@$(foreach name,$(TOOL_VARIABLES) MODELBERTH_CACHE,echo 'export $(name)=$($(name))';)
+
+.PHONY: tools-align
+tools-align: ## Give the tools the root module's versions of what they share
+	@hack/tools/align.sh
+
+.PHONY: clean
+clean: ## Remove bin/
+	@rm -rf bin
+
+.PHONY: clean-cache
+clean-cache: ## Remove the tools and images built so far, of all versions
+	@rm -rf "$(MODELBERTH_CACHE)"
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN { FS = ":.*## " } \
+		{ gsub(/\$$\$$/, "$$") } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Everything that the local cloud and the chart on it are made of.
+.PHONY: cluster-ready
+cluster-ready: require-root deps $(KUBE_BIN) $(call tool_dir,coredns) $(call tool_dir,helm) localcloud-bin images
+
+.PHONY: require-root
+require-root:
+	@$(if $(ROOT),,echo 'make $(MAKECMDGOALS) needs root for network namespaces, mounts and cgroups; run: sudo env "PATH=$$PATH" make $(MAKECMDGOALS)' >&2; exit 1)
+
+.PHONY: testsummary
+testsummary:
+	@$(BUILD) -o $(SUMMARY) ./hack/testsummary
+
+# A tool's directory is complete when it exists, and its name changes with its version.
+$(TOOL_DIRS):
+	@name=$(@F); hack/tools/build.sh build "$${name%-*}"

@@ -1,0 +1,105 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+// Condition types of a Workspace. The first group is KAITO's; Planned, Ready and Stalled are ours.
+const (
+	// ConditionNodeClaimReady says whether every machine that was asked for has been launched,
+	// registered and initialised. Absent where nothing is bought.
+	ConditionNodeClaimReady = "NodeClaimReady"
+	// ConditionNodesReady says whether the nodes are Ready and show their GPUs.
+	ConditionNodesReady = "NodesReady"
+	// ConditionResourceReady sums NodeClaimReady and NodesReady up.
+	ConditionResourceReady = "ResourceReady"
+	// ConditionInferenceReady says whether the inference server answers.
+	ConditionInferenceReady = "InferenceReady"
+	// ConditionModelMirrorReady says whether the mirror of the model's weights is complete.
+	ConditionModelMirrorReady = "ModelMirrorReady"
+	// ConditionBenchmarkCompleted says whether the benchmark after the start has a result.
+	ConditionBenchmarkCompleted = "BenchmarkCompleted"
+	// ConditionJobStarted says whether the tuning job has started.
+	ConditionJobStarted = "JobStarted"
+	// ConditionWorkspaceSucceeded says whether the Workspace does what it is for.
+	ConditionWorkspaceSucceeded = "WorkspaceSucceeded"
+	// ConditionWorkspaceDeleting says that the Workspace is being deleted.
+	ConditionWorkspaceDeleting = "WorkspaceDeleting"
+
+	// ConditionPlanned says whether there is a plan for the current spec.
+	ConditionPlanned = "Planned"
+	// ConditionReady says whether the endpoint answers for the current spec.
+	ConditionReady = "Ready"
+	// ConditionStalled says that nothing more will happen until the user acts.
+	ConditionStalled = "Stalled"
+)
+
+// Reasons of Planned.
+const (
+	ReasonPlanAccepted         = "PlanAccepted"
+	ReasonTuningNotAvailable   = "TuningNotAvailable"
+	ReasonUnknownPreset        = "UnknownPreset"
+	ReasonUnknownInstanceType  = "UnknownInstanceType"
+	ReasonInstanceTypeUnusable = "InstanceTypeUnusable"
+	ReasonDoesNotFit           = "DoesNotFit"
+	ReasonNoMachineAllowed     = "NoMachineAllowed"
+	ReasonEngineUnknown        = "EngineUnknown"
+	ReasonConfigNotFound       = "ConfigNotFound"
+	ReasonConfigInvalid        = "ConfigInvalid"
+	ReasonSecretNotFound       = "SecretNotFound"
+	ReasonSpecInvalid          = "SpecInvalid"
+	ReasonNotSupported         = "NotSupported"
+)
+
+// Reasons of NodeClaimReady, NodesReady and ResourceReady.
+const (
+	ReasonNodeClaimsReady         = "NodeClaimsReady"
+	ReasonNodeClaimNotReady       = "NodeClaimNotReady"
+	ReasonNodesReady              = "NodesReady"
+	ReasonNodeNotReady            = "NodeNotReady"
+	ReasonNodePluginsNotReady     = "NodePluginsNotReady"
+	ReasonResourceSuccess         = "workspaceResourceStatusSuccess"
+	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
+	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
+	ReasonNodeClassNotFound       = "NodeClassNotFound"
+)
+
+// Reasons of InferenceReady.
+const (
+	ReasonInferenceSuccess      = "WorkspaceInferenceStatusSuccess"
+	ReasonInferencePending      = "WorkspaceInferenceStatusPending"
+	ReasonContainerOOMKilled    = "ContainerOOMKilled"
+	ReasonImagePullError        = "ImagePullError"
+	ReasonContainerStartError   = "ContainerStartError"
+	ReasonContainerCrashLoop    = "ContainerCrashLoopBackOff"
+	ReasonNodeDiskPressure      = "NodeDiskPressure"
+	ReasonNodeMemoryPressure    = "NodeMemoryPressure"
+	ReasonPodEvicted            = "PodEvicted"
+	ReasonUnschedulable         = "Unschedulable"
+	ReasonWeightsFetchFailed    = "WeightsFetchFailed"
+	ReasonWeightsHubUnreachable = "HubUnreachable"
+	ReasonWeightsUnauthorized   = "Unauthorized"
+	ReasonWeightsNotFound       = "WeightsNotFound"
+	ReasonWeightsChecksum       = "ChecksumMismatch"
+	ReasonWeightsDiskFull       = "DiskFull"
+	ReasonNameTaken             = "NameTaken"
+)
+
+// Reasons of WorkspaceSucceeded, WorkspaceDeleting, Ready and Stalled.
+const (
+	ReasonWorkspaceSucceeded = "workspaceSucceeded"
+	ReasonWorkspacePending   = "workspacePending"
+	ReasonWorkspaceFailed    = "workspaceFailed"
+	ReasonWorkspaceDeleted   = "workspaceDeleted"
+	ReasonSuspended          = "Suspended"
+	ReasonProgressing        = "Progressing"
+	ReasonServing            = "Serving"
+	ReasonReconcileFailed    = "ReconcileFailed"
+)
+
+// Stages of status.startup, in order.
+const (
+	StagePlanned = "Planned"
+	StageMachine = "Machine"
+	StageEngine  = "Engine"
+	StageReady   = "Ready"
+)

@@ -1,0 +1,271 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// InferenceSpec describes the model to serve: a preset, or a pod template of the user's own.
+type InferenceSpec struct {
+	// preset names the model. Exactly one of preset and template is set. Immutable.
+	// +optional
+	Preset *PresetSpec `json:"preset,omitempty"`
+	// template is a pod of the user's own; Modelberth adds placement only.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +optional
+	Template *corev1.PodTemplateSpec `json:"template,omitempty"`
+	// TemplateError says why a template that is there could not be read; then Template is empty.
+	TemplateError string `json:"-"`
+	// config names a ConfigMap in the Workspace's namespace with the key inference_config.yaml.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Config string `json:"config,omitempty"`
+	// adapters are LoRA adapters to serve beside the model.
+	// +kubebuilder:validation:MaxItems=10
+	// +optional
+	Adapters []AdapterSpec `json:"adapters,omitempty"`
+	// engine chooses and tunes the inference server. Modelberth only.
+	// +optional
+	Engine *EngineSpec `json:"engine,omitempty"`
+	// objectives say what must fit and how fast it must be. Modelberth only.
+	// +optional
+	Objectives *ObjectivesSpec `json:"objectives,omitempty"`
+	// pod adds scheduling and metadata to the model's pods. Not together with template. Modelberth
+	// only.
+	// +optional
+	Pod *PodSpec `json:"pod,omitempty"`
+}
+
+// AccessMode is deprecated by KAITO and ignored.
+//
+// +kubebuilder:validation:Enum=public;private
+type AccessMode string
+
+// PresetSpec names a model of the catalogue or of a Hugging Face-compatible hub.
+type PresetSpec struct {
+	// name is a preset's name, an alias, or a Hugging Face id such as org/model; case is ignored.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// accessMode is deprecated and ignored.
+	// +kubebuilder:default=public
+	// +optional
+	AccessMode AccessMode `json:"accessMode,omitempty"`
+	// presetOptions tell how to get at the model.
+	// +optional
+	PresetOptions PresetOptions `json:"presetOptions,omitempty"`
+}
+
+// PresetOptions tell how to get at a model.
+type PresetOptions struct {
+	// image is deprecated and ignored.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Image string `json:"image,omitempty"`
+	// imagePullSecrets is deprecated and ignored.
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=253
+	// +optional
+	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
+	// modelAccessSecret names a Secret in the Workspace's namespace with the key HF_TOKEN.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	ModelAccessSecret string `json:"modelAccessSecret,omitempty"`
+}
+
+// AdapterSpec is one LoRA adapter.
+type AdapterSpec struct {
+	// source tells where the adapter comes from.
+	// +optional
+	Source *DataSource `json:"source,omitempty"`
+	// strength scales the adapter, a decimal between 0 and 1.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	Strength *string `json:"strength,omitempty"`
+}
+
+// DataSource tells where data comes from: exactly one of urls, volumeSource and image.
+type DataSource struct {
+	// name identifies the source within the Workspace.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Name string `json:"name,omitempty"`
+	// urls to download.
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=2048
+	// +optional
+	URLs []string `json:"urls,omitempty"`
+	// volumeSource is a volume that holds the data.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +optional
+	Volume *corev1.VolumeSource `json:"volumeSource,omitempty"`
+	// VolumeError says why a volumeSource that is there could not be read; then Volume is empty.
+	VolumeError string `json:"-"`
+	// image is an image that holds the data.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Image string `json:"image,omitempty"`
+	// imagePullSecrets name the Secrets to pull image with.
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=253
+	// +optional
+	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
+}
+
+// EngineSpec chooses and tunes the inference server.
+type EngineSpec struct {
+	// name of the engine, for example vllm or llamacpp; unset means the preset's.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Name string `json:"name,omitempty"`
+	// image replaces the engine's image.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Image string `json:"image,omitempty"`
+	// args are flags of the engine without their leading dashes. They win over the ConfigMap, which
+	// wins over the planner where that is legal.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Args map[string]EngineArg `json:"args,omitempty"`
+	// env are environment variables of the engine.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	// +optional
+	Env []EngineEnv `json:"env,omitempty"`
+	// allowedQuantizations is consent to serve weights of another precision than the checkpoint's.
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=atomic
+	// +optional
+	AllowedQuantizations []string `json:"allowedQuantizations,omitempty"`
+	// allowedKVCacheTypes is consent to hold the KV cache in another precision than the model's.
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=atomic
+	// +optional
+	AllowedKVCacheTypes []string `json:"allowedKVCacheTypes,omitempty"`
+}
+
+// EngineArg is the value of one flag of the engine; empty for a flag without a value.
+//
+// +kubebuilder:validation:MaxLength=4096
+type EngineArg string
+
+// EngineEnv is one environment variable of the engine.
+type EngineEnv struct {
+	// name of the variable.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// value of the variable.
+	// +kubebuilder:validation:MaxLength=4096
+	// +optional
+	Value string `json:"value,omitempty"`
+}
+
+// OptimizeFor is what the planner ranks by.
+//
+// +kubebuilder:validation:Enum=Cost;Latency;Throughput
+type OptimizeFor string
+
+// The objectives to rank by.
+const (
+	OptimizeForCost       OptimizeFor = "Cost"
+	OptimizeForLatency    OptimizeFor = "Latency"
+	OptimizeForThroughput OptimizeFor = "Throughput"
+)
+
+// ObjectivesSpec says what must fit and how fast it must be.
+type ObjectivesSpec struct {
+	// maxModelLen is the context that every sequence may use, in tokens. Unset targets the smaller of
+	// the model's context and 8192.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000000
+	// +optional
+	MaxModelLen *int32 `json:"maxModelLen,omitempty"`
+	// concurrency is the number of sequences of maxModelLen that must fit at once. Unset targets 4.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	Concurrency *int32 `json:"concurrency,omitempty"`
+	// inputTokens is the typical length of a prompt; unset means 1024.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000000
+	// +optional
+	InputTokens *int32 `json:"inputTokens,omitempty"`
+	// outputTokens is the typical length of an answer; unset means 256.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000000
+	// +optional
+	OutputTokens *int32 `json:"outputTokens,omitempty"`
+	// timeToFirstToken is the longest acceptable time to the first token; unset means 5s.
+	// +optional
+	TimeToFirstToken *metav1.Duration `json:"timeToFirstToken,omitempty"`
+	// timePerOutputToken is the longest acceptable time per further token; unset means 100ms.
+	// +optional
+	TimePerOutputToken *metav1.Duration `json:"timePerOutputToken,omitempty"`
+	// optimizeFor is Cost (the cheapest machines that meet the objectives), Latency or Throughput;
+	// unset means Cost.
+	// +optional
+	OptimizeFor OptimizeFor `json:"optimizeFor,omitempty"`
+}
+
+// PodSpec adds scheduling and metadata to the model's pods.
+type PodSpec struct {
+	// tolerations are added to ours.
+	// +kubebuilder:validation:MaxItems=50
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// nodeAffinity is required beside our own placement.
+	// +optional
+	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
+	// topologySpreadConstraints of the pods.
+	// +kubebuilder:validation:MaxItems=10
+	// +optional
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+	// priorityClassName of the pods.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// schedulerName of the pods.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// runtimeClassName of the pods.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
+	// serviceAccountName of the pods.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// labels are added to the pods; they cannot replace ours.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// annotations are added to the pods; they cannot replace ours.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// cpu is the engine's CPU request; unset means the plan's.
+	// +optional
+	CPU *resource.Quantity `json:"cpu,omitempty"`
+	// memory is the engine's memory request; unset means the plan's.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	// terminationGracePeriodSeconds lets running answers finish.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=604800
+	// +optional
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
+}

@@ -1,0 +1,106 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+// Finalizer keeps a Workspace until its machines are gone. The name is KAITO's, so that a deletion
+// begun by one controller can be ended by the other.
+const Finalizer = "workspace.finalizer.kaito.sh"
+
+// Labels that name the owner of machines and pods.
+const (
+	// LabelWorkspace is on the pods of a Workspace. It is never put on NodeClaims meant for
+	// Karpenter: Azure's gpu-provisioner acts on every claim that carries it.
+	LabelWorkspace = "kaito.sh/workspace"
+	// LabelWorkspaceNamespace goes with LabelWorkspace on machines of gpu-provisioner.
+	LabelWorkspaceNamespace = "kaito.sh/workspacenamespace"
+	// LabelMachineWorkspaceName is on NodeClaims and nodes.
+	LabelMachineWorkspaceName = "karpenter.kaito.sh/workspace-name"
+	// LabelMachineWorkspaceNamespace is on NodeClaims and nodes.
+	LabelMachineWorkspaceNamespace = "karpenter.kaito.sh/workspace-namespace"
+	// LabelWorkspaceUID is on NodeClaims and nodes: the truth about who owns a machine.
+	LabelWorkspaceUID = "modelberth.dev/workspace-uid"
+	// LabelMachineOrdinal counts the machines of a Workspace from 0.
+	LabelMachineOrdinal = "modelberth.dev/machine-ordinal"
+	// LabelInferenceSet is on children of an InferenceSet.
+	LabelInferenceSet = "inferenceset.kaito.sh/created-by"
+	// LabelMultiRoleInference and LabelInferenceRole are on children of a MultiRoleInference.
+	LabelMultiRoleInference = "multiroleinference.kaito.sh/created-by"
+	LabelInferenceRole      = "kaito.sh/inference-role"
+	// LabelUpgradeToVersion asks for an upgrade in place and stays as a record of it.
+	LabelUpgradeToVersion = "kaito.sh/upgrade-to-version"
+	// LabelRevisionOwner is on ControllerRevisions: the Workspace's name.
+	LabelRevisionOwner = "workspace.kaito.io/name"
+	// LabelManagedBy and ManagedBy mark what Modelberth wrote.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	ManagedBy      = "modelberth"
+)
+
+// Annotations that users set on a Workspace.
+const (
+	AnnotationEnableLoadBalancer   = "kaito.sh/enablelb"
+	AnnotationRuntime              = "kaito.sh/runtime"
+	AnnotationBypassResourceChecks = "kaito.sh/bypass-resource-checks"
+	AnnotationNodeImageFamily      = "kaito.sh/node-image-family"
+	AnnotationNodeClassName        = "kaito.sh/node-class-name"
+	AnnotationDisableBenchmark     = "kaito.sh/disable-benchmark"
+	AnnotationPerformanceMode      = "kaito.sh/performance-mode"
+	AnnotationUseLocalWeights      = "kaito.sh/use-local-weights"
+	AnnotationModelStreaming       = "kaito.sh/model-streaming"
+	// Of model mirrors and streaming, which this version stores and does not act on.
+	AnnotationModelMirrorStorageClass = "kaito.sh/model-mirror-storage-class"
+	AnnotationStreamingServiceAccount = "kaito.sh/streaming-service-account"
+	AnnotationStaticModelMirror       = "inference.kaito.sh/static-model-mirror"
+	AnnotationStreamDatarefsURL       = "inference.kaito.sh/stream-datarefs-url"
+	AnnotationStreamIdentityClientID  = "inference.kaito.sh/stream-identity-client-id"
+	AnnotationStreamSourceType        = "inference.kaito.sh/stream-source-type"
+)
+
+// Annotations that Modelberth writes.
+const (
+	// AnnotationHash is the hash of what a revision was made from.
+	AnnotationHash = "workspace.kaito.io/hash"
+	// AnnotationRevision is the revision that an object was rendered from.
+	AnnotationRevision = "workspace.kaito.io/revision"
+	// AnnotationUpgradeStartTime is when an upgrade in place began.
+	AnnotationUpgradeStartTime = "kaito.sh/upgrade-start-time"
+	// AnnotationAppliedHash is the hash of the object as it was last applied.
+	AnnotationAppliedHash = "modelberth.dev/applied-hash"
+	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.
+	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
+
+// The taint on machines bought for a Workspace.
+const (
+	TaintKey   = "sku"
+	TaintValue = "gpu"
+)
+
+// Ports of a Workspace: the Service's, the engine's and that of KV cache events.
+const (
+	ServicePort  = 80
+	EnginePort   = 5000
+	KVEventsPort = 5557
+)
+
+// Keys of users' ConfigMaps and Secrets.
+const (
+	InferenceConfigKey = "inference_config.yaml"
+	TrainingConfigKey  = "training_config.yaml"
+	HubTokenKey        = "HF_TOKEN"
+)
+
+// ReservedSelectorKeys returns the label keys that are removed from a user's labelSelector: they
+// name the owner of a machine, which only the controller decides.
+func ReservedSelectorKeys() []string {
+	return []string{
+		"kaito.sh/ragengine",
+		"kaito.sh/ragenginenamespace",
+		LabelWorkspace,
+		LabelWorkspaceNamespace,
+		"karpenter.kaito.sh/inferenceset",
+		"karpenter.kaito.sh/inferenceset-namespace",
+		LabelMachineWorkspaceName,
+		LabelMachineWorkspaceNamespace,
+	}
+}

@@ -1,0 +1,238 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// WorkspaceState summarises a Workspace in a word.
+type WorkspaceState string
+
+// The states of a Workspace: Pending for every one, then those of inference or those of tuning.
+const (
+	// StatePending means that the Workspace has not answered yet.
+	StatePending WorkspaceState = "Pending"
+	// StateReady means that the endpoint answers.
+	StateReady WorkspaceState = "Ready"
+	// StateNotReady means that the endpoint answered once and does not now.
+	StateNotReady WorkspaceState = "NotReady"
+	// StateRunning means that the tuning job runs.
+	StateRunning WorkspaceState = "Running"
+	// StateSucceeded means that the tuning job has ended well.
+	StateSucceeded WorkspaceState = "Succeeded"
+	// StateFailed means that the tuning job has failed.
+	StateFailed WorkspaceState = "Failed"
+)
+
+// WorkspaceStatus is what Modelberth observed.
+type WorkspaceStatus struct {
+	// observedGeneration is the generation that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// workerNodes are the names of the nodes in use, sorted.
+	// +optional
+	WorkerNodes []string `json:"workerNodes,omitempty"`
+	// state summarises the conditions in a word.
+	// +optional
+	State WorkspaceState `json:"state,omitempty"`
+	// conditions tell what is true, what is not, and what to do about it.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// targetNodeCount is the number of nodes that the plan uses.
+	// +optional
+	TargetNodeCount int32 `json:"targetNodeCount,omitempty"`
+	// performance holds benchmark results.
+	// +optional
+	Performance *Performance `json:"performance,omitempty"`
+	// plan is the accepted plan, frozen when it was made.
+	// +optional
+	Plan *PlanStatus `json:"plan,omitempty"`
+	// attempts are the latest tries to get machines, newest last.
+	// +kubebuilder:validation:MaxItems=10
+	// +optional
+	Attempts []Attempt `json:"attempts,omitempty"`
+	// startup lists the stages from plan to ready, with start and end.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=stage
+	// +optional
+	Startup []StartupStage `json:"startup,omitempty"`
+	// endpoint is where the model answers.
+	// +optional
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
+}
+
+// Performance holds benchmark results by name, for example peakTokensPerMinute.
+type Performance struct {
+	// metrics by name.
+	// +optional
+	Metrics map[string]Metric `json:"metrics,omitempty"`
+}
+
+// Metric is one benchmark result.
+type Metric struct {
+	// description of the metric.
+	Description string `json:"description"`
+	// value of the metric.
+	Value string `json:"value"`
+	// unit of the value.
+	// +optional
+	Unit string `json:"unit,omitempty"`
+	// config is what the benchmark ran with.
+	// +optional
+	Config map[string]string `json:"config,omitempty"`
+}
+
+// Basis says how a number came to be.
+//
+// +kubebuilder:validation:Enum=exact;measured;estimated
+type Basis string
+
+// The bases, from best to worst.
+const (
+	BasisExact     Basis = "exact"
+	BasisMeasured  Basis = "measured"
+	BasisEstimated Basis = "estimated"
+)
+
+// PlanStatus is the accepted plan. Memory is in GiB per GPU, prices in USD, all as decimal strings.
+type PlanStatus struct {
+	// revision names the ControllerRevision that holds the plan and the rendered pods.
+	Revision string `json:"revision"`
+	// summary is the plan in one line, for example "1 × Standard_NC24ads_A100_v4 (1 × A100-80)".
+	Summary string `json:"summary"`
+	// instanceType is the machine type; empty where existing nodes are used.
+	// +optional
+	InstanceType string `json:"instanceType,omitempty"`
+	// nodes is the number of machines.
+	Nodes int32 `json:"nodes"`
+	// accelerator is the GPU's name; empty on machines without.
+	// +optional
+	Accelerator string `json:"accelerator,omitempty"`
+	// acceleratorsPerNode is the number of GPUs that the model uses on each machine.
+	// +optional
+	AcceleratorsPerNode int32 `json:"acceleratorsPerNode,omitempty"`
+	// capacityType is how the machines are paid for.
+	// +optional
+	CapacityType CapacityType `json:"capacityType,omitempty"`
+	// engine is the inference server.
+	// +optional
+	Engine string `json:"engine,omitempty"`
+	// tensorParallel is the number of GPUs that share each layer.
+	// +optional
+	TensorParallel int32 `json:"tensorParallel,omitempty"`
+	// pipelineParallel is the number of stages that the layers are split into.
+	// +optional
+	PipelineParallel int32 `json:"pipelineParallel,omitempty"`
+	// dataParallel is the number of replicas of the model.
+	// +optional
+	DataParallel int32 `json:"dataParallel,omitempty"`
+	// maxModelLen is the context that every sequence may use, in tokens.
+	// +optional
+	MaxModelLen int32 `json:"maxModelLen,omitempty"`
+	// concurrency is the number of sequences of maxModelLen that fit at once.
+	// +optional
+	Concurrency int32 `json:"concurrency,omitempty"`
+	// memory is the budget of one GPU.
+	// +optional
+	Memory *PlanMemory `json:"memory,omitempty"`
+	// hourlyPrice of all machines, in USD per hour; empty where no price is known.
+	// +optional
+	HourlyPrice string `json:"hourlyPrice,omitempty"`
+	// alternatives are the next best plans in order, at most 8.
+	// +kubebuilder:validation:MaxItems=8
+	// +optional
+	Alternatives []PlanAlternative `json:"alternatives,omitempty"`
+	// rejected is the number of options that were considered and are not listed.
+	// +optional
+	Rejected int32 `json:"rejected,omitempty"`
+	// warnings name what was asked for and replaced, ignored or doubtful.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// PlanMemory is the memory budget of one GPU, in GiB as decimal strings.
+type PlanMemory struct {
+	// total that the GPU shows.
+	Total string `json:"total"`
+	// weights of the model.
+	Weights string `json:"weights"`
+	// kvCache for concurrency sequences of maxModelLen tokens.
+	KVCache string `json:"kvCache"`
+	// overhead of activations, graphs and libraries.
+	Overhead string `json:"overhead"`
+	// free is what remains.
+	Free string `json:"free"`
+	// basis of the figures: the worst of them.
+	Basis Basis `json:"basis"`
+}
+
+// PlanAlternative is an option that was not chosen, and why.
+type PlanAlternative struct {
+	// instanceType is the machine type.
+	InstanceType string `json:"instanceType"`
+	// nodes is the number of machines.
+	Nodes int32 `json:"nodes"`
+	// hourlyPrice of all machines, in USD per hour.
+	// +optional
+	HourlyPrice string `json:"hourlyPrice,omitempty"`
+	// reason in a sentence.
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason"`
+}
+
+// Attempt is one try to get machines.
+type Attempt struct {
+	// number of the attempt, counted from 1.
+	Number int32 `json:"number"`
+	// instanceType that was asked for.
+	InstanceType string `json:"instanceType"`
+	// nodeClaims that were created.
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	NodeClaims []string `json:"nodeClaims,omitempty"`
+	// zone that was asked for; empty means any.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+	// capacityType that was asked for.
+	// +optional
+	CapacityType CapacityType `json:"capacityType,omitempty"`
+	// startTime of the attempt.
+	StartTime metav1.Time `json:"startTime"`
+	// reason that the attempt ended with; empty while it goes on or holds.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message in the cloud's own words.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// StartupStage is one stage on the way from plan to ready.
+type StartupStage struct {
+	// stage: Planned, Machine, Engine or Ready.
+	// +kubebuilder:validation:MaxLength=63
+	Stage string `json:"stage"`
+	// startTime of the stage.
+	StartTime metav1.Time `json:"startTime"`
+	// endTime of the stage; unset while it goes on.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+}
+
+// Endpoint is where the model answers.
+type Endpoint struct {
+	// url of the OpenAI-compatible API inside the cluster.
+	URL string `json:"url"`
+	// models are the names that the endpoint answers to, the first one first.
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Models []string `json:"models,omitempty"`
+}

@@ -1,0 +1,76 @@
+{{/*
+Copyright The Modelberth Authors.
+SPDX-License-Identifier: Apache-2.0
+*/}}
+
+{{- define "modelberth.name" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride }}
+{{- else if contains .Chart.Name .Release.Name }}
+{{- .Release.Name }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 53 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "modelberth.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "modelberth.name" .) }}
+{{- end }}
+
+{{/* The labels that the Deployment's pods are selected by: they can never change. */}}
+{{- define "modelberth.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "modelberth.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "modelberth.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The reference of an image: (list values root). */}}
+{{- define "modelberth.image" -}}
+{{- $image := index . 0 }}
+{{- $root := index . 1 }}
+{{- if $image.digest }}
+{{- printf "%s@%s" $image.repository $image.digest }}
+{{- else }}
+{{- printf "%s:%s" $image.repository ($image.tag | default $root.Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+
+{{/* The NodeClasses to buy with, one group/kind/name in a line. */}}
+{{- define "modelberth.nodeClasses" -}}
+{{- $defaults := dict "azure" "karpenter.azure.com/AKSNodeClass/default" "aws" "karpenter.k8s.aws/EC2NodeClass/default" }}
+{{- range .Values.nodeClasses }}
+{{ .group }}/{{ .kind }}/{{ .name }}
+{{- else }}
+{{- with .Values.clouds }}
+{{ index $defaults (first .) | default "" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Stops with everything that is missing at once. */}}
+{{- define "modelberth.validate" -}}
+{{- $problems := list }}
+{{- if not .Values.clouds }}
+{{- $problems = append $problems "clouds is empty: name the cloud whose machines may be bought, for example --set clouds={azure}" }}
+{{- else if not (include "modelberth.nodeClasses" . | trim) }}
+{{- $problems = append $problems (printf "nodeClasses is empty and cloud %s has no default: name the Karpenter NodeClass to buy with, by group, kind and name" (first .Values.clouds)) }}
+{{- end }}
+{{- if not .Values.image.repository }}
+{{- $problems = append $problems "image.repository is empty: build the images with `make images`, push them to a registry that the cluster can pull from, and name the controller's here" }}
+{{- end }}
+{{- if not .Values.agentImage.repository }}
+{{- $problems = append $problems "agentImage.repository is empty: name the repository that the agent's image was pushed to" }}
+{{- end }}
+{{- if $problems }}
+{{- fail (printf "\n  - %s" (join "\n  - " $problems)) }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,190 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/utils/ptr"
+)
+
+// additions are what rules.yaml holds.
+type additions struct {
+	Bounds []bound `json:"bounds"`
+	Rules  []rule  `json:"rules"`
+}
+
+// bound is the size of a field whose Go type takes no marker.
+type bound struct {
+	At            string `json:"at"`
+	MaxLength     *int64 `json:"maxLength"`
+	MaxItems      *int64 `json:"maxItems"`
+	MaxProperties *int64 `json:"maxProperties"`
+}
+
+// rule is a CEL rule and the place in the schema that it hangs on.
+type rule struct {
+	At                             string `json:"at"`
+	apiextensionsv1.ValidationRule `json:",inline"`
+}
+
+const (
+	annotationGenerator = "controller-gen.kubebuilder.io/version"
+	annotationKeep      = "helm.sh/resource-policy"
+	oldVersion          = "v1alpha1"
+)
+
+// finish turns controller-gen's CRD, which has one version, into ours.
+func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error {
+	if n := len(crd.Spec.Versions); n != 1 {
+		return fmt.Errorf("has %d versions, want the 1 that controller-gen makes: run hack/generate.sh", n)
+	}
+	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	for _, b := range add.Bounds {
+		if err := b.addTo(schema); err != nil {
+			return err
+		}
+	}
+	for _, r := range add.Rules {
+		if err := r.addTo(schema); err != nil {
+			return err
+		}
+	}
+	limitIntegers(schema)
+	if err := mustNotRequire("", schema); err != nil {
+		return err
+	}
+
+	// A tool's version is no reason for a change of the CRD in a cluster.
+	delete(crd.Annotations, annotationGenerator)
+	// Uninstalling the chart must not take everybody's Workspaces, and so their machines, with it.
+	if crd.Annotations == nil {
+		crd.Annotations = map[string]string{}
+	}
+	crd.Annotations[annotationKeep] = "keep"
+
+	crd.Spec.Versions = append([]apiextensionsv1.CustomResourceDefinitionVersion{olderVersion(crd.Spec.Versions[0])},
+		crd.Spec.Versions...)
+	return nil
+}
+
+// olderVersion is v1alpha1: the same schema, so that reading or writing through it loses nothing,
+// and the columns that it always had.
+func olderVersion(stored apiextensionsv1.CustomResourceDefinitionVersion) apiextensionsv1.CustomResourceDefinitionVersion {
+	old := *stored.DeepCopy()
+	old.Name = oldVersion
+	old.Storage = false
+	old.AdditionalPrinterColumns = slices.DeleteFunc(old.AdditionalPrinterColumns,
+		func(column apiextensionsv1.CustomResourceColumnDefinition) bool {
+			return column.Name == "TargetNodeCount" || column.Name == "State"
+		})
+	return old
+}
+
+func (b bound) addTo(schema *apiextensionsv1.JSONSchemaProps) error {
+	return edit(schema, b.At, func(s *apiextensionsv1.JSONSchemaProps) error {
+		if s.MaxLength != nil || s.MaxItems != nil || s.MaxProperties != nil {
+			return errors.New("has a bound already, from a marker: keep one of the two")
+		}
+		s.MaxLength, s.MaxItems, s.MaxProperties = b.MaxLength, b.MaxItems, b.MaxProperties
+		return nil
+	})
+}
+
+func (r rule) addTo(schema *apiextensionsv1.JSONSchemaProps) error {
+	return edit(schema, r.At, func(s *apiextensionsv1.JSONSchemaProps) error {
+		if r.Message == "" {
+			return fmt.Errorf("a rule has no message: %s", r.Rule)
+		}
+		validation := r.ValidationRule
+		if !strings.Contains(r.Rule, "oldSelf") {
+			validation.Rule = withinBound(s, validation.Rule)
+			if r.At == "" || holdsUnknownFields(s) && !strings.Contains(r.At, "[]") {
+				forgive(&validation)
+			}
+		}
+		s.XValidations = append(s.XValidations, validation)
+		return nil
+	})
+}
+
+// withinBound makes a rule give up on a value that its bound refuses. An object that was stored
+// before there was a bound can cost more than the API server grants a rule, and a rule that runs
+// out is an error on every write from then on.
+func withinBound(s *apiextensionsv1.JSONSchemaProps, rule string) string {
+	for _, limit := range []*int64{s.MaxLength, s.MaxItems, s.MaxProperties} {
+		if limit != nil {
+			return fmt.Sprintf("size(self) > %d || (%s)", *limit, rule)
+		}
+	}
+	return rule
+}
+
+// forgive makes a rule hold where it was false before the write.
+func forgive(validation *apiextensionsv1.ValidationRule) {
+	before := regexp.MustCompile(`\bself\b`).ReplaceAllString(validation.Rule, "oldSelf.value()")
+	validation.Rule = fmt.Sprintf("(%s) || oldSelf.hasValue() && !(%s)", validation.Rule, before)
+	validation.OptionalOldSelf = ptr.To(true)
+}
+
+// holdsUnknownFields says whether an object has, itself or below, fields that the schema does not
+// know. The API server takes such an object for changed by every write, and so never forgives a
+// rule that hangs on it. A list is compared as a whole, so what lies below one is forgiven.
+func holdsUnknownFields(s *apiextensionsv1.JSONSchemaProps) bool {
+	if ptr.Deref(s.XPreserveUnknownFields, false) {
+		return true
+	}
+	for name := range s.Properties {
+		property := s.Properties[name]
+		if holdsUnknownFields(&property) {
+			return true
+		}
+	}
+	return false
+}
+
+// mustNotRequire fails where the schema requires a field of such an object: that cannot be forgiven
+// either, so it takes a rule.
+func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
+	if len(s.Required) > 0 && (at == "" || holdsUnknownFields(s)) {
+		return fmt.Errorf("place %q: required %v would block writes to stored objects: make them optional and add a rule",
+			at, s.Required)
+	}
+	for name := range s.Properties {
+		property := s.Properties[name]
+		if err := mustNotRequire(strings.TrimPrefix(at+"."+name, "."), &property); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limitIntegers gives every 32-bit integer its limits. The API server does not check the format,
+// and a number that a client's int32 cannot hold keeps that client from reading the whole list.
+func limitIntegers(schema *apiextensionsv1.JSONSchemaProps) {
+	if schema.Type == "integer" && schema.Format == "int32" {
+		if schema.Minimum == nil {
+			schema.Minimum = ptr.To[float64](math.MinInt32)
+		}
+		if schema.Maximum == nil {
+			schema.Maximum = ptr.To[float64](math.MaxInt32)
+		}
+	}
+	for name, property := range schema.Properties {
+		limitIntegers(&property)
+		schema.Properties[name] = property
+	}
+	if schema.Items != nil {
+		limitIntegers(schema.Items.Schema)
+	}
+	if schema.AdditionalProperties != nil {
+		limitIntegers(schema.AdditionalProperties.Schema)
+	}
+}

@@ -1,0 +1,67 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command engineflags compares the flags that a preset of an engine lists with what the engine's own
+// --help says, so that moving to another release is a matter of reading a short list.
+//
+//	llama-server --help | go run ./hack/engineflags presets/engines/llamacpp.yaml
+//
+// It prints one line per difference and ends with 1 if there is any. It decides nothing about kinds of
+// values: help texts do not tell them reliably.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+func run(args []string, help io.Reader, out, errs io.Writer) int {
+	differences, err := compareFile(args, help)
+	if err != nil {
+		fmt.Fprintf(errs, "engineflags: %v\n", err)
+		return 2
+	}
+	for _, difference := range differences {
+		fmt.Fprintln(out, difference)
+	}
+	if len(differences) > 0 {
+		return 1
+	}
+	return 0
+}
+
+func compareFile(args []string, help io.Reader) ([]string, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("needs one argument, the preset's path, and the engine's --help on standard input")
+	}
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return nil, fmt.Errorf("reading preset: %w", err)
+	}
+	var preset struct {
+		Engines []catalog.Engine `json:"engines"`
+	}
+	if err := yaml.Unmarshal(data, &preset); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", args[0], err)
+	}
+	if len(preset.Engines) != 1 {
+		return nil, fmt.Errorf("%s lists %d engines: it must list one", args[0], len(preset.Engines))
+	}
+	options, err := parseHelp(help)
+	if err != nil {
+		return nil, fmt.Errorf("reading help from standard input: %w", err)
+	}
+	if len(options) == 0 {
+		return nil, fmt.Errorf("standard input lists no options: pipe the engine's --help into this command")
+	}
+	return compare(preset.Engines[0].Flags, options), nil
+}

@@ -1,0 +1,174 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+)
+
+// Annotations by which importers name an image of a layout.
+const (
+	annotationContainerd = "io.containerd.image.name"
+	annotationOCI        = "org.opencontainers.image.ref.name"
+)
+
+// save writes an image under its reference as an OCI layout in a tar, all or
+// nothing, and says what it wrote.
+func save(img v1.Image, tag, to string, out io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return fmt.Errorf("making room for the image: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return fmt.Errorf("writing the image: %w", err)
+	}
+	annotations := map[string]string{annotationContainerd: tag, annotationOCI: tag}
+	if err := l.AppendImage(img, layout.WithAnnotations(annotations)); err != nil {
+		return fmt.Errorf("writing the image: %w", err)
+	}
+	if err := pack(dir, to+".new"); err != nil {
+		return errors.Join(err, os.Remove(to+".new"))
+	}
+	if err := os.Rename(to+".new", to); err != nil {
+		return fmt.Errorf("naming the image: %w", err)
+	}
+	return describe(img, tag, to, out)
+}
+
+func describe(img v1.Image, tag, to string, out io.Writer) error {
+	hash, err := img.Digest()
+	if err != nil {
+		return fmt.Errorf("taking the image's digest: %w", err)
+	}
+	info, err := os.Stat(to)
+	if err != nil {
+		return fmt.Errorf("looking at the image: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s %s %.1f MB %s\n", tag, hash, float64(info.Size())/1e6, to)
+	return err
+}
+
+// pack puts a directory into a tar, in order and without times and owners.
+func pack(dir, to string) (err error) {
+	f, err := os.Create(to)
+	if err != nil {
+		return fmt.Errorf("writing the image: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := tar.NewWriter(f)
+	root := os.DirFS(dir)
+	err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		return packFile(w, root, name)
+	})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", to, err)
+	}
+	return w.Close()
+}
+
+func packFile(w *tar.Writer, root fs.FS, name string) error {
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	header := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: modeFile, Size: info.Size(), ModTime: created()}
+	if err := w.WriteHeader(&header); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// load reads the one image of a tar that save has written. Its content lies in
+// a directory that close removes.
+func load(from string) (img v1.Image, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("making room for %s: %w", from, err)
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, remove())
+		}
+	}()
+	if err := unpack(from, dir); err != nil {
+		return nil, nil, err
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s is no OCI image layout: %w", from, err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %s: %w", from, err)
+	}
+	if len(manifest.Manifests) != 1 {
+		return nil, nil, fmt.Errorf("%s holds %d images, want one", from, len(manifest.Manifests))
+	}
+	if img, err = index.Image(manifest.Manifests[0].Digest); err != nil {
+		return nil, nil, fmt.Errorf("reading %s: %w", from, err)
+	}
+	return img, remove, nil
+}
+
+func unpack(from, dir string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("opening the image: %w", err)
+	}
+	defer f.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("making room for %s: %w", from, err)
+	}
+	defer root.Close()
+	archive := tar.NewReader(f)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && header.Typeflag == tar.TypeReg {
+			err = unpackFile(root, header.Name, archive)
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", from, err)
+		}
+	}
+}
+
+func unpackFile(root *os.Root, name string, content io.Reader) error {
+	if err := root.MkdirAll(filepath.Dir(name), modeDir); err != nil {
+		return err
+	}
+	f, err := root.Create(name)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(f, content); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}

@@ -1,0 +1,126 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+func pushFlags(command string, args []string) ([]string, []name.Option, error) {
+	flags := flag.NewFlagSet(command, flag.ContinueOnError)
+	insecure := flags.Bool("insecure", false, "speak plain HTTP to the registry")
+	if err := flags.Parse(args); err != nil {
+		return nil, nil, err
+	}
+	if *insecure {
+		return flags.Args(), []name.Option{name.Insecure}, nil
+	}
+	return flags.Args(), nil, nil
+}
+
+func remoteOptions(ctx context.Context) []remote.Option {
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+}
+
+// push sends one image. Its manifest keeps its bytes, so its digest stays.
+func push(ctx context.Context, args []string, out io.Writer) (err error) {
+	args, options, err := pushFlags("push", args)
+	if err != nil {
+		return err
+	}
+	if len(args) != 2 {
+		return errors.New("usage: image push [--insecure] TAR REF")
+	}
+	ref, err := name.ParseReference(args[1], options...)
+	if err != nil {
+		return fmt.Errorf("reference %q: %w", args[1], err)
+	}
+	img, remove, err := load(args[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := remote.Write(ref, img, remoteOptions(ctx)...); err != nil {
+		return fmt.Errorf("pushing %s: %w", ref, err)
+	}
+	return printDigest(out, ref.Context().Name(), img)
+}
+
+// pushIndex sends several images and an index of them by platform.
+func pushIndex(ctx context.Context, args []string, out io.Writer) (err error) {
+	args, options, err := pushFlags("index", args)
+	if err != nil {
+		return err
+	}
+	if len(args) < 2 {
+		return errors.New("usage: image index [--insecure] REF TAR [TAR...]")
+	}
+	ref, err := name.ParseReference(args[0], options...)
+	if err != nil {
+		return fmt.Errorf("reference %q: %w", args[0], err)
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, from := range args[1:] {
+		img, remove, err := load(from)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, remove()) }()
+		addendum, err := forPlatform(img)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", from, err)
+		}
+		index = mutate.AppendManifests(index, addendum)
+	}
+	if err := remote.WriteIndex(ref, index, remoteOptions(ctx)...); err != nil {
+		return fmt.Errorf("pushing %s: %w", ref, err)
+	}
+	return printDigest(out, ref.Context().Name(), index)
+}
+
+func forPlatform(img v1.Image) (mutate.IndexAddendum, error) {
+	file, err := img.ConfigFile()
+	if err != nil {
+		return mutate.IndexAddendum{}, err
+	}
+	return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: file.Platform()}}, nil
+}
+
+func digest(args []string, out io.Writer) (err error) {
+	if len(args) != 1 {
+		return errors.New("usage: image digest TAR")
+	}
+	img, remove, err := load(args[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	hash, err := img.Digest()
+	if err != nil {
+		return fmt.Errorf("taking the digest of %s: %w", args[0], err)
+	}
+	_, err = fmt.Fprintln(out, hash)
+	return err
+}
+
+func printDigest(out io.Writer, repository string, of interface{ Digest() (v1.Hash, error) }) error {
+	hash, err := of.Digest()
+	if err != nil {
+		return fmt.Errorf("taking the digest of what was pushed: %w", err)
+	}
+	_, err = fmt.Fprintf(out, "%s@%s\n", repository, hash)
+	return err
+}

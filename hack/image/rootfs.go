@@ -1,0 +1,120 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+)
+
+// rootfs makes an image of a distribution's root file system.
+func rootfs(args []string, out io.Writer) error {
+	var (
+		s      spec
+		source string
+	)
+	flags := flag.NewFlagSet("rootfs", flag.ContinueOnError)
+	s.register(flags)
+	flags.StringVar(&source, "tar", "", "root file system")
+	if err := s.parse(flags, args); err != nil {
+		return err
+	}
+	t, err := readTree(source)
+	if err != nil {
+		return err
+	}
+	t.furnish(s.user)
+	if _, ok := t[strings.TrimPrefix(s.entrypoint, "/")]; !ok {
+		return fmt.Errorf("--entrypoint %q is not in %s", s.entrypoint, source)
+	}
+	layer, err := t.layer()
+	if err != nil {
+		return err
+	}
+	img, err := s.image(layer)
+	if err != nil {
+		return err
+	}
+	return save(img, s.tag, s.out, out)
+}
+
+// readTree reads files, directories and links. Devices stay out: a container
+// gets its own, and unprivileged runtimes cannot make them.
+func readTree(source string) (tree, error) {
+	f, err := os.Open(source)
+	if err != nil {
+		return nil, fmt.Errorf("opening the root file system: %w", err)
+	}
+	defer f.Close()
+	t := tree{}
+	archive := tar.NewReader(f)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", source, err)
+		}
+		if err := t.take(header, archive); err != nil {
+			return nil, fmt.Errorf("reading %s: %q: %w", source, header.Name, err)
+		}
+	}
+}
+
+func (t tree) take(header *tar.Header, content io.Reader) error {
+	p := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
+	if p == "" || p == "dev" || strings.HasPrefix(p, "dev/") {
+		return nil
+	}
+	switch header.Typeflag {
+	case tar.TypeDir:
+		t.dir(p, header.Mode)
+	case tar.TypeSymlink:
+		t.link(p, header.Linkname)
+	case tar.TypeLink:
+		// A copy: an image's reader may take the files in any order.
+		to := strings.TrimPrefix(path.Clean("/"+header.Linkname), "/")
+		original, ok := t[to]
+		if !ok {
+			return fmt.Errorf("hard link to %q, which does not come before it", header.Linkname)
+		}
+		t[p] = original
+	case tar.TypeReg:
+		data, err := io.ReadAll(content)
+		if err != nil {
+			return err
+		}
+		t.file(p, header.Mode, data)
+	default:
+		return fmt.Errorf("type %q has no place in an image", header.Typeflag)
+	}
+	return nil
+}
+
+// furnish adds what packages expect of their surroundings and do not bring:
+// merged /usr, mount points, users.
+func (t tree) furnish(user int) {
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		if _, there := t[dir]; there {
+			continue
+		}
+		if _, merged := t["usr/"+dir]; merged {
+			t.link(dir, "usr/"+dir)
+		}
+	}
+	for _, dir := range []string{"dev", "proc", "sys", "run", "root"} {
+		if _, there := t[dir]; !there {
+			t.dir(dir, modeDir)
+		}
+	}
+	t.dir("tmp", modeSticky)
+	t.users(user)
+}

@@ -1,0 +1,73 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command testsummary runs `go test` for one tier of the tests, shows only what
+// a person needs to see, and at the end prints one table over all tiers. It
+// decides what counts as a failed tier: a failing test, a package that does not
+// build or dies, and a tier that ran nothing at all. It knows nothing of what
+// the tiers are; the Makefile says that.
+//
+//	testsummary run -tier unit [-dir DIR] [-live] [-results FILE] -- ARGUMENTS OF GO TEST
+//	testsummary skip -tier e2e -why REASON -results FILE
+//	testsummary table -expect unit,e2e -results FILE
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// errTestsFailed says that the tests ran and that what failed is already printed.
+var errTestsFailed = errors.New("tests failed")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, errTestsFailed) {
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
+	}
+	os.Exit(1)
+}
+
+// command runs one subcommand.
+func command(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("no subcommand: want run, skip or table")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	tier := flags.String("tier", "", "name of the tier")
+	results := flags.String("results", "", "file that collects the results; empty collects none")
+	dir := flags.String("dir", ".", "module in which go test runs")
+	live := flags.Bool("live", false, "print the output of the tests as it comes")
+	why := flags.String("why", "", "why the tier is left out")
+	expect := flags.String("expect", "", "tiers that the table must hold, separated by commas")
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	switch args[0] {
+	case "run":
+		return runTier(ctx, suite{tier: *tier, dir: *dir, live: *live, args: flags.Args()}, *results, out)
+	case "skip":
+		fmt.Fprintf(out, "%s: left out: %s\n", *tier, *why)
+		return appendRecord(*results, record{Tier: *tier, LeftOut: *why})
+	case "table":
+		records, err := readRecords(*results)
+		if err != nil {
+			return err
+		}
+		return printTable(out, merge(records, strings.Split(*expect, ",")))
+	default:
+		return fmt.Errorf("unknown subcommand %q: want run, skip or table", args[0])
+	}
+}

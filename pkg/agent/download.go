@@ -1,0 +1,141 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// pieceBytes is the length of one request: long enough that a file of any size
+// needs a few hundred of them (a hub counts requests), short enough that a
+// small one still uses all connections.
+func pieceBytes(size int64) int64 { return min(max(size/256, 16<<20), 256<<20) }
+
+// fetch brings one file into place. Bytes that hash wrong are thrown away and
+// fetched once more, in case a proxy on the way was at fault.
+func (f *Fetcher) fetch(ctx context.Context, t target) error {
+	err := f.fetchOnce(ctx, t)
+	if !errors.As(err, new(*hub.ChecksumError)) {
+		return err
+	}
+	f.config.Log.Warn("checksum differs, fetching the file once more", "file", t.file.Path, "err", err)
+	return f.fetchOnce(ctx, t)
+}
+
+func (f *Fetcher) fetchOnce(ctx context.Context, t target) (err error) {
+	path := t.file.Path
+	p, err := f.volume.openPartial(path, state{Size: t.size, Digest: t.digest})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.file.Close()) }()
+	there := p.done().sum()
+	f.tracker.set(FileProgress{Path: path, Stage: StageFetching, Bytes: there, TotalBytes: t.size})
+	f.config.Log.Info("fetching file", "file", path, "commit", t.commit, "bytes", t.size, "resumedAt", there)
+
+	if err := f.fill(ctx, p, t); err != nil {
+		return f.keepOrDiscard(p, err)
+	}
+	if err := p.publish(); err != nil {
+		return err
+	}
+	if err := f.volume.writeMarker(t.want, t); err != nil {
+		return err
+	}
+	f.ready(path, t.size, "file is verified")
+	return f.volume.remove(path + stateSuffix)
+}
+
+// fill downloads what is missing and hashes it on the way.
+func (f *Fetcher) fill(ctx context.Context, p *partial, t target) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.follow(ctx, t.file, f.patience.moved) })
+	g.Go(func() error { return f.download(ctx, p, t) })
+	return g.Wait()
+}
+
+// keepOrDiscard leaves good bytes for the next attempt and no wrong ones.
+func (f *Fetcher) keepOrDiscard(p *partial, err error) error {
+	if errors.As(err, new(*hub.ChecksumError)) {
+		return errors.Join(err, f.volume.discard(p.path))
+	}
+	if saveErr := p.checkpoint(); saveErr != nil {
+		f.config.Log.Warn("progress could not be saved", "file", p.path, "err", saveErr)
+	}
+	return err
+}
+
+func (f *Fetcher) download(ctx context.Context, p *partial, t target) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, r := range p.done().missing(t.size, pieceBytes(t.size)) {
+		select {
+		case f.connections <- struct{}{}:
+		case <-ctx.Done():
+			if err := g.Wait(); err != nil {
+				return err
+			}
+			return context.Cause(ctx)
+		}
+		g.Go(func() error {
+			defer func() { <-f.connections }()
+			return f.fetchPiece(ctx, p, t, r)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	f.tracker.stage(t.file.Path, StageVerifying)
+	return nil
+}
+
+// fetchPiece goes on where a broken connection ended, for as long as the
+// patience of all lasts.
+func (f *Fetcher) fetchPiece(ctx context.Context, p *partial, t target, r hub.Range) error {
+	pauses := f.patience.pause()
+	buf := make([]byte, bufferBytes)
+	for {
+		n, err := f.copyRange(ctx, p, t, r, buf)
+		if err == nil {
+			return nil
+		}
+		if r.Start += n; n > 0 {
+			pauses.Reset()
+		}
+		if err := f.patience.wait(ctx, err, pauses.NextBackOff()); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *Fetcher) copyRange(ctx context.Context, p *partial, t target, r hub.Range, buf []byte) (int64, error) {
+	body, err := f.config.Hub.Open(ctx, t.pinned(), r)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	var copied int64
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			if err := p.write(buf[:n], r.Start+copied); err != nil {
+				return copied, err
+			}
+			copied += int64(n)
+			f.tracker.received(t.file.Path, int64(n))
+			f.patience.moved()
+		}
+		if errors.Is(err, io.EOF) {
+			return copied, nil
+		}
+		if err != nil {
+			return copied, err
+		}
+	}
+}

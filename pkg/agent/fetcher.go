@@ -1,0 +1,206 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// filesAtOnce bounds the files in progress; the connections are shared by them.
+const filesAtOnce = 4
+
+// Hub is what a fetch asks of a hub.
+type Hub interface {
+	Resolve(ctx context.Context, repo, revision string) (string, error)
+	Stat(ctx context.Context, f hub.File) (hub.Metadata, error)
+	Tree(ctx context.Context, repo, revision string) ([]hub.Entry, error)
+	Open(ctx context.Context, f hub.File, r hub.Range) (io.ReadCloser, error)
+}
+
+// Config is what a Fetcher needs to know.
+type Config struct {
+	Hub Hub
+	// Root is the volume's directory.
+	Root  *os.Root
+	Clock clock.WithTicker
+	Log   *slog.Logger
+
+	Repo, Revision string
+	// Files are paths within the repository, checked by CheckPath.
+	Files []string
+	// SHA256 overrides what the hub says of some of them.
+	SHA256 map[string]hub.Digest
+	// Connections bounds the requests under way at once.
+	Connections int
+	// GiveUpAfter is how long nothing may move.
+	GiveUpAfter time.Duration
+}
+
+// Fetcher brings the files of one repository onto one volume.
+type Fetcher struct {
+	config      Config
+	volume      *volume
+	tracker     *tracker
+	patience    *patience
+	connections chan struct{}
+}
+
+// New returns a Fetcher that has not begun.
+func New(c Config) *Fetcher {
+	return &Fetcher{
+		config:      c,
+		volume:      newVolume(c.Root),
+		tracker:     newTracker(c.Clock, c.Files),
+		patience:    newPatience(c.Clock, c.GiveUpAfter),
+		connections: make(chan struct{}, c.Connections),
+	}
+}
+
+// Progress tells how far things are. It may be called at any time.
+func (f *Fetcher) Progress() Progress {
+	p := f.tracker.snapshot()
+	if err := f.patience.lastError(); err != nil && !p.Ready {
+		p.LastError = err.Error()
+	}
+	return p
+}
+
+// Run returns once all files are verified and under their names, or with the
+// error that makes going on pointless. What has arrived by then is kept, so
+// that another Run goes on from there.
+func (f *Fetcher) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	f.patience.moved() // the wait begins now
+	watch.Go(func() { f.patience.watch(ctx, cancel) })
+	defer watch.Wait()
+	defer cancel(nil)
+
+	wants, err := f.lacking(ctx, f.wants())
+	if err != nil {
+		return err
+	}
+	targets, err := f.lookUp(ctx, wants)
+	if err != nil {
+		return err
+	}
+	if targets, err = f.unknown(ctx, targets); err != nil {
+		return err
+	}
+	if err := f.checkSpace(targets); err != nil {
+		return err
+	}
+	return f.fetchAll(ctx, targets)
+}
+
+func (f *Fetcher) wants() []want {
+	var out []want
+	for _, p := range f.config.Files {
+		file := hub.File{Repo: f.config.Repo, Revision: f.config.Revision, Path: p}
+		out = append(out, want{file: file, given: f.config.SHA256[p]})
+	}
+	return out
+}
+
+// lacking returns the files that are not on the volume, as far as that can be
+// said without asking the hub: a restart needs no hub at all.
+func (f *Fetcher) lacking(ctx context.Context, wants []want) ([]want, error) {
+	var out []want
+	for _, w := range wants {
+		there, err := f.isThere(ctx, target{want: w, digest: w.given})
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+// unknown is the second look, now that the hub has said what each file must be.
+func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, error) {
+	var out []target
+	for _, t := range targets {
+		there, err := f.isThere(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageWaiting, TotalBytes: t.size})
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// isThere recognises a file that an earlier run has put in place. One that
+// turns out to be something else loses its name at once.
+func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
+	path := t.file.Path
+	if m, ok := f.volume.readMarker(path); ok && m.answers(t.want) {
+		f.ready(path, m.Size, "file was verified before")
+		return true, nil
+	}
+	info, exists, err := f.volume.exists(path)
+	if err != nil || !exists || t.digest.IsZero() {
+		return false, err
+	}
+	f.tracker.set(FileProgress{Path: path, Stage: StageVerifying, Bytes: info.Size(), TotalBytes: info.Size()})
+	err = f.volume.hashFile(ctx, t.file, info.Size(), t.digest, f.patience.moved)
+	if errors.As(err, new(*hub.ChecksumError)) {
+		f.config.Log.Info("file on the volume is another one, fetching it anew", "file", path)
+		return false, errors.Join(f.volume.remove(path), f.volume.remove(path+markerSuffix))
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := f.volume.writeMarker(t.want, t); err != nil {
+		return false, err
+	}
+	f.ready(path, info.Size(), "file was there and is verified")
+	return true, nil
+}
+
+func (f *Fetcher) ready(path string, size int64, how string) {
+	f.tracker.set(FileProgress{Path: path, Stage: StageReady, Bytes: size, TotalBytes: size})
+	f.config.Log.Info(how, "file", path, "bytes", size)
+}
+
+// checkSpace fails before the first byte instead of after the last that fits.
+func (f *Fetcher) checkSpace(targets []target) error {
+	var need int64
+	for _, t := range targets {
+		done := f.volume.resumable(t.file.Path, state{Size: t.size, Digest: t.digest})
+		need += t.size - done.sum()
+	}
+	free, err := f.volume.free()
+	if err != nil {
+		return storageError(".", err)
+	}
+	if need > free {
+		return &DiskFullError{Path: targets[0].file.Path, Need: need, Free: free}
+	}
+	return nil
+}
+
+func (f *Fetcher) fetchAll(ctx context.Context, targets []target) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(filesAtOnce)
+	for _, t := range targets {
+		g.Go(func() error { return f.fetch(ctx, t) })
+	}
+	return g.Wait()
+}

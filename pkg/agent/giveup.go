@@ -1,0 +1,195 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// Reason is the first half of a termination message; the controller matches it.
+type Reason string
+
+// The reasons to give up.
+const (
+	ReasonHubUnreachable   Reason = "HubUnreachable"
+	ReasonUnauthorized     Reason = "Unauthorized"
+	ReasonNotFound         Reason = "NotFound"
+	ReasonChecksumMismatch Reason = "ChecksumMismatch"
+	ReasonDiskFull         Reason = "DiskFull"
+	// ReasonStorageFailed is a volume that fails for another reason than its size.
+	ReasonStorageFailed Reason = "StorageFailed"
+)
+
+// maxTermination is how much of a termination message the kubelet keeps.
+const maxTermination = 4096
+
+// Termination is what the agent leaves behind when it gives up.
+type Termination struct {
+	Reason  Reason `json:"reason"`
+	Message string `json:"message"`
+}
+
+// source is what messages name besides the failure itself.
+type source struct {
+	endpoint, repo, revision, dest string
+}
+
+func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
+
+// explain turns the error that ended a fetch into one sentence for the user,
+// with what to do about it.
+func explain(err error, s source) Termination {
+	var (
+		unauthorized *hub.UnauthorizedError
+		notFound     *hub.NotFoundError
+		checksum     *hub.ChecksumError
+		unverifiable *UnverifiableError
+		full         *DiskFullError
+		storage      *StorageError
+	)
+	switch {
+	case errors.As(err, &unauthorized):
+		return Termination{ReasonUnauthorized, explainUnauthorized(unauthorized, s)}
+	case errors.As(err, &notFound):
+		return Termination{ReasonNotFound, explainNotFound(notFound, s)}
+	case errors.As(err, &checksum):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q of %s from %s arrived twice with %s %s instead of %s: correct the expected checksum, or the hub or proxy that alters the file",
+			checksum.File.Path, s, s.endpoint, checksum.Want.Algorithm, checksum.Got, checksum.Want.Hex)}
+	case errors.As(err, &unverifiable):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q of %s cannot be verified, because %s states no %s for it: give its SHA-256, or use a hub that states it",
+			unverifiable.File.Path, s, s.endpoint, unverifiable.Lacks)}
+	case errors.As(err, &full):
+		return Termination{ReasonDiskFull, fmt.Sprintf(
+			"file %q of %s does not fit: %s needs %s more and has %s free: use a volume or machine with a larger disk",
+			full.Path, s, s.dest, humanBytes(full.Need), humanBytes(full.Free))}
+	case errors.As(err, &storage):
+		return Termination{ReasonStorageFailed, fmt.Sprintf(
+			"file %q of %s cannot be kept on %s (%v): check the volume's permissions and health",
+			storage.Path, s, s.dest, storage.Err)}
+	}
+	return Termination{ReasonHubUnreachable, explainUnreachable(err, s)}
+}
+
+func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
+	what := fmt.Sprintf("%s refused file %q of %s with status %d%s", s.endpoint, e.File.Path, s, e.Status, said(e.Message))
+	if e.File.Path == "" {
+		what = fmt.Sprintf("%s refused %s with status %d%s", s.endpoint, s, e.Status, said(e.Message))
+	}
+	switch {
+	case e.Gated && e.TokenSent:
+		return what + ": accept the model's conditions on its page with the account that the token belongs to"
+	case e.Gated:
+		return what + ": accept the model's conditions on its page, and give that account's token in the Secret that modelAccessSecret names (key HF_TOKEN)"
+	case e.TokenSent:
+		return what + ": check that the repository exists, and that the token (key HF_TOKEN of the Secret that modelAccessSecret names) is valid and may read it"
+	}
+	return what + ": check that the repository exists, and if it is private give a token in the Secret that modelAccessSecret names (key HF_TOKEN)"
+}
+
+func explainNotFound(e *hub.NotFoundError, s source) string {
+	switch e.Missing {
+	case "repository":
+		return fmt.Sprintf("%s has no repository %q%s: correct its name", s.endpoint, s.repo, said(e.Message))
+	case "revision":
+		return fmt.Sprintf("%s has no revision %q of %q%s: name a branch, tag or commit that exists", s.endpoint, s.revision, s.repo, said(e.Message))
+	}
+	if e.File.Path == "" {
+		return fmt.Sprintf("%s has no %s%s: correct the repository or the revision", s.endpoint, s, said(e.Message))
+	}
+	return fmt.Sprintf("%s has no file %q in %s%s: correct the file's name or the revision", s.endpoint, e.File.Path, s, said(e.Message))
+}
+
+func explainUnreachable(err error, s source) string {
+	var (
+		stalled     *StalledError
+		unreachable *hub.UnreachableError
+	)
+	what := err.Error()
+	if errors.As(err, &unreachable) {
+		what = fmt.Sprintf("%s: %v", unreachable.Endpoint, unreachable.Err)
+		if unreachable.Err == nil {
+			what = fmt.Sprintf("%s answered with status %d", unreachable.Endpoint, unreachable.Status)
+		}
+		if unreachable.RetryAfter > 0 {
+			what += fmt.Sprintf(" and asked to wait %s", unreachable.RetryAfter)
+		}
+	}
+	waited := ""
+	if errors.As(err, &stalled) {
+		waited = fmt.Sprintf(" for %s", stalled.For)
+		if unreachable == nil {
+			what = "nothing arrived, without an error"
+		}
+	}
+	return fmt.Sprintf(
+		"fetching %s from %s made no progress%s (%s): check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it",
+		s, s.endpoint, waited, what)
+}
+
+func said(message string) string {
+	if message == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%q)", message)
+}
+
+func humanBytes(n int64) string {
+	const unit = 1024
+	value, prefix := float64(n), 0
+	for ; value >= unit && prefix < 4; prefix++ {
+		value /= unit
+	}
+	if prefix == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGT"[prefix-1])
+}
+
+// encode keeps within what the kubelet keeps, at the message's expense.
+func (t Termination) encode() ([]byte, error) {
+	whole := t.Message
+	for keep := len(whole); ; {
+		data, err := marshalPlain(t)
+		over := len(data) - maxTermination
+		if err != nil || over <= 0 {
+			return data, err
+		}
+		// JSON writes one byte of text with up to six; cut too little, look again.
+		keep -= (over + 5) / 6
+		t.Message = strings.ToValidUTF8(whole[:max(0, keep)], "") + "…"
+	}
+}
+
+// marshalPlain writes <, > and & as they are: people read this.
+func marshalPlain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encoding termination message: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// write leaves the message where the kubelet looks for it. The file is a mount
+// of its own, so it is written in place and never replaced.
+func (t Termination) write(path string) error {
+	data, err := t.encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, fileMode); err != nil {
+		return fmt.Errorf("writing termination message: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// marker lies beside a verified file and spares a restart the hashing of it:
+// it holds as long as the file's size and time of change do.
+type marker struct {
+	Version    int        `json:"version"`
+	Repo       string     `json:"repo"`
+	Revision   string     `json:"revision"`
+	Commit     string     `json:"commit"`
+	Size       int64      `json:"size"`
+	ModifiedNs int64      `json:"modifiedNs"`
+	Digest     hub.Digest `json:"digest"`
+}
+
+const markerVersion = 1
+
+// answers reports whether the marked file is the wanted one. A revision is
+// taken as it was asked for: weights under a running engine must not change
+// because a branch moved on. A checksum, where given, is stronger than a name.
+func (m marker) answers(w want) bool {
+	if !w.given.IsZero() {
+		return m.Digest == w.given
+	}
+	return m.Repo == w.file.Repo && m.Revision == w.file.Revision
+}
+
+func (v *volume) readMarker(path string) (marker, bool) {
+	var m marker
+	data, err := v.readRecord(path + markerSuffix)
+	if err != nil || decodeStrict(data, &m) != nil || m.Version != markerVersion {
+		return marker{}, false
+	}
+	info, err := v.root.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != m.Size || info.ModTime().UnixNano() != m.ModifiedNs {
+		return marker{}, false
+	}
+	return m, true
+}
+
+func (v *volume) writeMarker(w want, t target) error {
+	info, err := v.root.Stat(w.file.Path)
+	if err != nil {
+		return storageError(w.file.Path, err)
+	}
+	data, err := json.Marshal(marker{
+		Version: markerVersion, Repo: w.file.Repo, Revision: w.file.Revision, Commit: t.commit,
+		Size: info.Size(), ModifiedNs: info.ModTime().UnixNano(), Digest: t.digest,
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the marker of %q: %w", w.file.Path, err)
+	}
+	return v.writeRecord(w.file.Path+markerSuffix, data)
+}
+
+// remove is at peace with what is not there.
+func (v *volume) remove(path string) error {
+	if err := v.root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storageError(path, err)
+	}
+	return nil
+}
+
+func (v *volume) exists(path string) (os.FileInfo, bool, error) {
+	info, err := v.root.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, storageError(path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, false, storageError(path, errors.New("name is taken by something that is not a file"))
+	}
+	return info, true, nil
+}

@@ -1,0 +1,164 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// partial is a file being fetched: NAME.partial with holes, and beside it
+// NAME.partial.json with the ranges that are known to be on disk.
+type partial struct {
+	volume *volume
+	path   string
+	file   partialFile
+	every  int64 // bytes between two checkpoints
+	grown  chan struct{}
+
+	mu      sync.Mutex
+	state   state
+	unsaved int64
+	saving  sync.Mutex
+}
+
+// checkpointBytes is how much a crash may cost: under one percent of a file
+// that is large enough to matter, and never so little that syncing it dominates.
+func checkpointBytes(size int64) int64 { return min(max(size/128, 1<<20), 64<<20) }
+
+// openPartial continues what an earlier run left behind if that is a part of
+// the same content, and starts anew otherwise.
+func (v *volume) openPartial(path string, want state) (*partial, error) {
+	if err := v.makeDir(path); err != nil {
+		return nil, err
+	}
+	want.Done = v.resumable(path, want)
+	file, err := v.open(path + partialSuffix)
+	if err != nil {
+		return nil, v.writeFailed(path, want.Size, err)
+	}
+	p := &partial{
+		volume: v, path: path, file: file, state: want,
+		every: checkpointBytes(want.Size), grown: make(chan struct{}, 1),
+	}
+	// Without a record the old content is of unknown origin, and may be longer.
+	if len(want.Done) == 0 {
+		if err := file.Truncate(0); err != nil {
+			return nil, errors.Join(storageError(path, err), file.Close())
+		}
+	}
+	return p, nil
+}
+
+// resumable returns the ranges of want that an earlier run has put on disk.
+func (v *volume) resumable(path string, want state) ranges {
+	data, err := v.readRecord(path + stateSuffix)
+	if err != nil {
+		return nil
+	}
+	old, err := decodeState(data)
+	if err != nil || old.Size != want.Size || old.Digest != want.Digest {
+		return nil
+	}
+	info, err := v.root.Stat(path + partialSuffix)
+	if err != nil || info.Size() < old.Done.end() {
+		return nil
+	}
+	return old.Done
+}
+
+// write stores bytes, and every so often notes on disk which ones are there.
+func (p *partial) write(b []byte, at int64) error {
+	if _, err := p.file.WriteAt(b, at); err != nil {
+		return p.volume.writeFailed(p.path, p.left(), err)
+	}
+	p.mu.Lock()
+	p.state.Done = p.state.Done.add(hub.Range{Start: at, End: at + int64(len(b))})
+	p.unsaved += int64(len(b))
+	p.mu.Unlock()
+	select {
+	case p.grown <- struct{}{}:
+	default: // whoever follows has not yet looked at the last growth
+	}
+	// One writer saves, the others go on; what they add meanwhile it sees after.
+	for p.isDue() && p.saving.TryLock() {
+		err := p.save()
+		p.saving.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *partial) isDue() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unsaved >= p.every
+}
+
+// checkpoint notes the ranges that are there now.
+func (p *partial) checkpoint() error {
+	p.saving.Lock()
+	defer p.saving.Unlock()
+	return p.save()
+}
+
+// save makes the bytes durable before the record that vouches for them. The
+// record's own directory entry is not synced: an older record is true as well.
+func (p *partial) save() error {
+	p.mu.Lock()
+	now := p.state
+	p.unsaved = 0
+	p.mu.Unlock()
+	if err := p.file.Sync(); err != nil {
+		return p.volume.writeFailed(p.path, p.left(), err)
+	}
+	data, err := encodeState(now)
+	if err != nil {
+		return storageError(p.path, err)
+	}
+	if err := p.volume.writeRecord(p.path+stateSuffix, data); err != nil {
+		return p.volume.writeFailed(p.path, p.left(), err)
+	}
+	return nil
+}
+
+func (p *partial) done() ranges {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state.Done
+}
+
+func (p *partial) left() int64 { return p.state.Size - p.done().sum() }
+
+// publish makes a verified file durable and gives it its name.
+func (p *partial) publish() error {
+	if err := p.file.Sync(); err != nil {
+		return p.volume.writeFailed(p.path, 0, err)
+	}
+	return p.volume.publish(p.path)
+}
+
+// discard forgets all bytes, the wrong ones among them.
+func (v *volume) discard(path string) error {
+	return errors.Join(v.remove(path+stateSuffix), v.remove(path+stateSuffix+newSuffix), v.remove(path+partialSuffix))
+}
+
+// writeFailed tells a full volume, with its numbers, from one that is broken.
+func (v *volume) writeFailed(path string, need int64, err error) error {
+	if !isFull(err) {
+		if storage := new(StorageError); errors.As(err, &storage) {
+			return err
+		}
+		return storageError(path, err)
+	}
+	free, freeErr := v.free()
+	if freeErr != nil {
+		return errors.Join(storageError(path, err), freeErr)
+	}
+	return &DiskFullError{Path: path, Need: need, Free: free}
+}

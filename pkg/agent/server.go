@@ -1,0 +1,46 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// Deadlines of the probe server; its callers are the kubelet and people.
+const (
+	readTimeout  = 5 * time.Second
+	writeTimeout = 10 * time.Second
+)
+
+// newServer answers the kubelet: /startupz is 200 once all files are in place,
+// /healthz as long as the process lives, /progress tells how far things are.
+func newServer(progress func() Progress) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	})
+	mux.HandleFunc("GET /progress", func(w http.ResponseWriter, _ *http.Request) {
+		writeProgress(w, http.StatusOK, progress())
+	})
+	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) {
+		p := progress()
+		status := http.StatusServiceUnavailable
+		if p.Ready {
+			status = http.StatusOK
+		}
+		writeProgress(w, status, p)
+	})
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+	}
+}
+
+func writeProgress(w http.ResponseWriter, status int, p Progress) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// A caller who left early is no failure of ours.
+	_ = json.NewEncoder(w).Encode(p)
+}

@@ -1,0 +1,136 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+func env(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestParseFetch(t *testing.T) {
+	sum := strings.Repeat("a", 64)
+	base := Settings{
+		Repo: "org/name", Revision: "main", Files: []string{"a.gguf"}, SHA256: map[string]hub.Digest{},
+		Dest: "/models", Listen: ":8090", TerminationLog: "/dev/termination-log",
+		GiveUpAfter: time.Minute, Connections: 8,
+	}
+	with := func(change func(*Settings)) Settings {
+		s := base
+		change(&s)
+		return s
+	}
+	for _, tc := range []struct {
+		reason string
+		args   string
+		env    []string
+		want   Settings
+	}{
+		{"the defaults", "--repo org/name --file a.gguf", nil, base},
+		{
+			"everything", "--endpoint http://hub --repo org/name --revision v1 --file a.gguf --file q4/b=.gguf --sha256 q4/b=.gguf=" + strings.ToUpper(sum) +
+				" --dest /d --listen :1 --termination-log /t --give-up-after 5s --connections 2", []string{"HF_TOKEN", " hf_x\n"},
+			Settings{
+				Endpoint: "http://hub", Token: "hf_x", Repo: "org/name", Revision: "v1", Files: []string{"a.gguf", "q4/b=.gguf"},
+				SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}},
+				Dest:   "/d", Listen: ":1", TerminationLog: "/t", GiveUpAfter: 5 * time.Second, Connections: 2,
+			},
+		},
+		{"the endpoint from the environment", "--repo org/name --file a.gguf", []string{"HF_ENDPOINT", "http://mirror"}, with(func(s *Settings) { s.Endpoint = "http://mirror" })},
+		{"a flag beats the environment", "--repo org/name --file a.gguf --endpoint http://b", []string{"HF_ENDPOINT", "http://a"}, with(func(s *Settings) { s.Endpoint = "http://b" })},
+		{"a repository without an organisation", "--repo gpt2 --file a.gguf", nil, with(func(s *Settings) { s.Repo = "gpt2" })},
+		{"a pull request as revision", "--repo org/name --file a.gguf --revision refs/pr/1", nil, with(func(s *Settings) { s.Revision = "refs/pr/1" })},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			got, err := ParseFetch(strings.Fields(tc.args), env(tc.env...), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("ParseFetch() (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseFetchRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		args   []string
+		want   string
+	}{
+		{"no file", []string{"--repo", "o/n"}, "--file is missing"},
+		{"no repository", []string{"--file", "a"}, `--repo is "": give ORG/NAME`},
+		{"a repository that is a path", []string{"--repo", "../x", "--file", "a"}, `--repo is "../x"`},
+		{"a repository with three parts", []string{"--repo", "a/b/c", "--file", "a"}, `--repo is "a/b/c"`},
+		{"a repository that walks up", []string{"--repo", "a/..", "--file", "a"}, `--repo is "a/.."`},
+		{"a revision that walks up", []string{"--repo", "o/n", "--file", "a", "--revision", "a/../b"}, `--revision is "a/../b"`},
+		{"an empty revision", []string{"--repo", "o/n", "--file", "a", "--revision", ""}, `--revision is ""`},
+		{"a file twice", []string{"--repo", "o/n", "--file", "a", "--file", "a"}, `--file "a" is given twice`},
+		{"a checksum of no file", []string{"--repo", "o/n", "--file", "a", "--sha256", "b=" + strings.Repeat("a", 64)}, `--sha256 names "b"`},
+		{"half a checksum", []string{"--repo", "o/n", "--file", "a", "--sha256", "a=abc"}, "is not a SHA-256"},
+		{"a checksum without a file", []string{"--repo", "o/n", "--file", "a", "--sha256", "abc"}, "is not of the form PATH=HEX"},
+		{"a stray argument", []string{"--repo", "o/n", "--file", "a", "b"}, `argument "b" is not understood`},
+		{"an unknown flag", []string{"--what"}, "flag provided but not defined"},
+		{"no connections", []string{"--repo", "o/n", "--file", "a", "--connections", "0"}, "--connections is 0"},
+		{"no patience", []string{"--repo", "o/n", "--file", "a", "--give-up-after", "0s"}, "--give-up-after is 0s"},
+		{"nowhere", []string{"--repo", "o/n", "--file", "a", "--dest", ""}, "--dest is empty"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			_, err := ParseFetch(tc.args, env(), io.Discard)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("ParseFetch() = %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCheckPath(t *testing.T) {
+	for _, tc := range []struct {
+		reason, path string
+		ok           bool
+	}{
+		{"a name", "a.gguf", true},
+		{"a path", "q4/a-00001-of-00002.gguf", true},
+		{"spaces and dots are harmless", "a b..c", true},
+		{"empty", "", false},
+		{"the volume itself", ".", false},
+		{"absolute", "/etc/passwd", false},
+		{"up", "../a", false},
+		{"up from inside", "a/../../b", false},
+		{"up and back", "a/../b", false},
+		{"a double slash", "a//b", false},
+		{"a trailing slash", "a/", false},
+		{"a dot", "./a", false},
+		{"a backslash", `a\b`, false},
+		{"a line break", "a\nb", false},
+		{"a NUL", "a\x00b", false},
+		{"the agent's own names", "a.partial", false},
+		{"the agent's own record", "a.partial.json", false},
+		{"the agent's own marker", "a.verified", false},
+		{"too long", strings.Repeat("a", maxPath+1), false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if err := CheckPath(tc.path); (err == nil) != tc.ok {
+				t.Errorf("CheckPath(%q) = %v, want ok %t", tc.path, err, tc.ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// want is a file as it was asked for.
+type want struct {
+	file  hub.File
+	given hub.Digest
+}
+
+// target is a file as the hub describes it, pinned to a commit.
+type target struct {
+	want
+	commit string
+	size   int64
+	digest hub.Digest
+}
+
+// pinned is the name under which the content never changes.
+func (t target) pinned() hub.File {
+	f := t.file
+	f.Revision = t.commit
+	return f
+}
+
+// UnverifiableError says that the hub does not tell what a file must be.
+type UnverifiableError struct {
+	File  hub.File
+	Lacks string
+}
+
+func (e *UnverifiableError) Error() string {
+	return fmt.Sprintf("the hub states no %s for %s", e.Lacks, e.File)
+}
+
+// lookUp asks the hub for everything that a fetch must know beforehand: the
+// commit once, so that all files are of one revision, then each file.
+func (f *Fetcher) lookUp(ctx context.Context, wants []want) ([]target, error) {
+	if len(wants) == 0 {
+		return nil, nil
+	}
+	commit, err := f.commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	targets := make([]target, len(wants))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(f.config.Connections)
+	for i, w := range wants {
+		g.Go(func() (err error) {
+			targets[i], err = f.describe(gctx, w, commit)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return targets, f.completeFromTree(ctx, commit, targets)
+}
+
+func (f *Fetcher) commit(ctx context.Context) (string, error) {
+	if hub.IsCommit(f.config.Revision) {
+		return f.config.Revision, nil
+	}
+	return persist(ctx, f.patience, func() (string, error) {
+		return f.config.Hub.Resolve(ctx, f.config.Repo, f.config.Revision)
+	})
+}
+
+func (f *Fetcher) describe(ctx context.Context, w want, commit string) (target, error) {
+	t := target{want: w, commit: commit, digest: w.given}
+	m, err := persist(ctx, f.patience, func() (hub.Metadata, error) {
+		return f.config.Hub.Stat(ctx, t.pinned())
+	})
+	if err != nil {
+		return t, err
+	}
+	t.size = m.Size
+	if t.digest.IsZero() {
+		t.digest = m.SHA256
+	}
+	return t, nil
+}
+
+// completeFromTree fills in what the files' own answers left open: small files
+// carry their checksum in the tree only, and some mirrors leave out headers.
+func (f *Fetcher) completeFromTree(ctx context.Context, commit string, targets []target) error {
+	if !slices.ContainsFunc(targets, target.isVague) {
+		return nil
+	}
+	tree, err := persist(ctx, f.patience, func() ([]hub.Entry, error) {
+		return f.config.Hub.Tree(ctx, f.config.Repo, commit)
+	})
+	// A mirror without the tree's route may still have said enough.
+	if err != nil && !errors.As(err, new(*hub.NotFoundError)) {
+		return err
+	}
+	for i := range targets {
+		t := &targets[i]
+		at := slices.IndexFunc(tree, func(e hub.Entry) bool { return e.Path == t.file.Path })
+		if at >= 0 && t.digest.IsZero() {
+			t.digest = tree[at].Digest
+		}
+		if at >= 0 && t.size < 0 {
+			t.size = tree[at].Size
+		}
+		if t.digest.IsZero() {
+			return &UnverifiableError{File: t.file, Lacks: "checksum"}
+		}
+		if t.size < 0 {
+			return &UnverifiableError{File: t.file, Lacks: "size"}
+		}
+	}
+	return nil
+}
+
+func (t target) isVague() bool { return t.digest.IsZero() || t.size < 0 }

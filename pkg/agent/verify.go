@@ -1,0 +1,81 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"hash"
+	"io"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// bufferBytes is what one read from the network or the disk moves at most.
+const bufferBytes = 1 << 20
+
+// follow hashes a file while it is being fetched, always up to its first gap:
+// the bytes are still in memory then, and when the last one has arrived little
+// is left to hash.
+func (p *partial) follow(ctx context.Context, f hub.File, moved func()) error {
+	h := p.state.Digest.NewHash(p.state.Size)
+	buf := make([]byte, bufferBytes)
+	at := int64(0)
+	for at < p.state.Size {
+		prefix := p.done().prefix()
+		if at == prefix {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-p.grown:
+			}
+			continue
+		}
+		n, err := hashSome(h, p.file, at, min(prefix-at, bufferBytes), buf)
+		if err != nil {
+			return storageError(p.path, err)
+		}
+		at += n
+		moved()
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+	}
+	return p.state.Digest.Check(f, h)
+}
+
+func hashSome(h hash.Hash, from io.ReaderAt, at, n int64, buf []byte) (int64, error) {
+	read, err := from.ReadAt(buf[:n], at)
+	if int64(read) < n {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, err
+	}
+	h.Write(buf[:n])
+	return n, nil
+}
+
+// hashFile checks a whole file that is already there.
+func (v *volume) hashFile(ctx context.Context, f hub.File, size int64, want hub.Digest, moved func()) error {
+	file, err := v.root.Open(f.Path)
+	if err != nil {
+		return storageError(f.Path, err)
+	}
+	defer file.Close()
+	h := want.NewHash(size)
+	buf := make([]byte, bufferBytes)
+	for at := int64(0); at < size; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n, err := hashSome(h, file, at, min(size-at, bufferBytes), buf)
+		if err != nil {
+			return storageError(f.Path, err)
+		}
+		at += n
+		moved()
+	}
+	return want.Check(f, h)
+}

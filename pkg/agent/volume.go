@@ -1,0 +1,154 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+)
+
+// Names beside a file that belong to the agent.
+const (
+	partialSuffix = ".partial"
+	stateSuffix   = ".partial.json"
+	markerSuffix  = ".verified"
+	newSuffix     = ".new"
+)
+
+const (
+	dirMode  = 0o755
+	fileMode = 0o644
+)
+
+// partialFile is the part of *os.File that a download needs, so that a test
+// can hand out a disk that fills up.
+type partialFile interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Sync() error
+	Truncate(size int64) error
+}
+
+// volume is the directory that the files go to. Every access is through
+// os.Root, so that neither a name nor a symbolic link leads out of it.
+type volume struct {
+	root *os.Root
+	// open and free are seams for tests.
+	open func(path string) (partialFile, error)
+	free func() (int64, error)
+}
+
+func newVolume(root *os.Root) *volume {
+	return &volume{
+		root: root,
+		open: func(p string) (partialFile, error) { return root.OpenFile(p, os.O_RDWR|os.O_CREATE, fileMode) },
+		free: func() (int64, error) { return freeBytes(root.Name()) },
+	}
+}
+
+// freeBytes is what an unprivileged process may still write.
+func freeBytes(dir string) (int64, error) {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("asking for the free space of %q: %w", dir, err)
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), nil
+}
+
+func (v *volume) readRecord(name string) ([]byte, error) {
+	f, err := v.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxRecord+1))
+}
+
+// writeRecord replaces a small file in one step.
+func (v *volume) writeRecord(name string, data []byte) error {
+	if err := v.writeSynced(name+newSuffix, data); err != nil {
+		return storageError(name, err)
+	}
+	if err := v.root.Rename(name+newSuffix, name); err != nil {
+		return storageError(name, err)
+	}
+	return nil
+}
+
+func (v *volume) writeSynced(name string, data []byte) error {
+	f, err := v.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
+
+// publish gives a verified file its name, and makes the name survive a crash.
+func (v *volume) publish(name string) error {
+	if err := v.root.Rename(name+partialSuffix, name); err != nil {
+		return storageError(name, err)
+	}
+	dir, err := v.root.Open(path.Dir(name))
+	if err != nil {
+		return storageError(name, err)
+	}
+	defer dir.Close()
+	// Some network file systems cannot sync a directory; the marker is what
+	// tells a verified file from others, so nothing depends on it.
+	if err := dir.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return storageError(name, err)
+	}
+	return nil
+}
+
+func (v *volume) makeDir(name string) error {
+	if err := v.root.MkdirAll(path.Dir(name), dirMode); err != nil {
+		return storageError(name, err)
+	}
+	return nil
+}
+
+// DiskFullError says that the volume has no room for what is still to come.
+type DiskFullError struct {
+	Path       string
+	Need, Free int64
+}
+
+func (e *DiskFullError) Error() string {
+	return fmt.Sprintf("volume is full: %d bytes to write, %d bytes free", e.Need, e.Free)
+}
+
+// StorageError says that the volume refused a read or a write for another
+// reason than its size.
+type StorageError struct {
+	Path string
+	Err  error
+}
+
+func (e *StorageError) Error() string { return fmt.Sprintf("volume: %q: %v", e.Path, e.Err) }
+func (e *StorageError) Unwrap() error { return e.Err }
+
+func storageError(name string, err error) error {
+	// The name is said once, and a path error would say it again.
+	if wrapped := new(fs.PathError); errors.As(err, &wrapped) {
+		err = fmt.Errorf("%s: %w", wrapped.Op, wrapped.Err)
+	}
+	return &StorageError{Path: name, Err: err}
+}
+
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

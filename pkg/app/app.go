@@ -1,0 +1,197 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package app wires the controller's process together: catalogue, planner, caches, back ends and
+// controllers, from validated options.
+//
+// It decides what is connected to what, and nothing else.
+package app
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
+	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
+	"github.com/modelberth/modelberth/presets"
+)
+
+// leaseName is the Lease that the replicas elect their leader with.
+const leaseName = "modelberth-controller"
+
+// Scheme returns a scheme with every type that the controller reads or writes.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("building the scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// Hooks let tests stand between the controller and the API server.
+type Hooks struct {
+	// WrapClient wraps the client that reads caches and writes.
+	WrapClient func(client.Client) client.Client
+	// Clock replaces the wall clock.
+	Clock clock.PassiveClock
+	// SkipNameValidation lets one process run several managers.
+	SkipNameValidation bool
+}
+
+// NewManager returns a manager with the controllers set up, ready to start.
+func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	known, err := loadCatalog(o.CatalogOverlay)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = float32(o.QPS), o.Burst
+	mgr, err := manager.New(config, managerOptions(scheme, o))
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	if err := addProbes(mgr); err != nil {
+		return nil, err
+	}
+	wrapped := mgr.GetClient()
+	if hooks.WrapClient != nil {
+		wrapped = hooks.WrapClient(wrapped)
+	}
+	provisioner, machine, err := backEnd(mgr, wrapped, o)
+	if err != nil {
+		return nil, err
+	}
+	var passive clock.PassiveClock = clock.RealClock{}
+	if hooks.Clock != nil {
+		passive = hooks.Clock
+	}
+	reconciler := workspace.New(workspace.Config{
+		Client:      wrapped,
+		Live:        mgr.GetAPIReader(),
+		Planner:     planner.New(known, planner.Settings{Clouds: o.Clouds, Region: o.Region}),
+		Catalog:     known,
+		Provisioner: provisioner,
+		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
+		Commands:    map[string]workspace.CommandFunc{llamacpp.Name: llamacpp.Command},
+		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:       passive,
+		Workload: workload.Settings{
+			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+		},
+		EngineImages: o.EngineImages,
+		NodeClasses:  o.NodeClasses,
+	})
+	controllerOptions := controller.Options{MaxConcurrentReconciles: o.Workers, SkipNameValidation: &hooks.SkipNameValidation}
+	return mgr, reconciler.SetupWithManager(ctx, mgr, machine, controllerOptions)
+}
+
+func managerOptions(scheme *runtime.Scheme, o options.Controller) manager.Options {
+	return manager.Options{
+		Scheme:                        scheme,
+		Cache:                         cacheOptions(),
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+	}
+}
+
+// cacheOptions keep what is not ours out of memory.
+func cacheOptions() cache.Options {
+	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&appsv1.StatefulSet{}:        {Label: managed},
+			&appsv1.ControllerRevision{}: {Label: managed},
+			&corev1.Service{}:            {Label: managed},
+			&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
+			&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
+			nodeclaim.Object():           {Label: has(v1beta1.LabelWorkspaceUID)},
+		},
+	}
+}
+
+// has selects objects that carry a label, whatever its value.
+func has(key string) labels.Selector {
+	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return labels.NewSelector().Add(*requirement)
+}
+
+func addProbes(mgr manager.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("adding the readiness check: %w", err)
+	}
+	return nil
+}
+
+func loadCatalog(overlay string) (*catalog.Catalog, error) {
+	var overlays []fs.FS
+	if overlay != "" {
+		overlays = append(overlays, os.DirFS(overlay))
+	}
+	known, err := catalog.Load(presets.FS(), overlays...)
+	if err != nil {
+		return nil, fmt.Errorf("loading the catalogue: %w", err)
+	}
+	return known, nil
+}
+
+// backEnd probes the cluster for a provisioner. Without one the controller runs all the same: it
+// plans, says what is missing, and starts anew once that is installed.
+func backEnd(mgr manager.Manager, wrapped client.Client, o options.Controller) (workspace.Provisioner, client.Object, error) {
+	kind := schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
+	_, err := mgr.GetRESTMapper().RESTMapping(kind, nodeclaim.GroupVersion().Version)
+	switch {
+	case err == nil:
+		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+	case meta.IsNoMatchError(err):
+		missing := "the CustomResourceDefinition nodeclaims.karpenter.sh"
+		return capacity.Absent{Missing: missing}, nil, mgr.Add(&installWatch{mapper: mgr.GetRESTMapper(), kind: kind})
+	default:
+		return nil, nil, fmt.Errorf("probing for Karpenter: %w", err)
+	}
+}

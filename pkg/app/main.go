@@ -1,0 +1,62 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+// Main runs modelberth-controller and returns its exit code.
+func Main(args []string, stderr io.Writer) int {
+	var o options.Controller
+	flags := flag.NewFlagSet("modelberth-controller", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	o.Bind(flags)
+	logging := zap.Options{}
+	logging.BindFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if err := o.Validate(); err != nil {
+		fmt.Fprintf(stderr, "modelberth-controller: %v\n", err)
+		return 2
+	}
+	logger := zap.New(zap.UseFlagOptions(&logging))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	ctx := ctrl.SetupSignalHandler()
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		logger.Error(err, "no configuration for the API server")
+		return 1
+	}
+	mgr, err := NewManager(ctx, config, o, Hooks{})
+	if err != nil {
+		logger.Error(err, "setting up failed")
+		return 1
+	}
+	logger.Info("starting", "version", version())
+	if err := mgr.Start(ctx); err != nil {
+		logger.Error(err, "the controller ended")
+		return 1
+	}
+	return 0
+}
+
+// version of the build, as the module or the source tree says.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}

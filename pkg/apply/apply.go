@@ -1,0 +1,247 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apply writes objects by server-side apply, under one field owner, and only when something
+// differs from what the cluster has.
+//
+// It decides whether a write is needed and whether an object of that name may be written at all: a
+// foreign object is an error, never a takeover. It must not know what the objects are for.
+package apply
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// FieldOwner is the one field manager of everything that is applied.
+const FieldOwner = "modelberth"
+
+// TakenError says that an object of the desired name belongs to somebody else.
+type TakenError struct {
+	Kind      string
+	Namespace string
+	Name      string
+}
+
+// Error names the object and the way out.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("%s %s/%s exists and does not belong to this Workspace; it is left as it is: "+
+		"delete or rename it, or make the Workspace under another name", e.Kind, e.Namespace, e.Name)
+}
+
+// TerminatingError says that an object of the desired name is on its way out.
+type TerminatingError struct {
+	Kind      string
+	Namespace string
+	Name      string
+}
+
+// Error names the object.
+func (e *TerminatingError) Error() string {
+	return fmt.Sprintf("waiting for the former %s %s/%s to be gone", e.Kind, e.Namespace, e.Name)
+}
+
+// Applier applies objects.
+type Applier struct {
+	cached client.Client
+	live   client.Reader
+}
+
+// New returns an Applier. The cache may hold only objects that carry our managed-by label; the live
+// reader must not be backed by a cache.
+func New(cached client.Client, live client.Reader) *Applier {
+	return &Applier{cached: cached, live: live}
+}
+
+// Apply brings one object in line with desired, which must carry owner as its controller. It
+// returns true if it wrote. Errors are *TakenError, *TerminatingError or the API server's.
+func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool, error) {
+	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	if err != nil {
+		return false, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+	}
+	intent, err := intentOf(desired, gvk)
+	if err != nil {
+		return false, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
+	}
+	existing, err := a.existing(ctx, gvk, desired)
+	if err != nil {
+		return false, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+	}
+	if existing != nil {
+		if err := mayWrite(gvk.Kind, owner, existing); err != nil {
+			return false, err
+		}
+		if same, err := isApplied(intent, existing); err != nil || same {
+			return false, err
+		}
+	}
+	// Not in the cache: whoever made the object in the meantime keeps his fields, and we hear of it.
+	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}
+	if existing != nil {
+		options = append(options, client.ForceOwnership)
+	}
+	if err := a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), options...); err != nil {
+		return false, fmt.Errorf("applying %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+	}
+	return true, nil
+}
+
+// Check returns an error if Apply would refuse to write desired. Errors are as of Apply.
+func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
+	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	if err != nil {
+		return fmt.Errorf("checking %T %s: %w", desired, desired.GetName(), err)
+	}
+	existing, err := a.existing(ctx, gvk, desired)
+	if err != nil {
+		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+	}
+	if existing == nil {
+		return nil
+	}
+	return mayWrite(gvk.Kind, owner, existing)
+}
+
+// existing returns the object as the cluster has it, or nil. What the cache does not have is asked
+// of the API server: the cache holds only ours, and may lag.
+func (a *Applier) existing(ctx context.Context, gvk schema.GroupVersionKind, desired client.Object) (client.Object, error) {
+	key := client.ObjectKeyFromObject(desired)
+	fresh, err := a.cached.Scheme().New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := fresh.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s is not an object with metadata", gvk)
+	}
+	err = a.cached.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		err = a.live.Get(ctx, key, object)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return object, nil
+}
+
+func mayWrite(kind string, owner, existing client.Object) error {
+	if metav1.IsControlledBy(existing, owner) && existing.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	controller := metav1.GetControllerOf(existing)
+	former := controller != nil && controller.Kind == v1beta1.WorkspaceKind && controller.Name == owner.GetName()
+	if former || metav1.IsControlledBy(existing, owner) {
+		return &TerminatingError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName()}
+	}
+	return &TakenError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName()}
+}
+
+// intentOf returns the fields that we own, with their hash among the annotations.
+func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
+	if err != nil {
+		return nil, err
+	}
+	intent := &unstructured.Unstructured{Object: content}
+	intent.SetGroupVersionKind(gvk)
+	delete(content, "status")
+	dropNulls(content)
+	encoded, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(encoded)
+	annotations := intent.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1beta1.AnnotationAppliedHash] = hex.EncodeToString(sum[:8])
+	intent.SetAnnotations(annotations)
+	return intent, nil
+}
+
+// isApplied says whether the object has every field of the intent (nobody changed one) and was last
+// applied with the same intent (no field has been taken out since).
+func isApplied(intent *unstructured.Unstructured, existing client.Object) (bool, error) {
+	hash := intent.GetAnnotations()[v1beta1.AnnotationAppliedHash]
+	if existing.GetAnnotations()[v1beta1.AnnotationAppliedHash] != hash {
+		return false, nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(existing)
+	if err != nil {
+		return false, err
+	}
+	wanted := map[string]any{}
+	for key, value := range intent.Object {
+		if key != "apiVersion" && key != "kind" { // typed objects from a cache do not carry them
+			wanted[key] = value
+		}
+	}
+	return contains(content, wanted), nil
+}
+
+// contains says whether have holds every value of want; what have holds beside it was defaulted by
+// the server or written by others.
+func contains(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := have.(map[string]any)
+		if !ok {
+			return len(want) == 0 && have == nil
+		}
+		for key, value := range want {
+			if !contains(have[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		have, ok := have.([]any)
+		if !ok || len(have) != len(want) {
+			return len(want) == 0 && len(have) == 0
+		}
+		for i := range want {
+			if !contains(have[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	default:
+		return have == want
+	}
+}
+
+// dropNulls removes null values, which server-side apply would take for an intent.
+func dropNulls(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, item := range value {
+			if item == nil {
+				delete(value, key)
+				continue
+			}
+			dropNulls(item)
+		}
+	case []any:
+		for _, item := range value {
+			dropNulls(item)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package capacity holds the words in which the controller asks for machines and hears about them:
+// what to get, what there is, and the typed errors of the back ends below it.
+//
+// It decides nothing. It must not know models, plans' physics or any provisioner's objects; the
+// port itself is declared where it is called, in the controllers.
+package capacity
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Owner is the Workspace that machines belong to. The UID is what counts: a Workspace that was
+// deleted and made again is another owner.
+type Owner struct {
+	Namespace string
+	Name      string
+	UID       types.UID
+}
+
+// Request asks for machines of one type.
+type Request struct {
+	Owner Owner
+	// Attempt is part of the machines' names, so that a new attempt never meets the remains of an
+	// old one. Counted from 1.
+	Attempt int32
+	// InstanceType and Count of the machines.
+	InstanceType string
+	Count        int
+	// GPUResource and GPUs that each machine must show before it counts as initialised.
+	GPUResource string
+	GPUs        int
+	// DiskGiB of ephemeral storage that each machine must have.
+	DiskGiB int
+	// CapacityType to buy; Zones it may come from (empty means any).
+	CapacityType v1beta1.CapacityType
+	Zones        []string
+	// NodeClass to buy with; nil means the installation's.
+	NodeClass *v1beta1.NodeClassReference
+	// Labels that the nodes carry beside the owner's.
+	Labels map[string]string
+}
+
+// Machine is one machine that is held for a Workspace, on whatever stage.
+type Machine struct {
+	// Name of the object that stands for the machine.
+	Name string
+	// Ordinal among the machines of its Workspace, from 0; -1 where it cannot be told.
+	Ordinal int
+	// InstanceType, Zone and CapacityType as bought; Zone is empty until the machine is launched.
+	InstanceType string
+	Zone         string
+	CapacityType v1beta1.CapacityType
+	// Launched, Registered and Initialized are the stages, in order.
+	Launched    bool
+	Registered  bool
+	Initialized bool
+	// Reason and Message of the first stage that is not reached, in the provisioner's own words.
+	Reason  string
+	Message string
+	// Deleting says that the machine is on its way out.
+	Deleting bool
+	// CreatedAt is when it was asked for.
+	CreatedAt time.Time
+	// NodeName is empty until the machine is registered.
+	NodeName string
+	// NodeReady is the node's own word, GPUs what it can allocate.
+	NodeReady bool
+	GPUs      int
+}
+
+// NotInstalledError says that the cluster has no provisioner that a back end could use.
+type NotInstalledError struct{ Missing string }
+
+// Error names what is missing and the way out.
+func (e *NotInstalledError) Error() string {
+	return fmt.Sprintf("cannot buy machines: %s is not installed in this cluster: install Karpenter "+
+		"with a provider for your cloud", e.Missing)
+}
+
+// NodeClassError says that no NodeClass can be used.
+type NodeClassError struct{ Message string }
+
+// Error returns the message.
+func (e *NodeClassError) Error() string { return e.Message }
+
+// TakenError says that the name of a machine is taken by an object of somebody else.
+type TakenError struct{ Name string }
+
+// Error names the object and the way out.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("NodeClaim %q exists and belongs to somebody else; delete or rename it", e.Name)
+}
+
+// Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing.
+type Absent struct{ Missing string }
+
+// Observe returns nothing.
+func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { return nil, nil }
+
+// Ensure returns a *NotInstalledError.
+func (a Absent) Ensure(context.Context, Request) ([]string, error) {
+	return nil, &NotInstalledError{Missing: a.Missing}
+}
+
+// Release returns that nothing is left.
+func (Absent) Release(context.Context, Owner) (int, error) { return 0, nil }

@@ -1,0 +1,85 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// machineOf reads a claim; what only the node knows stays zero.
+func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
+	machine := capacity.Machine{
+		Name:         claim.Name,
+		Ordinal:      -1,
+		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
+		Zone:         claim.Labels[corev1.LabelTopologyZone],
+		CapacityType: v1beta1.CapacityType(requirementValue(claim, karpv1.CapacityTypeLabelKey)),
+		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
+		Registered:   isTrue(claim, karpv1.ConditionTypeRegistered),
+		Initialized:  isTrue(claim, karpv1.ConditionTypeInitialized),
+		Deleting:     !claim.DeletionTimestamp.IsZero(),
+		CreatedAt:    claim.CreationTimestamp.Time,
+		NodeName:     claim.Status.NodeName,
+	}
+	if ordinal, err := strconv.Atoi(claim.Labels[v1beta1.LabelMachineOrdinal]); err == nil {
+		machine.Ordinal = ordinal
+	}
+	stages := []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized}
+	for _, stage := range stages {
+		if isTrue(claim, stage) {
+			continue
+		}
+		if condition := claim.StatusConditions().Get(stage); condition != nil {
+			machine.Reason, machine.Message = condition.Reason, condition.Message
+		}
+		break
+	}
+	return machine
+}
+
+// observeNode fills in what only the node knows.
+func (p *Provisioner) observeNode(ctx context.Context, machine *capacity.Machine, gpuResource string) error {
+	if machine.NodeName == "" {
+		return nil
+	}
+	node := &corev1.Node{}
+	err := p.cached.Get(ctx, types.NamespacedName{Name: machine.NodeName}, node)
+	if apierrors.IsNotFound(err) {
+		return nil // gone, or not ours yet: the claim's labels reach the node when it registers
+	}
+	if err != nil {
+		return fmt.Errorf("reading node %q: %w", machine.NodeName, err)
+	}
+	machine.NodeReady = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	quantity := node.Status.Allocatable[corev1.ResourceName(gpuResource)]
+	machine.GPUs = int(quantity.Value())
+	return nil
+}
+
+func requirementValue(claim *karpv1.NodeClaim, key string) string {
+	for _, requirement := range claim.Spec.Requirements {
+		if requirement.Key == key && len(requirement.Values) > 0 {
+			return requirement.Values[0]
+		}
+	}
+	return ""
+}
+
+func isTrue(claim *karpv1.NodeClaim, stage string) bool {
+	condition := claim.StatusConditions().Get(stage)
+	return condition != nil && condition.IsTrue()
+}

@@ -1,0 +1,303 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodeclaim gets machines from Karpenter: one standalone NodeClaim per machine.
+//
+// It decides the claims' names and contents, which claims still serve the request, and which are
+// let go. It must not know models or plans. The claims that carry the Workspace's UID are the truth
+// about what is held; before anything is created they are listed live, so a stale cache, a lost
+// status or a second replica never buys twice.
+//
+// This is the one package that imports Karpenter's API types: importing them registers types with
+// client-go's global scheme.
+package nodeclaim
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// terminationGracePeriod bounds the drain of a machine: pods with do-not-disrupt or a disruption
+// budget cannot keep an expensive node for ever.
+const terminationGracePeriod = time.Hour
+
+// nameLimit keeps names usable as VM names: Azure's machine mode hashes longer ones.
+const nameLimit = 34
+
+// hashLength is the length of the hash in a claim's name: 40 bits, per Workspace and ordinal.
+const hashLength = 10
+
+// AddToScheme registers Karpenter's NodeClaim with a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion(), &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	metav1.AddToGroupVersion(scheme, GroupVersion())
+	return nil
+}
+
+// GroupVersion of the NodeClaims.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: "karpenter.sh", Version: "v1"}
+}
+
+// Object returns an empty NodeClaim, to watch and to select caches by.
+func Object() client.Object { return &karpv1.NodeClaim{} }
+
+// Provisioner creates, reads and deletes NodeClaims.
+type Provisioner struct {
+	// cached reads see what the watches saw; live reads ask the API server.
+	cached client.Client
+	live   client.Reader
+	// nodeClass to buy with where the request names none.
+	nodeClass v1beta1.NodeClassReference
+}
+
+// New returns a Provisioner. The live reader must not be backed by a cache.
+func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassReference) *Provisioner {
+	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass}
+}
+
+// Observe returns the machines held for a Workspace, by ordinal and name, from the cache.
+func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error) {
+	claims, err := list(ctx, p.cached, owner)
+	if err != nil {
+		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	machines := make([]capacity.Machine, 0, len(claims))
+	for i := range claims {
+		machine := machineOf(&claims[i])
+		if err := p.observeNode(ctx, &machine, gpuResource); err != nil {
+			return nil, err
+		}
+		machines = append(machines, machine)
+	}
+	slices.SortFunc(machines, func(a, b capacity.Machine) int {
+		if a.Ordinal != b.Ordinal {
+			return a.Ordinal - b.Ordinal
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return machines, nil
+}
+
+// Ensure brings what is held in line with the request. Claims that do not serve it are deleted, and
+// nothing is created until they are gone: a Workspace never holds more machines than it asked for.
+// It returns the names of the claims that it created, also with an error.
+func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) ([]string, error) {
+	claims, err := list(ctx, p.cached, req.Owner)
+	if err == nil && decide(claims, req).settled() {
+		return nil, nil
+	}
+	// The cache may lag behind our own writes, or those of a replica that led before us.
+	if err == nil {
+		claims, err = list(ctx, p.live, req.Owner)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
+	}
+	todo := decide(claims, req)
+	for i := range todo.release {
+		if err := p.delete(ctx, &todo.release[i]); err != nil {
+			return nil, err
+		}
+	}
+	if todo.occupied {
+		return nil, nil
+	}
+	var created []string
+	for _, ordinal := range todo.missing {
+		name, err := p.create(ctx, req, ordinal)
+		if err != nil {
+			return created, err
+		}
+		created = append(created, name)
+	}
+	return created, nil
+}
+
+// Release deletes everything that is held for a Workspace and returns how many machines are left.
+// Zero means that the API server itself said that nothing is left.
+func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) (int, error) {
+	claims, err := list(ctx, p.cached, owner)
+	if err == nil && len(claims) == 0 {
+		claims, err = list(ctx, p.live, owner)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	for i := range claims {
+		if err := p.delete(ctx, &claims[i]); err != nil {
+			return len(claims), err
+		}
+	}
+	return len(claims), nil
+}
+
+// decision is what to do about the claims that a Workspace holds.
+type decision struct {
+	// release are the claims that do not serve the request and are not on their way out yet.
+	release []karpv1.NodeClaim
+	// missing are the ordinals without a claim.
+	missing []int
+	// occupied says that claims are on their way out, or about to be.
+	occupied bool
+}
+
+func (d decision) settled() bool {
+	return len(d.release) == 0 && len(d.missing) == 0
+}
+
+func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
+	var d decision
+	held := make([]bool, req.Count)
+	for i := range claims {
+		claim := &claims[i]
+		machine := machineOf(claim)
+		switch {
+		case machine.Deleting:
+			d.occupied = true
+		case machine.InstanceType != req.InstanceType,
+			machine.Ordinal < 0 || machine.Ordinal >= req.Count || held[machine.Ordinal]:
+			d.release = append(d.release, *claim)
+			d.occupied = true
+		default:
+			held[machine.Ordinal] = true
+		}
+	}
+	for ordinal, ok := range held {
+		if !ok {
+			d.missing = append(d.missing, ordinal)
+		}
+	}
+	return d
+}
+
+func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal int) (string, error) {
+	claim := p.claim(req, ordinal)
+	err := p.cached.Create(ctx, claim)
+	if err == nil {
+		return claim.Name, nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return "", fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
+	}
+	// Names are deterministic: either it is ours and creating it twice was creating it once, or
+	// somebody else has the name.
+	existing := &karpv1.NodeClaim{}
+	if err := p.live.Get(ctx, client.ObjectKeyFromObject(claim), existing); err != nil {
+		return "", fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
+	}
+	if existing.Labels[v1beta1.LabelWorkspaceUID] != string(req.Owner.UID) {
+		return "", &capacity.TakenError{Name: claim.Name}
+	}
+	return claim.Name, nil
+}
+
+func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if !claim.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	err := p.cached.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another one has taken its name since
+	}
+	if err != nil {
+		return fmt.Errorf("deleting NodeClaim %q: %w", claim.Name, err)
+	}
+	return nil
+}
+
+func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
+	class := p.nodeClass
+	if req.NodeClass != nil {
+		class = *req.NodeClass
+	}
+	labels := map[string]string{}
+	maps.Copy(labels, req.Labels)
+	labels[v1beta1.LabelWorkspaceUID] = string(req.Owner.UID)
+	labels[v1beta1.LabelMachineWorkspaceName] = req.Owner.Name
+	labels[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
+	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
+	labels[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
+	return &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        Name(req.Owner, req.Attempt, ordinal),
+			Labels:      labels,
+			Annotations: map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"},
+		},
+		Spec: karpv1.NodeClaimSpec{
+			Requirements: requirements(req),
+			Resources:    karpv1.ResourceRequirements{Requests: requests(req)},
+			Taints: []corev1.Taint{
+				{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
+			},
+			NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
+			TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
+			// Nobody replaces a standalone claim that expires.
+			ExpireAfter: karpv1.MustParseNillableDuration(karpv1.Never),
+		},
+	}
+}
+
+func requirements(req capacity.Request) []karpv1.NodeSelectorRequirementWithMinValues {
+	in := func(key string, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
+		return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+	}
+	out := []karpv1.NodeSelectorRequirementWithMinValues{
+		in(corev1.LabelInstanceTypeStable, req.InstanceType),
+		in(corev1.LabelOSStable, string(corev1.Linux)),
+		in(karpv1.CapacityTypeLabelKey, string(req.CapacityType)),
+	}
+	if len(req.Zones) > 0 {
+		out = append(out, in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.Zones))...))
+	}
+	return out
+}
+
+func requests(req capacity.Request) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	if req.GPUs > 0 {
+		// Karpenter calls the machine initialised only once it shows what was requested.
+		out[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(req.GPUs), resource.DecimalSI)
+	}
+	if req.DiskGiB > 0 {
+		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(req.DiskGiB)<<30, resource.BinarySI)
+	}
+	return out
+}
+
+// Name returns the name of the claim for one machine of one attempt: deterministic, at most 34
+// characters, with a dash.
+func Name(owner capacity.Owner, attempt int32, ordinal int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", owner.UID, attempt, ordinal))
+	prefix := owner.Name
+	if limit := nameLimit - hashLength - 1; len(prefix) > limit {
+		prefix = strings.TrimRight(prefix[:limit], "-.")
+	}
+	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
+}
+
+func list(ctx context.Context, from client.Reader, owner capacity.Owner) ([]karpv1.NodeClaim, error) {
+	claims := &karpv1.NodeClaimList{}
+	err := from.List(ctx, claims, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(owner.UID)})
+	return claims.Items, err
+}

@@ -1,0 +1,269 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaim_test
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+)
+
+var (
+	owner = capacity.Owner{Namespace: "team-a", Name: "chat", UID: "11111111-2222-3333-4444-555555555555"}
+	class = v1beta1.NodeClassReference{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"}
+)
+
+func request(count int, instanceType string) capacity.Request {
+	return capacity.Request{
+		Owner: owner, Attempt: 1, InstanceType: instanceType, Count: count, GPUResource: "nvidia.com/gpu", GPUs: 1,
+		DiskGiB: 60, CapacityType: v1beta1.CapacityOnDemand, Labels: map[string]string{"apps": "chat"},
+	}
+}
+
+// held is a claim as the back end made it earlier.
+func held(ordinal, instanceType string, change ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
+	claim := &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "held-" + ordinal + "-" + strings.ToLower(instanceType), UID: "held",
+			Labels: map[string]string{v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineOrdinal: ordinal},
+		},
+		Spec: karpv1.NodeClaimSpec{
+			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
+				Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{instanceType},
+			}},
+			NodeClassRef: &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
+		},
+	}
+	for _, c := range change {
+		c(claim)
+	}
+	return claim
+}
+
+func deleting(claim *karpv1.NodeClaim) {
+	now := metav1.NewTime(time.Unix(1, 0))
+	claim.DeletionTimestamp = &now
+	claim.Finalizers = []string{"karpenter.sh/termination"}
+}
+
+func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, nodeclaim.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+}
+
+func names(t *testing.T, c client.Reader) []string {
+	t.Helper()
+	claims := &karpv1.NodeClaimList{}
+	if err := c.List(t.Context(), claims); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for i := range claims.Items {
+		if claims.Items[i].DeletionTimestamp.IsZero() {
+			out = append(out, claims.Items[i].Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestEnsure(t *testing.T) {
+	first, second := nodeclaim.Name(owner, 1, 0), nodeclaim.Name(owner, 1, 1)
+	foreign := held("0", "A", func(c *karpv1.NodeClaim) {
+		c.Name = first
+		c.Labels = nil
+	})
+	tests := []struct {
+		reason  string
+		live    []client.Object
+		cached  []client.Object
+		request capacity.Request
+		created []string
+		names   []string
+		err     any
+	}{
+		{
+			reason: "nothing is held: every machine is asked for", request: request(2, "A"),
+			created: []string{first, second}, names: sorted(first, second),
+		},
+		{
+			reason: "everything is held: nothing is done", request: request(1, "A"),
+			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")}, names: []string{"held-0-a"},
+		},
+		{
+			reason: "the cache lags behind: the live list shows what is held", request: request(1, "A"),
+			live: []client.Object{held("0", "A")}, names: []string{"held-0-a"},
+		},
+		{
+			reason: "one of two is missing: only that one is asked for", request: request(2, "A"),
+			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")},
+			created: []string{second}, names: sorted("held-0-a", second),
+		},
+		{
+			reason:  "another machine type is held: it is let go, and nothing is asked for before it is gone",
+			request: request(1, "B"), live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")},
+		},
+		{
+			reason: "a machine is on its way out: nothing is asked for meanwhile", request: request(1, "A"),
+			live: []client.Object{held("0", "A", deleting)}, cached: []client.Object{held("0", "A", deleting)},
+		},
+		{
+			reason: "more machines than asked for: the last one is let go", request: request(1, "A"),
+			live:   []client.Object{held("0", "A"), held("1", "A")},
+			cached: []client.Object{held("0", "A"), held("1", "A")}, names: []string{"held-0-a"},
+		},
+		{
+			reason: "the name is taken by somebody else: an error, and no takeover", request: request(1, "A"),
+			live: []client.Object{foreign}, names: []string{first}, err: &capacity.TakenError{},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			live := newClient(t, test.live...)
+			stale := newClient(t, test.cached...)
+			// Reads come from the stale cache, writes go to the API server.
+			split := interceptor.NewClient(live, interceptor.Funcs{
+				List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+					return stale.List(ctx, list, options...)
+				},
+			})
+			created, err := nodeclaim.New(split, live, class).Ensure(t.Context(), test.request)
+			switch {
+			case test.err == nil && err != nil:
+				t.Fatalf("error: %v", err)
+			case test.err != nil:
+				if _, taken := errors.AsType[*capacity.TakenError](err); !taken {
+					t.Fatalf("error: %v, want %T", err, test.err)
+				}
+			}
+			if diff := cmp.Diff(test.created, created); diff != "" {
+				t.Errorf("created (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.names, names(t, live)); diff != "" {
+				t.Errorf("held afterwards (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func sorted(items ...string) []string {
+	slices.Sort(items)
+	return items
+}
+
+func TestClaim(t *testing.T) {
+	c := newClient(t)
+	req := request(1, "Standard_NC24ads_A100_v4")
+	req.Zones = []string{"eastus-2", "eastus-1"}
+	created, err := nodeclaim.New(c, c, class).Ensure(t.Context(), req)
+	if err != nil || len(created) != 1 {
+		t.Fatalf("created %v, error %v", created, err)
+	}
+	got := &karpv1.NodeClaim{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: created[0]}, got); err != nil {
+		t.Fatal(err)
+	}
+	wantLabels := map[string]string{
+		"apps": "chat", v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineWorkspaceName: "chat",
+		v1beta1.LabelMachineWorkspaceNamespace: "team-a", v1beta1.LabelMachineOrdinal: "0",
+		v1beta1.LabelManagedBy: v1beta1.ManagedBy,
+	}
+	if diff := cmp.Diff(wantLabels, got.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if _, ok := got.Labels[v1beta1.LabelWorkspace]; ok {
+		t.Error("kaito.sh/workspace on a claim makes gpu-provisioner grab it")
+	}
+	wantRequirements := map[string][]string{
+		"node.kubernetes.io/instance-type": {"Standard_NC24ads_A100_v4"}, "kubernetes.io/os": {"linux"},
+		"karpenter.sh/capacity-type": {"on-demand"}, "topology.kubernetes.io/zone": {"eastus-1", "eastus-2"},
+	}
+	requirements := map[string][]string{}
+	for _, requirement := range got.Spec.Requirements {
+		requirements[requirement.Key] = requirement.Values
+	}
+	if diff := cmp.Diff(wantRequirements, requirements); diff != "" {
+		t.Errorf("requirements (-want +got):\n%s", diff)
+	}
+	disk, gpu := got.Spec.Resources.Requests[corev1.ResourceEphemeralStorage], got.Spec.Resources.Requests["nvidia.com/gpu"]
+	if disk.String() != "60Gi" || gpu.String() != "1" {
+		t.Errorf("requests: disk %s, GPUs %s; want 60Gi and 1", disk.String(), gpu.String())
+	}
+	if got.Spec.ExpireAfter.Duration != nil {
+		t.Errorf("expireAfter %v, want Never: nobody replaces a standalone claim", got.Spec.ExpireAfter.Duration)
+	}
+	if got.Annotations[v1beta1.AnnotationDoNotDisrupt] != "true" {
+		t.Error("the claim may be disrupted")
+	}
+}
+
+func TestRelease(t *testing.T) {
+	c := newClient(t, held("0", "A"), held("1", "A"), held("9", "B", func(c *karpv1.NodeClaim) {
+		c.Name, c.Labels = "foreign", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
+	}))
+	provisioner := nodeclaim.New(c, c, class)
+	left, err := provisioner.Release(t.Context(), owner)
+	if err != nil || left != 2 {
+		t.Errorf("first release: %d left, error %v; want 2 on their way out", left, err)
+	}
+	left, err = provisioner.Release(t.Context(), owner)
+	if err != nil || left != 0 {
+		t.Errorf("second release: %d left, error %v; want none", left, err)
+	}
+	if diff := cmp.Diff([]string{"foreign"}, names(t, c)); diff != "" {
+		t.Errorf("held afterwards (-want +got):\n%s", diff)
+	}
+}
+
+func TestReleaseAsksTheServer(t *testing.T) {
+	live := newClient(t, held("0", "A"))
+	left, err := nodeclaim.New(newClient(t), live, class).Release(t.Context(), owner)
+	if err != nil || left != 1 {
+		t.Errorf("%d left, error %v; want 1: an empty cache proves nothing", left, err)
+	}
+}
+
+func TestName(t *testing.T) {
+	legal := regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+	seen := map[string]bool{}
+	for _, workspace := range []string{"a", "chat", strings.Repeat("a", 22) + "-b", strings.Repeat("very-", 10) + "x"} {
+		for attempt := range int32(3) {
+			for ordinal := range 3 {
+				o := owner
+				o.Name = workspace
+				name := nodeclaim.Name(o, attempt, ordinal)
+				if len(name) > 34 || !strings.Contains(name, "-") || !legal.MatchString(name) {
+					t.Errorf("name %q of workspace %q is not usable for a VM", name, workspace)
+				}
+				if seen[name] {
+					t.Errorf("name %q comes twice", name)
+				}
+				seen[name] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// maxFileBytes is more than a ConfigMap can hold; a larger file is a mistake.
+const maxFileBytes = 1 << 20
+
+// document is one file of facts. Any of the lists may be absent.
+type document struct {
+	// Source and Date say where the facts come from.
+	Source string `json:"source,omitempty"`
+	Date   string `json:"date,omitempty"`
+	// Cloud that sells the SKUs that do not name one, and the region whose prices are quoted where the
+	// administrator set none.
+	Cloud    string `json:"cloud,omitempty"`
+	Region   string `json:"region,omitempty"`
+	Currency string `json:"currency,omitempty"`
+
+	GPUs    []sku.GPU     `json:"-"`
+	SKUs    []sku.SKU     `json:"-"`
+	Models  []model.Model `json:"-"`
+	Engines []Engine      `json:"-"`
+}
+
+// rawDocument leaves the entries undecoded, so that an error can name the entry.
+type rawDocument struct {
+	document
+	GPUs    []json.RawMessage `json:"gpus,omitempty"`
+	SKUs    []json.RawMessage `json:"skus,omitempty"`
+	Models  []json.RawMessage `json:"models,omitempty"`
+	Engines []json.RawMessage `json:"engines,omitempty"`
+}
+
+// decode reads one file strictly: unknown fields, duplicate keys and wrong types are errors.
+func decode(data []byte) (document, error) {
+	if len(data) > maxFileBytes {
+		return document{}, fmt.Errorf("%d bytes are more than the %d that a file may have", len(data), maxFileBytes)
+	}
+	if hasSecondDocument(data) {
+		return document{}, errors.New("it holds more than one YAML document: join them into one")
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return document{}, oneLine(err)
+	}
+	var raw rawDocument
+	if err := unmarshalStrict(asJSON, &raw); err != nil {
+		return document{}, err
+	}
+	doc := raw.document
+	if doc.GPUs, err = decodeList[sku.GPU]("gpus", raw.GPUs); err != nil {
+		return document{}, err
+	}
+	if doc.SKUs, err = decodeList[sku.SKU]("skus", raw.SKUs); err != nil {
+		return document{}, err
+	}
+	if doc.Models, err = decodeList[model.Model]("models", raw.Models); err != nil {
+		return document{}, err
+	}
+	doc.Engines, err = decodeList[Engine]("engines", raw.Engines)
+	return doc, err
+}
+
+// decodeList decodes the entries of one list; an error names the entry.
+func decodeList[T any](list string, raw []json.RawMessage) ([]T, error) {
+	entries := make([]T, len(raw))
+	for i, entry := range raw {
+		if err := unmarshalStrict(entry, &entries[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", entryName(list, i, nameOf(entry)), err)
+		}
+	}
+	return entries, nil
+}
+
+// unmarshalStrict decodes JSON, refuses unknown fields, and words errors for the person who wrote the
+// file.
+func unmarshalStrict(data []byte, into any) error {
+	strict, err := kjson.UnmarshalStrict(data, into)
+	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s: %s where %s is needed",
+			orWhole(wrongType.Field), plainValue(wrongType.Value, tokenBefore(data, wrongType.Offset)), plainType(wrongType.Type.String()))
+	}
+	if err != nil {
+		return oneLine(err)
+	}
+	if len(strict) > 0 {
+		return oneLine(strict[0])
+	}
+	return nil
+}
+
+// plainValue words a JSON value of the wrong type for a person.
+func plainValue(kind, token string) string {
+	switch kind {
+	case "object":
+		return "a map stands"
+	case "array":
+		return "a list stands"
+	case "string":
+		return token + " is text"
+	case "bool":
+		return token + " is true or false"
+	default:
+		return token + " is a number"
+	}
+}
+
+// plainType words a Go type for a person.
+func plainType(goType string) string {
+	switch {
+	case strings.HasPrefix(goType, "int"):
+		return "a whole number"
+	case strings.HasPrefix(goType, "float"):
+		return "a number"
+	case goType == "bool":
+		return "true or false"
+	case strings.HasPrefix(goType, "[]"):
+		return "a list"
+	case strings.HasPrefix(goType, "map"), strings.Contains(goType, "."):
+		if strings.HasSuffix(goType, "Kind") || strings.HasSuffix(goType, "Basis") || strings.HasSuffix(goType, "Split") {
+			return "text in quotes"
+		}
+		return "a map"
+	default:
+		return "text in quotes"
+	}
+}
+
+// orWhole names the value itself where a path is empty.
+func orWhole(field string) string {
+	if field == "" {
+		return "the value"
+	}
+	return field
+}
+
+// tokenBefore returns the JSON value that ends at an offset, shortened.
+func tokenBefore(data []byte, offset int64) string {
+	const longest = 40
+	end := min(max(int(offset), 0), len(data))
+	start := bytes.LastIndexAny(data[:max(end-1, 0)], ":,[{") + 1
+	token := strings.TrimSpace(string(data[start:end]))
+	if len(token) > longest {
+		token = strings.ToValidUTF8(token[:longest], "") + "…"
+	}
+	return token
+}
+
+// nameOf returns the name of an entry that may not decode.
+func nameOf(entry json.RawMessage) string {
+	var named struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(entry, &named); err != nil {
+		return ""
+	}
+	return named.Name
+}
+
+// entryName tells an entry of a list for a person.
+func entryName(list string, index int, name string) string {
+	if name == "" {
+		return fmt.Sprintf("%s[%d]", list, index)
+	}
+	return fmt.Sprintf("%s[%d] %q", list, index, name)
+}
+
+// hasSecondDocument says whether a second YAML document follows, which the decoder would ignore.
+func hasSecondDocument(data []byte) bool {
+	content := false // or a marker
+	for line := range bytes.Lines(data) {
+		trimmed := bytes.TrimSpace(line)
+		marker := bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("..."))
+		if marker && content {
+			return true
+		}
+		if marker || len(trimmed) > 0 && trimmed[0] != '#' {
+			content = true
+		}
+	}
+	return false
+}
+
+// oneLine joins the lines of an error and drops the decoders' prefixes.
+func oneLine(err error) error {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: ", "json: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return errors.New(text)
+}

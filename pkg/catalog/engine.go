@@ -1,0 +1,129 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Engine is what presets/engines says about one inference server.
+type Engine struct {
+	// Name, for example llamacpp.
+	Name string `json:"name"`
+	// Version of the release that Flags describes.
+	Version string `json:"version"`
+	// Image is the default image reference, CPUImage the one for machines without GPUs; empty where
+	// Image serves those too.
+	Image    string `json:"image"`
+	CPUImage string `json:"cpuImage,omitempty"`
+	// UserID that the image runs as.
+	UserID int64 `json:"userID"`
+	// HealthPath answers 200 when the engine can serve.
+	HealthPath string `json:"healthPath"`
+	// ImageGiB is the image's size on a node's disk.
+	ImageGiB float64 `json:"imageGiB"`
+	// Split says how one replica of a model spreads over the GPUs of a node.
+	Split Split `json:"split"`
+	// CPUs and MemoryGiB are what the engine's container should request of a machine.
+	CPUs      int `json:"cpus"`
+	MemoryGiB int `json:"memoryGiB"`
+	// ComputeCapability is the least that a GPU must have, by the quantization of the weights; the
+	// entry "default" holds for those that are not named.
+	ComputeCapability map[string]string `json:"computeCapability,omitempty"`
+	// Memory holds the constants of the engine's memory law.
+	Memory EngineMemory `json:"memory"`
+	// Reserved flags are those that a user cannot set.
+	Reserved []Reservation `json:"reserved,omitempty"`
+	// Flags that this version accepts, by name without dashes.
+	Flags map[string]Flag `json:"flags"`
+}
+
+// ImageFor returns the image for a machine of which the engine uses that many GPUs.
+func (e Engine) ImageFor(gpus int) string {
+	if gpus == 0 && e.CPUImage != "" {
+		return e.CPUImage
+	}
+	return e.Image
+}
+
+// Clone returns a copy that shares no memory with the engine.
+func (e Engine) Clone() Engine {
+	e.ComputeCapability = maps.Clone(e.ComputeCapability)
+	e.Reserved = slices.Clone(e.Reserved)
+	for i := range e.Reserved {
+		e.Reserved[i].Flags = slices.Clone(e.Reserved[i].Flags)
+	}
+	e.Flags = maps.Clone(e.Flags)
+	for name, flag := range e.Flags {
+		flag.Values, flag.Aliases = slices.Clone(flag.Values), slices.Clone(flag.Aliases)
+		flag.Negations = slices.Clone(flag.Negations)
+		e.Flags[name] = flag
+	}
+	return e
+}
+
+// Split says how one replica of a model spreads over the GPUs of a node.
+type Split string
+
+// SplitLayers gives every GPU a run of whole layers; the last GPU holds the output layer too.
+const SplitLayers Split = "layers"
+
+// EngineMemory holds the constants of an engine's memory law: what a GPU must hold besides weights
+// and KV cache.
+type EngineMemory struct {
+	// Basis of the constants: the worst of them.
+	Basis v1beta1.Basis `json:"basis"`
+	// ReserveGiB per GPU: the CUDA context, the libraries' workspaces, and fragmentation.
+	ReserveGiB float64 `json:"reserveGiB"`
+	// BatchTokens that are computed at once (llama.cpp's ubatch-size).
+	BatchTokens int `json:"batchTokens"`
+	// LogitBytes per token of the batch and entry of the vocabulary.
+	LogitBytes int `json:"logitBytes"`
+	// HiddenBytes per token of the batch and unit of the hidden size.
+	HiddenBytes int `json:"hiddenBytes"`
+	// MaskBytes per token of the batch and token of the context.
+	MaskBytes int `json:"maskBytes"`
+	// InputCopies is how often the mask is kept where the layers spread over several GPUs.
+	InputCopies int `json:"inputCopies"`
+	// KVBytes per element of the KV cache.
+	KVBytes int `json:"kvBytes"`
+	// ContextMultiple is what a sequence's context is rounded up to, in tokens.
+	ContextMultiple int `json:"contextMultiple"`
+}
+
+// Reservation is a group of flags that a user cannot set, and why.
+type Reservation struct {
+	Reason string   `json:"reason"`
+	Flags  []string `json:"flags"`
+}
+
+// Flag is one option of an engine's command line.
+type Flag struct {
+	// Kind of its value.
+	Kind FlagKind `json:"kind"`
+	// Values of a string are all that are accepted, unless empty; those of an int are words that are
+	// accepted beside numbers.
+	Values []string `json:"values,omitempty"`
+	// Aliases are other spellings of the name.
+	Aliases []string `json:"aliases,omitempty"`
+	// Negations are spellings that switch a bool off, the one to render first.
+	Negations []string `json:"negations,omitempty"`
+}
+
+// FlagKind is the type of a flag's value.
+type FlagKind string
+
+// The flag kinds.
+const (
+	// FlagBool takes no value.
+	FlagBool   FlagKind = "bool"
+	FlagInt    FlagKind = "int"
+	FlagFloat  FlagKind = "float"
+	FlagString FlagKind = "string"
+	// FlagJSON takes a JSON object.
+	FlagJSON FlagKind = "json"
+)

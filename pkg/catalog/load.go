@@ -1,0 +1,168 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Load decodes the files of base, lets every overlay add entries or replace those of the same name,
+// and checks the result. Any file ending in .yaml may hold any of the lists gpus, skus, models and
+// engines. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
+func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
+	m := merger{
+		gpus:    entries[sku.GPU]{},
+		skus:    entries[sku.SKU]{},
+		models:  entries[model.Model]{},
+		engines: entries[Engine]{},
+		regions: map[string]string{},
+	}
+	for layer, fsys := range append([]fs.FS{base}, overlays...) {
+		if err := m.layer(fsys, layer); err != nil {
+			return nil, err
+		}
+	}
+	return m.build()
+}
+
+// entries holds entries by lower-case name.
+type entries[T any] map[string]origin[T]
+
+// origin is an entry and where it was read.
+type origin[T any] struct {
+	source
+	entry T
+}
+
+// source is a file of a layer; layer 0 is the base.
+type source struct {
+	file  string
+	layer int
+}
+
+// put adds an entry, or replaces the one that an earlier layer brought.
+func (e entries[T]) put(name string, o origin[T]) error {
+	key := strings.ToLower(name)
+	if earlier, ok := e[key]; ok && earlier.layer == o.layer {
+		return fmt.Errorf("the name is taken by an entry of file %q", earlier.file)
+	}
+	e[key] = o
+	return nil
+}
+
+// sorted returns the entries by name.
+func (e entries[T]) sorted() []origin[T] {
+	out := make([]origin[T], 0, len(e))
+	for _, key := range sortedKeys(e) {
+		out = append(out, e[key])
+	}
+	return out
+}
+
+// merger gathers the entries of all layers.
+type merger struct {
+	gpus    entries[sku.GPU]
+	skus    entries[sku.SKU]
+	models  entries[model.Model]
+	engines entries[Engine]
+	// regions is the reference region by cloud.
+	regions map[string]string
+}
+
+// layer reads all files of one file system in the order of their paths.
+func (m *merger) layer(fsys fs.FS, layer int) error {
+	paths, err := yamlPaths(fsys)
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		data, err := fs.ReadFile(fsys, p)
+		if err != nil {
+			return fmt.Errorf("reading catalogue file %q: %w", p, err)
+		}
+		if err := m.file(data, p, layer); err != nil {
+			return fmt.Errorf("catalogue file %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// file decodes and checks one file. Layer 0, the base, must state its sources.
+func (m *merger) file(data []byte, file string, layer int) error {
+	doc, err := decode(data)
+	if err != nil {
+		return err
+	}
+	if err := validateHeader(doc, layer == 0); err != nil {
+		return err
+	}
+	if doc.Region != "" {
+		m.regions[doc.Cloud] = doc.Region
+	}
+	for i := range doc.SKUs {
+		doc.SKUs[i].Cloud = cmp.Or(doc.SKUs[i].Cloud, doc.Cloud)
+	}
+	at := source{file: file, layer: layer}
+	return cmp.Or(
+		gather(m.gpus, doc.GPUs, kind[sku.GPU]{"gpus", func(g sku.GPU) string { return g.Name }, validateGPU}, at),
+		gather(m.skus, doc.SKUs, kind[sku.SKU]{"skus", func(s sku.SKU) string { return s.Name }, validateSKU}, at),
+		gather(m.models, doc.Models, kind[model.Model]{"models", func(m model.Model) string { return m.Name }, validateModel}, at),
+		gather(m.engines, doc.Engines, kind[Engine]{"engines", func(e Engine) string { return e.Name }, Engine.Validate}, at),
+	)
+}
+
+// kind is how the entries of one list are named and checked.
+type kind[T any] struct {
+	list     string
+	name     func(T) string
+	validate func(T) error
+}
+
+// gather checks the entries of one list of a file and puts them into the merger.
+func gather[T any](into entries[T], from []T, k kind[T], at source) error {
+	for i, entry := range from {
+		err := k.validate(entry)
+		if err == nil {
+			err = into.put(k.name(entry), origin[T]{entry: entry, source: at})
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", entryName(k.list, i, k.name(entry)), err)
+		}
+	}
+	return nil
+}
+
+// yamlPaths lists the files of a file system. A file that is not YAML is an error, because it would be
+// ignored without anybody noticing.
+func yamlPaths(fsys fs.FS) ([]string, error) {
+	var paths []string
+	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return fmt.Errorf("reading catalogue directory %q: %w", p, err)
+		case strings.HasPrefix(d.Name(), ".."):
+			// A ConfigMap's mount keeps its files in ..data and links to them.
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return nil
+		case path.Ext(p) != ".yaml":
+			return fmt.Errorf("catalogue file %q: its name must end in .yaml", p)
+		}
+		paths = append(paths, p)
+		return nil
+	})
+	slices.Sort(paths)
+	return paths, err
+}

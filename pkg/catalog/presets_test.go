@@ -1,0 +1,154 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"math"
+	"os"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/presets"
+)
+
+func loadPresets(t testing.TB) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load(presets.FS())
+	if err != nil {
+		t.Fatalf("loading the presets: %v", err)
+	}
+	return c
+}
+
+// Every preset and alias of KAITO stands for the model that it stands for there.
+func TestPresetsHaveKAITOsNames(t *testing.T) {
+	c := loadPresets(t)
+	data, err := os.ReadFile("testdata/kaito-presets.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hubIDs, aliases := 0, 0
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		names := strings.Fields(line)
+		hubID := names[0]
+		hubIDs++
+		aliases += len(names) - 1
+		for _, name := range append(names, path.Base(hubID), strings.ToUpper(hubID)) {
+			m, ok := c.Model(name)
+			if !ok || m.HubID != hubID {
+				t.Errorf("Model(%q) = %q, %v, want %q", name, m.HubID, ok, hubID)
+			}
+		}
+	}
+	if hubIDs != 60 || aliases != 25 {
+		t.Errorf("testdata has %d presets and %d aliases, want 60 and 25", hubIDs, aliases)
+	}
+}
+
+// A 16-bit file holds two bytes per parameter, and the tokenizer, a few MB: a typing error in a shape or
+// a size shows here.
+func TestPresetsSizesAgreeWithShapes(t *testing.T) {
+	checked := 0
+	for _, m := range loadPresets(t).Models() {
+		for _, a := range m.Artifacts {
+			if a.Quantization != "f16" && a.Quantization != "bf16" {
+				continue
+			}
+			checked++
+			once, twice := float64(2*m.Shape.Params()), float64(2*(m.Shape.Params()+m.Shape.EmbeddingParams()))
+			bytes := float64(a.Bytes())
+			off := math.Abs(bytes/once - 1)
+			if m.Shape.Tied { // the file may hold the embedding a second time, as its output matrix
+				off = min(off, math.Abs(bytes/twice-1))
+			}
+			if off > 0.006 {
+				t.Errorf("%s %s: %.0f bytes, its shape gives %.0f: %.2f %% off", m.Name, a.Quantization, bytes, once, 100*off)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no 16-bit artifact was checked")
+	}
+}
+
+// A quantised file is smaller than the one of the released precision.
+func TestPresetsPreferReleasedPrecision(t *testing.T) {
+	for _, m := range loadPresets(t).Models() {
+		for i, a := range m.Artifacts {
+			if i == 0 {
+				continue
+			}
+			before := m.Artifacts[i-1]
+			if a.Native && !before.Native {
+				t.Errorf("%s: native %s comes after %s", m.Name, a.Quantization, before.Quantization)
+			}
+			if a.Bytes() >= before.Bytes() {
+				t.Errorf("%s: %s has %d bytes, not fewer than the %d of %s", m.Name, a.Quantization, a.Bytes(), before.Bytes(), before.Quantization)
+			}
+		}
+	}
+}
+
+// Every machine that may be chosen has a price somewhere, so that a plan can be compared.
+func TestPresetsMachinesHavePrices(t *testing.T) {
+	c := loadPresets(t)
+	for _, s := range c.SKUs() {
+		if s.Unusable == "" && len(s.Prices) == 0 {
+			t.Errorf("%s may be chosen and has no price", s.Name)
+		}
+		if c.ReferenceRegion(s.Cloud) == "" {
+			t.Errorf("%s: cloud %s has no reference region", s.Name, s.Cloud)
+		}
+	}
+}
+
+// The overlay of the local cloud is a valid overlay, and its model needs nobody's consent.
+func TestLocalCatalogLoads(t *testing.T) {
+	c, err := catalog.Load(presets.FS(), os.DirFS("../../examples/local-catalog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, ok := c.Model("tiny-chat")
+	if !ok || len(m.Artifacts) != 1 || !m.Artifacts[0].Native {
+		t.Errorf("Model(tiny-chat) = %+v, %v, want one native artifact", m, ok)
+	}
+}
+
+// What a caller does with a result does not reach the catalogue.
+func TestCatalogIsImmutable(t *testing.T) {
+	c, fresh := loadPresets(t), loadPresets(t)
+	for _, m := range c.Models() {
+		for i := range m.Artifacts {
+			m.Artifacts[i].Files[0].Path = "changed"
+		}
+		clear(m.Aliases)
+	}
+	for _, s := range c.SKUs() {
+		clear(s.Prices)
+	}
+	for _, e := range c.Engines() {
+		clear(e.Flags)
+		e.Reserved[0].Flags[0] = "changed"
+		clear(e.ComputeCapability)
+	}
+	for _, pair := range []struct {
+		reason      string
+		got, expect any
+	}{
+		{"models", c.Models(), fresh.Models()},
+		{"machine types", c.SKUs(), fresh.SKUs()},
+		{"engines", c.Engines(), fresh.Engines()},
+	} {
+		if diff := cmp.Diff(pair.expect, pair.got); diff != "" {
+			t.Errorf("%s changed (-want +got):\n%s", pair.reason, diff)
+		}
+	}
+}

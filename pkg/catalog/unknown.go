@@ -1,0 +1,110 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kind is a kind of entry, worded for messages.
+type Kind string
+
+// The kinds that a manifest names.
+const (
+	KindPreset       Kind = "preset"
+	KindInstanceType Kind = "instance type"
+)
+
+// UnknownError says that a name stands for nothing in the catalogue.
+type UnknownError struct {
+	Kind Kind
+	Name string
+	// Suggestions are similar names, the closest first.
+	Suggestions []string
+}
+
+// Error is one sentence with the way out.
+func (e *UnknownError) Error() string {
+	if len(e.Suggestions) > 0 {
+		return fmt.Sprintf("%s %q is not in the catalogue%s", e.Kind, e.Name, suggestion(e.Suggestions))
+	}
+	return fmt.Sprintf("%s %q is not in the catalogue: check its spelling, or ask the administrator to add it", e.Kind, e.Name)
+}
+
+// suggestion words similar names as the end of a sentence.
+func suggestion(names []string) string {
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(": did you mean %s?", names[0])
+	default:
+		last := len(names) - 1
+		return fmt.Sprintf(": did you mean %s or %s?", strings.Join(names[:last], ", "), names[last])
+	}
+}
+
+// closest returns up to three names that are spelled like the given one, the closest first.
+func closest(name string, among []string) []string {
+	const most = 3
+	type candidate struct {
+		name     string
+		distance int
+	}
+	name = strings.ToLower(name)
+	if len(name) == 0 || len(name) > 128 { // nobody's typo, and the work grows with the length
+		return nil
+	}
+	var candidates []candidate
+	for _, other := range among {
+		lower := strings.ToLower(other)
+		distance := editDistance(name, lower)
+		// A name with its start or end left out, or with a little added, is as good a guess as a typo.
+		cut := len(name) >= 3 && strings.Contains(lower, name)
+		padded := len(lower) >= 3 && 2*len(lower) >= len(name) && strings.Contains(name, lower)
+		if cut || padded {
+			distance = min(distance, 1)
+		}
+		if distance <= max(1, min(len(name), len(lower))/4) {
+			candidates = append(candidates, candidate{other, distance})
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
+	})
+	var names []string
+	for _, c := range candidates {
+		if len(names) < most && !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// editDistance is the number of letters to insert, delete or replace, or neighbours to swap, to turn
+// one text into the other.
+func editDistance(a, b string) int {
+	before, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range previous {
+		previous[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		current[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			current[j] = min(previous[j]+1, current[j-1]+1, previous[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				current[j] = min(current[j], before[j-2]+1)
+			}
+		}
+		before, previous, current = previous, current, before
+	}
+	return previous[len(b)]
+}

@@ -1,0 +1,109 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Validate checks what presets/engines, or an overlay, says about an engine.
+func (e Engine) Validate() error {
+	var c check
+	c.text("name", e.Name, isLowerName, "must be a lower-case name such as llamacpp")
+	for _, text := range []struct{ field, value string }{
+		{"version", e.Version}, {"image", e.Image},
+	} {
+		if text.value == "" {
+			c.fail(text.field, `""`, "must be set")
+		}
+	}
+	c.text("healthPath", e.HealthPath, func(p string) bool { return strings.HasPrefix(p, "/") }, "must start with a slash")
+	c.within("userID", float64(e.UserID), 1, 1<<31-1)
+	c.positive("imageGiB", e.ImageGiB, 1000)
+	if e.Split != SplitLayers {
+		c.fail("split", fmt.Sprintf("%q", e.Split), "must be layers, the only one that this version plans for")
+	}
+	c.within("cpus", float64(e.CPUs), 1, 1024)
+	c.within("memoryGiB", float64(e.MemoryGiB), 1, 10_000)
+	for _, quantization := range sortedKeys(e.ComputeCapability) {
+		c.text("computeCapability."+quantization, e.ComputeCapability[quantization], isCapability,
+			`must be two numbers such as "8.0"`)
+	}
+	c.memory(e.Memory)
+	c.flags(e)
+	return c.err
+}
+
+// memory checks the constants of a memory law.
+func (c *check) memory(m EngineMemory) {
+	if !slices.Contains([]v1beta1.Basis{v1beta1.BasisExact, v1beta1.BasisMeasured, v1beta1.BasisEstimated}, m.Basis) {
+		c.fail("memory.basis", fmt.Sprintf("%q", m.Basis), "must be exact, measured or estimated")
+	}
+	c.within("memory.reserveGiB", m.ReserveGiB, 0, 100)
+	for _, constant := range []struct {
+		field       string
+		value       int
+		least, most float64
+	}{
+		{"batchTokens", m.BatchTokens, 1, 1 << 20},
+		{"logitBytes", m.LogitBytes, 0, 1 << 10},
+		{"hiddenBytes", m.HiddenBytes, 0, 1 << 10},
+		{"maskBytes", m.MaskBytes, 0, 1 << 10},
+		{"inputCopies", m.InputCopies, 1, 64},
+		{"kvBytes", m.KVBytes, 1, 8},
+		{"contextMultiple", m.ContextMultiple, 1, 1 << 16},
+	} {
+		c.within("memory."+constant.field, float64(constant.value), constant.least, constant.most)
+	}
+}
+
+// flags checks that every spelling means one flag and that reserved flags exist.
+func (c *check) flags(e Engine) {
+	owner := map[string]string{}
+	for _, name := range sortedKeys(e.Flags) {
+		flag := e.Flags[name]
+		field := "flags." + name
+		if !slices.Contains([]FlagKind{FlagBool, FlagInt, FlagFloat, FlagString, FlagJSON}, flag.Kind) {
+			c.fail(field+".kind", fmt.Sprintf("%q", flag.Kind), "must be bool, int, float, string or json")
+		}
+		if flag.Kind != FlagString && flag.Kind != FlagInt && len(flag.Values) > 0 {
+			c.fail(field+".values", flag.Values, "must be absent: only a string or an int can have them")
+		}
+		if flag.Kind != FlagBool && len(flag.Negations) > 0 {
+			c.fail(field+".negations", flag.Negations, "must be absent: only a bool can be switched off")
+		}
+		for _, spelling := range slices.Concat([]string{name}, flag.Aliases, flag.Negations) {
+			c.text(field, spelling, isName, "must be a flag's name without dashes")
+			if other, taken := owner[spelling]; taken {
+				c.fail(field, fmt.Sprintf("%q", spelling), "is a spelling of "+other+" too")
+			}
+			owner[spelling] = name
+		}
+	}
+	c.reservations(e)
+}
+
+// reservations checks that reserved flags exist and are reserved once, with a reason.
+func (c *check) reservations(e Engine) {
+	seen := map[string]bool{}
+	for i, group := range e.Reserved {
+		field := fmt.Sprintf("reserved[%d]", i)
+		if group.Reason == "" {
+			c.fail(field+".reason", `""`, "must say why a user cannot set these flags")
+		}
+		for _, name := range group.Flags {
+			if _, known := e.Flags[name]; !known {
+				c.fail(field+".flags", fmt.Sprintf("%q", name), "is not one of flags")
+			}
+			if seen[name] {
+				c.fail(field+".flags", fmt.Sprintf("%q", name), "is reserved twice")
+			}
+			seen[name] = true
+		}
+	}
+}

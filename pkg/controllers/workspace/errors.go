@@ -1,0 +1,68 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"errors"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// stalledError means that nothing more happens until the user, or the administrator, acts.
+type stalledError struct {
+	// reason is one of the API's reasons.
+	reason string
+	// message says what to do.
+	message string
+	// retryAfter asks for a look from time to time, where no watch tells of the cure.
+	retryAfter time.Duration
+}
+
+func (e *stalledError) Error() string { return e.reason + ": " + e.message }
+
+// waitingError means that the world must move first.
+type waitingError struct {
+	message string
+	// after asks for a look after that time; 0 where a watch tells.
+	after time.Duration
+}
+
+func (e *waitingError) Error() string { return e.message }
+
+// Looks from time to time at what no watch covers.
+const (
+	retryTaken       = time.Minute
+	retryProvisioner = time.Minute
+	retrySecret      = 30 * time.Second
+	retryTerminating = 2 * time.Second
+)
+
+// classify gives an error of an effect its kind; others stay transient.
+func classify(err error) error {
+	var taken *apply.TakenError
+	var claimTaken *capacity.TakenError
+	var terminating *apply.TerminatingError
+	var missing *capacity.NotInstalledError
+	var class *capacity.NodeClassError
+	switch {
+	case errors.As(err, &taken):
+		return &stalledError{reason: v1beta1.ReasonNameTaken, message: taken.Error(), retryAfter: retryTaken}
+	case errors.As(err, &claimTaken):
+		return &stalledError{reason: v1beta1.ReasonNameTaken, message: claimTaken.Error(), retryAfter: retryTaken}
+	case errors.As(err, &terminating):
+		return &waitingError{message: terminating.Error(), after: retryTerminating}
+	case errors.As(err, &missing):
+		return &stalledError{
+			reason: v1beta1.ReasonProvisionerNotInstalled, message: missing.Error(), retryAfter: retryProvisioner,
+		}
+	case errors.As(err, &class):
+		return &stalledError{reason: v1beta1.ReasonNodeClassNotFound, message: class.Error(), retryAfter: retryProvisioner}
+	default:
+		return err
+	}
+}

@@ -1,0 +1,275 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+)
+
+// messageLimit keeps what a cloud or an engine says from flooding the status.
+const messageLimit = 1024
+
+// finding is one condition to be; an empty status means that it must not be there.
+type finding struct {
+	kind    string
+	status  metav1.ConditionStatus
+	reason  string
+	message string
+}
+
+func (f finding) holds() bool { return f.status == metav1.ConditionTrue }
+
+func yes(kind, reason, message string) finding {
+	return finding{kind, metav1.ConditionTrue, reason, message}
+}
+
+func no(kind, reason, message string) finding {
+	return finding{kind, metav1.ConditionFalse, reason, message}
+}
+
+func absent(kind string) finding { return finding{kind: kind} }
+
+// findings are all conditions after a pass that ended with err.
+func (s *scope) findings(err error) []finding {
+	if s.isDeleting() {
+		message := "letting the machines go"
+		if err != nil {
+			message = root(err).Error()
+		}
+		return []finding{
+			yes(v1beta1.ConditionWorkspaceDeleting, v1beta1.ReasonWorkspaceDeleted, message),
+			no(v1beta1.ConditionReady, v1beta1.ReasonWorkspaceDeleted, message),
+		}
+	}
+	planned := s.plannedFinding(err)
+	claims, nodes, resource := s.machineFindings(err)
+	inference := s.inferenceFinding()
+	ready := s.readyFinding(err, planned, resource, inference)
+	succeeded := yes(v1beta1.ConditionWorkspaceSucceeded, v1beta1.ReasonWorkspaceSucceeded, "the model answers")
+	stall := absent(v1beta1.ConditionStalled)
+	if !ready.holds() {
+		succeeded = no(v1beta1.ConditionWorkspaceSucceeded, v1beta1.ReasonWorkspacePending, ready.message)
+	}
+	if stalled := s.stalled(err); stalled != nil {
+		stall = yes(v1beta1.ConditionStalled, stalled.reason, stalled.message)
+		if !ready.holds() {
+			succeeded.reason = v1beta1.ReasonWorkspaceFailed
+		}
+	}
+	return []finding{planned, claims, nodes, resource, inference, succeeded, ready, stall}
+}
+
+func (s *scope) plannedFinding(err error) finding {
+	switch {
+	case s.planErr != nil:
+		return no(v1beta1.ConditionPlanned, s.planErr.reason, s.planErr.message)
+	case s.revision != nil:
+		return yes(v1beta1.ConditionPlanned, v1beta1.ReasonPlanAccepted, planMessage(s.revision))
+	case err != nil:
+		return finding{v1beta1.ConditionPlanned, metav1.ConditionUnknown, v1beta1.ReasonReconcileFailed, root(err).Error()}
+	default:
+		return finding{v1beta1.ConditionPlanned, metav1.ConditionUnknown, v1beta1.ReasonProgressing, "planning"}
+	}
+}
+
+// machineFindings are NodeClaimReady, NodesReady and ResourceReady.
+func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
+	claims = absent(v1beta1.ConditionNodeClaimReady)
+	nodes = no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, "no machine yet")
+	switch {
+	case s.revision == nil && s.planErr != nil:
+		nodes.message = "no machine is bought: " + s.planErr.message
+	case s.ws.Suspend:
+		nodes.reason, nodes.message = v1beta1.ReasonSuspended, "the Workspace is suspended: set suspend to false to buy machines"
+	case s.capacityErr != nil:
+		claims = no(v1beta1.ConditionNodeClaimReady, reasonOf(s.capacityErr), root(s.capacityErr).Error())
+		nodes.message = claims.message
+	case s.revision != nil && s.stalled(err) != nil && len(s.machines) == 0:
+		nodes.message = "no machine is bought: " + s.stalled(err).message
+	case s.revision != nil:
+		claims, nodes = s.claimFinding(), s.nodeFinding()
+	}
+	if nodes.holds() {
+		return claims, nodes, yes(v1beta1.ConditionResourceReady, v1beta1.ReasonResourceSuccess, nodes.message)
+	}
+	resource = no(v1beta1.ConditionResourceReady, nodes.reason, nodes.message)
+	if claims.status == metav1.ConditionFalse {
+		resource.reason, resource.message = claims.reason, claims.message
+	}
+	return claims, nodes, resource
+}
+
+// claimFinding says how far the machines are that were asked for. Where one is held up, the
+// provisioner's own reason and words come through.
+func (s *scope) claimFinding() finding {
+	held, want := s.heldMachines(), s.revision.Plan.Nodes
+	for _, machine := range held {
+		if machine.Initialized {
+			continue
+		}
+		reason, message := machine.Reason, machine.Message
+		if reason == "" {
+			reason = v1beta1.ReasonNodeClaimNotReady
+		}
+		stage := "being launched"
+		if machine.Registered {
+			stage = "registered, not initialised yet"
+		} else if machine.Launched {
+			stage = "launched, not registered yet"
+		}
+		text := fmt.Sprintf("machine %s (%s) is %s", machine.Name, machine.InstanceType, stage)
+		if message != "" {
+			text += ": " + message
+		}
+		return no(v1beta1.ConditionNodeClaimReady, reason, text)
+	}
+	if len(held) < want {
+		return no(v1beta1.ConditionNodeClaimReady, v1beta1.ReasonNodeClaimNotReady,
+			fmt.Sprintf("waiting for %d of %d machines of type %s", want-len(held), want, s.revision.Plan.InstanceType))
+	}
+	return yes(v1beta1.ConditionNodeClaimReady, v1beta1.ReasonNodeClaimsReady,
+		fmt.Sprintf("%d of %d machines initialised", want, want))
+}
+
+func (s *scope) nodeFinding() finding {
+	plan := &s.revision.Plan
+	ready := 0
+	for _, machine := range s.heldMachines() {
+		switch {
+		case machine.NodeName == "" || !machine.Initialized:
+			continue
+		case !machine.NodeReady:
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady,
+				fmt.Sprintf("node %s is not Ready", machine.NodeName))
+		case machine.GPUs < plan.GPUsPerNode:
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady,
+				fmt.Sprintf("node %s shows %d of %d %s: is the device plugin running there?",
+					machine.NodeName, machine.GPUs, plan.GPUsPerNode, plan.GPUResource))
+		}
+		ready++
+	}
+	message := fmt.Sprintf("%d of %d nodes ready", ready, plan.Nodes)
+	if ready < plan.Nodes {
+		return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
+	}
+	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message)
+}
+
+func (s *scope) inferenceFinding() finding {
+	if s.revision == nil || s.ws.Suspend {
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, "the inference server is not started")
+	}
+	if s.statefulSet == nil || len(s.pods) == 0 {
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
+			"the inference server starts when the machines are launched")
+	}
+	seen := diagnosis.Inference(diagnosis.Input{Want: s.revision.Plan.Nodes, Pods: s.pods, Nodes: s.nodes})
+	if seen.Ready {
+		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
+	}
+	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
+}
+
+// readyFinding sums up. An error of this pass does not make a model that answers unready.
+func (s *scope) readyFinding(err error, planned, resource, inference finding) finding {
+	switch {
+	case s.ws.Suspend:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonSuspended, "the Workspace is suspended: set suspend to false to serve")
+	case !planned.holds():
+		return no(v1beta1.ConditionReady, planned.reason, planned.message)
+	case resource.holds() && inference.holds():
+		return yes(v1beta1.ConditionReady, v1beta1.ReasonServing,
+			fmt.Sprintf("answers at http://%s.%s.svc/v1", s.ws.Name, s.ws.Namespace))
+	case s.stalled(err) != nil:
+		return no(v1beta1.ConditionReady, s.stalled(err).reason, s.stalled(err).message)
+	case err != nil && !isWaiting(err) && !apierrors.IsConflict(err):
+		return no(v1beta1.ConditionReady, v1beta1.ReasonReconcileFailed, root(err).Error())
+	case !resource.holds():
+		return no(v1beta1.ConditionReady, resource.reason, resource.message)
+	default:
+		return no(v1beta1.ConditionReady, inference.reason, inference.message)
+	}
+}
+
+// workerNodes are the names of the nodes in use, sorted.
+func (s *scope) workerNodes() []string {
+	var names []string
+	for _, machine := range s.heldMachines() {
+		if machine.NodeName != "" {
+			names = append(names, machine.NodeName)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// root is the innermost message for users; the chain around it is for logs.
+func root(err error) error {
+	var stalled *stalledError
+	var waiting *waitingError
+	switch {
+	case errors.As(err, &stalled):
+		return errors.New(stalled.message)
+	case errors.As(err, &waiting):
+		return waiting
+	default:
+		return err
+	}
+}
+
+func reasonOf(err error) string {
+	if stalled, ok := errors.AsType[*stalledError](err); ok {
+		return stalled.reason
+	}
+	return v1beta1.ReasonReconcileFailed
+}
+
+func isWaiting(err error) bool {
+	_, waiting := errors.AsType[*waitingError](err)
+	return waiting
+}
+
+// conditionSetter writes findings into a status.
+type conditionSetter struct {
+	status     *v1beta1.WorkspaceStatus
+	generation int64
+	now        metav1.Time
+}
+
+func (c conditionSetter) all(findings []finding) {
+	for _, f := range findings {
+		if f.status == "" {
+			meta.RemoveStatusCondition(&c.status.Conditions, f.kind)
+			continue
+		}
+		message := cut(f.message, messageLimit)
+		condition := metav1.Condition{
+			Type: f.kind, Status: f.status, Reason: f.reason, Message: message, ObservedGeneration: c.generation,
+		}
+		if old := find(c.status.Conditions, f.kind); old == nil || old.Status != f.status {
+			condition.LastTransitionTime = c.now
+		}
+		meta.SetStatusCondition(&c.status.Conditions, condition)
+	}
+}
+
+func (c conditionSetter) isTrue(kind string) bool { return isTrue(c.status.Conditions, kind) }
+
+func isTrue(conditions []metav1.Condition, kind string) bool {
+	return meta.IsStatusConditionTrue(conditions, kind)
+}
+
+func find(conditions []metav1.Condition, kind string) *metav1.Condition {
+	return meta.FindStatusCondition(conditions, kind)
+}

@@ -1,0 +1,93 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// observe reads the world once, from caches.
+func (r *Reconciler) observe(ctx context.Context, s *scope) error {
+	if err := r.observeRevisions(ctx, s); err != nil {
+		return err
+	}
+	if err := r.observeWorkload(ctx, s); err != nil {
+		return err
+	}
+	return r.observeMachines(ctx, s)
+}
+
+// observeRevisions lists the revisions of this Workspace, oldest first.
+func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
+	list := &appsv1.ControllerRevisionList{}
+	err := r.Client.List(ctx, list, client.InNamespace(s.ws.Namespace),
+		client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name})
+	if err != nil {
+		return fmt.Errorf("listing revisions: %w", err)
+	}
+	s.revisions = slices.DeleteFunc(list.Items, func(item appsv1.ControllerRevision) bool {
+		return !metav1.IsControlledBy(&item, s.ws)
+	})
+	slices.SortFunc(s.revisions, func(a, b appsv1.ControllerRevision) int {
+		if a.Revision != b.Revision {
+			return int(a.Revision - b.Revision)
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return nil
+}
+
+// observeWorkload reads the StatefulSet, if it is ours, and its pods.
+func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
+	statefulSet := &appsv1.StatefulSet{}
+	err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKeyFromObject(s.ws), statefulSet))
+	if err != nil {
+		return fmt.Errorf("reading StatefulSet: %w", err)
+	}
+	if !metav1.IsControlledBy(statefulSet, s.ws) {
+		return nil
+	}
+	s.statefulSet = statefulSet
+	pods := &corev1.PodList{}
+	err = r.Client.List(ctx, pods, client.InNamespace(s.ws.Namespace),
+		client.MatchingLabels{v1beta1.LabelWorkspace: s.ws.Name})
+	if err != nil {
+		return fmt.Errorf("listing pods: %w", err)
+	}
+	s.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return !metav1.IsControlledBy(&pod, statefulSet)
+	})
+	slices.SortFunc(s.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
+	gpuResource := ""
+	if newest := newestRevision(s.revisions); newest != nil {
+		gpuResource = newest.Plan.GPUResource
+	}
+	machines, err := r.Provisioner.Observe(ctx, s.owner, gpuResource)
+	if err != nil {
+		return err
+	}
+	s.machines = machines
+	nodes := &corev1.NodeList{}
+	err = r.Client.List(ctx, nodes, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	s.nodes = nodes.Items
+	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}

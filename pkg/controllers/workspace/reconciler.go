@@ -1,0 +1,177 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workspace reconciles Workspaces: it observes, has a plan made, gets machines, applies the
+// objects that serve, and reports.
+//
+// It decides the order of these steps and what a Workspace's conditions say. It must not know the
+// physics of models, an engine's flags, the shape of pods or a provisioner's objects: those are
+// decided by the packages it calls.
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Planner makes plans.
+type Planner interface {
+	Plan(request planner.Request) (planner.Plan, error)
+}
+
+// Catalog knows models and engines.
+type Catalog interface {
+	ResolveModel(name string) (model.Model, error)
+	Engine(name string) (catalog.Engine, bool)
+}
+
+// Provisioner gets machines and lets them go.
+type Provisioner interface {
+	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
+	Ensure(ctx context.Context, request capacity.Request) ([]string, error)
+	Release(ctx context.Context, owner capacity.Owner) (int, error)
+}
+
+// Applier writes objects and leaves those of others alone.
+type Applier interface {
+	Check(ctx context.Context, owner, desired client.Object) error
+	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
+}
+
+// CommandFunc turns a plan into the command line of one engine.
+type CommandFunc func(engine.Input) (engine.Command, error)
+
+// Config is what a Reconciler is made from.
+type Config struct {
+	// Client reads from caches and writes; Live reads past the caches.
+	Client client.Client
+	Live   client.Reader
+	// The decisions and effects that the Reconciler puts in order.
+	Planner     Planner
+	Catalog     Catalog
+	Provisioner Provisioner
+	Applier     Applier
+	Commands    map[string]CommandFunc
+	Events      record.EventRecorder
+	Clock       clock.PassiveClock
+	// Workload shapes pods; EngineImages replaces the engines' images by name.
+	Workload     workload.Settings
+	EngineImages map[string]string
+	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
+	NodeClasses []v1beta1.NodeClassReference
+}
+
+// Reconciler reconciles Workspaces.
+type Reconciler struct {
+	Config
+}
+
+// New returns a Reconciler.
+func New(config Config) *Reconciler { return &Reconciler{Config: config} }
+
+// step is one job of a pass. It may be run first, last or twice.
+type step struct {
+	name string
+	run  func(context.Context, *scope) error
+}
+
+// Reconcile brings one Workspace a step further.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	ws := &v1beta1.Workspace{}
+	if err := r.Client.Get(ctx, request.NamespacedName, ws); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	s := newScope(ws)
+	err := r.run(ctx, s)
+	if s.finalized {
+		return ctrl.Result{}, err
+	}
+	if reportErr := r.report(ctx, s, err); reportErr != nil {
+		err = errors.Join(err, reportErr)
+	}
+	return result(ctx, s, err)
+}
+
+func (r *Reconciler) run(ctx context.Context, s *scope) error {
+	steps := []step{
+		{"observe", r.observe},
+		{"finalizer", r.ensureFinalizer},
+		{"plan", r.ensurePlan},
+		{"names", r.ensureNames},
+		{"capacity", r.ensureCapacity},
+		{"workload", r.ensureWorkload},
+	}
+	if !s.ws.DeletionTimestamp.IsZero() {
+		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}
+	} else if s.ws.Suspend {
+		steps = []step{
+			{"observe", r.observe},
+			{"finalizer", r.ensureFinalizer},
+			{"plan", r.ensurePlan},
+			{"suspend", r.ensureSuspended},
+		}
+	}
+	for _, step := range steps {
+		if err := step.run(ctx, s); err != nil {
+			return fmt.Errorf("%s of workspace %s/%s: %w", step.name, s.ws.Namespace, s.ws.Name, err)
+		}
+		if s.finalized {
+			return nil
+		}
+	}
+	return nil
+}
+
+// result turns the kind of an error into what happens next: conflicts and waiting come back by
+// themselves, what the user must change waits for the user, everything else backs off.
+func result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
+	var wait *waitingError
+	var stall *stalledError
+	switch {
+	case err == nil:
+		return ctrl.Result{RequeueAfter: s.requeueAfter}, nil
+	case apierrors.IsConflict(err):
+		log.FromContext(ctx).V(1).Info("object changed underneath, trying again", "reason", err.Error())
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	case errors.As(err, &wait):
+		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.message)
+		return ctrl.Result{RequeueAfter: wait.after}, nil
+	case errors.As(err, &stall):
+		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.reason)
+		return ctrl.Result{RequeueAfter: stall.retryAfter}, nil
+	default:
+		return ctrl.Result{}, err
+	}
+}
+
+// conflictDelay lets the cache catch up with the write that got in between.
+const conflictDelay = 200 * time.Millisecond
+
+// emit publishes events after the status that makes them true has been written.
+func (r *Reconciler) emit(s *scope, events []event) {
+	for _, event := range events {
+		kind := corev1.EventTypeNormal
+		if event.warning {
+			kind = corev1.EventTypeWarning
+		}
+		r.Events.Event(s.ws, kind, event.reason, event.message)
+	}
+}

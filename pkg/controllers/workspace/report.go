@@ -1,0 +1,140 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// report writes what the pass saw and did as one status patch, if anything changed, and publishes
+// the events that it makes true.
+func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
+	before := s.ws.DeepCopy()
+	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
+	s.ws.Status = status
+	if equality.Semantic.DeepEqual(before.Status, s.ws.Status) {
+		return nil
+	}
+	// The status is computed from the one that we read: a newer one must not be overwritten.
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
+		return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
+	}
+	r.emit(s, events)
+	return nil
+}
+
+// event is something that happened.
+type event struct {
+	warning bool
+	reason  string
+	message string
+}
+
+// status is what there is to say after a pass that ended with err, and the events that go with it.
+// It is pure: facts, decisions and the time are in, and the same in gives the same out.
+func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []event) {
+	status := *s.ws.Status.DeepCopy()
+	status.ObservedGeneration = s.ws.Generation
+	status.Attempts = s.attempts()
+	status.WorkerNodes = s.workerNodes()
+	if s.revision != nil {
+		status.Plan = planStatus(s.revision)
+		status.TargetNodeCount = int32(s.revision.Plan.Nodes)
+		status.Endpoint = &v1beta1.Endpoint{
+			URL:    fmt.Sprintf("http://%s.%s.svc", s.ws.Name, s.ws.Namespace),
+			Models: s.revision.ServedNames,
+		}
+	}
+	set := conditionSetter{status: &status, generation: s.ws.Generation, now: now}
+	set.all(s.findings(err))
+	status.State = nextState(s.ws.Status.State, set.isTrue(v1beta1.ConditionReady))
+	status.Startup = startup(s, &status, now)
+	events := eventsOf(&s.ws.Status, &status)
+	return status, events
+}
+
+// nextState is Pending until the first answer, then Ready or NotReady.
+func nextState(previous v1beta1.WorkspaceState, ready bool) v1beta1.WorkspaceState {
+	switch {
+	case ready:
+		return v1beta1.StateReady
+	case previous == v1beta1.StateReady || previous == v1beta1.StateNotReady:
+		return v1beta1.StateNotReady
+	default:
+		return v1beta1.StatePending
+	}
+}
+
+// stalled returns the reason that the user must act on, or nil.
+func (s *scope) stalled(err error) *stalledError {
+	if stalled, ok := errors.AsType[*stalledError](err); ok {
+		return stalled
+	}
+	return s.planErr
+}
+
+// startup keeps the stages with their times. A stage that has ended stays as it is.
+func startup(s *scope, status *v1beta1.WorkspaceStatus, now metav1.Time) []v1beta1.StartupStage {
+	if s.isDeleting() || s.ws.Suspend || s.ws.Tuning != nil {
+		return status.Startup
+	}
+	reached := map[string]bool{
+		v1beta1.StagePlanned: s.revision != nil,
+		v1beta1.StageMachine: isTrue(status.Conditions, v1beta1.ConditionNodesReady),
+		v1beta1.StageEngine:  isTrue(status.Conditions, v1beta1.ConditionInferenceReady),
+		v1beta1.StageReady:   isTrue(status.Conditions, v1beta1.ConditionReady),
+	}
+	stages := status.Startup
+	start := s.ws.CreationTimestamp
+	for i, name := range []string{v1beta1.StagePlanned, v1beta1.StageMachine, v1beta1.StageEngine, v1beta1.StageReady} {
+		if i == len(stages) {
+			stages = append(stages, v1beta1.StartupStage{Stage: name, StartTime: start})
+		}
+		if stages[i].EndTime == nil && reached[name] {
+			stages[i].EndTime = &now
+		}
+		if stages[i].EndTime == nil {
+			break
+		}
+		start = *stages[i].EndTime
+	}
+	return stages
+}
+
+// eventsOf tells the changes between two statuses that a person wants to read in order.
+func eventsOf(before, after *v1beta1.WorkspaceStatus) []event {
+	var events []event
+	for _, kind := range []string{
+		v1beta1.ConditionPlanned, v1beta1.ConditionResourceReady, v1beta1.ConditionInferenceReady, v1beta1.ConditionStalled,
+	} {
+		was, is := find(before.Conditions, kind), find(after.Conditions, kind)
+		if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason) {
+			continue
+		}
+		bad := is.Status == metav1.ConditionFalse && was != nil && was.Status == metav1.ConditionTrue
+		stalled := kind == v1beta1.ConditionStalled
+		if is.Status == metav1.ConditionTrue || bad || stalled {
+			events = append(events, event{warning: bad || stalled, reason: is.Reason, message: is.Message})
+		}
+	}
+	if last := len(after.Attempts) - 1; last >= 0 {
+		newest := after.Attempts[last]
+		if len(before.Attempts) == 0 || before.Attempts[len(before.Attempts)-1].Number != newest.Number {
+			events = append(events, event{
+				reason:  "NodeClaimCreated",
+				message: fmt.Sprintf("asked for %s: %v", newest.InstanceType, newest.NodeClaims),
+			})
+		}
+	}
+	return events
+}

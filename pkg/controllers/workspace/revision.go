@@ -1,0 +1,194 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// revisionLimit is how many revisions a Workspace keeps.
+const revisionLimit = 10
+
+// revisionHashLength is the length of the hash in a revision's name; the whole hash is compared.
+const revisionHashLength = 10
+
+// revision is what a ControllerRevision pins: the accepted plan and the pods rendered from it. A new
+// version of Modelberth, of a preset or of a price changes neither.
+type revision struct {
+	// Name of the ControllerRevision.
+	Name string `json:"-"`
+	// Plan that was accepted.
+	Plan planner.Plan `json:"plan"`
+	// Template of the pods.
+	Template corev1.PodTemplateSpec `json:"template"`
+	// ServedNames are what the endpoint answers to.
+	ServedNames []string `json:"servedNames,omitempty"`
+	// KVEventsPort publishes the events of the KV cache; 0 where there are none.
+	KVEventsPort int `json:"kvEventsPort,omitempty"`
+	// NodeClass to buy with; nil means the installation's.
+	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
+	// NodeLabels that the machines carry for the user.
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+}
+
+// inputs is what a revision is made from. Only a change of it makes a new plan.
+type inputs struct {
+	Resource    v1beta1.ResourceSpec   `json:"resource"`
+	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
+	Annotations map[string]string      `json:"annotations,omitempty"`
+	// Config is the text of the user's ConfigMap.
+	Config string `json:"config,omitempty"`
+}
+
+// hash of the inputs in hex. encoding/json sorts maps, so equal inputs have equal hashes.
+func (in inputs) hash() (string, error) {
+	encoded, err := json.Marshal(in)
+	if err != nil {
+		return "", fmt.Errorf("hashing the spec: %w", err)
+	}
+	sum := sha256.Sum256(encoded)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// renderingAnnotations are the annotations that shape the plan or the pods.
+func renderingAnnotations(ws *v1beta1.Workspace) map[string]string {
+	out := map[string]string{}
+	for _, key := range []string{
+		v1beta1.AnnotationNodeClassName,
+		v1beta1.AnnotationNodeImageFamily,
+		v1beta1.AnnotationPerformanceMode,
+		v1beta1.AnnotationRuntime,
+		v1beta1.AnnotationUseLocalWeights,
+	} {
+		if value, ok := ws.Annotations[key]; ok {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+func revisionName(ws *v1beta1.Workspace, hash string) string {
+	return ws.Name + "-" + hash[:revisionHashLength]
+}
+
+func decodeRevision(object *appsv1.ControllerRevision) (*revision, error) {
+	out := &revision{Name: object.Name}
+	if err := json.Unmarshal(object.Data.Raw, out); err != nil {
+		return nil, fmt.Errorf("decoding ControllerRevision %s/%s: %w", object.Namespace, object.Name, err)
+	}
+	return out, nil
+}
+
+// findRevision returns the revision that was made from inputs with that hash, or nil.
+func findRevision(revisions []appsv1.ControllerRevision, hash string) (*revision, error) {
+	for i := range revisions {
+		if revisions[i].Annotations[v1beta1.AnnotationHash] == hash {
+			return decodeRevision(&revisions[i])
+		}
+	}
+	return nil, nil
+}
+
+// newestRevision returns the latest revision that can be read, or nil.
+func newestRevision(revisions []appsv1.ControllerRevision) *revision {
+	for i := len(revisions) - 1; i >= 0; i-- {
+		if out, err := decodeRevision(&revisions[i]); err == nil {
+			return out
+		}
+	}
+	return nil
+}
+
+// createRevision pins a revision. If another pass has pinned one from the same inputs already, that
+// one counts.
+func (r *Reconciler) createRevision(ctx context.Context, s *scope, hash string, accepted *revision) (*revision, error) {
+	raw, err := json.Marshal(accepted)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the revision: %w", err)
+	}
+	number := int64(1)
+	if count := len(s.revisions); count > 0 {
+		number = s.revisions[count-1].Revision + 1
+	}
+	object := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      revisionName(s.ws, hash),
+			Namespace: s.ws.Namespace,
+			Labels: map[string]string{
+				v1beta1.LabelRevisionOwner: s.ws.Name,
+				v1beta1.LabelManagedBy:     v1beta1.ManagedBy,
+			},
+			Annotations:     map[string]string{v1beta1.AnnotationHash: hash},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.ws, workspaceKind())},
+		},
+		Data:     runtime.RawExtension{Raw: raw},
+		Revision: number,
+	}
+	err = r.Client.Create(ctx, object, client.FieldOwner(apply.FieldOwner))
+	if apierrors.IsAlreadyExists(err) {
+		return r.adoptRevision(ctx, s, object, hash)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating ControllerRevision %s: %w", object.Name, err)
+	}
+	accepted.Name = object.Name
+	return accepted, r.trimRevisions(ctx, s, accepted)
+}
+
+func (r *Reconciler) adoptRevision(
+	ctx context.Context, s *scope, object *appsv1.ControllerRevision, hash string,
+) (*revision, error) {
+	existing := &appsv1.ControllerRevision{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
+		return nil, fmt.Errorf("reading ControllerRevision %s: %w", object.Name, err)
+	}
+	if metav1.IsControlledBy(existing, s.ws) && existing.Annotations[v1beta1.AnnotationHash] == hash {
+		return decodeRevision(existing)
+	}
+	if controller := metav1.GetControllerOf(existing); controller != nil && controller.Name == s.ws.Name {
+		return nil, &waitingError{
+			message: fmt.Sprintf("waiting for the former ControllerRevision %s to be gone", object.Name),
+			after:   retryTerminating,
+		}
+	}
+	return nil, &stalledError{
+		reason: v1beta1.ReasonNameTaken,
+		message: fmt.Sprintf("ControllerRevision %s/%s exists and does not belong to this Workspace; "+
+			"delete it, or make the Workspace under another name", object.Namespace, object.Name),
+		retryAfter: retryTaken,
+	}
+}
+
+// trimRevisions deletes the oldest revisions over the limit, never the one in use.
+func (r *Reconciler) trimRevisions(ctx context.Context, s *scope, current *revision) error {
+	inUse := ""
+	if s.ws.Status.Plan != nil {
+		inUse = s.ws.Status.Plan.Revision
+	}
+	for i := range max(0, len(s.revisions)+1-revisionLimit) {
+		old := &s.revisions[i]
+		if old.Name == inUse || old.Name == current.Name {
+			continue
+		}
+		if err := client.IgnoreNotFound(r.Client.Delete(ctx, old)); err != nil {
+			return fmt.Errorf("deleting ControllerRevision %s: %w", old.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diagnosis says in one sentence why a Workspace's inference server does not answer, and what
+// to do next, from the pods and nodes as they are.
+//
+// It decides which of several symptoms a user should read first. The sentences are stable: they quote
+// nothing that changes by itself (times, counters, back-offs, ports), so that a server that keeps
+// failing in the same way is the same finding, and nothing is written for it twice. It must not know
+// clients, plans or how pods are built beyond the names of their containers.
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Input is what is known about a Workspace's pods.
+type Input struct {
+	// Want is how many pods there should be.
+	Want int
+	// Pods of the Workspace, and Nodes that it runs on.
+	Pods  []corev1.Pod
+	Nodes []corev1.Node
+}
+
+// Finding is the state of the inference server, as the condition InferenceReady holds it.
+type Finding struct {
+	Ready bool
+	// Reason is one of those of InferenceReady.
+	Reason string
+	// Message is a sentence of at most 1024 characters with the next step.
+	Message string
+}
+
+// maxMessage is what a condition of ours holds at most.
+const maxMessage = 1024
+
+// check looks for one symptom of a pod.
+type check func(*corev1.Pod) (Finding, bool)
+
+// Inference returns what to tell about the inference server.
+func Inference(in Input) Finding {
+	pods := living(in.Pods)
+	if in.Want > 0 && ready(pods) >= in.Want {
+		return Finding{Ready: true, Reason: v1beta1.ReasonInferenceSuccess, Message: "the inference server answers"}
+	}
+	finding := symptom(pods, in.Nodes)
+	finding.Message = clip(finding.Message, maxMessage)
+	return finding
+}
+
+func symptom(pods []corev1.Pod, nodes []corev1.Node) Finding {
+	checks := []check{
+		func(pod *corev1.Pod) (Finding, bool) { return unschedulable(pod, nodes) },
+		imagePull, weights, outOfMemory, crash, startError, evicted,
+	}
+	for _, check := range checks {
+		for i := range pods {
+			if finding, found := check(&pods[i]); found {
+				return finding
+			}
+		}
+	}
+	if finding, found := pressure(pods, nodes); found {
+		return finding
+	}
+	return progress(pods, nodes)
+}
+
+// living returns the pods that are not on their way out, by name.
+func living(pods []corev1.Pod) []corev1.Pod {
+	var kept []corev1.Pod
+	for i := range pods {
+		if pods[i].DeletionTimestamp == nil {
+			kept = append(kept, pods[i])
+		}
+	}
+	slices.SortFunc(kept, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return kept
+}
+
+func ready(pods []corev1.Pod) int {
+	count := 0
+	for i := range pods {
+		if podCondition(&pods[i], corev1.PodReady) == corev1.ConditionTrue {
+			count++
+		}
+	}
+	return count
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == kind {
+			return condition.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}
+
+func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) corev1.ConditionStatus {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == kind {
+			return condition.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}
+
+func pending(format string, args ...any) Finding {
+	return finding(v1beta1.ReasonInferencePending, format, args...)
+}
+
+func finding(reason, format string, args ...any) Finding {
+	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,83 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// progress names the stage that the first unready pod is at, where nothing is wrong.
+func progress(pods []corev1.Pod, nodes []corev1.Node) Finding {
+	for i := range pods {
+		if podCondition(&pods[i], corev1.PodReady) != corev1.ConditionTrue {
+			return stage(&pods[i], nodes)
+		}
+	}
+	return pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset tells why")
+}
+
+func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
+	switch {
+	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
+		return pending("pod %q is held back by scheduling gate %q: whoever set it must remove it",
+			pod.Name, pod.Spec.SchedulingGates[0].Name)
+	case pod.Spec.NodeName == "":
+		return pending("pod %q waits for the scheduler", pod.Name)
+	case isLost(pod.Spec.NodeName, nodes):
+		return pending("pod %q waits for node %q to become ready again: see NodesReady", pod.Name, pod.Spec.NodeName)
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		status := &pod.Status.InitContainerStatuses[i]
+		if isDone(status) {
+			continue
+		}
+		if status.State.Running != nil && status.Name == workload.WeightsContainer {
+			return pending("pod %q is fetching weights: its container %q serves the progress at /progress", pod.Name, status.Name)
+		}
+		if status.State.Running != nil {
+			return pending("pod %q runs init container %q", pod.Name, status.Name)
+		}
+		return preparing(pod, status.Name)
+	}
+	for i := range pod.Status.ContainerStatuses {
+		status := &pod.Status.ContainerStatuses[i]
+		if status.State.Running == nil {
+			return preparing(pod, status.Name)
+		}
+		if !status.Ready {
+			return pending("pod %q is starting the engine: kubectl logs %s tells how far it is", pod.Name, pod.Name)
+		}
+	}
+	return preparing(pod, "")
+}
+
+// preparing covers images and volumes, which a pod's status does not tell apart.
+func preparing(pod *corev1.Pod, container string) Finding {
+	if container == "" {
+		return pending("node %q prepares pod %q: if this lasts, kubectl describe pod tells why", pod.Spec.NodeName, pod.Name)
+	}
+	return pending("node %q pulls the image of container %q or mounts its volumes for pod %q: "+
+		"if this lasts, kubectl describe pod tells why",
+		pod.Spec.NodeName, container, pod.Name)
+}
+
+func isLost(name string, nodes []corev1.Node) bool {
+	for i := range nodes {
+		if nodes[i].Name == name {
+			return !isReady(nodes[i])
+		}
+	}
+	return false
+}
+
+// isDone is true for an init container that ended well, and for a sidecar whose startup probe passed.
+func isDone(status *corev1.ContainerStatus) bool {
+	if terminated := status.State.Terminated; terminated != nil {
+		return terminated.ExitCode == 0
+	}
+	return status.State.Running != nil && ptr.Deref(status.Started, false)
+}

@@ -1,0 +1,70 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// maxQuote bounds what is quoted of a log or of the kubelet.
+const maxQuote = 400
+
+// errorLine returns the line of a log's tail that tells most: the first that is marked as an error,
+// because those after it are consequences, or else the last one.
+func errorLine(log string) string {
+	// llama.cpp begins lines with a time and a letter, klog with a letter and a time.
+	marked := regexp.MustCompile(`^([\d.]+ E |E\d{4} )`)
+	last := ""
+	for line := range strings.Lines(log) {
+		line = strings.TrimSpace(line)
+		if marked.MatchString(line) {
+			return clip(steady(line), maxQuote)
+		}
+		if line != "" {
+			last = line
+		}
+	}
+	return clip(steady(last), maxQuote)
+}
+
+// steady takes out of a text what differs between two failures of the same kind: times, addresses,
+// identifiers of containers, local ports.
+func steady(text string) string {
+	for _, replacement := range []struct{ pattern, with string }{
+		{`^[\d.]{8,} [A-Z] `, ""},
+		{`^[IWEF]\d{4} [\d:.]+ +\d+ `, ""},
+		{`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?\]?`, ""},
+		{`\b\d\d:\d\d:\d\d([.,]\d+)?\b`, ""},
+		{`\b0x[0-9a-fA-F]+\b`, "0x…"},
+		{`\b[0-9a-f]{32,}\b`, "…"},
+		{`(?i)\bpid[ =:]+\d+`, "pid"},
+	} {
+		text = regexp.MustCompile(replacement.pattern).ReplaceAllString(text, replacement.with)
+	}
+	return withoutPorts(text)
+}
+
+// withoutPorts takes the local end out of "10.0.0.1:43210->10.0.0.2:443": its port is another each
+// time. What would break a line goes too.
+func withoutPorts(text string) string {
+	text = regexp.MustCompile(`\S+:\d+->`).ReplaceAllString(text, "")
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "�"))
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// clip cuts s to at most n characters and shows that it did.
+func clip(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:n-1]) + "…"
+}

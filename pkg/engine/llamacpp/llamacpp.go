@@ -1,0 +1,162 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package llamacpp renders the command line of llama.cpp's HTTP server, llama-server.
+//
+// It decides which of the server's flags carry the plan, and how far a user's flags may move away
+// from it. It must not know Kubernetes objects, how the plan was made, or which flags a version has:
+// that is the catalogue's.
+package llamacpp
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Name of the engine in the catalogue.
+const Name = "llamacpp"
+
+// allLayers is more than any model has: every layer goes to the GPUs.
+const allLayers = 999
+
+// envPrefix starts the variables that set llama-server's flags.
+const envPrefix = "LLAMA_ARG_"
+
+// Command returns how to start llama-server for the plan.
+func Command(in engine.Input) (engine.Command, error) {
+	if err := check(in); err != nil {
+		return engine.Command{}, err
+	}
+	users, warnings, err := engine.Resolve(in.Data,
+		in.Config.Flags(in.Data.Name),
+		engine.Source{Name: "inference.engine.args", Flags: in.Args})
+	if err != nil {
+		return engine.Command{}, err
+	}
+	users, limited := limit(in, users)
+	env, hidden := engine.WithoutPrefix(in.Env, envPrefix)
+	warnings = append(append(warnings, limited...), hidden...)
+	return engine.Command{
+		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
+		Env:        env,
+		HealthPath: in.Data.HealthPath,
+		Warnings:   append(in.Config.Foreign(in.Data.Name), warnings...),
+	}, nil
+}
+
+func check(in engine.Input) error {
+	switch {
+	case in.Plan.Artifact == nil || len(in.Plan.Artifact.Files) == 0:
+		return errors.New("rendering llamacpp: the plan names no file of weights")
+	case in.Plan.MaxModelLen < 1 || in.Plan.Concurrency < 1:
+		return fmt.Errorf("rendering llamacpp: the plan has room for %d sequences of %d tokens", in.Plan.Concurrency, in.Plan.MaxModelLen)
+	case len(in.ServedNames) == 0:
+		return errors.New("rendering llamacpp: the model has no name to be served under")
+	}
+	return nil
+}
+
+// settings are the flags that carry the plan, in the order in which people read them.
+func settings(in engine.Input) []engine.Setting {
+	plan := in.Plan
+	layers := 0
+	if plan.GPUsPerNode > 0 {
+		layers = allLayers
+	}
+	list := []engine.Setting{
+		{Name: "model", Value: path.Join(in.ModelDir, plan.Artifact.Files[0].Path)},
+		// Only the first name. With several, the server lists the one that sorts first, not the one
+		// that is written first; and it answers requests for any name, listed or not.
+		{Name: "alias", Value: in.ServedNames[0]},
+		{Name: "host", Value: "0.0.0.0"},
+		{Name: "port", Value: strconv.Itoa(in.Port)},
+		// The context of all sequences together: the server gives each of them an equal share.
+		{Name: "ctx-size", Value: strconv.Itoa(context(plan))},
+		{Name: "parallel", Value: strconv.Itoa(plan.Concurrency)},
+		{Name: "n-gpu-layers", Value: strconv.Itoa(layers)},
+	}
+	if plan.GPUsPerNode > 1 {
+		list = append(list, engine.Setting{Name: "split-mode", Value: "layer"})
+	}
+	// The plan decided what fits; the server would otherwise shrink what it was not told.
+	list = append(list, engine.Setting{Name: "fit", Value: "off"})
+	if plan.GPUsPerNode == 0 {
+		// Without GPUs weights and KV cache already live in main memory, and the plan holds no more
+		// of it. With GPUs the server's default cache of prompts fits into what a GPU machine has.
+		list = append(list, engine.Setting{Name: "cache-ram", Value: "0"})
+	}
+	return append(list,
+		engine.Setting{Name: "metrics", Value: "true"},
+		engine.Setting{Name: "jinja", Value: "true"})
+}
+
+func context(plan planner.Plan) int {
+	return plan.MaxModelLen * plan.Concurrency
+}
+
+// limit drops what would need more memory than was planned and says what to do instead.
+func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
+	var kept []engine.Setting
+	var warnings []string
+	for _, setting := range users {
+		if objection := objection(in, setting); objection != "" {
+			warnings = append(warnings, objection)
+			continue
+		}
+		kept = append(kept, setting)
+	}
+	return kept, append(warnings, shares(in.Plan, kept)...)
+}
+
+func objection(in engine.Input, setting engine.Setting) string {
+	number, _ := strconv.Atoi(setting.Value)
+	switch setting.Name {
+	case "ctx-size":
+		// 0 means all that the model was made for.
+		if number <= 0 || number > context(in.Plan) {
+			return fmt.Sprintf("flag ctx-size: %d is used instead of %d, because the plan has memory for no more: "+
+				"set inference.objectives.maxModelLen and .concurrency to have more planned",
+				context(in.Plan), number)
+		}
+	case "ubatch-size":
+		if number > in.Data.Memory.BatchTokens {
+			return fmt.Sprintf("flag ubatch-size: %d is used instead of %d, because the plan has memory for no more",
+				in.Data.Memory.BatchTokens, number)
+		}
+	case "cache-type-k", "cache-type-v":
+		if setting.Value == "f32" {
+			return fmt.Sprintf("flag %s: f32 is ignored, because it needs twice the memory that was planned", setting.Name)
+		}
+	}
+	return ""
+}
+
+// shares warns where the user's flags leave each sequence less context than was planned.
+func shares(plan planner.Plan, users []engine.Setting) []string {
+	size, sequences := context(plan), plan.Concurrency
+	for _, setting := range users {
+		number, _ := strconv.Atoi(setting.Value)
+		switch setting.Name {
+		case "ctx-size":
+			size = number
+		case "parallel":
+			sequences = number
+		case "kv-unified":
+			if setting.Value == "true" {
+				// One pool: each sequence may use all of it.
+				return nil
+			}
+		}
+	}
+	if sequences < 1 || size/sequences >= plan.MaxModelLen {
+		return nil
+	}
+	return []string{fmt.Sprintf("flags ctx-size %d and parallel %d leave each sequence %d tokens of the planned %d: "+
+		"set inference.objectives.maxModelLen and .concurrency instead",
+		size, sequences, size/sequences, plan.MaxModelLen)}
+}

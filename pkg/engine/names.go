@@ -1,0 +1,27 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// ServedNames returns the names that an endpoint answers to, the one that it lists first in front:
+// the name of the set that the Workspace belongs to, where there is one, then the lower-case basename
+// of the hub's id, the preset's aliases, and the hub's id.
+func ServedNames(m model.Model, set string) []string {
+	candidates := append([]string{set, strings.ToLower(path.Base(m.HubID))}, m.Aliases...)
+	candidates = append(candidates, m.HubID)
+	names := make([]string, 0, len(candidates))
+	for _, name := range candidates {
+		if name != "" && name != "." && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,192 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+// Source is a place that flags come from.
+type Source struct {
+	// Name of the place, as messages call it.
+	Name string
+	// Flags by any spelling that the engine knows, with or without dashes in front.
+	Flags map[string]string
+}
+
+// Resolve checks the flags of all sources against what the engine's version accepts; later sources
+// win. It returns them by the catalogue's names, sorted. A flag that the version does not have, or
+// that a user cannot set, is dropped with a warning, because manifests outlive versions; a value that
+// the engine would refuse to start with is an error.
+func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error) {
+	table := newTable(data)
+	merged := map[string]string{}
+	var warnings []string
+	for _, source := range sources {
+		flags, dropped, err := table.resolve(source)
+		if err != nil {
+			return nil, nil, err
+		}
+		warnings = append(warnings, dropped...)
+		maps.Copy(merged, flags)
+	}
+	settings := make([]Setting, 0, len(merged))
+	for _, name := range slices.Sorted(maps.Keys(merged)) {
+		settings = append(settings, Setting{Name: name, Value: merged[name]})
+	}
+	return settings, warnings, nil
+}
+
+// table finds flags by any spelling.
+type table struct {
+	data      catalog.Engine
+	spellings map[string]spelling
+	reserved  map[string]string
+}
+
+type spelling struct {
+	name    string
+	negated bool
+}
+
+func newTable(data catalog.Engine) table {
+	t := table{data: data, spellings: map[string]spelling{}, reserved: map[string]string{}}
+	for name, flag := range data.Flags {
+		t.spellings[name] = spelling{name: name}
+		for _, alias := range flag.Aliases {
+			t.spellings[alias] = spelling{name: name}
+		}
+		for _, negation := range flag.Negations {
+			t.spellings[negation] = spelling{name: name, negated: true}
+		}
+	}
+	for _, group := range data.Reserved {
+		for _, name := range group.Flags {
+			t.reserved[name] = group.Reason
+		}
+	}
+	return t
+}
+
+// find knows a flag by the spellings that servers accept: dashes in front, underscores for dashes.
+func (t table) find(key string) (spelling, bool) {
+	key = strings.TrimLeft(key, "-")
+	if found, ok := t.spellings[key]; ok {
+		return found, true
+	}
+	found, ok := t.spellings[strings.ReplaceAll(key, "_", "-")]
+	return found, ok
+}
+
+func (t table) resolve(source Source) (map[string]string, []string, error) {
+	flags, spelled := map[string]string{}, map[string]string{}
+	var unknown []string
+	reserved := map[string][]string{}
+	for _, key := range slices.Sorted(maps.Keys(source.Flags)) {
+		found, ok := t.find(key)
+		if !ok {
+			unknown = append(unknown, key)
+			continue
+		}
+		if reason, ok := t.reserved[found.name]; ok {
+			reserved[reason] = append(reserved[reason], key)
+			continue
+		}
+		if other, ok := spelled[found.name]; ok {
+			return nil, nil, fmt.Errorf("%s: %q and %q are the same flag: keep one", source.Name, other, key)
+		}
+		spelled[found.name] = key
+		value, err := normalise(t.data.Flags[found.name], found.negated, source.Flags[key])
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: flag %q of engine %s %w", source.Name, clip(key, maxName), t.data.Name, err)
+		}
+		flags[found.name] = value
+	}
+	return flags, t.dropped(source.Name, unknown, reserved), nil
+}
+
+func (t table) dropped(source string, unknown []string, reserved map[string][]string) []string {
+	var warnings []string
+	if len(unknown) > 0 {
+		warnings = append(warnings, sentence("%s: %s ignored, because engine %s %s has no such flag",
+			source, are(unknown), t.data.Name, t.data.Version))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(reserved)) {
+		warnings = append(warnings, sentence("%s: %s ignored, because %s", source, are(reserved[reason]), reason))
+	}
+	return warnings
+}
+
+// normalise returns the value as it is rendered, or an error that ends a sentence about the flag.
+func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
+	if len(value) > maxValue {
+		return "", fmt.Errorf("has a value of %d bytes: at most %d are possible", len(value), maxValue)
+	}
+	if strings.ContainsRune(value, 0) {
+		return "", fmt.Errorf("has a zero byte in its value: remove it")
+	}
+	if flag.Kind == catalog.FlagBool {
+		return normaliseBool(negated, value)
+	}
+	if value == "" {
+		return "", fmt.Errorf("needs a value%s", oneOf(flag.Values))
+	}
+	if slices.Contains(flag.Values, value) {
+		return value, nil
+	}
+	return value, checkKind(flag, value)
+}
+
+func normaliseBool(negated bool, value string) (string, error) {
+	on := true
+	if value != "" {
+		parsed, err := strconv.ParseBool(strings.ToLower(value))
+		if err != nil {
+			return "", fmt.Errorf("is true or false, not %q", clip(value, maxName))
+		}
+		on = parsed
+	}
+	return strconv.FormatBool(on != negated), nil
+}
+
+func checkKind(flag catalog.Flag, value string) error {
+	shown := clip(value, maxName)
+	switch flag.Kind {
+	case catalog.FlagInt:
+		if _, err := strconv.ParseInt(value, 10, 32); err != nil {
+			return fmt.Errorf("needs a whole number%s, not %q", oneOf(flag.Values), shown)
+		}
+	case catalog.FlagFloat:
+		number, err := strconv.ParseFloat(value, 64)
+		if err != nil || math.IsNaN(number) || math.IsInf(number, 0) {
+			return fmt.Errorf("needs a number, not %q", shown)
+		}
+	case catalog.FlagJSON:
+		if !json.Valid([]byte(value)) {
+			return fmt.Errorf("needs JSON, not %q", shown)
+		}
+	case catalog.FlagString:
+		if len(flag.Values) > 0 {
+			return fmt.Errorf("is one of %s, not %q", strings.Join(flag.Values, ", "), shown)
+		}
+	default:
+		return fmt.Errorf("has kind %q in the catalogue, which nothing knows", flag.Kind)
+	}
+	return nil
+}
+
+func oneOf(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return " or one of " + strings.Join(values, ", ")
+}

@@ -1,0 +1,41 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"slices"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+// Merge puts the user's settings over ours: in our place where both have one, behind ours otherwise.
+func Merge(ours, users []Setting) []Setting {
+	merged := slices.Clone(ours)
+	for _, setting := range users {
+		at := slices.IndexFunc(ours, func(s Setting) bool { return s.Name == setting.Name })
+		if at < 0 {
+			merged = append(merged, setting)
+			continue
+		}
+		merged[at] = setting
+	}
+	return merged
+}
+
+// Render writes settings as arguments in exec form, flag and value apart.
+func Render(data catalog.Engine, settings []Setting) []string {
+	var args []string
+	for _, setting := range settings {
+		flag := data.Flags[setting.Name]
+		switch {
+		case flag.Kind != catalog.FlagBool:
+			args = append(args, "--"+setting.Name, setting.Value)
+		case setting.Value == "true":
+			args = append(args, "--"+setting.Name)
+		case len(flag.Negations) > 0:
+			args = append(args, "--"+flag.Negations[0])
+		}
+	}
+	return args
+}

@@ -1,0 +1,58 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Bounds of what warnings quote. A warning ends up in the Workspace's status, which holds 512
+// characters of it.
+const (
+	maxSentence = 512
+	maxName     = 63
+	maxNames    = 6
+)
+
+// sentence formats a warning and keeps it within what the status holds.
+func sentence(format string, args ...any) string {
+	return clip(oneLine(fmt.Sprintf(format, args...)), maxSentence)
+}
+
+// are joins names and the verb that fits their number.
+func are(names []string) string {
+	if len(names) == 1 {
+		return list(names) + " is"
+	}
+	return list(names) + " are"
+}
+
+// list joins names, and counts those that would make it too long.
+func list(names []string) string {
+	shown := make([]string, 0, maxNames+1)
+	for _, name := range names[:min(len(names), maxNames)] {
+		shown = append(shown, clip(name, maxName))
+	}
+	if rest := len(names) - maxNames; rest > 0 {
+		shown = append(shown, fmt.Sprintf("%d more", rest))
+	}
+	if len(shown) == 1 {
+		return shown[0]
+	}
+	return strings.Join(shown[:len(shown)-1], ", ") + " and " + shown[len(shown)-1]
+}
+
+// clip cuts s to at most n characters and shows that it did.
+func clip(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(s), " ")
+}

@@ -1,0 +1,150 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// errSilent is the cause of a connection that was cut for saying nothing.
+var errSilent = errors.New("connection fell silent")
+
+// Range is the bytes [Start, End) of a file.
+type Range struct {
+	Start, End int64
+}
+
+// Len is the number of bytes in the range.
+func (r Range) Len() int64 { return r.End - r.Start }
+
+// Open starts to read a range that is not empty. The reader yields exactly the
+// range, or an UnreachableError once the connection breaks, falls silent or
+// ends early: what came before it is good, and a new range can begin there.
+func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, error) {
+	if r.Start < 0 || r.Len() <= 0 {
+		return nil, fmt.Errorf("hub: %s: range %d-%d is empty", f, r.Start, r.End)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	unanswered := c.clock.AfterFunc(c.answerTimeout, func() { cancel(errNoAnswer) })
+	resp, err := c.get(ctx, f, r)
+	unanswered.Stop()
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	b := &body{
+		file: f, from: origin(resp.Request.URL), src: resp.Body, left: r.Len(),
+		idle: c.idleTimeout, cancel: cancel, cause: func() error { return context.Cause(ctx) },
+	}
+	b.silence = c.clock.AfterFunc(c.idleTimeout, func() { cancel(errSilent) })
+	b.silence.Stop() // armed by each Read
+	return b, nil
+}
+
+func (c *Client) get(ctx context.Context, f File, r Range) (*http.Response, error) {
+	req, err := c.newRequest(ctx, http.MethodGet, c.resolveURL(f))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.Start, r.End-1))
+	resp, err := c.data.Do(req)
+	if err != nil {
+		return nil, c.failed(ctx, f, err)
+	}
+	if err := c.checkRange(f, r, resp); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// checkRange makes sure that the body begins where we asked it to: a server
+// may ignore a range, which is harmless at the start of a file only.
+func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusOK:
+		if r.Start == 0 {
+			return nil
+		}
+		return &UnreachableError{
+			Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode,
+			Err: errors.New("byte ranges are ignored there: use a hub that serves them"),
+		}
+	case http.StatusPartialContent:
+		want := fmt.Sprintf("bytes %d-%d/", r.Start, r.End-1)
+		if got := resp.Header.Get("Content-Range"); !strings.HasPrefix(got, want) {
+			return &UnreachableError{
+				Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode,
+				Err: fmt.Errorf("asked for %s and got content range %q", strings.TrimSuffix(want, "/"), clean(got)),
+			}
+		}
+		return nil
+	}
+	return c.classify(f, resp)
+}
+
+// body yields a range and watches for silence. The watch runs only while a
+// Read waits: a slow disk on our side is not the hub's silence.
+type body struct {
+	file    File
+	from    string
+	src     io.ReadCloser
+	left    int64
+	idle    time.Duration
+	silence clock.Timer
+	cancel  context.CancelCauseFunc
+	cause   func() error
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	b.silence.Reset(b.idle)
+	n, err := b.src.Read(p)
+	b.silence.Stop()
+	b.left -= int64(n)
+	if b.left == 0 {
+		return n, nil
+	}
+	return n, b.explain(err)
+}
+
+func (b *body) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	switch cause := b.cause(); {
+	case errors.Is(cause, errSilent):
+		err = fmt.Errorf("%w for %s", errSilent, b.idle)
+	case errors.Is(cause, errNoAnswer): // fired in the moment of the answer
+		err = errNoAnswer
+	case cause != nil:
+		return fmt.Errorf("hub: %s: %w", b.file, cause)
+	}
+	return &UnreachableError{
+		Endpoint: b.from, File: b.file,
+		Err: fmt.Errorf("connection ended %d bytes early: %w", b.left, withoutQuery(err)),
+	}
+}
+
+func (b *body) Close() error {
+	b.silence.Stop()
+	b.cancel(nil)
+	return b.src.Close()
+}

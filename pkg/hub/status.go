@@ -1,0 +1,91 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const maxMessage = 300
+
+// missingByCode maps the hub's X-Error-Code to what is absent.
+func missingByCode(code string) (string, bool) {
+	switch code {
+	case "RepoNotFound":
+		return "repository", true
+	case "RevisionNotFound":
+		return "revision", true
+	case "EntryNotFound":
+		return "file", true
+	}
+	return "", false
+}
+
+// classify turns an answer that is not a success into an error. It consumes
+// nothing of the body.
+func (c *Client) classify(f File, resp *http.Response) error {
+	message := clean(resp.Header.Get("X-Error-Message"))
+	code := resp.Header.Get("X-Error-Code")
+	unreachable := &UnreachableError{
+		Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode, RetryAfter: c.retryAfter(resp.Header),
+	}
+	// A CDN's refusal is about its signed link, which the hub signs anew next time.
+	if !c.isHome(resp.Request.URL) {
+		return unreachable
+	}
+	switch resp.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return &UnauthorizedError{
+			File: f, Status: resp.StatusCode, Gated: code == "GatedRepo",
+			TokenSent: c.token != "", Message: message,
+		}
+	case http.StatusNotFound, http.StatusGone, http.StatusBadRequest, http.StatusUnavailableForLegalReasons:
+		missing, ok := missingByCode(code)
+		if !ok {
+			missing = "resource"
+		}
+		return &NotFoundError{File: f, Missing: missing, Message: message}
+	}
+	return unreachable
+}
+
+// retryAfter reads Retry-After (seconds or a date), or the t= of the RateLimit
+// header with which the Hub says when its window ends.
+func (c *Client) retryAfter(h http.Header) time.Duration {
+	value := h.Get("Retry-After")
+	if value == "" {
+		if m := rateLimitReset().FindStringSubmatch(h.Get("RateLimit")); m != nil {
+			value = m[1]
+		}
+	}
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(c.clock.Now()))
+	}
+	return 0
+}
+
+func rateLimitReset() *regexp.Regexp { return regexp.MustCompile(`(?:^|;)\s*t=(\d+)`) }
+
+// clean makes a foreign text fit for one line of ours.
+func clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return ' '
+		}
+		return r
+	}, s)
+	s = strings.TrimSpace(s)
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	}
+	return s
+}

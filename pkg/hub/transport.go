@@ -1,0 +1,37 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	connectTimeout = 10 * time.Second
+	headerTimeout  = 30 * time.Second
+	keepAlive      = 15 * time.Second
+)
+
+// NewHTTPClient returns a client with deadlines on connecting and on the first
+// byte of an answer, that keeps up to connections open to each host. It honours
+// HTTPS_PROXY and its relatives.
+//
+// HTTP/2 is off: it would put all ranges of a file on one TCP connection, and
+// one connection is what limits a download from a distant store.
+func NewHTTPClient(connections int) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: connectTimeout, KeepAlive: keepAlive}).DialContext,
+		TLSHandshakeTimeout:   connectTimeout,
+		ResponseHeaderTimeout: headerTimeout,
+		MaxIdleConnsPerHost:   connections,
+		IdleConnTimeout:       90 * time.Second,
+		Protocols:             protocols,
+		ReadBufferSize:        256 << 10,
+	}}
+}

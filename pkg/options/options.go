@@ -1,0 +1,116 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package options holds the settings of the controller's process: flags are parsed and validated
+// here once, and reach the rest as plain values.
+//
+// It must not know what the settings do.
+package options
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Controller are the settings of modelberth-controller.
+type Controller struct {
+	MetricsAddress string
+	HealthAddress  string
+	// LeaderElect lets several replicas run, one of which acts. LeaderElectionNamespace holds the Lease;
+	// empty means the pod's own.
+	LeaderElect             bool
+	LeaderElectionNamespace string
+	// Workers is how many Workspaces are reconciled at once.
+	Workers int
+	// QPS and Burst limit requests to the API server.
+	QPS   float64
+	Burst int
+	// CatalogOverlay is a directory whose files add to the catalogue or replace its entries.
+	CatalogOverlay string
+	// Clouds whose machine types may be bought; empty means all. Region is the one to quote prices of.
+	Clouds []string
+	Region string
+	// NodeClasses that machines are bought with; the first one is the default.
+	NodeClasses []v1beta1.NodeClassReference
+	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
+	AgentImage   string
+	EngineImages map[string]string
+	// ImagePullPolicy of the pods' images; empty means the cluster's default.
+	ImagePullPolicy string
+	// HubEndpoint is the URL of the Hugging Face-compatible hub.
+	HubEndpoint string
+}
+
+// Bind declares the flags, with their defaults, on a flag set.
+func (o *Controller) Bind(flags *flag.FlagSet) {
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 turns it off")
+	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of the health endpoints")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several replicas can run")
+	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
+	flags.IntVar(&o.Workers, "workers", 8, "number of Workspaces reconciled at once")
+	flags.Float64Var(&o.QPS, "kube-client-qps", 50, "requests per second to the API server")
+	flags.IntVar(&o.Burst, "kube-client-burst", 100, "burst of requests to the API server")
+	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
+	flags.Func("cloud", "cloud whose machine types may be bought, azure, aws or gcp; repeatable; none means all", o.addCloud)
+	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means the one that each cloud's catalogue quotes")
+	flags.Func("node-class", "NodeClass to buy with, as group/kind/name; repeatable, the first is the default", o.addNodeClass)
+	flags.StringVar(&o.AgentImage, "agent-image", "", "image of modelberth-agent (required)")
+	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)
+	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
+	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
+}
+
+// Validate reports everything that is wrong with the settings at once.
+func (o *Controller) Validate() error {
+	var problems []error
+	if o.AgentImage == "" {
+		problems = append(problems, errors.New("--agent-image is required"))
+	}
+	if len(o.NodeClasses) == 0 {
+		problems = append(problems, errors.New("--node-class is required, as group/kind/name"))
+	}
+	if o.Workers < 1 {
+		problems = append(problems, fmt.Errorf("--workers is %d, it must be at least 1", o.Workers))
+	}
+	if o.QPS <= 0 || o.Burst <= 0 {
+		problems = append(problems, fmt.Errorf("--kube-client-qps is %v and --kube-client-burst %d, both must be above 0", o.QPS, o.Burst))
+	}
+	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, o.ImagePullPolicy) {
+		problems = append(problems, fmt.Errorf("--image-pull-policy is %q, it must be Always, IfNotPresent or Never", o.ImagePullPolicy))
+	}
+	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
+		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
+	}
+	return errors.Join(problems...)
+}
+
+func (o *Controller) addCloud(value string) error {
+	o.Clouds = append(o.Clouds, value)
+	return nil
+}
+
+func (o *Controller) addNodeClass(value string) error {
+	parts := strings.Split(value, "/")
+	if len(parts) != 3 || slices.Contains(parts, "") {
+		return fmt.Errorf("%q is not of the form group/kind/name", value)
+	}
+	o.NodeClasses = append(o.NodeClasses, v1beta1.NodeClassReference{Group: parts[0], Kind: parts[1], Name: parts[2]})
+	return nil
+}
+
+func (o *Controller) addEngineImage(value string) error {
+	name, image, ok := strings.Cut(value, "=")
+	if !ok || name == "" || image == "" {
+		return fmt.Errorf("%q is not of the form name=reference", value)
+	}
+	if o.EngineImages == nil {
+		o.EngineImages = map[string]string{}
+	}
+	o.EngineImages[name] = image
+	return nil
+}

@@ -1,0 +1,84 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options_test
+
+import (
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+// parse reads flags as the process does: an error of the flags, or of their values.
+func parse(args ...string) (options.Controller, error) {
+	var o options.Controller
+	flags := flag.NewFlagSet("test", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	o.Bind(flags)
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	return o, o.Validate()
+}
+
+func TestParse(t *testing.T) {
+	got, err := parse(
+		"--agent-image=registry.example/agent:1", "--node-class=karpenter.azure.com/AKSNodeClass/default",
+		"--node-class=karpenter.azure.com/AKSNodeClass/big", "--cloud=azure", "--region=westeurope",
+		"--engine-image=llamacpp=registry.example/llama:b1", "--leader-elect",
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := options.Controller{
+		MetricsAddress: ":8080", HealthAddress: ":8081", LeaderElect: true, Workers: 8, QPS: 50, Burst: 100,
+		Clouds: []string{"azure"}, Region: "westeurope",
+		NodeClasses: []v1beta1.NodeClassReference{
+			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
+			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "big"},
+		},
+		AgentImage:   "registry.example/agent:1",
+		EngineImages: map[string]string{"llamacpp": "registry.example/llama:b1"},
+		HubEndpoint:  "https://huggingface.co",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	good := []string{"--agent-image=a", "--node-class=g/k/n"}
+	tests := []struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		{"nothing is given", nil, []string{"--agent-image is required", "--node-class is required"}},
+		{"a NodeClass without a name", []string{"--node-class=g/k"}, []string{`"g/k" is not of the form group/kind/name`}},
+		{"an empty part of a NodeClass", []string{"--node-class=g//n"}, []string{`"g//n" is not of the form group/kind/name`}},
+		{"an engine's image without a name", []string{"--engine-image==x"}, []string{`"=x" is not of the form name=reference`}},
+		{"no workers", append(good, "--workers=0"), []string{"--workers is 0"}},
+		{"no requests", append(good, "--kube-client-qps=0"), []string{"--kube-client-qps is 0"}},
+		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
+		{"a hub without a scheme", append(good, "--hub-endpoint=hub.example"), []string{`--hub-endpoint is "hub.example"`}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			_, err := parse(test.args...)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}

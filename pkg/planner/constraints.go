@@ -1,0 +1,169 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// candidates returns the machines to consider: the one that the manifest names, else all. It warns of
+// names that stand for nothing, and refuses a request in which no name stands for something.
+func (p *Planner) candidates(c Constraints) ([]machine, []string, error) {
+	if c.InstanceType != "" {
+		m, err := p.named(c.InstanceType)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []machine{m}, p.unknownAccelerators(c), nil
+	}
+	unknown, all, err := p.unknownTypes(c.InstanceTypes)
+	if err != nil && all {
+		return nil, nil, &InfeasibleError{
+			Reason:  v1beta1.ReasonUnknownInstanceType,
+			Message: "none of resource.placement.instanceTypes is known: " + err.Error(),
+		}
+	}
+	return p.machines, append(unknown, p.unknownAccelerators(c)...), nil
+}
+
+// unknownTypes warns of instance types that the catalogue does not have, and returns what it says of
+// the first one and whether it has none of them.
+func (p *Planner) unknownTypes(names []string) (warnings []string, all bool, first error) {
+	var unknown []string
+	for _, name := range distinct(names) {
+		if _, err := p.catalog.ResolveSKU(name); err != nil {
+			unknown = append(unknown, name)
+			first = cmp.Or(first, err)
+		}
+	}
+	if first == nil {
+		return nil, false, nil
+	}
+	warning := fmt.Sprintf("resource.placement.instanceTypes: %s", first)
+	if len(unknown) > 1 {
+		warning += fmt.Sprintf("; unknown too: %s", strings.Join(unknown[1:], ", "))
+	}
+	return []string{clip(warning, longestWarning)}, len(unknown) == len(distinct(names)), first
+}
+
+// named returns the machine type that a manifest names, in any case.
+func (p *Planner) named(name string) (machine, error) {
+	s, err := p.catalog.ResolveSKU(name)
+	if err != nil {
+		return machine{}, &InfeasibleError{
+			Reason: v1beta1.ReasonUnknownInstanceType, Message: "resource.instanceType: " + err.Error(),
+		}
+	}
+	if len(p.settings.Clouds) > 0 && !slices.Contains(p.settings.Clouds, s.Cloud) {
+		return machine{}, &InfeasibleError{
+			Reason: v1beta1.ReasonInstanceTypeUnusable,
+			Message: fmt.Sprintf("resource.instanceType: %s is a machine type of %s, but this installation buys from %s: "+
+				"name one of its machine types, or leave instanceType out", s.Name, s.Cloud, strings.Join(p.settings.Clouds, ", ")),
+		}
+	}
+	if s.Unusable != "" {
+		return machine{}, &InfeasibleError{
+			Reason: v1beta1.ReasonInstanceTypeUnusable,
+			Message: fmt.Sprintf("resource.instanceType: %s cannot be used: %s; name another machine type, or leave "+
+				"instanceType out", s.Name, s.Unusable),
+		}
+	}
+	return p.machine(s), nil
+}
+
+// unknownAccelerators warns of names that no machine's GPU has.
+func (p *Planner) unknownAccelerators(c Constraints) []string {
+	unknown := slices.DeleteFunc(distinct(c.Accelerators), func(name string) bool {
+		return slices.ContainsFunc(p.machines, func(m machine) bool { return isAccelerator(m, name) })
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	warning := "resource.placement.accelerators: no machine has a GPU named " + strings.Join(unknown, ", ")
+	if similar := p.catalog.SimilarGPUs(unknown[0]); len(similar) > 0 {
+		warning += ": did you mean " + strings.Join(similar, " or ") + "?"
+	}
+	return []string{clip(warning, longestWarning)}
+}
+
+// isAccelerator says whether a name stands for the machine's GPU: by class, part or alias.
+func isAccelerator(m machine, name string) bool {
+	if m.GPUs == 0 {
+		return false
+	}
+	same := func(other string) bool { return strings.EqualFold(name, other) }
+	return same(m.gpu.Class) || same(m.gpu.Name) || slices.ContainsFunc(m.gpu.Aliases, same)
+}
+
+// allowed returns how a machine would be paid for, or why it may not be used. The price limit is
+// looked at later, so that what does not fit says so.
+func allowed(c Constraints, m machine, nodes int) (v1beta1.CapacityType, string) {
+	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
+	switch {
+	case m.Unusable != "":
+		return "", "cannot be bought: " + m.Unusable
+	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
+		return "", "not among the allowed instance types"
+	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
+		return "", "not among the allowed accelerators"
+	case c.MaxNodes > 0 && nodes > c.MaxNodes:
+		return "", fmt.Sprintf("%d nodes are needed, at most %d are allowed", nodes, c.MaxNodes)
+	case c.GPUs > m.GPUs:
+		return "", fmt.Sprintf("has %s, %d are asked for", count(m.GPUs, "GPU"), c.GPUs)
+	}
+	return capacityType(c.CapacityTypes, m)
+}
+
+// capacityType chooses how to pay: spot where it is allowed and sold, because it never costs more, then
+// on demand. Reservations are not in the catalogue, so reserved is chosen only where nothing else may be.
+func capacityType(allowed []v1beta1.CapacityType, m machine) (v1beta1.CapacityType, string) {
+	if len(allowed) == 0 {
+		return v1beta1.CapacityOnDemand, ""
+	}
+	switch {
+	case m.Spot && slices.Contains(allowed, v1beta1.CapacitySpot):
+		return v1beta1.CapacitySpot, ""
+	case slices.Contains(allowed, v1beta1.CapacityOnDemand):
+		return v1beta1.CapacityOnDemand, ""
+	case slices.Contains(allowed, v1beta1.CapacityReserved):
+		return v1beta1.CapacityReserved, ""
+	default:
+		return "", "not known to be sold as spot"
+	}
+}
+
+// tooDear says why the price limit forbids a machine.
+func tooDear(c Constraints, m machine, price float64) string {
+	switch {
+	case c.MaxHourlyPrice <= 0:
+		return ""
+	case price < 0:
+		return fmt.Sprintf("no price known in %s, so the limit of %s $/h could be exceeded", m.regionName(), dollars(c.MaxHourlyPrice))
+	case price > c.MaxHourlyPrice:
+		limit, actual := dollarsApart(c.MaxHourlyPrice, price)
+		return fmt.Sprintf("dearer than the limit: %s $/h against %s", actual, limit)
+	default:
+		return ""
+	}
+}
+
+// regionName is the region for a message.
+func (m machine) regionName() string {
+	if m.region == "" {
+		return "the region"
+	}
+	return m.region
+}
+
+// distinct returns names without empty ones and repetitions, in order.
+func distinct(names []string) []string {
+	out := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
+	slices.Sort(out)
+	return slices.Compact(out)
+}

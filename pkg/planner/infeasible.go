@@ -1,0 +1,194 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// engineUnknown says that the user named an engine that does not exist.
+func (p *Planner) engineUnknown(r Request) error {
+	return &InfeasibleError{
+		Reason: v1beta1.ReasonEngineUnknown,
+		Message: fmt.Sprintf("inference.engine.name: %q is not an engine of this version: use %s, or leave it out",
+			r.Engine, strings.Join(slices.Sorted(maps.Keys(p.engines)), " or ")),
+	}
+}
+
+// notSupported says that the model is known and nothing here can load it.
+func (p *Planner) notSupported(r Request) error {
+	if len(r.Model.Artifacts) > 0 {
+		return &InfeasibleError{
+			Reason: v1beta1.ReasonNotSupported,
+			Message: fmt.Sprintf("inference.engine.name: preset %s has no weights for engine %s: leave inference.engine.name out",
+				r.Model.Name, r.Engine),
+		}
+	}
+	var served []string
+	for _, m := range p.catalog.Models() {
+		if len(m.Artifacts) > 0 {
+			served = append(served, m.Name)
+		}
+	}
+	return &InfeasibleError{
+		Reason: v1beta1.ReasonNotSupported,
+		Message: fmt.Sprintf("preset %s needs the %s engine, which this version does not have; it serves %s",
+			r.Model.Name, r.Model.Needs, strings.Join(served, ", ")),
+	}
+}
+
+// consentNeeded says that only reduced precision is to be had.
+func consentNeeded(r Request, loadable []model.Artifact) error {
+	return &InfeasibleError{
+		Reason: v1beta1.ReasonNotSupported,
+		Message: fmt.Sprintf("preset %s is published for engine %s in reduced precision only (%s), which needs your consent: "+
+			"set inference.engine.allowedQuantizations, for example to [%s]",
+			r.Model.Name, loadable[0].Engine, quantizations(loadable), loadable[0].Quantization),
+	}
+}
+
+// infeasible says why nothing was found, with the numbers and the way out.
+func (p *Planner) infeasible(r Request, d demand, found outcome) error {
+	out := &InfeasibleError{Rejected: found.rejected}
+	switch {
+	case len(found.tooDear) > 0:
+		cheapest := found.tooDear[0]
+		out.Reason = v1beta1.ReasonNoMachineAllowed
+		out.Message = p.overLimit(r, d, cheapest)
+	case found.tried == 0:
+		out.Reason = v1beta1.ReasonNoMachineAllowed
+		out.Message = p.noneAllowed(r, found)
+	default:
+		out.Reason = v1beta1.ReasonDoesNotFit
+		out.Message = p.doesNotFit(r, found)
+	}
+	return out
+}
+
+// overLimit says what the cheapest machine that works would cost.
+func (p *Planner) overLimit(r Request, d demand, cheapest option) string {
+	limit := dollars(r.Constraints.MaxHourlyPrice)
+	if cheapest.price < 0 {
+		return fmt.Sprintf("no machine that works has a price in %s, so resource.placement.maxHourlyPrice %s cannot be kept: "+
+			"have the administrator add prices, or leave maxHourlyPrice out", cheapest.machine.regionName(), limit)
+	}
+	limit, actual := dollarsApart(r.Constraints.MaxHourlyPrice, cheapest.price)
+	return fmt.Sprintf("the cheapest way that works is %d × %s at %s $/h, above resource.placement.maxHourlyPrice %s: raise the limit%s",
+		d.nodes(), cheapest.machine.Name, actual, limit, p.alternatively(r, relaxations{quantization: true, objectives: true}))
+}
+
+// noneAllowed says which constraint leaves no machine.
+func (p *Planner) noneAllowed(r Request, found outcome) string {
+	if len(p.machines) == 0 {
+		return "the catalogue has no machine types for this installation's clouds: have the administrator add them"
+	}
+	if r.Constraints.InstanceType != "" {
+		return fmt.Sprintf("resource.instanceType: %s: %s; drop one of the two constraints",
+			found.rejected[0].InstanceType, found.rejected[0].Reason)
+	}
+	const sentence = "resource.placement and resource.count together leave no machine type: widen them"
+	return strings.Join(append([]string{sentence}, found.warnings...), "; ")
+}
+
+// doesNotFit says how far the closest machine is from holding the model, and what would help.
+func (p *Planner) doesNotFit(r Request, found outcome) string {
+	what := "the template"
+	if r.Model != nil {
+		what = r.Model.Name
+	}
+	if r.Constraints.InstanceType != "" {
+		v := found.misfits[0]
+		return fmt.Sprintf("%s on %s: %s%s", what, v.InstanceType, v.Reason,
+			p.alternatively(r, relaxations{quantization: true, objectives: true, machines: true}))
+	}
+	closest := p.closest(found.misfits)
+	return fmt.Sprintf("%s works on none of the %s allowed; the largest, %s: %s%s", what,
+		count(len(found.misfits), "machine type"), closest.InstanceType, closest.Reason,
+		p.alternatively(r, relaxations{quantization: true, objectives: true, machines: true}))
+}
+
+// closest returns the verdict on the machine with the most GPU memory.
+func (p *Planner) closest(misfits []Verdict) Verdict {
+	best, most := misfits[0], -1.0
+	for _, v := range misfits {
+		s, _ := p.catalog.SKU(v.InstanceType)
+		g, _ := p.catalog.GPU(s.GPU)
+		if memory := g.MemoryGiB * float64(s.GPUs); memory > most {
+			best, most = v, memory
+		}
+	}
+	return best
+}
+
+// relaxations are the parts of a request that may be given up to find a way out.
+type relaxations struct{ quantization, objectives, machines bool }
+
+// alternatively looks for one change of the request that makes it feasible, and words it.
+func (p *Planner) alternatively(r Request, try relaxations) string {
+	if r.Model == nil {
+		return p.anotherMachine(r, try)
+	}
+	if try.quantization {
+		relaxed := r
+		relaxed.Constraints.AllowedQuantizations = nil
+		for _, a := range r.Model.Artifacts {
+			relaxed.Constraints.AllowedQuantizations = append(relaxed.Constraints.AllowedQuantizations, a.Quantization)
+		}
+		if o, ok := p.best(relaxed); ok && !o.layout.artifact.Native {
+			return fmt.Sprintf("; with inference.engine.allowedQuantizations: [%s] it works on %s",
+				o.layout.artifact.Quantization, priced(o))
+		}
+	}
+	if try.objectives && (r.Objectives.Concurrency != 1 || r.Objectives.MaxModelLen > leastModelLen) {
+		relaxed := r
+		relaxed.Objectives = Objectives{Concurrency: 1, MaxModelLen: min(r.Model.Context, leastModelLen)}
+		if o, ok := p.best(relaxed); ok {
+			return fmt.Sprintf("; with inference.objectives.maxModelLen: %d and concurrency: 1 it works on %s",
+				o.layout.target.length, priced(o))
+		}
+	}
+	return p.anotherMachine(r, try)
+}
+
+// anotherMachine names the best machine if the machines were not constrained.
+func (p *Planner) anotherMachine(r Request, try relaxations) string {
+	if !try.machines {
+		return ""
+	}
+	relaxed := r
+	relaxed.Constraints = Constraints{
+		AllowedQuantizations: r.Constraints.AllowedQuantizations, CapacityTypes: r.Constraints.CapacityTypes,
+	}
+	if o, ok := p.best(relaxed); ok {
+		return "; " + priced(o) + " would do"
+	}
+	return "; no machine type of the catalogue would do"
+}
+
+// best returns the best option for a request, if there is one.
+func (p *Planner) best(r Request) (option, bool) {
+	d, err := p.demand(r)
+	if err != nil {
+		return option{}, false
+	}
+	found, err := p.search(d, r.Constraints)
+	if err != nil || len(found.options) == 0 {
+		return option{}, false
+	}
+	return found.options[0], true
+}
+
+// priced names an option's machine and its price.
+func priced(o option) string {
+	if o.price < 0 {
+		return o.machine.Name
+	}
+	return fmt.Sprintf("%s (%s $/h)", o.machine.Name, dollars(o.price))
+}

@@ -1,0 +1,136 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// What is aimed at where the user set no objectives, and how far that may be lowered where the user
+// named the machine type.
+const (
+	targetModelLen   = 8192
+	targetSequences  = 4
+	leastModelLen    = 2048
+	lengthResolution = 256
+)
+
+// target is what must fit: concurrency sequences of length tokens.
+type target struct {
+	length, concurrency int
+	// lengthSet and concurrencySet say that the user chose the number.
+	lengthSet, concurrencySet bool
+	// context is the longest sequence that the model was made for.
+	context int
+	// lowerable says that what the user did not choose may be lowered rather than refused.
+	lowerable bool
+}
+
+// targetFor returns what must fit, and warns where the user asked for more than the model can do.
+func targetFor(m model.Model, o Objectives, lowerable bool) (target, []string) {
+	t := target{
+		length: min(m.Context, targetModelLen), concurrency: targetSequences,
+		lengthSet: o.MaxModelLen > 0, concurrencySet: o.Concurrency > 0,
+		context: m.Context, lowerable: lowerable,
+	}
+	var warnings []string
+	if t.concurrencySet {
+		t.concurrency = o.Concurrency
+	}
+	if t.lengthSet {
+		t.length = min(o.MaxModelLen, m.Context)
+	}
+	if o.MaxModelLen > m.Context {
+		warnings = append(warnings, fmt.Sprintf("inference.objectives.maxModelLen: %d is more than the %d tokens that %s "+
+			"was made for; %d is used", o.MaxModelLen, m.Context, m.Name, m.Context))
+	}
+	return t, warnings
+}
+
+// lowered returns the largest target that fits in place of one that does not, sequences first: a
+// request that waits is better than one that is refused for its length.
+func (t target) lowered(fits func(target) bool) (target, bool) {
+	if !t.lowerable {
+		return t, false
+	}
+	if !t.concurrencySet {
+		for ; t.concurrency > 1; t.concurrency-- {
+			if fits(t) {
+				return t, true
+			}
+		}
+	}
+	if fits(t) {
+		return t, true
+	}
+	if t.lengthSet {
+		return t, false
+	}
+	least := t.least()
+	if !fits(least) {
+		return t, false
+	}
+	return least.longest(t.length, fits), true
+}
+
+// least is the target below which what the user did not choose is not lowered.
+func (t target) least() target {
+	if !t.concurrencySet {
+		t.concurrency = 1
+	}
+	if !t.lengthSet {
+		t.length = min(t.context, leastModelLen)
+	}
+	return t
+}
+
+// extended returns the target with the longest sequences that fit, where the user did not choose.
+func (t target) extended(fits func(target) bool) target {
+	if t.lengthSet {
+		return t
+	}
+	return t.longest(t.context, fits)
+}
+
+// longest returns the target with the longest sequences that fit, up to a limit. The target itself
+// fits. Lengths between the ends are multiples of lengthResolution.
+func (t target) longest(limit int, fits func(target) bool) target {
+	with := func(length int) target {
+		out := t
+		out.length = length
+		return out
+	}
+	if limit <= t.length {
+		return t
+	}
+	if fits(with(limit)) {
+		return with(limit)
+	}
+	low, high := t.length/lengthResolution, limit/lengthResolution+1 // low fits, high is beyond the limit
+	for high-low > 1 {
+		middle := (low + high) / 2
+		if fits(with(middle * lengthResolution)) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return with(max(t.length, low*lengthResolution))
+}
+
+// loweredWarning says what was lowered and how to insist.
+func loweredWarning(from, to target, instanceType string) string {
+	if from.concurrency == to.concurrency && from.length <= to.length {
+		return ""
+	}
+	return fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist, or leave "+
+		"resource.instanceType out to have a machine chosen that holds them", instanceType, to, from)
+}
+
+// String is the target for messages.
+func (t target) String() string {
+	return fmt.Sprintf("%d tokens × %d", t.length, t.concurrency)
+}

@@ -1,0 +1,562 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+func modelOf(name string) *model.Model {
+	for _, m := range town().Models {
+		if m.Name == name {
+			return &m
+		}
+	}
+	return nil
+}
+
+// The whole plan for the simplest request.
+func TestPlan(t *testing.T) {
+	got, err := inTown(t).Plan(planner.Request{Model: modelOf("chat")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	artifact := chat().Artifacts[0]
+	want := planner.Plan{
+		// One and Four cost the same: fewer GPUs win.
+		InstanceType: "One", Nodes: 1, Accelerator: "G-40", GPUResource: "nvidia.com/gpu", GPUsPerNode: 1, MachineGPUs: 1,
+		CapacityType: v1beta1.CapacityOnDemand, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1,
+		Engine: "engine", Artifact: &artifact,
+		// Four sequences of the model's whole context.
+		MaxModelLen: 32768, Concurrency: 4,
+		Memory: &planner.Memory{Total: 40, Weights: 15.999, KVCache: 7.5, Overhead: 1, Basis: v1beta1.BasisMeasured},
+		// 16 GiB of weights, 2 of image, 1 to spare.
+		DiskGiB: 19, CPUs: 2, MemoryGiB: 4, HourlyPrice: 2,
+		Alternatives: []planner.Verdict{
+			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, Reason: "same price: uses 2 GPUs, the plan uses 1"},
+			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, Reason: "dearer: 3.00 $/h against 2.00"},
+			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, Reason: "dearer: 14.69 $/h against 2.00"},
+			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus"},
+		},
+		Rejected: []planner.Verdict{
+			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
+			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, Other-99 is none"},
+			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
+			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 6.9 GiB per GPU at 8192 tokens × 4"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
+// decision is the part of a plan that most cases are about.
+type decision struct {
+	Summary      string
+	Quantization string
+	Length       int
+	Sequences    int
+	CapacityType v1beta1.CapacityType
+	Price        float64
+	Zones        []string
+	Warnings     []string
+}
+
+func decide(plan planner.Plan) decision {
+	d := decision{
+		Summary: plan.Summary(), Length: plan.MaxModelLen, Sequences: plan.Concurrency, CapacityType: plan.CapacityType,
+		Price: plan.HourlyPrice, Zones: plan.Zones, Warnings: plan.Warnings,
+	}
+	if plan.Artifact != nil {
+		d.Quantization = plan.Artifact.Quantization
+	}
+	return d
+}
+
+func TestDecisions(t *testing.T) {
+	const onDemand = v1beta1.CapacityOnDemand
+	for _, tc := range []struct {
+		reason  string
+		request planner.Request
+		want    decision
+	}{
+		{
+			reason:  "a named machine is used as the cloud spells it, with the fewest GPUs that fit",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "eIGHT"}},
+			want: decision{
+				Summary: "1 × Eight (1 of 8 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 14.692,
+			},
+		},
+		{
+			reason:  "layers spread over as many GPUs as it takes",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{Accelerators: []string{"g-12"}}},
+			want: decision{
+				Summary: "1 × Four (2 of 4 × G-12)", Quantization: "f16", Length: 19968, Sequences: 4, CapacityType: onDemand, Price: 2,
+			},
+		},
+		{
+			reason:  "an accelerator may be named by part or alias",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{Accelerators: []string{"gtx"}}},
+			want: decision{
+				Summary: "1 × Four (2 of 4 × G-12)", Quantization: "f16", Length: 19968, Sequences: 4, CapacityType: onDemand, Price: 2,
+			},
+		},
+		{
+			reason:  "as many GPUs as the user asked for",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{GPUs: 3, InstanceType: "Eight"}},
+			want: decision{
+				Summary: "1 × Eight (3 of 8 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 14.692,
+			},
+		},
+		{
+			reason: "a list of machine types, one of them misspelt",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				InstanceTypes: []string{"EIGHT", "Eigt", "nonsense"},
+			}},
+			want: decision{
+				Summary: "1 × Eight (1 of 8 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 14.692,
+				Warnings: []string{`resource.placement.instanceTypes: instance type "Eigt" is not in the catalogue: did you mean ` +
+					`Eight?; unknown too: nonsense`},
+			},
+		},
+		{
+			reason: "an accelerator that no machine has",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				Accelerators: []string{"G-40", "G-41"},
+			}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 2,
+				Warnings: []string{"resource.placement.accelerators: no machine has a GPU named G-41: did you mean G-40?"},
+			},
+		},
+		{
+			reason:  "zones are passed on, sorted and distinct",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{Zones: []string{"2", "1", "2"}}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 2,
+				Zones: []string{"1", "2"},
+			},
+		},
+		{
+			reason: "spot only, at the upper bound of its price",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot},
+			}},
+			want: decision{
+				Summary: "1 × Spot (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacitySpot, Price: 3,
+				Warnings: []string{"the price is that of on-demand machines: the catalogue has no spot prices, which are lower"},
+			},
+		},
+		{
+			reason: "reserved only",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacityReserved},
+			}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacityReserved, Price: 2,
+				Warnings: []string{"the price is that of on-demand machines: a reservation is paid for already"},
+			},
+		},
+		{
+			reason: "spot where it is sold, on demand elsewhere",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacityOnDemand, v1beta1.CapacitySpot},
+			}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 2,
+			},
+		},
+		{
+			reason:  "consent to a smaller form makes a cheaper machine do",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{AllowedQuantizations: []string{"Q4"}}},
+			want: decision{
+				Summary: "1 × Small (1 × G-12)", Quantization: "q4", Length: 30464, Sequences: 4, CapacityType: onDemand, Price: 0.5,
+			},
+		},
+		{
+			reason: "consent does not change the form where the released one fits",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				InstanceType: "One", AllowedQuantizations: []string{"q4", "fp8"},
+			}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 2,
+				Warnings: []string{"inference.engine.allowedQuantizations: chat is published as f16, q4, not as fp8"},
+			},
+		},
+		{
+			reason: "on a named machine, consent comes before lowered objectives",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				InstanceType: "Small", AllowedQuantizations: []string{"q4"},
+			}},
+			want: decision{
+				Summary: "1 × Small (1 × G-12)", Quantization: "q4", Length: 30464, Sequences: 4, CapacityType: onDemand, Price: 0.5,
+			},
+		},
+		{
+			reason:  "objectives that are set are what is planned for, no more",
+			request: planner.Request{Model: modelOf("chat"), Objectives: planner.Objectives{MaxModelLen: 1000, Concurrency: 7}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 1000, Sequences: 7, CapacityType: onDemand, Price: 2,
+			},
+		},
+		{
+			reason:  "a context that the model does not have is replaced by the one it has",
+			request: planner.Request{Model: modelOf("chat"), Objectives: planner.Objectives{MaxModelLen: 100000, Concurrency: 1}},
+			want: decision{
+				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 1, CapacityType: onDemand, Price: 2,
+				Warnings: []string{"inference.objectives.maxModelLen: 100000 is more than the 32768 tokens that chat was made for; 32768 is used"},
+			},
+		},
+		{
+			reason: "the limit on the price is kept exactly",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				MaxHourlyPrice: 14.692, InstanceTypes: []string{"Eight"},
+			}},
+			want: decision{
+				Summary: "1 × Eight (1 of 8 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 14.692,
+			},
+		},
+		{
+			reason:  "without a price anywhere allowed, the machine is still found",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Unpriced"}},
+			want: decision{
+				Summary: "1 × Unpriced (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: -1,
+			},
+		},
+		{
+			reason:  "a template gets the cheapest machines with as many GPUs as it asks for",
+			request: planner.Request{Template: &planner.TemplateDemand{Nodes: 3, GPUs: 2}, Constraints: planner.Constraints{MaxNodes: 3}},
+			want:    decision{Summary: "3 × Four (2 of 4 × G-12)", CapacityType: onDemand, Price: 6},
+		},
+		{
+			reason:  "a template that asks for no GPU",
+			request: planner.Request{Template: &planner.TemplateDemand{}, Constraints: planner.Constraints{InstanceType: "One"}},
+			want:    decision{Summary: "1 × One", CapacityType: onDemand, Price: 2},
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			plan, err := inTown(t).Plan(tc.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, decide(plan)); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Where the manifest names the machine type, what the user did not set is lowered, sequences first.
+func TestLowering(t *testing.T) {
+	// With 1 GiB reserved and 15 layers, 1024 tokens of one sequence take 60 MiB of KV cache.
+	for _, tc := range []struct {
+		reason     string
+		weights    float64
+		objectives planner.Objectives
+		want       string // summary of the decision, or the refusal
+	}{
+		{"everything fits", 8, planner.Objectives{}, "13056 tokens × 4"},
+		{"fewer sequences of the target length", 9.9, planner.Objectives{}, "9472 tokens × 2"},
+		{"one shorter sequence", 10.7, planner.Objectives{}, "5120 tokens × 1"},
+		{
+			"not below one sequence of 2048 tokens", 10.95, planner.Objectives{},
+			"DoesNotFit: lowered on Fixed: does not fit by 0.1 GiB per GPU at 2048 tokens × 1; no machine type of the catalogue would do",
+		},
+		{"sequences that are set are not lowered", 10.4, planner.Objectives{Concurrency: 4}, "2560 tokens × 4"},
+		{"a length that is set is not lowered", 10.4, planner.Objectives{MaxModelLen: 4096}, "4096 tokens × 2"},
+		{
+			"what is set is refused with the numbers", 10.4, planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
+			"DoesNotFit: lowered on Fixed: does not fit by 1.3 GiB per GPU at 8192 tokens × 4; " +
+				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Fixed (1.00 $/h)",
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			w := town()
+			m := chat()
+			m.Name, m.HubID, m.Artifacts = "lowered", "org/lowered", []model.Artifact{artifactOf("f16", true, tc.weights)}
+			w.Models = []model.Model{m}
+			w.SKUs = w.SKUs[:0]
+			w.SKUs = append(w.SKUs, machineOf("Fixed", "G-12-PCIe", 1, 1))
+			p := planner.New(w.load(t), planner.Settings{})
+			plan, err := p.Plan(planner.Request{Model: &m, Objectives: tc.objectives, Constraints: planner.Constraints{InstanceType: "fixed"}})
+			got := fmt.Sprintf("%d tokens × %d", plan.MaxModelLen, plan.Concurrency)
+			if err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+			if err != nil {
+				return
+			}
+			if plan.Memory.Free() < 0 {
+				t.Errorf("free memory is %.3f GiB", plan.Memory.Free())
+			}
+			lowered := plan.Concurrency < 4 || plan.MaxModelLen < 8192 && tc.objectives.MaxModelLen == 0
+			warned := len(plan.Warnings) == 1 && strings.Contains(plan.Warnings[0], "instead of the usual")
+			if warned != lowered {
+				t.Errorf("lowered: %v, warnings: %q", lowered, plan.Warnings)
+			}
+			without, err := p.Plan(planner.Request{Model: &m, Objectives: tc.objectives})
+			if lowered && err == nil {
+				t.Errorf("where no machine type is named, the objectives were lowered too: %s", without.Summary())
+			}
+		})
+	}
+}
+
+func TestLoweringSaysSo(t *testing.T) {
+	m := chat()
+	m.Artifacts = []model.Artifact{artifactOf("f16", true, 9.9)}
+	w := town()
+	w.Models = []model.Model{m}
+	plan, err := planner.New(w.load(t), planner.Settings{}).Plan(planner.Request{
+		Model: &m, Constraints: planner.Constraints{InstanceType: "Small"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: set inference.objectives to insist, " +
+		"or leave resource.instanceType out to have a machine chosen that holds them"}
+	if diff := cmp.Diff(want, plan.Warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, tc := range []struct {
+		reason  string
+		request planner.Request
+		want    planner.InfeasibleError
+	}{
+		{
+			"nothing to plan for", planner.Request{},
+			planner.InfeasibleError{Reason: v1beta1.ReasonSpecInvalid, Message: "there is nothing to plan for: set inference.preset or inference.template"},
+		},
+		{
+			"a machine type that does not exist",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Eigt"}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonUnknownInstanceType,
+				Message: `resource.instanceType: instance type "Eigt" is not in the catalogue: did you mean Eight?`,
+			},
+		},
+		{
+			"a machine type that does not exist, for a template",
+			planner.Request{Template: &planner.TemplateDemand{Nodes: 1}, Constraints: planner.Constraints{InstanceType: "Nonesuch"}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonUnknownInstanceType,
+				Message: `resource.instanceType: instance type "Nonesuch" is not in the catalogue: check its spelling, or ask the administrator to add it`,
+			},
+		},
+		{
+			"no machine type of the list exists",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceTypes: []string{"Eigt"}}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonUnknownInstanceType,
+				Message: `none of resource.placement.instanceTypes is known: instance type "Eigt" is not in the catalogue: did you mean Eight?`,
+			},
+		},
+		{
+			"a machine type that cannot be bought",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "retired"}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonInstanceTypeUnusable,
+				Message: "resource.instanceType: Retired cannot be used: gone since 2020; name another machine type, or leave instanceType out",
+			},
+		},
+		{
+			"a machine type of another cloud",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "far"}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonInstanceTypeUnusable,
+				Message: "resource.instanceType: Far is a machine type of aws, but this installation buys from azure: " +
+					"name one of its machine types, or leave instanceType out",
+			},
+		},
+		{
+			"a machine type whose GPU is not allowed",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "One", Accelerators: []string{"G-12"}}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNoMachineAllowed,
+				Message: "resource.instanceType: One: not among the allowed accelerators; drop one of the two constraints",
+			},
+		},
+		{
+			"a GPU that no machine has",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{Accelerators: []string{"G-4"}}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonNoMachineAllowed,
+				Message: "resource.placement and resource.count together leave no machine type: widen them; " +
+					"resource.placement.accelerators: no machine has a GPU named G-4: did you mean G-40?",
+			},
+		},
+		{
+			"more GPUs than any machine has",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Four", GPUs: 5}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNoMachineAllowed,
+				Message: "resource.instanceType: Four: has 4 GPUs, 5 are asked for; drop one of the two constraints",
+			},
+		},
+		{
+			"more nodes than are allowed",
+			planner.Request{Template: &planner.TemplateDemand{Nodes: 3}, Constraints: planner.Constraints{MaxNodes: 2, InstanceType: "One"}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNoMachineAllowed,
+				Message: "resource.instanceType: One: 3 nodes are needed, at most 2 are allowed; drop one of the two constraints",
+			},
+		},
+		{
+			"a machine that is too small, and what would help",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Small"}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonDoesNotFit,
+				Message: "chat on Small: does not fit by 5.2 GiB per GPU at 2048 tokens × 1; " +
+					"with inference.engine.allowedQuantizations: [q4] it works on Small (0.50 $/h)",
+			},
+		},
+		{
+			"a machine whose GPU is too old",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Ancient"}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonDoesNotFit,
+				Message: "chat on Ancient: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
+					"One (2.00 $/h) would do",
+			},
+		},
+		{
+			"objectives that no machine holds",
+			planner.Request{Model: modelOf("chat"), Objectives: planner.Objectives{Concurrency: 100000}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonDoesNotFit,
+				Message: "chat works on none of the 8 machine types allowed; the largest, Eight: does not fit by 6213.2 GiB per GPU " +
+					"at 8192 tokens × 100000; with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on One (2.00 $/h)",
+			},
+		},
+		{
+			"a limit on the price that leaves nothing",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 1.9999}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonNoMachineAllowed,
+				Message: "the cheapest way that works is 1 × One at 2.0000 $/h, above resource.placement.maxHourlyPrice 1.9999: raise the limit; " +
+					"with inference.engine.allowedQuantizations: [q4] it works on Small (0.50 $/h)",
+			},
+		},
+		{
+			"a limit on the price where no price is known",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 100, InstanceType: "Unpriced"}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonNoMachineAllowed,
+				Message: "no machine that works has a price in eastus, so resource.placement.maxHourlyPrice 100.00 cannot be kept: " +
+					"have the administrator add prices, or leave maxHourlyPrice out",
+			},
+		},
+		{
+			"a template that asks for more GPUs than any machine has",
+			planner.Request{Template: &planner.TemplateDemand{Nodes: 1, GPUs: 9}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonDoesNotFit,
+				Message: "the template works on none of the 8 machine types allowed; the largest, Eight: has 8 GPUs, " +
+					"the template asks for 9; no machine type of the catalogue would do",
+			},
+		},
+		{
+			"an engine that does not exist",
+			planner.Request{Model: modelOf("chat"), Engine: "turbine"},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonEngineUnknown,
+				Message: `inference.engine.name: "turbine" is not an engine of this version: use engine or spare, or leave it out`,
+			},
+		},
+		{
+			"an engine that the model has no weights for",
+			planner.Request{Model: modelOf("chat"), Engine: "spare"},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNotSupported,
+				Message: "inference.engine.name: preset chat has no weights for engine spare: leave inference.engine.name out",
+			},
+		},
+		{
+			"a model that waits for an engine",
+			planner.Request{Model: modelOf("later")},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNotSupported,
+				Message: "preset later needs the vllm engine, which this version does not have; it serves chat, reduced",
+			},
+		},
+		{
+			"a model that needs consent",
+			planner.Request{Model: modelOf("reduced")},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonNotSupported,
+				Message: "preset reduced is published for engine engine in reduced precision only (q8, q4), which needs your consent: " +
+					"set inference.engine.allowedQuantizations, for example to [q8]",
+			},
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			plan, err := inTown(t).Plan(tc.request)
+			got, ok := errors.AsType[*planner.InfeasibleError](err)
+			if !ok {
+				t.Fatalf("got plan %s, error %v, want an InfeasibleError", plan.Summary(), err)
+			}
+			tc.want.Rejected = got.Rejected
+			if diff := cmp.Diff(&tc.want, got); diff != "" {
+				t.Errorf("refusal (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Names from a manifest can be long and many; the API bounds what a plan says about them.
+func TestWarningsAreBounded(t *testing.T) {
+	long := []string{"One"}
+	for i := range 19 {
+		long = append(long, strings.Repeat(fmt.Sprint(i%10), 253))
+	}
+	plan, err := inTown(t).Plan(planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+		InstanceTypes: long, Accelerators: append([]string{"G-40"}, long...), AllowedQuantizations: long,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Warnings) != 3 {
+		t.Errorf("%d warnings, want one for each list: %q", len(plan.Warnings), plan.Warnings)
+	}
+	for _, warning := range plan.Warnings {
+		if n := len([]rune(warning)); n > 512 {
+			t.Errorf("a warning has %d characters, the API admits 512: %s", n, warning)
+		}
+	}
+}
+
+// An installation elsewhere pays other prices.
+func TestRegion(t *testing.T) {
+	w := town()
+	for i := range w.SKUs {
+		if w.SKUs[i].Name == "Eight" {
+			w.SKUs[i].Prices["westus"] = 1
+		}
+	}
+	plan, err := planner.New(w.load(t), planner.Settings{Region: "westus"}).Plan(planner.Request{Model: modelOf("chat")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := plan.Summary(), "1 × Eight (1 of 8 × G-40)"; got != want {
+		t.Errorf("plan = %s, want %s, the only one with a price there", got, want)
+	}
+	if got, want := plan.Alternatives[0].Reason, "no price known in westus"; got != want {
+		t.Errorf("first alternative: %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,353 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// randomWorld is a catalogue of up to a dozen machine types with one model.
+func randomWorld(r *rand.Rand) world {
+	var w world
+	for i := range 1 + r.IntN(4) {
+		w.GPUs = append(w.GPUs, sku.GPU{
+			Name: fmt.Sprintf("GPU-%d", i), Class: fmt.Sprintf("Class-%d", i%3), MemoryGiB: 4 + float64(r.IntN(160)), BandwidthGBs: 1,
+			ComputeCapability: []string{"7.0", "7.5", "8.0", "9.0"}[r.IntN(4)],
+		})
+	}
+	for i := range 1 + r.IntN(12) {
+		// Prices of a few steps only, so that ties occur.
+		s := machineOf(fmt.Sprintf("Machine-%c", 'A'+i), w.GPUs[r.IntN(len(w.GPUs))].Name, 1+r.IntN(8), float64(1+r.IntN(6))/2)
+		switch r.IntN(8) {
+		case 0:
+			s.Prices = nil
+		case 1:
+			s.Unusable = "is not sold"
+		case 2:
+			s.Spot = true
+		}
+		w.SKUs = append(w.SKUs, s)
+	}
+	e := engineOf("engine")
+	e.Memory = catalog.EngineMemory{
+		Basis: v1beta1.BasisEstimated, ReserveGiB: r.Float64(), BatchTokens: 512, LogitBytes: 4, HiddenBytes: 32, MaskBytes: 6,
+		InputCopies: 4, KVBytes: 2, ContextMultiple: 256,
+	}
+	w.Engines = []catalog.Engine{e}
+	heads := 1 << r.IntN(6)
+	m := model.Model{
+		Name: "model", HubID: "org/model", Context: 64 + r.IntN(100_000),
+		Shape: model.Shape{
+			Layers: 1 + r.IntN(96), Hidden: 64 << r.IntN(8), Intermediate: 64 << r.IntN(8), Heads: heads,
+			KVHeads: heads >> r.IntN(3), HeadDim: 64 << r.IntN(2), Vocab: 1000 + r.IntN(150_000), Tied: r.IntN(2) == 0,
+		},
+	}
+	if m.Shape.KVHeads == 0 {
+		m.Shape.KVHeads = 1
+	}
+	for _, quantization := range []string{"bf16", "q8_0", "q4_k_m"} {
+		if r.IntN(3) > 0 || len(m.Artifacts) == 0 {
+			size := math.Exp(r.Float64()*7 - 1) // 0.4 to 400 GiB
+			m.Artifacts = append(m.Artifacts, artifactOf(quantization, quantization == "bf16", size))
+		}
+	}
+	w.Models = []model.Model{m}
+	return w
+}
+
+// randomRequest asks for the world's model in some way.
+func randomRequest(r *rand.Rand, w world) planner.Request {
+	request := planner.Request{Model: &w.Models[0]}
+	some := func() bool { return r.IntN(4) == 0 }
+	if some() {
+		request.Objectives.MaxModelLen = 1 + r.IntN(40_000)
+	}
+	if some() {
+		request.Objectives.Concurrency = 1 + r.IntN(64)
+	}
+	c := &request.Constraints
+	if some() {
+		c.InstanceType = w.SKUs[r.IntN(len(w.SKUs))].Name
+	} else if some() {
+		c.InstanceTypes = []string{w.SKUs[r.IntN(len(w.SKUs))].Name, w.SKUs[0].Name}
+	}
+	if some() {
+		c.Accelerators = []string{"class-0", "GPU-1"}
+	}
+	if some() {
+		c.MaxHourlyPrice = float64(r.IntN(7)) / 2
+	}
+	if some() {
+		c.GPUs = 1 + r.IntN(4)
+	}
+	if some() {
+		c.CapacityTypes = []v1beta1.CapacityType{v1beta1.CapacitySpot}
+	}
+	if r.IntN(2) == 0 {
+		c.AllowedQuantizations = []string{"q4_k_m", "q8_0"}
+	}
+	return request
+}
+
+// bruteNeed is the memory that one GPU of several needs, in GiB, found by handing out the layers one by
+// one as llama.cpp does.
+func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, gpus, length, concurrency int) float64 {
+	tokens := float64((length+law.ContextMultiple-1)/law.ContextMultiple*law.ContextMultiple) * float64(concurrency)
+	file := float64(a.Bytes())
+	output := float64(m.Shape.Vocab) * float64(m.Shape.Hidden) * file / float64(m.Shape.Params())
+	if a.Quantization == "bf16" {
+		output = 2 * float64(m.Shape.Vocab) * float64(m.Shape.Hidden)
+		if file >= 2*float64(m.Shape.Layers)*float64(m.Shape.LayerParams())+2*output {
+			file -= output
+		}
+	}
+	output = min(output, file)
+	weights, kv := 0.0, 0.0
+	overhead := law.ReserveGiB*(1<<30) + 512*(float64(m.Shape.Hidden)*32)
+	copies := 1.0
+	if gpus > 1 {
+		copies = 4
+	}
+	overhead += 512 * tokens * 6 * copies
+	for layer := range m.Shape.Layers + 1 {
+		switch owner := layer * gpus / (m.Shape.Layers + 1); {
+		case owner != gpu:
+		case layer == m.Shape.Layers:
+			weights += output
+			overhead += 512 * 4 * float64(m.Shape.Vocab)
+		default:
+			weights += (file - output) / float64(m.Shape.Layers)
+			kv += 2 * float64(m.Shape.KVHeads*m.Shape.HeadDim) * 2 * tokens
+		}
+	}
+	return (weights + kv + overhead) / (1 << 30)
+}
+
+// bruteForce returns the machines that are best by price and number of GPUs used, and that number.
+// Sizes within rounding of a GPU's memory are told apart by neither side, so it says when to skip.
+func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline bool) {
+	m, c := *r.Model, r.Constraints
+	length, concurrency := min(m.Context, 8192), 4
+	if r.Objectives.MaxModelLen > 0 {
+		length = min(r.Objectives.MaxModelLen, m.Context)
+	}
+	if r.Objectives.Concurrency > 0 {
+		concurrency = r.Objectives.Concurrency
+	}
+	type score struct {
+		price float64
+		gpus  int
+	}
+	bestScore, gpuOf := score{math.Inf(1), 99}, map[string]sku.GPU{}
+	for _, g := range w.GPUs {
+		gpuOf[g.Name] = g
+	}
+	for _, s := range w.SKUs {
+		g := gpuOf[s.GPU]
+		price, known := s.Prices["eastus"]
+		if !known {
+			price = math.MaxFloat64
+		}
+		switch {
+		case s.Unusable != "", c.GPUs > s.GPUs, c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice,
+			len(c.InstanceTypes) > 0 && !slices.Contains(c.InstanceTypes, s.Name),
+			len(c.Accelerators) > 0 && g.Class != "Class-0" && g.Name != "GPU-1",
+			len(c.CapacityTypes) > 0 && !s.Spot, g.ComputeCapability == "7.0":
+			continue
+		}
+	forms:
+		for _, a := range m.Artifacts {
+			if !a.Native && !slices.Contains(c.AllowedQuantizations, a.Quantization) {
+				continue
+			}
+			if a.Quantization == "bf16" && g.ComputeCapability == "7.5" {
+				continue
+			}
+			for gpus := 1; gpus <= s.GPUs; gpus++ {
+				if c.GPUs > 0 && gpus != c.GPUs || gpus > m.Shape.Layers+1 {
+					continue
+				}
+				most := 0.0
+				for gpu := range gpus {
+					most = max(most, bruteNeed(m, a, w.Engines[0].Memory, gpu, gpus, length, concurrency))
+				}
+				borderline = borderline || math.Abs(most-g.MemoryGiB) < 0.01
+				if most > g.MemoryGiB {
+					continue
+				}
+				switch this := (score{price, gpus}); {
+				case this == bestScore:
+					best = append(best, s.Name)
+				case this.price < bestScore.price || this.price == bestScore.price && this.gpus < bestScore.gpus:
+					bestScore, best = this, []string{s.Name}
+				}
+				break forms // the preferred form that fits is used, with the fewest GPUs
+			}
+		}
+	}
+	return best, bestScore.gpus, borderline
+}
+
+// checkProperties plans once for a random world and checks what must hold of every plan.
+func checkProperties(t *testing.T, seed uint64) (planned, compared bool) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := randomWorld(r)
+	request := randomRequest(r, w)
+	plan, err := planner.New(w.load(t), planner.Settings{}).Plan(request)
+	checkShuffled(t, r, w, request, plan, err)
+	if request.Constraints.InstanceType == "" {
+		best, gpus, borderline := bruteForce(w, request)
+		consent := slices.ContainsFunc(request.Model.Artifacts, func(a model.Artifact) bool {
+			return a.Native || slices.Contains(request.Constraints.AllowedQuantizations, a.Quantization)
+		})
+		switch {
+		case borderline || !consent:
+		case err != nil && len(best) > 0:
+			t.Errorf("seed %d: refused (%v), brute force finds %v", seed, err, best)
+		case err == nil && (!slices.Contains(best, plan.InstanceType) || plan.GPUsPerNode != gpus):
+			t.Errorf("seed %d: planned %s, brute force finds %v with %d GPUs", seed, plan.Summary(), best, gpus)
+		}
+		compared = !borderline && consent
+	}
+	if err != nil {
+		return false, compared
+	}
+	checkPlan(t, seed, w, request, plan)
+	checkMoreMemory(t, seed, w, request, plan)
+	checkLowerPrices(t, seed, r, w, request, plan)
+	return true, compared
+}
+
+// checkPlan looks at one plan.
+func checkPlan(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
+	t.Helper()
+	limit := request.Constraints.MaxHourlyPrice
+	verdicts := slices.Concat(plan.Alternatives, plan.Rejected)
+	considered := len(w.SKUs)
+	if request.Constraints.InstanceType != "" {
+		considered = 1
+	}
+	switch {
+	case limit > 0 && (plan.HourlyPrice < 0 || plan.HourlyPrice > limit):
+		t.Errorf("seed %d: the price %v is not within the limit %v", seed, plan.HourlyPrice, limit)
+	case plan.Memory.Free() < 0:
+		t.Errorf("seed %d: the GPU lacks %v GiB", seed, -plan.Memory.Free())
+	case plan.MaxModelLen < 1 || plan.MaxModelLen > request.Model.Context || plan.Concurrency < 1:
+		t.Errorf("seed %d: %d tokens × %d of a model with %d", seed, plan.MaxModelLen, plan.Concurrency, request.Model.Context)
+	case request.Objectives.Concurrency > 0 && plan.Concurrency != request.Objectives.Concurrency,
+		request.Objectives.MaxModelLen > 0 && plan.MaxModelLen != min(request.Objectives.MaxModelLen, request.Model.Context):
+		t.Errorf("seed %d: objectives %+v, planned %d tokens × %d", seed, request.Objectives, plan.MaxModelLen, plan.Concurrency)
+	case len(verdicts)+1 != considered:
+		t.Errorf("seed %d: %d verdicts and the plan for %d machines", seed, len(verdicts), considered)
+	case len(plan.Alternatives) > 8:
+		t.Errorf("seed %d: %d alternatives", seed, len(plan.Alternatives))
+	}
+	for _, v := range verdicts {
+		if v.Reason == "" || len([]rune(v.Reason)) > 256 {
+			t.Errorf("seed %d: verdict on %s: %q", seed, v.InstanceType, v.Reason)
+		}
+	}
+}
+
+// checkShuffled plans again from the same facts in another order: not a byte may differ.
+func checkShuffled(t *testing.T, r *rand.Rand, w world, request planner.Request, plan planner.Plan, planErr error) {
+	t.Helper()
+	other := w
+	other.SKUs, other.GPUs = slices.Clone(w.SKUs), slices.Clone(w.GPUs)
+	r.Shuffle(len(other.SKUs), func(i, j int) { other.SKUs[i], other.SKUs[j] = other.SKUs[j], other.SKUs[i] })
+	r.Shuffle(len(other.GPUs), func(i, j int) { other.GPUs[i], other.GPUs[j] = other.GPUs[j], other.GPUs[i] })
+	for _, list := range []*[]string{
+		&request.Constraints.InstanceTypes, &request.Constraints.Accelerators, &request.Constraints.AllowedQuantizations,
+	} {
+		*list = slices.Clone(*list)
+		slices.Reverse(*list)
+	}
+	again, againErr := planner.New(other.load(t), planner.Settings{}).Plan(request)
+	if diff := cmp.Diff(encode(t, plan, planErr), encode(t, again, againErr)); diff != "" {
+		t.Errorf("shuffled facts change the plan (-want +got):\n%s", diff)
+	}
+}
+
+// encode is everything that a planner answered.
+func encode(t *testing.T, plan planner.Plan, err error) string {
+	t.Helper()
+	data, jsonErr := json.MarshalIndent(map[string]any{"plan": plan, "error": err}, "", " ")
+	if jsonErr != nil {
+		t.Fatal(jsonErr)
+	}
+	return string(data)
+}
+
+// checkMoreMemory plans for machines with more GPU memory: the plan may only get cheaper.
+func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
+	t.Helper()
+	larger := w
+	larger.GPUs = slices.Clone(w.GPUs)
+	for i := range larger.GPUs {
+		larger.GPUs[i].MemoryGiB *= 1 + float64(i)/2
+	}
+	again, err := planner.New(larger.load(t), planner.Settings{}).Plan(request)
+	switch {
+	case err != nil:
+		t.Errorf("seed %d: with more memory it is infeasible: %v", seed, err)
+	case plan.HourlyPrice >= 0 && (again.HourlyPrice < 0 || again.HourlyPrice > plan.HourlyPrice):
+		t.Errorf("seed %d: with more memory it costs %v rather than %v", seed, again.HourlyPrice, plan.HourlyPrice)
+	}
+}
+
+// checkLowerPrices plans with a cheaper catalogue: the plan may not get dearer.
+func checkLowerPrices(t *testing.T, seed uint64, r *rand.Rand, w world, request planner.Request, plan planner.Plan) {
+	t.Helper()
+	cheaper := w
+	cheaper.SKUs = slices.Clone(w.SKUs)
+	for i, s := range cheaper.SKUs {
+		if price, known := s.Prices["eastus"]; known {
+			cheaper.SKUs[i].Prices = map[string]float64{"eastus": price * r.Float64()}
+		}
+	}
+	again, err := planner.New(cheaper.load(t), planner.Settings{}).Plan(request)
+	switch {
+	case err != nil:
+		t.Errorf("seed %d: with lower prices it is infeasible: %v", seed, err)
+	case plan.HourlyPrice >= 0 && again.HourlyPrice > plan.HourlyPrice:
+		t.Errorf("seed %d: with lower prices it costs %v rather than %v", seed, again.HourlyPrice, plan.HourlyPrice)
+	}
+}
+
+func TestProperties(t *testing.T) {
+	planned, compared := 0, 0
+	const rounds = 1000
+	for seed := range uint64(rounds) {
+		p, c := checkProperties(t, seed)
+		if p {
+			planned++
+		}
+		if c {
+			compared++
+		}
+	}
+	// The random worlds must exercise both answers.
+	if planned < rounds/5 || planned > rounds*4/5 || compared < rounds/4 {
+		t.Errorf("%d of %d worlds were feasible, %d were compared with brute force", planned, rounds, compared)
+	}
+	t.Logf("%d of %d worlds were feasible, %d were compared with brute force", planned, rounds, compared)
+}
+
+func FuzzPlan(f *testing.F) {
+	f.Add(uint64(1 << 40))
+	f.Fuzz(func(t *testing.T, seed uint64) { checkProperties(t, seed) })
+}

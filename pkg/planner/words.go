@@ -1,0 +1,73 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// The bounds of texts in the API, in characters.
+const (
+	longestVerdict = 256
+	longestWarning = 512
+)
+
+// Summary is the plan in one line, for example 1 × Standard_NC24ads_A100_v4 (1 × A100-80).
+func (p Plan) Summary() string {
+	machines := fmt.Sprintf("%d × %s", p.Nodes, p.InstanceType)
+	switch p.GPUsPerNode {
+	case 0:
+		return machines
+	case p.MachineGPUs:
+		return fmt.Sprintf("%s (%d × %s)", machines, p.GPUsPerNode, p.Accelerator)
+	default:
+		return fmt.Sprintf("%s (%d of %d × %s)", machines, p.GPUsPerNode, p.MachineGPUs, p.Accelerator)
+	}
+}
+
+// total is the price of several machines, negative where none is known. It is rounded to a millionth
+// of a dollar, so that sums of decimals stay decimals.
+func total(price float64, nodes int) float64 {
+	if price < 0 {
+		return unpriced
+	}
+	return math.Round(price*float64(nodes)*1e6) / 1e6
+}
+
+// dollars words a price.
+func dollars(price float64) string {
+	return strconv.FormatFloat(price, 'f', 2, 64)
+}
+
+// dollarsApart words two prices with as many decimals as it takes to tell them apart.
+func dollarsApart(a, b float64) (string, string) {
+	first, second := dollars(a), dollars(b)
+	for decimals := 3; first == second && decimals <= 6; decimals++ {
+		first, second = strconv.FormatFloat(a, 'f', decimals, 64), strconv.FormatFloat(b, 'f', decimals, 64)
+	}
+	return first, second
+}
+
+// atLeastTenth words a lack of memory, which is never nothing.
+func atLeastTenth(gibs float64) string {
+	return strconv.FormatFloat(max(0.1, math.Ceil(gibs*10)/10), 'f', 1, 64)
+}
+
+// count words a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// clip shortens a text that names from a manifest or an overlay made too long.
+func clip(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,129 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/fstest"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/presets"
+)
+
+// world is the contents of a made-up catalogue.
+type world struct {
+	GPUs    []sku.GPU
+	SKUs    []sku.SKU
+	Models  []model.Model
+	Engines []catalog.Engine
+}
+
+// load makes a catalogue of it. JSON is YAML.
+func (w world) load(t testing.TB) *catalog.Catalog {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"source": "made up", "date": "2026-01-31", "cloud": "azure", "region": "eastus",
+		"gpus": w.GPUs, "skus": w.SKUs, "models": w.Models, "engines": w.Engines,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := catalog.Load(fstest.MapFS{"world.yaml": &fstest.MapFile{Data: data}})
+	if err != nil {
+		t.Fatalf("loading %s: %v", data, err)
+	}
+	return c
+}
+
+// machineOf is a machine type with a price.
+func machineOf(name, gpu string, gpus int, price float64) sku.SKU {
+	return sku.SKU{
+		Name: name, Cloud: "azure", GPU: gpu, GPUs: gpus, Resource: "nvidia.com/gpu", VCPUs: 8, MemoryGiB: 64,
+		Prices: map[string]float64{"eastus": price},
+	}
+}
+
+// engineOf is an engine whose memory law has round figures: 1 GiB is reserved, the rest of the overhead
+// is nothing.
+func engineOf(name string) catalog.Engine {
+	return catalog.Engine{
+		Name: name, Version: "1", Image: "image", UserID: 1, HealthPath: "/health", ImageGiB: 2,
+		Split: catalog.SplitLayers, CPUs: 2, MemoryGiB: 4,
+		ComputeCapability: map[string]string{"default": "7.5", "bf16": "8.0"},
+		Memory: catalog.EngineMemory{
+			Basis: v1beta1.BasisMeasured, ReserveGiB: 1, BatchTokens: 1, InputCopies: 1, KVBytes: 2, ContextMultiple: 1,
+		},
+		Flags: map[string]catalog.Flag{"flag": {Kind: catalog.FlagBool}},
+	}
+}
+
+// roundShape has 15 layers of 1 MiB of KV cache per 256 tokens each, and an output layer.
+func roundShape() model.Shape {
+	return model.Shape{Layers: 15, Hidden: 1024, Intermediate: 1024, Heads: 8, KVHeads: 8, HeadDim: 128, Vocab: 1024}
+}
+
+// artifactOf is one form of a model for the engine "engine", of a size in GiB.
+func artifactOf(quantization string, native bool, gib float64) model.Artifact {
+	return model.Artifact{
+		Engine: "engine", Repo: "org/weights", Revision: "main", Quantization: quantization, Native: native,
+		Files: []model.File{{Path: quantization + ".gguf", Bytes: int64(gib * (1 << 30))}},
+	}
+}
+
+// chat is a model of 16 GiB in its released precision and 4 GiB with the user's consent. Four sequences
+// of 8192 tokens take 1.875 GiB.
+func chat() model.Model {
+	return model.Model{
+		Name: "chat", HubID: "org/Chat", Shape: roundShape(), Context: 32768,
+		Artifacts: []model.Artifact{artifactOf("f16", true, 16), artifactOf("q4", false, 4)},
+	}
+}
+
+// town is a catalogue with a machine for every case.
+func town() world {
+	unusable, spot, unpriced := machineOf("Retired", "G-40", 1, 1), machineOf("Spot", "G-40", 1, 3), machineOf("Unpriced", "G-40", 1, 0)
+	unusable.Unusable, spot.Spot, unpriced.Prices = "gone since 2020", true, nil
+	return world{
+		GPUs: []sku.GPU{
+			{Name: "G-12-PCIe", Class: "G-12", Aliases: []string{"GTX"}, MemoryGiB: 12, BandwidthGBs: 1, ComputeCapability: "8.0"},
+			{Name: "G-40", Class: "G-40", MemoryGiB: 40, BandwidthGBs: 1, ComputeCapability: "8.0"},
+			{Name: "Old-40", Class: "Old-40", MemoryGiB: 40, BandwidthGBs: 1, ComputeCapability: "7.0"},
+			{Name: "Other-99", Class: "Other-99", MemoryGiB: 99, BandwidthGBs: 1},
+		},
+		SKUs: []sku.SKU{
+			machineOf("Small", "G-12-PCIe", 1, 0.5), machineOf("Four", "G-12-PCIe", 4, 2), machineOf("One", "G-40", 1, 2),
+			machineOf("Eight", "G-40", 8, 14.692), machineOf("Ancient", "Old-40", 1, 0.1), machineOf("Foreign", "Other-99", 1, 0.1),
+			unusable, spot, unpriced,
+			{Name: "Far", Cloud: "aws", GPU: "G-40", GPUs: 1, Resource: "nvidia.com/gpu", VCPUs: 8, MemoryGiB: 64},
+		},
+		Models: []model.Model{
+			chat(),
+			{Name: "later", HubID: "org/Later", Needs: "vllm"},
+			{Name: "reduced", HubID: "org/Reduced", Shape: roundShape(), Context: 512, Artifacts: []model.Artifact{
+				artifactOf("q8", false, 2), artifactOf("q4", false, 1),
+			}},
+		},
+		Engines: []catalog.Engine{engineOf("engine"), engineOf("spare")},
+	}
+}
+
+// inTown returns a planner for the town that buys from azure.
+func inTown(t testing.TB) *planner.Planner {
+	return planner.New(town().load(t), planner.Settings{Clouds: []string{"azure"}})
+}
+
+// realCatalog is what Modelberth ships.
+func realCatalog(t testing.TB) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load(presets.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,130 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+)
+
+// Names of the engine's ports.
+const (
+	portHTTP     = "http"
+	portKVEvents = "kv-events"
+)
+
+// Probes of the engine. Loading a large model from a slow disk takes tens of minutes and nothing from
+// outside tells slow from stuck, so the startup probe gives an hour; once it has passed, an engine that
+// does not answer its health check for 90 seconds is restarted.
+const (
+	startupPeriod     = 2
+	startupFailures   = 1800
+	readinessPeriod   = 5
+	readinessFailures = 3
+	livenessPeriod    = 15
+	livenessFailures  = 6
+	probeTimeout      = 10
+)
+
+// engineContainer is the inference server. Its name is the Workspace's, as existing tools expect.
+func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
+	container := corev1.Container{
+		Name:            in.Workspace.Name,
+		Image:           in.Image,
+		ImagePullPolicy: corev1.PullPolicy(in.Settings.ImagePullPolicy),
+		Args:            literals(in.Engine.Args),
+		Env:             engineEnv(in.Engine.Env),
+		Ports:           enginePorts(in.Engine),
+		Resources:       engineResources(in, users),
+		StartupProbe:    healthProbe(in.Engine, startupPeriod, startupFailures),
+		ReadinessProbe:  healthProbe(in.Engine, readinessPeriod, readinessFailures),
+		LivenessProbe:   healthProbe(in.Engine, livenessPeriod, livenessFailures),
+		SecurityContext: containerSecurity(),
+		// The last lines of its log tell why an engine ended.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeModels, MountPath: ModelDir, ReadOnly: true},
+			{Name: volumeTmp, MountPath: tmpDir},
+			{Name: volumeShm, MountPath: shmDir},
+		},
+	}
+	if in.Workspace.Inference.Config != "" {
+		container.VolumeMounts = append(container.VolumeMounts,
+			corev1.VolumeMount{Name: volumeConfig, MountPath: ConfigDir, ReadOnly: true})
+	}
+	return container
+}
+
+// engineEnv gives the engine a home that it can write to, unless the user has another idea.
+func engineEnv(users []engine.EnvVar) []corev1.EnvVar {
+	env := make([]corev1.EnvVar, 0, len(users)+1)
+	if !slices.ContainsFunc(users, func(v engine.EnvVar) bool { return v.Name == "HOME" }) {
+		env = append(env, corev1.EnvVar{Name: "HOME", Value: tmpDir})
+	}
+	for _, variable := range users {
+		env = append(env, corev1.EnvVar{Name: variable.Name, Value: literal(variable.Value)})
+	}
+	return env
+}
+
+func enginePorts(command engine.Command) []corev1.ContainerPort {
+	ports := []corev1.ContainerPort{containerPort(portHTTP, v1beta1.EnginePort)}
+	if command.KVEventsPort == 0 {
+		return ports
+	}
+	return append(ports, containerPort(portKVEvents, int32(command.KVEventsPort)))
+}
+
+func containerPort(name string, port int32) corev1.ContainerPort {
+	return corev1.ContainerPort{Name: name, ContainerPort: port, Protocol: corev1.ProtocolTCP}
+}
+
+// engineResources requests what the plan says, or the user. GPUs are requested and limited alike, as
+// device plugins demand; main memory has no limit, because the machine is the model's own.
+func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequirements {
+	requests := corev1.ResourceList{}
+	if in.Plan.CPUs > 0 {
+		requests[corev1.ResourceCPU] = *resource.NewQuantity(int64(in.Plan.CPUs), resource.DecimalSI)
+	}
+	if in.Plan.MemoryGiB > 0 {
+		requests[corev1.ResourceMemory] = gibibytes(in.Plan.MemoryGiB)
+	}
+	if users.CPU != nil {
+		requests[corev1.ResourceCPU] = users.CPU.DeepCopy()
+	}
+	if users.Memory != nil {
+		requests[corev1.ResourceMemory] = users.Memory.DeepCopy()
+	}
+	if in.Plan.GPUsPerNode == 0 {
+		return corev1.ResourceRequirements{Requests: requests}
+	}
+	gpus := *resource.NewQuantity(int64(in.Plan.GPUsPerNode), resource.DecimalSI)
+	name := corev1.ResourceName(in.Plan.GPUResource)
+	requests[name] = gpus
+	return corev1.ResourceRequirements{Requests: requests, Limits: corev1.ResourceList{name: gpus.DeepCopy()}}
+}
+
+func gibibytes(n int) resource.Quantity {
+	return *resource.NewQuantity(int64(n)<<30, resource.BinarySI)
+}
+
+func healthProbe(command engine.Command, period, failures int32) *corev1.Probe {
+	probe := httpProbe(command.HealthPath, v1beta1.EnginePort)
+	probe.PeriodSeconds = period
+	probe.FailureThreshold = failures
+	probe.TimeoutSeconds = probeTimeout
+	return probe
+}
+
+func httpProbe(path string, port int32) *corev1.Probe {
+	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(port)},
+	}}
+}

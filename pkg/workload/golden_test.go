@@ -1,0 +1,241 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const separator = "---\n"
+
+// preset is a Workspace that serves a model of the catalogue.
+func preset() *v1beta1.Workspace {
+	return &v1beta1.Workspace{
+		ObjectMeta: metav1.ObjectMeta{Name: "chat", Namespace: "team-a", UID: "6a3c9b1e-0000-4000-8000-000000000001"},
+		Inference:  &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "some-model"}},
+	}
+}
+
+func input(ws *v1beta1.Workspace, gpus int) workload.Input {
+	plan := planner.Plan{
+		Nodes: 1, GPUsPerNode: gpus, DiskGiB: 40, CPUs: 1, MemoryGiB: 2,
+		Artifact: &model.Artifact{Repo: "Org/Some-Model-GGUF", Revision: "0123abc", Files: []model.File{
+			{Path: "some-model-00001-of-00002.gguf", SHA256: strings.Repeat("ab", 32)},
+			{Path: "some-model-00002-of-00002.gguf"},
+		}},
+	}
+	if gpus > 0 {
+		plan.GPUResource = "nvidia.com/gpu"
+	}
+	return workload.Input{
+		Workspace: ws, Plan: plan, Image: "registry.example/engine:1.2.3", UserID: 65532,
+		Engine: engine.Command{
+			Args:       []string{"--model", "/models/some-model-00001-of-00002.gguf", "--port", "5000"},
+			HealthPath: "/health",
+		},
+		Settings: workload.Settings{AgentImage: "registry.example/agent:4.5.6", HubEndpoint: "https://hub.example"},
+	}
+}
+
+// everyPodField sets each field of inference.pod, and what else shapes a pod.
+func everyPodField() *v1beta1.Workspace {
+	ws := preset()
+	ws.Labels = map[string]string{v1beta1.LabelInferenceSet: "chat-set"}
+	ws.Resource.PreferredNodes = []string{"node-b", "node-a"}
+	ws.Inference.Config = "chat-config"
+	ws.Inference.Preset.PresetOptions.ModelAccessSecret = "hub-token"
+	ws.Inference.Pod = &v1beta1.PodSpec{
+		Tolerations: []corev1.Toleration{
+			{Key: "team", Operator: corev1.TolerationOpEqual, Value: "a", Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(60))},
+			{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+		},
+		NodeAffinity: &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"z1"}}}},
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"z2"}}}},
+			}},
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight:     1,
+				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "fast", Operator: corev1.NodeSelectorOpExists}}},
+			}},
+		},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}},
+		}},
+		PriorityClassName:  "important",
+		SchedulerName:      "my-scheduler",
+		RuntimeClassName:   new("nvidia"),
+		ServiceAccountName: "chat",
+		Labels: map[string]string{
+			"team": "a", v1beta1.LabelWorkspace: "somebody-else", v1beta1.LabelManagedBy: "somebody-else",
+		},
+		Annotations:                   map[string]string{"cost-centre": "42"},
+		CPU:                           new(resource.MustParse("6500m")),
+		Memory:                        new(resource.MustParse("48Gi")),
+		TerminationGracePeriodSeconds: new(int64(600)),
+	}
+	return ws
+}
+
+// ownTemplate is a Workspace with a pod of the user's own, with fields that Modelberth never touches.
+func ownTemplate() *v1beta1.Workspace {
+	ws := preset()
+	ws.Annotations = map[string]string{v1beta1.AnnotationEnableLoadBalancer: "True"}
+	ws.Resource.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"apps": "chat"}}
+	ws.Inference.Preset = nil
+	ws.Inference.Template = &corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels:      map[string]string{"app": "mine", v1beta1.LabelWorkspace: "somebody-else"},
+			Annotations: map[string]string{"sidecar.istio.io/inject": "false"},
+		},
+		Spec: corev1.PodSpec{
+			HostIPC:      true,
+			NodeSelector: map[string]string{"disk": "nvme", v1beta1.LabelWorkspaceUID: "another"},
+			Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			DNSConfig:    &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("1")}}},
+			Containers: []corev1.Container{{
+				Name: "server", Image: "registry.example/server:1", Command: []string{"/bin/sh", "-c", "exec serve $(PORT)"},
+				Ports:     []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}},
+				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}},
+				Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+			}},
+			Overhead:    corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+			OS:          &corev1.PodOS{Name: corev1.Linux},
+			HostAliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: []string{"hub"}}},
+		},
+	}
+	return ws
+}
+
+// existingNodes is a Workspace in KAITO's bring-your-own form: nothing is bought, so its nodes are
+// known by the user's selector.
+func existingNodes() *v1beta1.Workspace {
+	ws := preset()
+	ws.Resource.LabelSelector = &metav1.LabelSelector{
+		MatchLabels: map[string]string{"apps": "chat", v1beta1.LabelWorkspace: "reserved"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"gpu"}},
+			{Key: v1beta1.LabelMachineWorkspaceName, Operator: metav1.LabelSelectorOpExists},
+		},
+	}
+	return ws
+}
+
+func withKVEvents(in workload.Input) workload.Input {
+	in.Engine.KVEventsPort = 5557
+	in.Settings.ImagePullPolicy = "IfNotPresent"
+	return in
+}
+
+// cases are the golden files by name.
+func cases() map[string]workload.Input {
+	return map[string]workload.Input{
+		"preset-1-gpu":     input(preset(), 1),
+		"preset-4-gpus":    withKVEvents(input(preset(), 4)),
+		"preset-cpu":       input(preset(), 0),
+		"preset-existing":  input(existingNodes(), 1),
+		"every-pod-field":  input(everyPodField(), 1),
+		"own-pod-template": {Workspace: ownTemplate()},
+	}
+}
+
+func podTemplate(in workload.Input) corev1.PodTemplateSpec {
+	if in.Workspace.Inference.Template != nil {
+		return workload.TemplatePod(in.Workspace)
+	}
+	template, _ := workload.PodTemplate(in)
+	return template
+}
+
+func objects(in workload.Input) []runtime.Object {
+	return []runtime.Object{
+		workload.Service(in),
+		workload.HeadlessService(in.Workspace),
+		workload.StatefulSet(in.Workspace, 1, podTemplate(in), "chat-0123456789"),
+	}
+}
+
+// render writes objects as they are applied: without the status, which others own.
+func render(t *testing.T, in workload.Input) []byte {
+	t.Helper()
+	var documents []string
+	for _, object := range objects(in) {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, "status")
+		document, err := yaml.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, string(document))
+	}
+	return []byte(strings.Join(documents, separator))
+}
+
+func TestGolden(t *testing.T) {
+	for name, in := range cases() {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join("testdata", name+".yaml")
+			got := render(t, in)
+			if *update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatalf("%v: run the test with -update to write it", err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", path, diff)
+			}
+		})
+	}
+}
+
+// Every field that is written is one that the API server knows, by its exact name and type.
+func TestGoldenIsStrictlyValid(t *testing.T) {
+	for name := range cases() {
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents := bytes.Split(data, []byte("\n"+separator))
+			into := []any{&corev1.Service{}, &corev1.Service{}, &appsv1.StatefulSet{}}
+			if len(documents) != len(into) {
+				t.Fatalf("%s has %d documents, want %d", name, len(documents), len(into))
+			}
+			for i := range into {
+				if err := yaml.UnmarshalStrict(documents[i], into[i]); err != nil {
+					t.Errorf("document %d: %v", i, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// defaultGracePeriod lets running answers finish.
+const defaultGracePeriod = 120
+
+// shmPerGPU is the shared memory that processes of one engine exchange tensors through.
+const shmPerGPU = 1 << 30
+
+// Names of the pod's volumes, and where they are mounted.
+const (
+	volumeModels = "models"
+	volumeTmp    = "tmp"
+	volumeShm    = "shm"
+	volumeConfig = "config"
+	tmpDir       = "/tmp"
+	shmDir       = "/dev/shm"
+)
+
+// PodTemplate returns the pod of a preset Workspace, and warnings in sentences about what was asked
+// for and is not served. It is built in three bands: the user's inference.pod, defaults where the user
+// said nothing, and ours on top.
+func PodTemplate(in Input) (corev1.PodTemplateSpec, []string) {
+	users := in.Workspace.Inference.Pod.DeepCopy()
+	if users == nil {
+		users = &v1beta1.PodSpec{}
+	}
+	template := usersBand(users)
+	template.Spec.TerminationGracePeriodSeconds = new(ptr.Deref(users.TerminationGracePeriodSeconds, defaultGracePeriod))
+	template.Labels = over(template.Labels, labels(in.Workspace))
+	place(in.Workspace, &template.Spec)
+	template.Spec.InitContainers = []corev1.Container{weightsContainer(in)}
+	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
+	template.Spec.Volumes = volumes(in)
+	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	template.Spec.SecurityContext = podSecurity(in.UserID)
+	// Neither container talks to the API server, and engines read variables that begin with their
+	// name: a Service of that name would set them.
+	template.Spec.AutomountServiceAccountToken = new(false)
+	template.Spec.EnableServiceLinks = new(false)
+	return template, adapterWarnings(in.Workspace.Inference.Adapters)
+}
+
+func usersBand(users *v1beta1.PodSpec) corev1.PodTemplateSpec {
+	var template corev1.PodTemplateSpec
+	template.Labels = users.Labels
+	template.Annotations = users.Annotations
+	template.Spec = corev1.PodSpec{
+		Tolerations:               users.Tolerations,
+		TopologySpreadConstraints: users.TopologySpreadConstraints,
+		PriorityClassName:         users.PriorityClassName,
+		SchedulerName:             users.SchedulerName,
+		RuntimeClassName:          users.RuntimeClassName,
+		ServiceAccountName:        users.ServiceAccountName,
+	}
+	if users.NodeAffinity != nil {
+		template.Spec.Affinity = &corev1.Affinity{NodeAffinity: users.NodeAffinity}
+	}
+	return template
+}
+
+// podSecurity is Pod Security's level restricted, together with containerSecurity.
+func podSecurity(uid int64) *corev1.PodSecurityContext {
+	return &corev1.PodSecurityContext{
+		RunAsNonRoot:        new(true),
+		RunAsUser:           new(uid),
+		RunAsGroup:          new(uid),
+		FSGroup:             new(uid),
+		FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+		SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}
+
+func containerSecurity() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+}
+
+func volumes(in Input) []corev1.Volume {
+	shm := resource.NewQuantity(int64(max(1, in.Plan.GPUsPerNode))*shmPerGPU, resource.BinarySI)
+	list := []corev1.Volume{
+		// Without a size limit: the agent knows what it fetches and says when the disk is full, where
+		// the kubelet would evict the pod.
+		{Name: volumeModels, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: volumeTmp, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: volumeShm, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: shm,
+		}}},
+	}
+	if in.Workspace.Inference.Config == "" {
+		return list
+	}
+	return append(list, corev1.Volume{Name: volumeConfig, VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: in.Workspace.Inference.Config}},
+	}})
+}
+
+func adapterWarnings(adapters []v1beta1.AdapterSpec) []string {
+	if len(adapters) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf(
+		"inference.adapters: adapters are not served by this version's engine, so the %d given are ignored", len(adapters))}
+}
+
+// literal keeps the kubelet from reading $(NAME) in arguments and variables as a reference.
+func literal(s string) string {
+	return strings.ReplaceAll(s, "$", "$$")
+}
+
+func literals(list []string) []string {
+	escaped := make([]string, len(list))
+	for i, s := range list {
+		escaped[i] = literal(s)
+	}
+	return escaped
+}

@@ -1,0 +1,19 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// TemplatePod returns the pod of a Workspace with a template of its own: the user's, field by field,
+// with the labels by which the Workspace finds its pods and with placement on its machines.
+func TemplatePod(ws *v1beta1.Workspace) corev1.PodTemplateSpec {
+	template := *ws.Inference.Template.DeepCopy()
+	template.Labels = over(template.Labels, labels(ws))
+	place(ws, &template.Spec)
+	return template
+}

@@ -1,0 +1,95 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// weightsPort is where the agent tells how far it is.
+const weightsPort = 8090
+
+// The startup probe of the agent holds the engine back until every file is verified. The agent gives
+// up by itself when nothing moves any more, so the probe has no opinion: it would take two days to
+// fail.
+const (
+	weightsPeriod   = 2
+	weightsFailures = 24 * 3600
+)
+
+// weightsContainer is modelberth-agent as a native sidecar: an init container that keeps running.
+func weightsContainer(in Input) corev1.Container {
+	probe := httpProbe("/startupz", weightsPort)
+	probe.PeriodSeconds = weightsPeriod
+	probe.FailureThreshold = weightsFailures
+	probe.TimeoutSeconds = probeTimeout
+	return corev1.Container{
+		Name:                     WeightsContainer,
+		Image:                    in.Settings.AgentImage,
+		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
+		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
+		Args:                     literals(fetchArgs(in.Settings.HubEndpoint, ptr.Deref(in.Plan.Artifact, model.Artifact{}))),
+		Env:                      hubToken(in.Workspace.Inference.Preset),
+		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
+		Resources:                weightsResources(in.Plan.DiskGiB),
+		StartupProbe:             probe,
+		SecurityContext:          containerSecurity(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts:             []corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}},
+	}
+}
+
+func fetchArgs(endpoint string, artifact model.Artifact) []string {
+	args := []string{"fetch"}
+	if endpoint != "" {
+		args = append(args, "--endpoint", endpoint)
+	}
+	args = append(args, "--repo", artifact.Repo)
+	if artifact.Revision != "" {
+		args = append(args, "--revision", artifact.Revision)
+	}
+	for _, file := range artifact.Files {
+		args = append(args, "--file", file.Path)
+	}
+	for _, file := range artifact.Files {
+		if file.SHA256 != "" {
+			args = append(args, "--sha256", file.Path+"="+file.SHA256)
+		}
+	}
+	return append(args, "--dest", ModelDir, "--listen", fmt.Sprintf(":%d", weightsPort))
+}
+
+// hubToken hands the token of the user's Secret to the agent. It is not optional: without it the pod
+// says which Secret or key is missing, instead of a refusal by the hub later.
+func hubToken(preset *v1beta1.PresetSpec) []corev1.EnvVar {
+	if preset == nil || preset.PresetOptions.ModelAccessSecret == "" {
+		return nil
+	}
+	return []corev1.EnvVar{{
+		Name: v1beta1.HubTokenKey,
+		ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: preset.PresetOptions.ModelAccessSecret},
+			Key:                  v1beta1.HubTokenKey,
+		}},
+	}}
+}
+
+// weightsResources include the disk for weights and image, because the agent is who fills it.
+func weightsResources(diskGiB int) corev1.ResourceRequirements {
+	requests := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("100m"),
+		corev1.ResourceMemory: resource.MustParse("128Mi"),
+	}
+	if diskGiB > 0 {
+		requests[corev1.ResourceEphemeralStorage] = gibibytes(diskGiB)
+	}
+	return corev1.ResourceRequirements{Requests: requests}
+}

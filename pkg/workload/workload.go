@@ -1,0 +1,49 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workload builds the Kubernetes objects that serve a Workspace: pod template, StatefulSet
+// and Services. Every builder returns the whole desired object every time, from the Workspace, its
+// plan and the engine's command, and the same input gives the same bytes.
+//
+// It decides objects. It must not know clients, clusters or what exists already.
+package workload
+
+import (
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Input is what the objects of a preset Workspace are made from. For a Workspace with a template of
+// its own only the Workspace is read.
+type Input struct {
+	Workspace *v1beta1.Workspace
+	Plan      planner.Plan
+	// Engine is the command of the inference server.
+	Engine engine.Command
+	// Image and UserID of the engine.
+	Image  string
+	UserID int64
+	// Settings of the installation.
+	Settings Settings
+}
+
+// Settings of the installation that shape pods.
+type Settings struct {
+	// AgentImage is the image of modelberth-agent.
+	AgentImage string
+	// HubEndpoint is the URL of the Hugging Face-compatible hub; empty means the agent's default.
+	HubEndpoint string
+	// ImagePullPolicy of our images and the engine's; empty means the cluster's default.
+	ImagePullPolicy string
+}
+
+// ModelDir is where the weights are mounted in the engine's container.
+const ModelDir = "/models"
+
+// ConfigDir is where the user's ConfigMap is mounted in the engine's container.
+const ConfigDir = "/mnt/config"
+
+// WeightsContainer is the name of the sidecar that fetches the weights. The engine's container is
+// named after the Workspace.
+const WeightsContainer = "weights"

@@ -1,0 +1,361 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload_test
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	psaapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Maps are built anew in another order each time; the result stays the same byte for byte.
+func TestSameInputSameBytes(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for name := range cases() {
+		t.Run(name, func(t *testing.T) {
+			first := render(t, cases()[name])
+			for range 20 {
+				in := cases()[name]
+				shuffle(random, in.Workspace)
+				if diff := cmp.Diff(string(first), string(render(t, in))); diff != "" {
+					t.Fatalf("another order of maps changes the result: -first +shuffled:\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func shuffle(random *rand.Rand, ws *v1beta1.Workspace) {
+	rebuild := func(m map[string]string) map[string]string {
+		if m == nil {
+			return nil
+		}
+		keys := slices.Collect(maps.Keys(m))
+		random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		again := map[string]string{}
+		for _, key := range keys {
+			again[key] = m[key]
+		}
+		return again
+	}
+	ws.Labels, ws.Annotations = rebuild(ws.Labels), rebuild(ws.Annotations)
+	if selector := ws.Resource.LabelSelector; selector != nil {
+		selector.MatchLabels = rebuild(selector.MatchLabels)
+	}
+	if pod := ws.Inference.Pod; pod != nil {
+		pod.Labels, pod.Annotations = rebuild(pod.Labels), rebuild(pod.Annotations)
+	}
+	if template := ws.Inference.Template; template != nil {
+		template.Labels, template.Spec.NodeSelector = rebuild(template.Labels), rebuild(template.Spec.NodeSelector)
+	}
+}
+
+// Builders neither change their input nor hand out parts of it: changing a result changes nothing else.
+func TestInputIsLeftAlone(t *testing.T) {
+	for name, in := range cases() {
+		t.Run(name, func(t *testing.T) {
+			before := in.Workspace.DeepCopy()
+			first := render(t, in)
+			for _, template := range []corev1.PodTemplateSpec{podTemplate(in), workload.StatefulSet(in.Workspace, 1, podTemplate(in), "r").Spec.Template} {
+				template.Labels["x"] = "y"
+				template.Spec.NodeSelector["x"] = "y"
+				template.Spec.Tolerations[0].Key = "changed"
+				template.Spec.Containers[0].Image = "changed"
+				if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+					affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Values[0] = "changed"
+				}
+			}
+			workload.Service(in).Spec.Selector["x"] = "y"
+			if diff := cmp.Diff(before, in.Workspace); diff != "" {
+				t.Errorf("the Workspace was changed: -before +after:\n%s", diff)
+			}
+			if diff := cmp.Diff(string(first), string(render(t, in))); diff != "" {
+				t.Errorf("a result shares memory with another: -first +second:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Selectors, names and the name of the governing Service are immutable, so nothing but the name of the
+// Workspace may reach them.
+func TestImmutableFieldsDependOnTheNameOnly(t *testing.T) {
+	type immutable struct {
+		Name, ServiceName, Management string
+		Selector                      metav1.LabelSelector
+		Claims                        int
+		Service, Headless             string
+	}
+	of := func(in workload.Input) immutable {
+		set := workload.StatefulSet(in.Workspace, 3, podTemplate(in), "r")
+		return immutable{
+			Name: set.Name, ServiceName: set.Spec.ServiceName, Management: string(set.Spec.PodManagementPolicy),
+			Selector: *set.Spec.Selector, Claims: len(set.Spec.VolumeClaimTemplates),
+			Service: workload.Service(in).Name, Headless: workload.HeadlessService(in.Workspace).Name,
+		}
+	}
+	want := immutable{
+		Name: "chat", ServiceName: "chat-headless", Management: "Parallel",
+		Selector: metav1.LabelSelector{MatchLabels: map[string]string{"kaito.sh/workspace": "chat"}},
+		Service:  "chat", Headless: "chat-headless",
+	}
+	for name, in := range cases() {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(want, of(in)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that its StatefulSet or Service cannot find would never be used.
+func TestPodsCarryWhatSelectsThem(t *testing.T) {
+	for name, in := range cases() {
+		t.Run(name, func(t *testing.T) {
+			template := podTemplate(in)
+			set := workload.StatefulSet(in.Workspace, 1, template, "r")
+			for key, value := range set.Spec.Selector.MatchLabels {
+				if got := set.Spec.Template.Labels[key]; got != value {
+					t.Errorf("label %s of the pod is %q, and the StatefulSet selects %q", key, got, value)
+				}
+			}
+			selector := maps.Clone(workload.Service(in).Spec.Selector)
+			if index := selector["apps.kubernetes.io/pod-index"]; index != "0" {
+				t.Errorf("the Service selects pod index %q, want 0", index)
+			}
+			delete(selector, "apps.kubernetes.io/pod-index")
+			if diff := cmp.Diff(set.Spec.Selector.MatchLabels, selector); diff != "" {
+				t.Errorf("the Service selects other pods than the StatefulSet: -set +service:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a user wrote into a template comes back as it was, apart from labels and placement.
+func TestTemplateIsKept(t *testing.T) {
+	ws := ownTemplate()
+	got := workload.TemplatePod(ws)
+	want := *ws.Inference.Template.DeepCopy()
+	want.Labels = map[string]string{"app": "mine", v1beta1.LabelWorkspace: "chat", v1beta1.LabelManagedBy: "modelberth"}
+	want.Spec.NodeSelector = map[string]string{"disk": "nvme", "apps": "chat"}
+	want.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] = "another"
+	want.Spec.Tolerations = got.Spec.Tolerations
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("TemplatePod: -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(ws.Inference.Template.Spec.Tolerations[0], got.Spec.Tolerations[0]); diff != "" {
+		t.Errorf("the user's toleration is gone: -want +got:\n%s", diff)
+	}
+
+	ws.Resource.InstanceType = "some-type"
+	if got := workload.TemplatePod(ws).Spec.NodeSelector[v1beta1.LabelWorkspaceUID]; got != string(ws.UID) {
+		t.Errorf("on bought machines the pod selects those of %q, want %q", got, ws.UID)
+	}
+}
+
+// Alternatives of the user's affinity are ORed, so each of them must name the Workspace's nodes.
+func TestExistingNodesBindEveryAlternative(t *testing.T) {
+	in := input(everyPodField(), 1)
+	in.Workspace.Resource.LabelSelector = &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"gpu"}}},
+	}
+	template := podTemplate(in)
+	terms := template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	want := corev1.NodeSelectorRequirement{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}}
+	for i, term := range terms {
+		if len(term.MatchExpressions) != 2 {
+			t.Fatalf("alternative %d has %d expressions, want the user's and ours", i, len(term.MatchExpressions))
+		}
+		if diff := cmp.Diff(want, term.MatchExpressions[1]); diff != "" {
+			t.Errorf("alternative %d: -want +got:\n%s", i, diff)
+		}
+		term.MatchExpressions[1].Values[0] = "changed"
+	}
+	if diff := cmp.Diff(map[string]string(nil), template.Spec.NodeSelector); diff != "" {
+		t.Errorf("node selector: -want +got:\n%s", diff)
+	}
+}
+
+// The user's labels, annotations and flags cannot take the place of ours.
+func TestUsersCannotReplaceOurs(t *testing.T) {
+	in := input(everyPodField(), 1)
+	template := podTemplate(in)
+	want := map[string]string{
+		"team": "a", v1beta1.LabelWorkspace: "chat", v1beta1.LabelManagedBy: "modelberth", v1beta1.LabelInferenceSet: "chat-set",
+	}
+	if diff := cmp.Diff(want, template.Labels); diff != "" {
+		t.Errorf("labels: -want +got:\n%s", diff)
+	}
+	if got := template.Spec.NodeSelector[v1beta1.LabelWorkspaceUID]; got != string(in.Workspace.UID) {
+		t.Errorf("the pod selects machines of %q, want %q", got, in.Workspace.UID)
+	}
+}
+
+func TestPresetPodsAreRestricted(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := psaapi.LevelVersion{Level: psaapi.LevelRestricted, Version: psaapi.LatestVersion()}
+	for name, in := range cases() {
+		if in.Workspace.Inference.Template != nil {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			template := podTemplate(in)
+			for _, result := range evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec) {
+				if !result.Allowed {
+					t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
+				}
+			}
+			for _, container := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {
+				if root := container.SecurityContext.ReadOnlyRootFilesystem; root == nil || !*root {
+					t.Errorf("container %q may write to its root file system", container.Name)
+				}
+			}
+		})
+	}
+}
+
+func TestService(t *testing.T) {
+	type port struct {
+		Name         string
+		Port, Target int32
+	}
+	for _, tc := range []struct {
+		reason string
+		enable *string
+		events int
+		kind   corev1.ServiceType
+		want   []port
+	}{
+		{reason: "inside the cluster", kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
+		{reason: "an engine that publishes events", events: 5557, kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}, {"kv-events", 5557, 5557}}},
+		{reason: "a load balancer shows port 80 and nothing else", enable: new("True"), events: 5557, kind: corev1.ServiceTypeLoadBalancer, want: []port{{"http", 80, 5000}}},
+		{reason: "true in lower case asks for nothing", enable: new("true"), kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
+		{reason: "a space asks for nothing", enable: new("True "), kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
+		{reason: "an empty value asks for nothing", enable: new(""), kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			in := input(preset(), 1)
+			in.Engine.KVEventsPort = tc.events
+			if tc.enable != nil {
+				in.Workspace.Annotations = map[string]string{"kaito.sh/enablelb": *tc.enable}
+			}
+			got := workload.Service(in)
+			var ports []port
+			for _, p := range got.Spec.Ports {
+				ports = append(ports, port{p.Name, p.Port, p.TargetPort.IntVal})
+			}
+			if diff := cmp.Diff(tc.want, ports); diff != "" {
+				t.Errorf("ports: -want +got:\n%s", diff)
+			}
+			if got.Spec.Type != tc.kind {
+				t.Errorf("type %s, want %s", got.Spec.Type, tc.kind)
+			}
+			if got.Spec.PublishNotReadyAddresses {
+				t.Error("clients would be sent to an engine that is not ready")
+			}
+		})
+	}
+}
+
+//go:fix inline
+func TestServiceOfATemplate(t *testing.T) {
+	ports := func(list ...corev1.ContainerPort) []corev1.Container {
+		return []corev1.Container{{Name: "a", Ports: list}, {Name: "b"}}
+	}
+	for _, tc := range []struct {
+		reason     string
+		containers []corev1.Container
+		want       int32
+	}{
+		{"no declared port means 5000", ports(), 5000},
+		{"5000 among others", ports(corev1.ContainerPort{Name: "http", ContainerPort: 80}, corev1.ContainerPort{ContainerPort: 5000}), 5000},
+		{"the port named http", ports(corev1.ContainerPort{Name: "metrics", ContainerPort: 9090}, corev1.ContainerPort{Name: "http", ContainerPort: 8080}), 8080},
+		{"the only port", ports(corev1.ContainerPort{Name: "web", ContainerPort: 8000}), 8000},
+		{"several, none of which is known", ports(corev1.ContainerPort{ContainerPort: 1}, corev1.ContainerPort{ContainerPort: 2}), 5000},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			ws := ownTemplate()
+			ws.Inference.Template.Spec.Containers = tc.containers
+			if got := workload.Service(workload.Input{Workspace: ws}).Spec.Ports[0].TargetPort.IntVal; got != tc.want {
+				t.Errorf("Service targets port %d, want %d", got, tc.want)
+			}
+			if got := workload.HeadlessService(ws).Spec.Ports[0].Port; got != tc.want {
+				t.Errorf("headless Service has port %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// The kubelet reads $(NAME) in arguments and variables as a reference, and $$ as an escaped dollar.
+func TestDollarsStayDollars(t *testing.T) {
+	in := input(preset(), 0)
+	in.Engine.Args = []string{"--chat-template", "$(HOME) $$ $x"}
+	in.Engine.Env = []engine.EnvVar{{Name: "HOME", Value: "/data"}, {Name: "A", Value: "$(HOME)"}}
+	in.Plan.Artifact.Files[0].Path = "a$(HOME).gguf"
+	container := podTemplate(in).Spec.Containers[0]
+	if diff := cmp.Diff([]string{"--chat-template", "$$(HOME) $$$$ $$x"}, container.Args); diff != "" {
+		t.Errorf("args: -want +got:\n%s", diff)
+	}
+	want := []corev1.EnvVar{{Name: "HOME", Value: "/data"}, {Name: "A", Value: "$$(HOME)"}}
+	if diff := cmp.Diff(want, container.Env); diff != "" {
+		t.Errorf("env: -want +got:\n%s", diff)
+	}
+	if args := podTemplate(in).Spec.InitContainers[0].Args; !slices.Contains(args, "a$$(HOME).gguf") {
+		t.Errorf("the agent's arguments name another file: %q", args)
+	}
+}
+
+func TestAdaptersAreRefusedInWords(t *testing.T) {
+	in := input(preset(), 1)
+	_, warnings := workload.PodTemplate(in)
+	if len(warnings) > 0 {
+		t.Errorf("warnings without a cause: %q", warnings)
+	}
+	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{{}, {}}
+	_, warnings = workload.PodTemplate(in)
+	want := []string{"inference.adapters: adapters are not served by this version's engine, so the 2 given are ignored"}
+	if diff := cmp.Diff(want, warnings); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestNameProblem(t *testing.T) {
+	for _, tc := range []struct{ reason, name, want string }{
+		{"a plain name", "chat-2", ""},
+		{"the longest name", strings.Repeat("a", 52), ""},
+		{"no name", "", "the Workspace has no name: give it one in metadata.name"},
+		{
+			"too long for the pods' label", strings.Repeat("a", 53),
+			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters and at most 52 are possible, because the StatefulSet appends 11 to label its pods: create the Workspace again under a shorter name`,
+		},
+		{
+			"a digit in front, which a Service cannot have", "7b-chat",
+			`metadata.name "7b-chat" cannot name a Service, which takes lower-case letters, digits and dashes, begins with a letter and ends with a letter or digit: create the Workspace again under such a name`,
+		},
+		{
+			"a dot, which a Service cannot have", "chat.v2",
+			`metadata.name "chat.v2" cannot name a Service, which takes lower-case letters, digits and dashes, begins with a letter and ends with a letter or digit: create the Workspace again under such a name`,
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, workload.NameProblem(tc.name)); diff != "" {
+				t.Errorf("NameProblem(%q): -want +got:\n%s", tc.name, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,21 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package presets embeds the facts that Modelberth ships: GPUs, machine types, models and engines, as
+// YAML files that state their sources.
+//
+// It decides nothing and must not know what the files mean; package catalog decodes and checks them.
+package presets
+
+import (
+	"embed"
+	"io/fs"
+)
+
+//go:embed gpus.yaml engines/*.yaml models/*.yaml skus/*.yaml
+var files embed.FS
+
+// FS returns the files.
+func FS() fs.FS {
+	return files
+}

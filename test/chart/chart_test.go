@@ -1,0 +1,353 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+const (
+	chartDir = "../../charts/modelberth"
+	// kubeVersion stands in for the cluster's.
+	kubeVersion = "1.35.4"
+	// helmTimeout bounds one run of helm, which needs about a second.
+	helmTimeout = time.Minute
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// helm runs helm and returns what it wrote to stdout, and stderr as the error.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	binary := os.Getenv("HELM")
+	if binary == "" {
+		t.Fatal(`HELM names no helm binary: run this through make test-unit, or after: eval "$(make env)"`)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), helmTimeout)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, binary, args...)
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return "", errors.New(stdout.String() + stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+func template(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	fixed := []string{"template", "modelberth", chartDir, "--namespace", "modelberth-system", "--kube-version", kubeVersion}
+	return helm(t, append(fixed, args...)...)
+}
+
+// document is one rendered object.
+type document struct {
+	source string
+	text   string
+}
+
+// documents splits what helm rendered.
+func documents(rendered string) []document {
+	var out []document
+	for text := range strings.SplitSeq("\n"+rendered, "\n---\n") {
+		header, body, ok := strings.Cut(text, "\n")
+		source, found := strings.CutPrefix(header, "# Source: ")
+		if ok && found {
+			out = append(out, document{source: source, text: body})
+		}
+	}
+	return out
+}
+
+// generated says whether the object comes from a generated file, which has tests of its own.
+func (d document) generated() bool {
+	return d.source == "modelberth/templates/crds.yaml" || d.source == "modelberth/templates/policies.yaml"
+}
+
+func TestGolden(t *testing.T) {
+	for _, name := range []string{"minimal", "single", "full"} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for _, d := range documents(rendered) {
+				if !d.generated() {
+					got.WriteString("---\n# Source: " + d.source + "\n" + d.text + "\n")
+				}
+			}
+			golden := filepath.Join("testdata", name+".golden.yaml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("%s differs; if it should, run this test with -update and review (-want +got):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+// TestObjectsAreStrictlyValid catches misspelt and misplaced fields, which YAML lets pass.
+func TestObjectsAreStrictlyValid(t *testing.T) {
+	for _, name := range []string{"minimal", "single", "full"} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := 0
+			for _, d := range documents(rendered) {
+				if d.source == "modelberth/templates/crds.yaml" {
+					continue // not among client-go's types; the API server reads it in the integration tests
+				}
+				decode(t, d)
+				seen++
+			}
+			if seen < 6 {
+				t.Errorf("only %d objects were rendered: are they split as this test thinks?", seen)
+			}
+		})
+	}
+}
+
+func decode(t *testing.T, d document) runtime.Object {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	object, _, err := decoder.Decode([]byte(d.text), nil, nil)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", d.source, err, d.text)
+	}
+	return object
+}
+
+// find returns the objects of one type among the rendered ones.
+func find[T runtime.Object](t *testing.T, rendered string) []T {
+	t.Helper()
+	var out []T
+	for _, d := range documents(rendered) {
+		if d.source == "modelberth/templates/crds.yaml" {
+			continue
+		}
+		if object, ok := decode(t, d).(T); ok {
+			out = append(out, object)
+		}
+	}
+	return out
+}
+
+// TestFlags parses the container's arguments as the controller does.
+func TestFlags(t *testing.T) {
+	for _, name := range []string{"minimal", "single", "full"} {
+		t.Run(name, func(t *testing.T) {
+			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			deployments := find[*appsv1.Deployment](t, rendered)
+			if len(deployments) != 1 {
+				t.Fatalf("there are %d Deployments, want 1", len(deployments))
+			}
+			var o options.Controller
+			flags := flag.NewFlagSet(name, flag.ContinueOnError)
+			flags.SetOutput(io.Discard)
+			o.Bind(flags)
+			logging := zap.Options{}
+			logging.BindFlags(flags)
+			if err := flags.Parse(deployments[0].Spec.Template.Spec.Containers[0].Args); err != nil {
+				t.Fatalf("the controller refuses the chart's flags: %v", err)
+			}
+			if rest := flags.Args(); len(rest) > 0 {
+				t.Errorf("the controller does not read the arguments from %q on", rest[0])
+			}
+			if err := o.Validate(); err != nil {
+				t.Errorf("the controller refuses the chart's settings: %v", err)
+			}
+			if !o.LeaderElect {
+				t.Error("a second replica would act beside the first: --leader-elect is not set")
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	complete := []string{"--values", "testdata/minimal.values.yaml"}
+	cases := []struct {
+		reason string
+		args   []string
+		want   string
+	}{
+		{"what is missing is named all at once: clouds", nil, "clouds is empty"},
+		{"what is missing is named all at once: image", nil, "image.repository is empty"},
+		{"what is missing is named all at once: agent", nil, "agentImage.repository is empty"},
+		{"a cloud without a default needs a NodeClass", append(complete, "--set", "clouds={gcp}"), "nodeClasses is empty and cloud gcp"},
+		{"an unknown value is a typing mistake", append(complete, "--set", "replicas=3"), "additional properties 'replicas' not allowed"},
+		{"an unknown nested value is one too", append(complete, "--set", "image.name=x"), "additional properties 'name' not allowed"},
+		{"a cloud that nobody knows", append(complete, "--set", "clouds={azuer}"), "/clouds/0"},
+		{"a digest without its algorithm", append(complete, "--set", "image.digest=0123"), "/image/digest"},
+		{"a pull policy in lower case", append(complete, "--set", "image.pullPolicy=always"), "/image/pullPolicy"},
+		{"a hub without a scheme", append(complete, "--set", "hub.endpoint=hub.example"), "/hub/endpoint"},
+		{"a catalogue file that would be refused at start", append(complete, "--set", `catalog.prices\.yaml=x`), "/catalog"},
+		{"a NodeClass without a group", append(complete, "--set", "nodeClasses[0].kind=AKSNodeClass,nodeClasses[0].name=default"), "/nodeClasses/0"},
+		{"a NodeClass whose name would break the flag", append(complete, "--set", "nodeClasses[0].kind=a/b,nodeClasses[0].group=g,nodeClasses[0].name=n"), "/nodeClasses/0/kind"},
+		{"no worker", append(complete, "--set", "workers=0"), "/workers"},
+		{"a log level that zap does not know", append(complete, "--set", "logging.level=verbose"), "/logging/level"},
+		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			out, err := template(t, c.args...)
+			if err == nil {
+				t.Fatalf("it was rendered:\n%s", out)
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error does not name %q:\n%v", c.want, err)
+			}
+		})
+	}
+}
+
+// TestCatalogRestarts checks that a changed catalogue, which is read at start, restarts the pods.
+func TestCatalogRestarts(t *testing.T) {
+	checksum := func(content string) string {
+		rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", `catalog.models\.yaml=`+content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deployments := find[*appsv1.Deployment](t, rendered)
+		return deployments[0].Spec.Template.Annotations["checksum/catalog"]
+	}
+	first, second := checksum("a"), checksum("b")
+	if first == "" || first == second {
+		t.Errorf("the pod template's annotation is %q for one catalogue and %q for another", first, second)
+	}
+}
+
+// TestPrivileges holds the roles to what can be said without knowing the code; that they are enough
+// is seen end to end.
+func TestPrivileges(t *testing.T) {
+	rendered, err := template(t, "--values", "testdata/minimal.values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := map[string]bool{}
+	for _, binding := range find[*rbacv1.ClusterRoleBinding](t, rendered) {
+		bound[binding.RoleRef.Name] = true
+	}
+	rules := 0
+	for _, role := range find[*rbacv1.ClusterRole](t, rendered) {
+		if !bound[role.Name] {
+			continue // for people
+		}
+		for _, rule := range role.Rules {
+			rules++
+			all := slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs)
+			if slices.Contains(all, "*") {
+				t.Errorf("a rule of ClusterRole %s has a wildcard: %v", role.Name, rule)
+			}
+			if slices.Contains(rule.Resources, "secrets") && !slices.Equal(rule.Verbs, []string{"get"}) {
+				t.Errorf("Secrets may be read one by one only, ClusterRole %s has verbs %v", role.Name, rule.Verbs)
+			}
+			for _, verb := range []string{"escalate", "bind", "impersonate", "deletecollection"} {
+				if slices.Contains(rule.Verbs, verb) {
+					t.Errorf("a rule of ClusterRole %s has the verb %s: %v", role.Name, verb, rule)
+				}
+			}
+		}
+	}
+	if rules == 0 {
+		t.Error("no rule of a bound ClusterRole was seen")
+	}
+}
+
+// TestGeneratedFiles checks that every generated file reaches the cluster as it is, can be left out,
+// and that a CustomResourceDefinition outlives the release.
+func TestGeneratedFiles(t *testing.T) {
+	for _, kind := range []string{"crds", "policies"} {
+		t.Run(kind, func(t *testing.T) {
+			files, err := filepath.Glob(filepath.Join(chartDir, "files", kind, "*.yaml"))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("there is nothing in files/%s (%v): run make generate", kind, err)
+			}
+			with, err := template(t, "--values", "testdata/minimal.values.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			without, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", kind+".install=false")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				for _, object := range objectsOf(t, file) {
+					if !strings.Contains(with, object) {
+						t.Errorf("an object of %s is not rendered as it is:\n%s", file, object)
+					}
+					if strings.Contains(without, object) {
+						t.Errorf("%s is rendered although %s.install is false", file, kind)
+					}
+					if kind == "crds" && !strings.Contains(object, "helm.sh/resource-policy: keep") {
+						t.Errorf("%s would be deleted with the release, and every Workspace with it", file)
+					}
+				}
+			}
+		})
+	}
+}
+
+// objectsOf returns the objects of a file, without the comments in front of them.
+func objectsOf(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for part := range strings.SplitSeq(string(text), "\n---\n") {
+		start := strings.Index("\n"+part, "\napiVersion:")
+		if start < 0 {
+			t.Fatalf("a part of %s has no apiVersion:\n%s", file, part)
+		}
+		out = append(out, strings.TrimSpace(part[start:]))
+	}
+	return out
+}
+
+func TestLint(t *testing.T) {
+	for _, args := range [][]string{nil, {"--strict", "--values", "testdata/full.values.yaml"}} {
+		out, err := helm(t, append([]string{"lint", chartDir, "--kube-version", kubeVersion}, args...)...)
+		if err != nil {
+			t.Errorf("helm lint %v: %v", args, err)
+		}
+		if strings.Contains(out, "[WARNING]") || strings.Contains(out, "[ERROR]") {
+			t.Errorf("helm lint %v is not clean:\n%s", args, out)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// clientImage holds curl; it is the engine's own.
+const clientImage = "registry.local:5000/modelberth/llamacpp:dev"
+
+// curl asks from a pod of its own, as another application in the cluster would, and returns the body.
+func curl(t *testing.T, namespace string, args ...string) string {
+	t.Helper()
+	fixed := []string{"curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "30"}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "curl-", Namespace: namespace},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers:    []corev1.Container{{Name: "curl", Image: clientImage, Command: append(fixed, args...)}},
+		},
+	}
+	if err := local.client.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "wait", "--for=jsonpath={.status.containerStatuses[0].state.terminated}", "pod/"+pod.Name,
+		"--namespace="+namespace, "--timeout=1m")
+	out := kubectl(t, "logs", pod.Name, "--namespace="+namespace)
+	if err := local.client.Get(t.Context(), keyOf(pod), pod); err != nil {
+		t.Fatal(err)
+	}
+	if pod.Status.Phase != corev1.PodSucceeded {
+		t.Fatalf("curl %v ended as %s: %s", args, pod.Status.Phase, out)
+	}
+	return out
+}
+
+// expectAnswers asks the Workspace's Service for its models and for a few words.
+func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
+	t.Helper()
+	base := fmt.Sprintf("http://%s.%s.svc/v1", ws.Name, ws.Namespace)
+	var models struct {
+		Data []struct{ ID string }
+	}
+	decodeJSON(t, curl(t, ws.Namespace, base+"/models"), &models)
+	var ids []string
+	for _, m := range models.Data {
+		ids = append(ids, m.ID)
+	}
+	if !slices.Contains(ids, model) {
+		t.Errorf("%s/models lists %v, want %s among them", base, ids, model)
+	}
+	request, err := json.Marshal(map[string]any{
+		"model":      model,
+		"messages":   []map[string]string{{"role": "user", "content": "Hello"}},
+		"max_tokens": 8,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Choices []struct {
+			Message struct{ Role, Content string }
+		}
+		Usage struct {
+			CompletionTokens int `json:"completion_tokens"`
+		}
+	}
+	decodeJSON(t, curl(t, ws.Namespace, base+"/chat/completions", "--header", "Content-Type: application/json", "--data", string(request)), &answer)
+	if len(answer.Choices) != 1 || answer.Choices[0].Message.Role != "assistant" || answer.Usage.CompletionTokens < 1 {
+		t.Errorf("%s/chat/completions answered %+v, want one message of the assistant with at least one token", base, answer)
+	}
+}
+
+func decodeJSON(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("not the JSON that was expected: %v: %s", err, text)
+	}
+}
+
+// elapsed logs how long a part of the story took.
+func elapsed(t *testing.T, what string, since time.Time) {
+	t.Helper()
+	t.Logf("%s took %.1f s", what, time.Since(since).Seconds())
+}

@@ -1,0 +1,107 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// ledger books every NodeClaim that is ever made for a Workspace, from the first test to the last:
+// a machine that was bought twice and given back at once is seen as well.
+type ledger struct {
+	mu sync.Mutex
+	// bought are the claims by the UID of their Workspace, each once.
+	bought map[string][]claim
+	// broken says why bookkeeping ended early.
+	broken error
+}
+
+type claim struct {
+	name string
+	uid  types.UID
+}
+
+// keepLedger books until the context ends.
+func keepLedger(ctx context.Context, c client.WithWatch) (*ledger, error) {
+	l := &ledger{bought: map[string][]claim{}}
+	watcher, err := l.open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for ctx.Err() == nil {
+			for event := range watcher.ResultChan() {
+				l.book(event)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			// The API server ends a watch now and then: what was made meanwhile is in the list that
+			// the next one begins with.
+			if watcher, err = l.open(ctx, c); err != nil {
+				l.mu.Lock()
+				l.broken = err
+				l.mu.Unlock()
+				return
+			}
+		}
+	}()
+	return l, nil
+}
+
+func (l *ledger) open(ctx context.Context, c client.WithWatch) (watch.Interface, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(nodeClaimKind().GroupVersion().WithKind("NodeClaimList"))
+	// Without a resource version, a watch begins with an event for each object that there is.
+	watcher, err := c.Watch(ctx, list)
+	if err != nil {
+		return nil, fmt.Errorf("watching NodeClaims: %w", err)
+	}
+	return watcher, nil
+}
+
+func (l *ledger) book(event watch.Event) {
+	object, ok := event.Object.(*unstructured.Unstructured)
+	if !ok || event.Type != watch.Added {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	owner := object.GetLabels()[v1beta1.LabelWorkspaceUID]
+	entry := claim{name: object.GetName(), uid: object.GetUID()}
+	if !slices.Contains(l.bought[owner], entry) {
+		l.bought[owner] = append(l.bought[owner], entry)
+	}
+}
+
+// expect fails the test unless so many machines have been bought for the Workspace since it was made.
+func (l *ledger) expect(t *testing.T, ws *v1beta1.Workspace, want int) {
+	t.Helper()
+	// A claim that the API server has is on its way here: wait for the first, and see that no
+	// more than wanted come.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var got []claim
+	err := poll(ctx, func(context.Context) (bool, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		got = slices.Clone(l.bought[string(ws.UID)])
+		return len(got) >= want, l.broken
+	})
+	if err != nil || len(got) != want {
+		t.Errorf("%d machine(s) were bought for Workspace %s, want %d (%v): %v", len(got), ws.Name, want, err, got)
+	}
+}

@@ -1,0 +1,58 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// TestUninstall takes the release away under a Workspace and installs it again.
+func TestUninstall(t *testing.T) {
+	ns := namespace(t)
+	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("suspended.yaml"))
+	kubectl(t, "wait", "--for=condition=Planned", "workspace/planned", "--namespace="+ns, "--timeout=30s")
+	before := workspace(t, ns, "planned")
+
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte(helm(t, "get", "values", release, "--output=yaml")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // also when the test ends half-way: the other tests need the controller
+		if t.Failed() {
+			helm(t, "upgrade", release, chartDir, "--install", "--values="+values, "--wait", "--timeout=2m")
+		}
+	})
+	helm(t, "uninstall", release, "--wait", "--timeout=2m")
+	kubectl(t, "get", "customresourcedefinition", "workspaces.kaito.sh")
+	if after := workspace(t, ns, "planned"); after.UID != before.UID || after.DeletionTimestamp != nil {
+		t.Fatal("the Workspace did not outlive the release")
+	}
+	helm(t, "upgrade", release, chartDir, "--install", "--values="+values, "--wait", "--timeout=2m")
+	// A change shows that the new installation has taken it over.
+	kubectl(t, "annotate", "workspace", "planned", "--namespace="+ns, "kaito.sh/performance-mode=throughput")
+	waitFor(t, "the new installation to look at the Workspace", seenTimeout, func(ctx context.Context) (bool, error) {
+		ws := &v1beta1.Workspace{}
+		err := local.client.Get(ctx, types.NamespacedName{Namespace: ns, Name: "planned"}, ws)
+		return err == nil && ws.Status.Plan != nil && ws.Status.Plan.Revision != before.Status.Plan.Revision, err
+	})
+}
+
+// helm runs helm in the release's namespace and returns what it prints.
+func helm(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), goneTimeout+commandTimeout)
+	defer cancel()
+	out, err := execute(ctx, local.helm, append(args, "--namespace="+systemNamespace)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// rarelyUsed are privileges that the tests before this one need not lead to, and why the controller
+// has them.
+func rarelyUsed() map[string]string {
+	return map[string]string{
+		"kaito.sh workspaces/finalizers update": "asked for by clusters that check who may block an owner's deletion",
+		"apps controllerrevisions delete":       "a Workspace keeps its latest ten",
+		"apps controllerrevisions get":          "when two replicas make the same one",
+		"karpenter.sh nodeclaims get":           "when a claim of that name exists already",
+		" events patch":                         "when an event happens again",
+		" configmaps list":                      "client-go may watch without",
+		"coordination.k8s.io leases create":     "once for each installation",
+		"kaito.sh workspaces list":              "client-go may watch without",
+		"karpenter.sh nodeclaims list":          "client-go may watch without",
+		" nodes list":                           "client-go may watch without",
+		" pods list":                            "client-go may watch without",
+		" services list":                        "client-go may watch without",
+		"apps statefulsets list":                "client-go may watch without",
+		"apps controllerrevisions list":         "client-go may watch without",
+	}
+}
+
+// TestPrivileges compares what the controller was allowed with what it asked for in all tests so far:
+// nothing was refused, and no privilege lies idle. Its file is the last in the order of names, so this runs last.
+func TestPrivileges(t *testing.T) {
+	requests, err := auditLog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, r := range requests {
+		used[r.what()] = true
+		// Refusals of admission are 403 as well; those of RBAC name no privilege that we have.
+		if r.ResponseStatus.Code == http.StatusForbidden {
+			t.Errorf("the controller was refused: %s %s/%s", r.what(), r.ObjectRef.Namespace, r.ObjectRef.Name)
+		}
+	}
+	granted := grants(t)
+	var idle []string
+	for privilege := range granted {
+		if !used[privilege] && rarelyUsed()[privilege] == "" {
+			idle = append(idle, privilege)
+		}
+	}
+	slices.Sort(idle)
+	if len(idle) > 0 {
+		t.Errorf("privileges of the chart that no test made use of:\n%s", strings.Join(idle, "\n"))
+	}
+	for privilege := range rarelyUsed() {
+		if !granted[privilege] {
+			t.Errorf("%q is excused and not granted any more: take it off the list", privilege)
+		}
+	}
+}
+
+// grants lists what the controller's roles allow.
+func grants(t *testing.T) map[string]bool {
+	t.Helper()
+	cluster, own := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	if err := local.client.Get(t.Context(), types.NamespacedName{Name: release}, cluster); err != nil {
+		t.Fatal(err)
+	}
+	if err := local.client.Get(t.Context(), types.NamespacedName{Namespace: systemNamespace, Name: release}, own); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, rule := range append(cluster.Rules, own.Rules...) {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					out[strings.Join([]string{group, resource, verb}, " ")] = true
+				}
+			}
+		}
+	}
+	return out
+}

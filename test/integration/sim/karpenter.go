@@ -1,0 +1,213 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sim holds the stand-ins that integration tests run beside a real API server: a scripted
+// Karpenter, and a StatefulSet controller with kubelets that start pods at once.
+//
+// It plays the cluster's part and must not know how the controller under test works.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+const terminationFinalizer = "karpenter.sh/termination"
+
+// Behaviour is what Karpenter does with the claims for one instance type.
+type Behaviour string
+
+// The behaviours.
+const (
+	// Works launches, registers and initialises.
+	Works Behaviour = ""
+	// NoCapacity deletes the claim without a word, as Karpenter does.
+	NoCapacity Behaviour = "NoCapacity"
+	// Hangs never launches.
+	Hangs Behaviour = "Hangs"
+	// NoGPUs registers a node that never shows its GPUs.
+	NoGPUs Behaviour = "NoGPUs"
+)
+
+// Karpenter is a stand-in for Karpenter: it answers NodeClaims as its script says.
+type Karpenter struct {
+	client client.Client
+
+	mu     sync.Mutex
+	script map[string]Behaviour
+	// seen are the claims that ever existed, by UID, with the UID of their Workspace.
+	seen map[types.UID]string
+}
+
+// SetupKarpenter registers the stand-in with a manager.
+func SetupKarpenter(mgr manager.Manager) (*Karpenter, error) {
+	k := &Karpenter{client: mgr.GetClient(), script: map[string]Behaviour{}, seen: map[types.UID]string{}}
+	skip := true
+	err := ctrl.NewControllerManagedBy(mgr).Named("sim-karpenter").
+		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: 8}).
+		For(&karpv1.NodeClaim{}).Complete(k)
+	return k, err
+}
+
+// Script sets what happens to claims for an instance type from now on.
+func (k *Karpenter) Script(instanceType string, behaviour Behaviour) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.script[instanceType] = behaviour
+}
+
+// ClaimsEver returns how many claims a Workspace has ever had.
+func (k *Karpenter) ClaimsEver(workspace types.UID) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	count := 0
+	for _, owner := range k.seen {
+		if owner == string(workspace) {
+			count++
+		}
+	}
+	return count
+}
+
+// Reconcile brings one claim a stage further.
+func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	claim := &karpv1.NodeClaim{}
+	if err := k.client.Get(ctx, request.NamespacedName, claim); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	behaviour := k.note(claim)
+	if !claim.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, ignoreRaces(k.terminate(ctx, claim))
+	}
+	if controllerutil.AddFinalizer(claim, terminationFinalizer) {
+		return ctrl.Result{}, ignoreRaces(k.client.Update(ctx, claim))
+	}
+	switch behaviour {
+	case NoCapacity:
+		return ctrl.Result{}, ignoreRaces(k.client.Delete(ctx, claim))
+	case Hangs:
+		return ctrl.Result{}, ignoreRaces(k.hang(ctx, claim))
+	default:
+		return ctrl.Result{}, ignoreRaces(k.advance(ctx, claim, behaviour))
+	}
+}
+
+func (k *Karpenter) note(claim *karpv1.NodeClaim) Behaviour {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[claim.UID] = claim.Labels[v1beta1.LabelWorkspaceUID]
+	return k.script[instanceType(claim)]
+}
+
+func (k *Karpenter) terminate(ctx context.Context, claim *karpv1.NodeClaim) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(claim)}}
+	if err := client.IgnoreNotFound(k.client.Delete(ctx, node)); err != nil {
+		return err
+	}
+	if controllerutil.RemoveFinalizer(claim, terminationFinalizer) {
+		return k.client.Update(ctx, claim)
+	}
+	return nil
+}
+
+func (k *Karpenter) hang(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).Reason == "LaunchFailed" {
+		return nil
+	}
+	claim.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeLaunched, "LaunchFailed", "the cloud does not answer")
+	return k.client.Status().Update(ctx, claim)
+}
+
+// advance takes one stage per pass, so that the controller under test sees each of them.
+func (k *Karpenter) advance(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) error {
+	conditions := claim.StatusConditions()
+	switch {
+	case !conditions.Get(karpv1.ConditionTypeLaunched).IsTrue():
+		claim.Status.ProviderID = "sim://" + claim.Name
+		conditions.SetTrue(karpv1.ConditionTypeLaunched)
+	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():
+		if err := k.register(ctx, claim); err != nil {
+			return err
+		}
+		claim.Status.NodeName = nodeName(claim)
+		conditions.SetTrue(karpv1.ConditionTypeRegistered)
+	case conditions.Get(karpv1.ConditionTypeInitialized).IsTrue():
+		return nil
+	case behaviour == NoGPUs:
+		if conditions.Get(karpv1.ConditionTypeInitialized).Reason == "ResourceNotRegistered" {
+			return nil
+		}
+		conditions.SetUnknownWithReason(karpv1.ConditionTypeInitialized, "ResourceNotRegistered",
+			`Resource "nvidia.com/gpu" was requested but not registered`)
+	default:
+		if err := k.showGPUs(ctx, claim); err != nil {
+			return err
+		}
+		conditions.SetTrue(karpv1.ConditionTypeInitialized)
+	}
+	return k.client.Status().Update(ctx, claim)
+}
+
+func (k *Karpenter) register(ctx context.Context, claim *karpv1.NodeClaim) error {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName(claim), Labels: map[string]string{}},
+		Spec:       corev1.NodeSpec{ProviderID: claim.Status.ProviderID, Taints: claim.Spec.Taints},
+	}
+	maps.Copy(node.Labels, claim.Labels)
+	node.Labels[corev1.LabelInstanceTypeStable] = instanceType(claim)
+	if err := k.client.Create(ctx, node); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+func (k *Karpenter) showGPUs(ctx context.Context, claim *karpv1.NodeClaim) error {
+	node := &corev1.Node{}
+	if err := k.client.Get(ctx, types.NamespacedName{Name: nodeName(claim)}, node); err != nil {
+		return err
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
+	maps.Copy(node.Status.Capacity, claim.Spec.Resources.Requests)
+	node.Status.Allocatable = node.Status.Capacity
+	return k.client.Status().Update(ctx, node)
+}
+
+func nodeName(claim *karpv1.NodeClaim) string { return "node-" + claim.Name }
+
+func instanceType(claim *karpv1.NodeClaim) string {
+	for _, requirement := range claim.Spec.Requirements {
+		if requirement.Key == corev1.LabelInstanceTypeStable && len(requirement.Values) > 0 {
+			return requirement.Values[0]
+		}
+	}
+	return ""
+}
+
+// ignoreRaces drops what another write got in the way of: its event brings the object back.
+func ignoreRaces(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("simulated Karpenter: %w", err)
+	}
+	return nil
+}

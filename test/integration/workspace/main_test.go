@@ -1,0 +1,229 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workspace_test tells the stories of a Workspace against a real API server, with the
+// controller as it is wired in production and stand-ins for Karpenter and the kubelets.
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/app"
+	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/test/integration/faults"
+	"github.com/modelberth/modelberth/test/integration/sim"
+)
+
+// patience is how long a story may take to reach its next point.
+const patience = 30 * time.Second
+
+// world is the API server with the stand-ins, shared by all stories of this package.
+type world struct {
+	config    *rest.Config
+	client    client.WithWatch
+	karpenter *sim.Karpenter
+	workloads *sim.Workloads
+	overlay   string
+}
+
+var theWorld *world // one API server for the whole package, as TestMain cannot pass it on
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	ctrl.SetLogger(logr.Discard())
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run these tests with `make test-integration`")
+		return 1
+	}
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "charts", "modelberth", "files", "crds")},
+		CRDs:                  karpapis.CRDs,
+		ErrorIfCRDPathMissing: true,
+	}
+	config, err := environment.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "starting the API server:", err)
+		return 1
+	}
+	defer func() { _ = environment.Stop() }()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if theWorld, err = newWorld(ctx, config); err != nil {
+		fmt.Fprintln(os.Stderr, "starting the stand-ins:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
+	config.QPS, config.Burst = 500, 1000
+	scheme, err := app.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.New(config, manager.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+	})
+	if err != nil {
+		return nil, err
+	}
+	w := &world{config: config}
+	if w.karpenter, err = sim.SetupKarpenter(mgr); err != nil {
+		return nil, err
+	}
+	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {
+		return nil, err
+	}
+	if w.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+		return nil, err
+	}
+	if w.overlay, err = filepath.Abs(filepath.Join("..", "..", "..", "examples", "local-catalog")); err != nil {
+		return nil, err
+	}
+	go func() { _ = mgr.Start(ctx) }()
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		return nil, errors.New("caches did not fill")
+	}
+	return w, nil
+}
+
+// life is one run of the controller's process.
+type life struct {
+	recorder *faults.Recorder
+	cancel   context.CancelFunc
+	done     chan error
+}
+
+// begin starts the controller with its writes going through a recorder.
+func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	mgr, err := app.NewManager(ctx, w.config, options.Controller{
+		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
+		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
+		NodeClasses: []v1beta1.NodeClassReference{
+			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
+		},
+	}, app.Hooks{
+		SkipNameValidation: true,
+		WrapClient:         func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) },
+	})
+	if err != nil {
+		cancel()
+		t.Fatalf("making the controller: %v", err)
+	}
+	l := &life{recorder: recorder, cancel: cancel, done: make(chan error, 1)}
+	go func() { l.done <- mgr.Start(ctx) }()
+	t.Cleanup(func() { l.end(t) })
+	return l
+}
+
+// end stops the controller and waits until it has stopped.
+func (l *life) end(t *testing.T) {
+	t.Helper()
+	l.cancel()
+	select {
+	case err := <-l.done:
+		l.done <- err
+	case <-time.After(patience):
+		t.Error("the controller does not stop")
+	}
+}
+
+// namespace makes a namespace for one story.
+func (w *world) namespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
+	if err := w.client.Create(t.Context(), namespace); err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	return namespace.Name
+}
+
+// create stores a Workspace.
+func (w *world) create(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	if err := w.client.Create(t.Context(), ws); err != nil {
+		t.Fatalf("creating Workspace %s: %v", ws.Name, err)
+	}
+}
+
+// eventually waits until done says so; what it saw last is reported if that never comes.
+func eventually(t *testing.T, what string, done func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	seen := ""
+	for time.Now().Before(deadline) {
+		var ok bool
+		if ok, seen = done(); ok {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s: not within %s; last seen: %s", what, patience, seen)
+}
+
+// untilCondition waits for a condition of a Workspace, which it reads anew into ws.
+func (w *world) untilCondition(t *testing.T, ws *v1beta1.Workspace, kind string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s=%s(%s)", kind, status, reason), func() (bool, string) {
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		for _, condition := range ws.Status.Conditions {
+			if condition.Type == kind && condition.Status == status && (reason == "" || condition.Reason == reason) {
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("%+v", ws.Status.Conditions)
+	})
+}
+
+// untilGone waits until a Workspace is gone.
+func (w *world) untilGone(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	eventually(t, "gone", func() (bool, string) {
+		err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+		return client.IgnoreNotFound(err) == nil && err != nil, fmt.Sprintf("%+v", ws.Status.Conditions)
+	})
+}
+
+// kaitoForm is a Workspace as KAITO's users write it.
+func kaitoForm(namespace, name string) *v1beta1.Workspace {
+	return &v1beta1.Workspace{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Resource: v1beta1.ResourceSpec{
+			InstanceType:  "Standard_NC24ads_A100_v4",
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"apps": "chat"}},
+		},
+		Inference: &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "tiny-chat"}},
+	}
+}
+
+// plannerForm is a Workspace that leaves the machine to the planner.
+func plannerForm(namespace, name string) *v1beta1.Workspace {
+	ws := kaitoForm(namespace, name)
+	ws.Resource = v1beta1.ResourceSpec{}
+	return ws
+}

@@ -1,0 +1,194 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/test/integration/faults"
+)
+
+func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
+	tests := []struct {
+		reason string
+		make   func(namespace, name string) *v1beta1.Workspace
+	}{
+		{"a manifest in KAITO's form with nothing of ours", kaitoForm},
+		{"a manifest that leaves the machine to the planner", plannerForm},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			w := theWorld
+			life := w.begin(t, faults.NewRecorder())
+			ws := test.make(w.namespace(t), "chat")
+			w.create(t, ws)
+			w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
+			if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
+				t.Errorf("NodeClaims ever made: %d, want 1", got)
+			}
+			checkServing(t, ws)
+			t.Logf("writes from apply to ready: %d: %v", len(life.recorder.Writes()), life.recorder.Writes())
+			if err := w.client.Delete(t.Context(), ws); err != nil {
+				t.Fatal(err)
+			}
+			w.untilGone(t, ws)
+			w.checkNothingLeft(t, ws)
+		})
+	}
+}
+
+func checkServing(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	w := theWorld
+	key := client.ObjectKeyFromObject(ws)
+	if err := w.client.Get(t.Context(), key, &appsv1.StatefulSet{}); err != nil {
+		t.Errorf("StatefulSet: %v", err)
+	}
+	service := &corev1.Service{}
+	if err := w.client.Get(t.Context(), key, service); err != nil {
+		t.Errorf("Service: %v", err)
+	}
+	if service.Spec.PublishNotReadyAddresses {
+		t.Error("the Service publishes pods that are not ready")
+	}
+	if ws.Status.State != v1beta1.StateReady || ws.Status.TargetNodeCount != 1 || len(ws.Status.WorkerNodes) != 1 {
+		t.Errorf("state %q, targetNodeCount %d, workerNodes %v; want Ready, 1, one node",
+			ws.Status.State, ws.Status.TargetNodeCount, ws.Status.WorkerNodes)
+	}
+	if ws.Status.ObservedGeneration != ws.Generation {
+		t.Errorf("observedGeneration %d, want %d", ws.Status.ObservedGeneration, ws.Generation)
+	}
+	for _, kind := range []string{
+		v1beta1.ConditionPlanned, v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady,
+		v1beta1.ConditionResourceReady, v1beta1.ConditionInferenceReady, v1beta1.ConditionWorkspaceSucceeded,
+	} {
+		w.untilCondition(t, ws, kind, metav1.ConditionTrue, "")
+	}
+}
+
+// checkNothingLeft looks for what a deleted Workspace must not leave behind. Services and revisions
+// go with their owner, which needs the garbage collector that this API server does not have.
+func (w *world) checkNothingLeft(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	claims := &karpv1.NodeClaimList{}
+	if err := w.client.List(t.Context(), claims, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)}); err != nil {
+		t.Fatal(err)
+	}
+	nodes := &corev1.NodeList{}
+	if err := w.client.List(t.Context(), nodes, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)}); err != nil {
+		t.Fatal(err)
+	}
+	sets := &appsv1.StatefulSetList{}
+	if err := w.client.List(t.Context(), sets, client.InNamespace(ws.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(claims.Items)+len(nodes.Items)+len(sets.Items) > 0 {
+		t.Errorf("left behind: %d NodeClaims, %d nodes, %d StatefulSets", len(claims.Items), len(nodes.Items), len(sets.Items))
+	}
+}
+
+func TestSettledWorkspaceCostsNoWrites(t *testing.T) {
+	w := theWorld
+	life := w.begin(t, faults.NewRecorder())
+	ws := kaitoForm(w.namespace(t), "settled")
+	w.create(t, ws)
+	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
+	w.passes(t, life, ws, 2)
+	before := len(life.recorder.Writes())
+	w.passes(t, life, ws, 3)
+	if writes := life.recorder.Writes(); len(writes) != before {
+		t.Errorf("further passes over a settled Workspace wrote: %v", writes[before:])
+	}
+	life.end(t)
+
+	second := w.begin(t, faults.NewRecorder())
+	w.passes(t, second, ws, 2)
+	if writes := second.recorder.Writes(); len(writes) != 0 {
+		t.Errorf("a restarted controller wrote over a settled Workspace: %v", writes)
+	}
+}
+
+// passes makes the controller pass over a Workspace that often, to the end of each pass.
+func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count int) {
+	t.Helper()
+	for i := range count + 1 {
+		seen := life.recorder.Passes()
+		patch := client.MergeFrom(ws.DeepCopy())
+		ws.Annotations = map[string]string{"example.dev/touched": fmt.Sprint(seen, i)}
+		if err := w.client.Patch(t.Context(), ws, patch); err != nil {
+			t.Fatal(err)
+		}
+		// A pass has ended once the next one has begun: one object is never reconciled twice at once.
+		eventually(t, "another pass", func() (bool, string) {
+			return life.recorder.Passes() > seen, fmt.Sprint(life.recorder.Passes())
+		})
+	}
+}
+
+// TestCrashAtEveryWrite kills the controller at every single write of a Workspace's life, before and
+// after the write is done, and lets another one take over.
+func TestCrashAtEveryWrite(t *testing.T) {
+	for _, moment := range []faults.Moment{faults.Before, faults.After} {
+		for number := 1; ; number++ {
+			if crashed := crashStory(t, number, moment); !crashed || t.Failed() {
+				t.Logf("crashed %s each of %d writes", moment, number-1)
+				if number < 8 {
+					t.Errorf("the story had only %d writes: is the recorder in the way of all of them?", number-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+// crashStory tells the whole story with one crash, and says whether the crash came.
+func crashStory(t *testing.T, number int, moment faults.Moment) (crashed bool) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s write %d", moment, number), func(t *testing.T) {
+		w := theWorld
+		var first *life
+		recorder := faults.CrashAt(number, moment, func() { first.cancel() })
+		first = w.begin(t, recorder)
+		ws := kaitoForm(w.namespace(t), "chat")
+		w.create(t, ws)
+		takeOver := func() {
+			if recorder.Crashed() && !crashed {
+				crashed = true
+				first.end(t)
+				w.begin(t, faults.NewRecorder())
+			}
+		}
+		eventually(t, "ready", func() (bool, string) {
+			takeOver()
+			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+				return false, err.Error()
+			}
+			return ws.Status.State == v1beta1.StateReady, fmt.Sprintf("%+v", ws.Status.Conditions)
+		})
+		if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
+			t.Errorf("NodeClaims ever made: %d, want 1", got)
+		}
+		if err := w.client.Delete(t.Context(), ws); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "gone", func() (bool, string) {
+			takeOver()
+			err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+			return err != nil && client.IgnoreNotFound(err) == nil, fmt.Sprintf("%+v", ws.Status.Conditions)
+		})
+		if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
+			t.Errorf("NodeClaims ever made: %d, want 1", got)
+		}
+		w.checkNothingLeft(t, ws)
+	})
+	return crashed
+}

@@ -1,0 +1,130 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/modelberth/modelberth/test/localcloud/layout"
+	"github.com/modelberth/modelberth/test/localcloud/node"
+	"github.com/modelberth/modelberth/test/localcloud/pki"
+)
+
+// Names of the certificate files.
+const (
+	authority     = "ca"
+	serving       = "apiserver"
+	kubeletClient = "kubelet-client"
+	aggregator    = "aggregator"
+	tokens        = "service-accounts"
+)
+
+// aggregatorUser is who the API server is to the APIs that it passes requests on to.
+const aggregatorUser = "front-proxy-client"
+
+// administrators may do everything.
+const administrators = "system:masters"
+
+func (p Plan) cert(name string) string { return filepath.Join(p.Layout.PKI(), name+".crt") }
+func (p Plan) key(name string) string  { return filepath.Join(p.Layout.PKI(), name+".key") }
+func (p Plan) kubeconfig(user string) string {
+	return filepath.Join(p.Layout.Config(), user+".kubeconfig")
+}
+
+// AdminKubeconfig is the administrator's access from inside the private network.
+func (p Plan) AdminKubeconfig() string { return p.kubeconfig("admin") }
+
+// WriteFiles makes new certificates and writes every file that the programs
+// read. hostURL is where the host reaches the API server.
+func (p Plan) WriteFiles(hostURL string, now time.Time) (*pki.Authority, error) {
+	for _, dir := range []string{p.Layout.PKI(), p.Layout.Config()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("making %s: %w", dir, err)
+		}
+	}
+	ca, err := pki.NewAuthority("modelberth-local", now)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.writePair(authority, ca.Pair); err != nil {
+		return nil, err
+	}
+	if err := p.writeServerFiles(ca); err != nil {
+		return nil, err
+	}
+	if err := p.writeKubeconfigs(ca, hostURL); err != nil {
+		return nil, err
+	}
+	return ca, write(filepath.Join(p.Layout.Config(), "Corefile"), p.corefile())
+}
+
+func (p Plan) writeServerFiles(ca *pki.Authority) error {
+	subjects := map[string]pki.Subject{
+		aggregator:    {User: aggregatorUser},
+		kubeletClient: {User: "kube-apiserver-kubelet-client", Groups: []string{administrators}},
+		serving: {User: "kube-apiserver", Hosts: []string{
+			layout.ControlAddress, layout.KubernetesService, "127.0.0.1", "localhost",
+			"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + layout.ClusterDomain,
+		}},
+	}
+	for name, subject := range subjects {
+		pair, err := ca.Issue(subject)
+		if err != nil {
+			return err
+		}
+		if err := p.writePair(name, pair); err != nil {
+			return err
+		}
+	}
+	private, public, err := pki.KeyPair()
+	if err != nil {
+		return err
+	}
+	return p.writePair(tokens, pki.Pair{Cert: public, Key: private})
+}
+
+func (p Plan) writeKubeconfigs(ca *pki.Authority, hostURL string) error {
+	users := []struct {
+		path, server string
+		subject      pki.Subject
+	}{
+		{p.Layout.Kubeconfig(), hostURL, pki.Subject{User: "admin", Groups: []string{administrators}}},
+		{p.AdminKubeconfig(), APIServerURL(), pki.Subject{User: "localcloud", Groups: []string{administrators}}},
+		{p.kubeconfig(ControllerManager), APIServerURL(), pki.Subject{User: "system:kube-controller-manager"}},
+		{p.kubeconfig(Scheduler), APIServerURL(), pki.Subject{User: "system:kube-scheduler"}},
+		{p.kubeconfig(CoreDNS), APIServerURL(), pki.Subject{User: "system:coredns"}},
+		{p.kubeconfig(Karpenter), APIServerURL(), pki.Subject{User: "karpenter", Groups: []string{administrators}}},
+	}
+	for _, user := range users {
+		pair, err := ca.Issue(user.subject)
+		if err != nil {
+			return err
+		}
+		data, err := node.Kubeconfig(user.server, ca.Cert, pair.Cert, pair.Key)
+		if err != nil {
+			return fmt.Errorf("rendering the access of %s: %w", user.subject.User, err)
+		}
+		if err := write(user.path, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p Plan) writePair(name string, pair pki.Pair) error {
+	if err := write(p.cert(name), pair.Cert); err != nil {
+		return err
+	}
+	return write(p.key(name), pair.Key)
+}
+
+func write(path string, data []byte) error {
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// redraw is how often a terminal's last line is drawn anew.
+	redraw = 200 * time.Millisecond
+	// repeat is how often a line that goes to no terminal is said again.
+	repeat = 10 * time.Second
+	// width is what fits into the last line of any terminal.
+	width = 100
+	// indent sets the words of others apart from ours.
+	indent = "           "
+)
+
+// Console tells a person what goes on: a line for each thing that is done and,
+// while something is waited for, what it is and for how long. On a terminal that
+// one line is drawn over and over; elsewhere it is said again now and then.
+type Console struct {
+	out      io.Writer
+	terminal bool
+	now      func() time.Time
+	began    time.Time
+
+	mu sync.Mutex
+	// waiting is what the last line says; empty if nothing is waited for.
+	waiting      string
+	since, spoke time.Time
+}
+
+// NewConsole returns a console whose times count from began.
+func NewConsole(out io.Writer, terminal bool, began time.Time, now func() time.Time) *Console {
+	return &Console{out: out, terminal: terminal, began: began, now: now}
+}
+
+// Step says that something begins.
+func (c *Console) Step(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+	c.waiting = ""
+	fmt.Fprintf(c.out, "[%7.1fs] %s\n", c.now().Sub(c.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Wait says what is waited for now. It may be called as often as one likes.
+func (c *Console) Wait(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	if text != c.waiting {
+		c.clear()
+		if c.terminal && c.waiting != "" {
+			fmt.Fprintln(c.out, c.line(now)) // what came before stays to be read
+		}
+		c.waiting, c.since, c.spoke = text, now, time.Time{}
+	}
+	switch {
+	case c.terminal:
+		fmt.Fprint(c.out, "\r\x1b[K"+clip(c.line(now)))
+	case now.Sub(c.spoke) >= repeat:
+		fmt.Fprintln(c.out, c.line(now))
+		c.spoke = now
+	}
+}
+
+func (c *Console) line(now time.Time) string {
+	line := fmt.Sprintf("[%7.1fs]   ... %s", now.Sub(c.began).Seconds(), c.waiting)
+	if waited := now.Sub(c.since); waited >= time.Second {
+		line += fmt.Sprintf(" (%d s)", int(waited.Seconds()))
+	}
+	return line
+}
+
+// clear removes the line that is drawn over and over.
+func (c *Console) clear() {
+	if c.terminal && c.waiting != "" {
+		fmt.Fprint(c.out, "\r\x1b[K")
+	}
+}
+
+// During shows what is waited for while something runs.
+func (c *Console) During(text string, run func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	ticker := time.NewTicker(redraw)
+	defer ticker.Stop()
+	for {
+		c.Wait(text)
+		select {
+		case err := <-done:
+			c.end()
+			return err
+		case <-ticker.C:
+		}
+	}
+}
+
+// end takes the last line away: what was waited for has come.
+func (c *Console) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+	c.waiting = ""
+}
+
+// Print shows text as it is, set apart from ours.
+func (c *Console) Print(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clear()
+	c.waiting = ""
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		fmt.Fprintln(c.out, strings.TrimRight(indent+line, " "))
+	}
+}
+
+// Command shows a command that a person can copy.
+func (c *Console) Command(text string) { c.Print("$ " + text) }
+
+// Indented returns a writer whose lines are set apart from ours.
+func (c *Console) Indented() io.Writer { return &indented{console: c} }
+
+type indented struct {
+	console *Console
+	rest    string
+}
+
+func (w *indented) Write(data []byte) (int, error) {
+	text := w.rest + string(data)
+	whole, rest, found := cutLast(text, "\n")
+	if !found {
+		w.rest = text
+		return len(data), nil
+	}
+	w.rest = rest
+	w.console.Print(whole)
+	return len(data), nil
+}
+
+func cutLast(text, separator string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, separator); i >= 0 {
+		return text[:i], text[i+len(separator):], true
+	}
+	return "", text, false
+}
+
+// clip keeps a line from wrapping, for a wrapped one cannot be drawn over.
+func clip(line string) string {
+	runes := []rune(line)
+	if len(runes) <= width {
+		return line
+	}
+	return string(runes[:width-3]) + "..."
+}

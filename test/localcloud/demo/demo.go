@@ -1,0 +1,183 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo shows Modelberth at work on the local cloud: it installs the
+// chart, applies a Workspace, tells a person what happens until the model
+// answers, and asks it something. It decides what is shown and which commands a
+// person can repeat. How the cloud comes up it must not know, nor anything of
+// the product but what a user of kubectl sees.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+)
+
+// What the demo makes.
+const (
+	release         = "modelberth"
+	systemNamespace = "modelberth-system"
+	namespace       = "default"
+)
+
+// Limits of the demo's parts; what is usual is a fraction of them.
+const (
+	upLimit      = 5 * time.Minute
+	pushLimit    = 5 * time.Minute
+	installLimit = 3 * time.Minute
+	readyLimit   = 5 * time.Minute
+	askLimit     = time.Minute
+	showLimit    = 30 * time.Second
+)
+
+// Cloud is what the demo needs of the local cloud.
+type Cloud interface {
+	// Up brings the cloud up and shows how that goes; nothing happens if it is up.
+	Up(ctx context.Context, out io.Writer) error
+	// Push puts the images in a file into the cloud's registry.
+	Push(ctx context.Context, file string) error
+	// Kubeconfig is the path of the administrator's access.
+	Kubeconfig() string
+}
+
+// Settings say where everything is.
+type Settings struct {
+	// Helm and Kubectl are programs, Curl is one as well.
+	Helm, Kubectl, Curl string
+	// Chart, Manifest and Overlay are the chart's directory, the Workspace to
+	// apply, and the directory of the catalogue's additions.
+	Chart, Manifest, Overlay string
+	// Images are the files of the images to push.
+	Images []string
+	// Started is when the person began to wait.
+	Started time.Time
+}
+
+// Demo is one run.
+type Demo struct {
+	settings Settings
+	cloud    Cloud
+	console  *Console
+	tools    tools
+}
+
+// New returns a demo that writes to the console.
+func New(settings Settings, cloud Cloud, console *Console) *Demo {
+	return &Demo{
+		settings: settings, cloud: cloud, console: console,
+		tools: tools{helm: settings.Helm, kubectl: settings.Kubectl, kubeconfig: cloud.Kubeconfig()},
+	}
+}
+
+// Run goes from nothing to an answer.
+func (d *Demo) Run(ctx context.Context) error {
+	if err := d.up(ctx); err != nil {
+		return err
+	}
+	if err := d.Install(ctx); err != nil {
+		return err
+	}
+	if err := d.serve(ctx); err != nil {
+		d.showFailure(ctx)
+		return err
+	}
+	if err := d.showMachines(ctx); err != nil {
+		return err
+	}
+	if err := d.ask(ctx); err != nil {
+		d.showFailure(ctx)
+		return err
+	}
+	d.showWayOn()
+	return nil
+}
+
+func (d *Demo) up(ctx context.Context) error {
+	ctx, cancel := within(ctx, upLimit, "the local cloud was not up")
+	defer cancel()
+	d.console.Step("bringing a Kubernetes cluster up on this machine")
+	return d.cloud.Up(ctx, d.console.Indented())
+}
+
+// Install pushes the images and installs the chart with them.
+func (d *Demo) Install(ctx context.Context) error {
+	images, err := d.push(ctx)
+	if err != nil {
+		return err
+	}
+	values, err := chartValues(images, d.settings.Overlay)
+	if err != nil {
+		return err
+	}
+	d.console.Step("installing the chart %s", d.settings.Chart)
+	ctx, cancel := within(ctx, installLimit, "the chart was not installed and its pods ready")
+	defer cancel()
+	err = d.console.During("waiting for the controller's pods", func() error {
+		return d.tools.install(ctx, d.settings.Chart, values)
+	})
+	if err != nil {
+		d.showController(context.WithoutCancel(ctx))
+		return err
+	}
+	return nil
+}
+
+func (d *Demo) push(ctx context.Context) ([]image, error) {
+	ctx, cancel := within(ctx, pushLimit, "the images were not pushed")
+	defer cancel()
+	d.console.Step("pushing %d images to the cluster's registry", len(d.settings.Images))
+	var images []image
+	for _, file := range d.settings.Images {
+		image, err := readImage(file)
+		if err != nil {
+			return nil, err
+		}
+		err = d.console.During("pushing "+filepath.Base(file), func() error { return d.cloud.Push(ctx, file) })
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, image)
+	}
+	return images, nil
+}
+
+// serve applies the Workspace and follows it until it is ready.
+func (d *Demo) serve(ctx context.Context) error {
+	ctx, cancel := within(ctx, readyLimit, "the Workspace was not ready")
+	defer cancel()
+	d.console.Step("applying the Workspace")
+	if err := d.tools.show(ctx, d.console, "apply", "--filename="+d.settings.Manifest); err != nil {
+		return err
+	}
+	name, err := d.tools.kubectlOutput(ctx, "get", "--filename="+d.settings.Manifest, "--output=jsonpath={.metadata.name}")
+	if err != nil {
+		return err
+	}
+	follower, err := newFollower(d.tools.kubeconfig, namespace, name, d.console)
+	if err != nil {
+		return err
+	}
+	return follower.untilReady(ctx)
+}
+
+// within bounds a part and says in its error which part it was.
+func within(ctx context.Context, limit time.Duration, what string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s after %s", what, limit))
+}
+
+// cause prefers what a person understands to "context deadline exceeded".
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if why := context.Cause(ctx); errors.Is(why, context.Canceled) {
+		return errors.New("interrupted")
+	} else if !errors.Is(err, why) {
+		return fmt.Errorf("%w: %w", why, err)
+	}
+	return err
+}

@@ -1,0 +1,68 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Where the local cloud's nodes and pods find things.
+const (
+	hubEndpoint = "http://hub.local:8081"
+	// soldAs is the cloud whose machine types are bought here.
+	soldAs = "azure"
+)
+
+// chartValues are the chart's settings for the local cloud.
+func chartValues(images []image, overlay string) (map[string]any, error) {
+	byName := map[string]image{}
+	for _, image := range images {
+		byName[image.name] = image
+	}
+	for _, name := range []string{"controller", "agent", "llamacpp"} {
+		if _, ok := byName[name]; !ok {
+			return nil, fmt.Errorf("no image is named %s: give its file with --image", name)
+		}
+	}
+	catalog, err := readOverlay(overlay)
+	if err != nil {
+		return nil, err
+	}
+	reference := func(name string) map[string]any {
+		return map[string]any{"repository": byName[name].repository, "digest": byName[name].digest}
+	}
+	engine := byName["llamacpp"]
+	return map[string]any{
+		"clouds":       []string{soldAs},
+		"nodeClasses":  []map[string]string{{"group": "local.modelberth.dev", "kind": "LocalNodeClass", "name": "default"}},
+		"image":        reference("controller"),
+		"agentImage":   reference("agent"),
+		"engineImages": map[string]string{"llamacpp": engine.repository + "@" + engine.digest},
+		"hub":          map[string]string{"endpoint": hubEndpoint},
+		"catalog":      catalog,
+		"logging":      map[string]string{"level": "debug"},
+	}, nil
+}
+
+// readOverlay returns the files of the catalogue's additions by name.
+func readOverlay(dir string) (map[string]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("listing the catalogue's additions: %w", err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("there are no YAML files in %s, where the local model should be described", dir)
+	}
+	out := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading the catalogue's additions: %w", err)
+		}
+		out[filepath.Base(file)] = string(text)
+	}
+	return out, nil
+}

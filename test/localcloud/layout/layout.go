@@ -1,0 +1,111 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package layout decides where everything of one local cloud lives: the paths
+// under its state directory and the addresses inside its private network. It
+// only computes names and must not touch the file system or the network.
+package layout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+)
+
+// DefaultRoot is the state directory that every command uses unless told otherwise.
+const DefaultRoot = "/var/lib/modelberth-localcloud"
+
+// maxSocketPath is the longest path that a unix socket address can hold.
+const maxSocketPath = 107
+
+// Layout names the files of one local cloud. Two clouds with different roots
+// share nothing.
+type Layout struct {
+	Root string
+}
+
+// New returns the layout below root, or says why root cannot hold one.
+func New(root string) (Layout, error) {
+	if !filepath.IsAbs(root) {
+		return Layout{}, fmt.Errorf("state directory %q is not an absolute path: give --state-dir a path that starts with /", root)
+	}
+	l := Layout{Root: filepath.Clean(root)}
+	if l.Root == "/" {
+		return Layout{}, fmt.Errorf("state directory is /: give --state-dir a directory that down may delete")
+	}
+	if n := len(l.Socket()); n > maxSocketPath {
+		return Layout{}, fmt.Errorf("state directory %q is too long: the socket in it needs %d bytes, a unix socket allows %d; choose a shorter --state-dir", root, n, maxSocketPath)
+	}
+	return l, nil
+}
+
+// Socket is where the supervisor answers: the cloud's machine API, its status
+// and its registry.
+func (l Layout) Socket() string { return filepath.Join(l.Root, "cloud.sock") }
+
+// Lock is held by the supervisor as long as it lives.
+func (l Layout) Lock() string { return filepath.Join(l.Root, "lock") }
+
+// Marker tells a state directory of ours from any other directory, so that
+// down never deletes one that it did not make.
+func (l Layout) Marker() string { return filepath.Join(l.Root, "modelberth-localcloud") }
+
+// Kubeconfig is the administrator's access from the host.
+func (l Layout) Kubeconfig() string { return filepath.Join(l.Root, "kubeconfig") }
+
+// Script is read by the cloud before each machine is created.
+func (l Layout) Script() string { return filepath.Join(l.Root, "script.json") }
+
+// PKI holds keys and certificates.
+func (l Layout) PKI() string { return filepath.Join(l.Root, "pki") }
+
+// Config holds what the control plane's components read at start.
+func (l Layout) Config() string { return filepath.Join(l.Root, "config") }
+
+// Etcd is etcd's data directory.
+func (l Layout) Etcd() string { return filepath.Join(l.Root, "etcd") }
+
+// Blobs is where the registry keeps image layers.
+func (l Layout) Blobs() string { return filepath.Join(l.Root, "registry") }
+
+// Processes holds one record for each process that the supervisor started.
+func (l Layout) Processes() string { return filepath.Join(l.Root, "processes") }
+
+// Machines holds one record for each machine that the cloud has sold.
+func (l Layout) Machines() string { return filepath.Join(l.Root, "machines") }
+
+// Controllers is the record of the host's root control group as it was before.
+func (l Layout) Controllers() string { return filepath.Join(l.Root, "controllers.json") }
+
+// Logs holds one file for each component of the control plane.
+func (l Layout) Logs() string { return filepath.Join(l.Root, "logs") }
+
+// Log is the log of one component, or of a component of a node when the name
+// has the form node/component.
+func (l Layout) Log(component string) string {
+	if dir, name := filepath.Split(component); dir != "" {
+		return filepath.Join(l.NodeLogs(filepath.Clean(dir)), name+".log")
+	}
+	return filepath.Join(l.Logs(), component+".log")
+}
+
+// Nodes holds one directory for each node.
+func (l Layout) Nodes() string { return filepath.Join(l.Root, "nodes") }
+
+// Node is the disk of one node.
+func (l Layout) Node(name string) string { return filepath.Join(l.Nodes(), name) }
+
+// NodeLogs holds one file for each component of a node.
+func (l Layout) NodeLogs(name string) string { return filepath.Join(l.Node(name), "logs") }
+
+// EndedNodeLogs keeps the logs of a node that is gone.
+func (l Layout) EndedNodeLogs(name string) string { return filepath.Join(l.Logs(), "ended-"+name) }
+
+// Cgroup is the name of the control group, in every hierarchy, under which all
+// nodes of this cloud have theirs. It differs between state directories, so
+// that one cloud never touches another's.
+func (l Layout) Cgroup() string {
+	sum := sha256.Sum256([]byte(l.Root))
+	return "modelberth-local-" + hex.EncodeToString(sum[:4])
+}

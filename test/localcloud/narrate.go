@@ -1,0 +1,62 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/modelberth/modelberth/test/localcloud/supervisor"
+)
+
+// repeatAfter is how long a person may look at the same line before it is said
+// again with what holds things up.
+const repeatAfter = 5 * time.Second
+
+// narrator tells a person how the start goes: a line for each new thing that is
+// waited for, and a reminder when one takes long.
+type narrator struct {
+	out   io.Writer
+	began time.Time
+
+	stage, waiting string
+	said           time.Time
+}
+
+func newNarrator(out io.Writer, began time.Time) *narrator { return &narrator{out: out, began: began} }
+
+func (n *narrator) status(s supervisor.Status) {
+	now := time.Now()
+	isNew := s.Stage != n.stage || s.Waiting != n.waiting
+	if s.Ready || s.Waiting == "" || (!isNew && now.Sub(n.said) < repeatAfter) {
+		return
+	}
+	line := fmt.Sprintf("[%5.1fs] %s: waiting for %s", now.Sub(n.began).Seconds(), s.Stage, s.Waiting)
+	if !isNew && s.Answer != "" {
+		line += " (" + s.Answer + ")"
+	}
+	fmt.Fprintln(n.out, line)
+	n.stage, n.waiting, n.said = s.Stage, s.Waiting, now
+}
+
+func (n *narrator) ready(s supervisor.Status) {
+	fmt.Fprintf(n.out, "[%5.1fs] ready\n", time.Since(n.began).Seconds())
+	fmt.Fprintf(n.out, "export KUBECONFIG=%s\n", s.Kubeconfig)
+}
+
+// tailLines is how much of a log an error quotes.
+const tailLines = 5
+
+// tail returns the last lines of a file, or what keeps it from being read.
+func tail(path string) []byte {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	all := bytes.Split(bytes.TrimRight(data, "\n"), []byte("\n"))
+	return bytes.Join(all[max(0, len(all)-tailLines):], []byte("\n"))
+}

@@ -1,0 +1,135 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netspace owns the private network that the control plane and the
+// nodes share: an anonymous network namespace with a bridge, one virtual cable
+// for each node and one route for each node's pods. The namespace is held by a
+// thread and not by a name, so it ends with the process, whatever ends it. The
+// package must not know what runs inside.
+package netspace
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Space is a network namespace and the one thread that lives in it. Processes
+// are started from that thread: their parent-death signal is tied to the thread
+// that started them, so it has to live as long as they may.
+type Space struct {
+	work   chan func()
+	done   chan struct{}
+	ns     netns.NsHandle
+	handle *netlink.Handle
+}
+
+// New makes an empty namespace. Close ends it.
+func New() (*Space, error) {
+	s := &Space{work: make(chan func()), done: make(chan struct{})}
+	ready := make(chan error)
+	go s.live(ready)
+	if err := <-ready; err != nil {
+		return nil, err
+	}
+	handle, err := netlink.NewHandleAt(s.ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("opening netlink in the control plane's network namespace: %w", err)
+	}
+	s.handle = handle
+	return s, nil
+}
+
+// live runs on the namespace's own thread. It never unlocks the thread: the Go
+// runtime then ends the thread with the goroutine instead of reusing it.
+func (s *Space) live(ready chan<- error) {
+	runtime.LockOSThread()
+	defer close(s.done)
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		ready <- fmt.Errorf("making a network namespace: %w", err)
+		return
+	}
+	ns, err := netns.Get()
+	if err != nil {
+		ready <- fmt.Errorf("opening the new network namespace: %w", err)
+		return
+	}
+	s.ns = ns
+	ready <- nil
+	for f := range s.work {
+		f()
+	}
+}
+
+// Close ends the namespace's thread and with it every process that was started
+// from it.
+func (s *Space) Close() {
+	close(s.work)
+	<-s.done
+	if s.handle != nil {
+		s.handle.Close()
+	}
+	_ = s.ns.Close()
+}
+
+// Do runs f on the thread inside the namespace. f must be brief: calls queue up.
+func (s *Space) Do(f func() error) error {
+	result := make(chan error, 1)
+	s.work <- func() { result <- f() }
+	return <-result
+}
+
+// Start starts a process inside the namespace.
+func (s *Space) Start(cmd *exec.Cmd) error { return s.Do(cmd.Start) }
+
+// Listen opens a TCP listener inside the namespace. A socket stays in the
+// namespace it was made in, so any goroutine may serve it.
+func (s *Space) Listen(ctx context.Context, address string) (net.Listener, error) {
+	var l net.Listener
+	err := s.Do(func() (err error) {
+		var config net.ListenConfig
+		l, err = config.Listen(ctx, "tcp4", address)
+		return err
+	})
+	return l, err
+}
+
+// Dial connects to a TCP address inside the namespace, on a thread of its own
+// because it may wait for the peer.
+func (s *Space) Dial(ctx context.Context, address string) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		// Not unlocked on purpose: the thread is spent once it has moved.
+		runtime.LockOSThread()
+		if err := netns.Set(s.ns); err != nil {
+			done <- result{err: fmt.Errorf("entering the control plane's network namespace: %w", err)}
+			return
+		}
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "tcp4", address)
+		done <- result{conn: conn, err: err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+// WriteSysctl sets a kernel parameter of the calling thread's network
+// namespace, by its path below /proc/sys.
+func WriteSysctl(path, value string) error {
+	if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("setting sysctl %s to %s: %w", path, value, err)
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+// Environment is what every program of the cloud is given: nothing of the
+// caller's, least of all its proxy settings, beside what extra holds.
+func Environment(extra ...string) []string {
+	return append([]string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/",
+		"LANG=C",
+	}, extra...)
+}

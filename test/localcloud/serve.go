@@ -1,0 +1,76 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/test/localcloud/cleanup"
+	"github.com/modelberth/modelberth/test/localcloud/controlplane"
+	"github.com/modelberth/modelberth/test/localcloud/karpenter"
+	"github.com/modelberth/modelberth/test/localcloud/machine"
+	"github.com/modelberth/modelberth/test/localcloud/node"
+	"github.com/modelberth/modelberth/test/localcloud/process"
+	"github.com/modelberth/modelberth/test/localcloud/supervisor"
+)
+
+func newServeCommand(state *stateFlag) *cobra.Command {
+	flags := &settings{}
+	cmd := &cobra.Command{
+		Use:    "serve",
+		Short:  "Be the supervisor; up starts it",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l, err := state.layout()
+			if err != nil {
+				return err
+			}
+			identity, err := process.Identify(os.Getpid())
+			if err != nil {
+				return err
+			}
+			if err := identity.Record(l.Processes(), cleanup.Supervisor); err != nil {
+				return err
+			}
+			return supervisor.Run(cmd.Context(), flags.options(l), newLogger())
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func newNodeInitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    machine.InitCommand,
+		Short:  "Be the first process of a node; the supervisor starts it",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, err := node.ReadConfig(os.Stdin)
+			if err != nil {
+				return err
+			}
+			return node.Run(cmd.Context(), config, newLogger())
+		},
+	}
+}
+
+func newKarpenterCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:    controlplane.KarpenterCommand,
+		Short:  "Be Karpenter; the supervisor starts it",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return karpenter.Run(socket) },
+	}
+	cmd.Flags().StringVar(&socket, "socket", "", "socket of the cloud")
+	return cmd
+}
+
+func newLogger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }

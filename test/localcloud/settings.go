@@ -1,0 +1,91 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/test/localcloud/controlplane"
+	"github.com/modelberth/modelberth/test/localcloud/layout"
+	"github.com/modelberth/modelberth/test/localcloud/supervisor"
+)
+
+// settings are the flags that up passes on to the supervisor.
+type settings struct {
+	binDir     string
+	coreDNS    string
+	skus       string
+	pauseImage string
+	apiPort    int
+}
+
+// register adds the flags. Their defaults are what the Makefile exports and
+// builds, so that in the source tree none has to be given.
+func (s *settings) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.binDir, "bin-dir", os.Getenv("KUBE_BIN"),
+		"directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy (default $KUBE_BIN)")
+	flags.StringVar(&s.coreDNS, "coredns", os.Getenv("COREDNS"), "the CoreDNS program (default $COREDNS)")
+	flags.StringVar(&s.skus, "skus", "presets/skus", "directory of the machine types for sale")
+	flags.StringVar(&s.pauseImage, "pause-image", newestPauseImage(),
+		"file of the image that holds a pod's namespaces (default the newest pause-*.tar in $MODELBERTH_CACHE/images)")
+	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
+}
+
+// newestPauseImage looks where the tree's images are built.
+func newestPauseImage() string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	cache := cmp.Or(os.Getenv("MODELBERTH_CACHE"), filepath.Join(home, ".cache", "modelberth"))
+	found, err := filepath.Glob(filepath.Join(cache, "images", "pause-*.tar"))
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(modified(a), modified(b)) })
+}
+
+func modified(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.ModTime().UnixNano()
+}
+
+// args are the flags for the supervisor, which works in another directory.
+func (s *settings) args() ([]string, error) {
+	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort)}
+	for _, path := range []struct{ flag, value string }{
+		{"bin-dir", s.binDir}, {"coredns", s.coreDNS}, {"skus", s.skus}, {"pause-image", s.pauseImage},
+	} {
+		absolute, err := filepath.Abs(path.value)
+		if err != nil {
+			return nil, fmt.Errorf("flag --%s: %w", path.flag, err)
+		}
+		args = append(args, "--"+path.flag+"="+absolute)
+	}
+	return args, nil
+}
+
+// self is this very program, also after its file was replaced by a newer build:
+// a cloud must not be made of two versions.
+const self = "/proc/self/exe"
+
+func (s *settings) options(l layout.Layout) supervisor.Options {
+	return supervisor.Options{
+		Layout:     l,
+		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Self: self},
+		SKUs:       s.skus,
+		PauseImage: s.pauseImage,
+		APIPort:    s.apiPort,
+	}
+}
