@@ -41,10 +41,12 @@ BUILD := CGO_ENABLED=0 go build -buildvcs=false
 # The race detector needs a C compiler.
 RACE := $(if $(shell command -v gcc),-race)
 ROOT := $(filter 0,$(shell id -u))
-STATE := /var/lib/modelberth-localcloud
-# The image files of this tree, one path a line, and what puts them on the local cloud.
-IMAGE_LIST := $(MODELBERTH_CACHE)/images/current
-install_flags = --helm $(HELM) $$(sed 's/^/--image=/' $(IMAGE_LIST))
+# The tests have a local cloud of their own, so that they never take the demo's down.
+STATE := /var/lib/modelberth-localcloud-e2e
+IMAGES := $(MODELBERTH_CACHE)/images
+UP_FLAGS := --bin-dir $(KUBE_BIN) --coredns $(COREDNS) --skus presets/skus --pause-image $(IMAGES)/pause.tar
+INSTALL_FLAGS := $(UP_FLAGS) --helm $(HELM) $(patsubst %,--image $(IMAGES)/%.tar,controller agent llamacpp)
+# When the person at the terminal began to wait.
 STARTED := $(shell date +%s)
 CRDS := charts/modelberth/files/crds
 
@@ -56,7 +58,7 @@ run_tier = $(SUMMARY) run -tier $(1) -dir $(2) -results "$(RESULTS)" $(4) -- -bu
 
 .PHONY: demo
 demo: cluster-ready ## Real cluster on this machine, a Workspace, an answer from its model (root)
-	@$(LOCALCLOUD) demo --started $(STARTED) $(install_flags)
+	@$(LOCALCLOUD) demo --started $(STARTED) $(INSTALL_FLAGS)
 
 .PHONY: demo-down
 demo-down: require-root localcloud-bin ## Take the demo's cluster down and leave nothing behind (root)
@@ -83,8 +85,8 @@ build: ## The product's static binaries, into bin/
 	@$(if $(ROOT),chown -R --reference=. bin)
 
 .PHONY: images
-images: build image-bin ## Container images of this tree, without Docker
-	@mkdir -p $(dir $(IMAGE_LIST)); $(IMAGE) build > $(IMAGE_LIST)
+images: image-bin ## Container images of this tree, without Docker
+	@hack/images.sh
 
 .PHONY: tools
 tools: $(filter-out $(call tool_dir,kwok),$(TOOL_DIRS)) localcloud-bin image-bin ## Every tool that the targets here use
@@ -144,9 +146,9 @@ E2E_RUN ?= .
 
 .PHONY: test-e2e
 test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which is always taken down (root)
-	@trap '$(LOCALCLOUD) down' EXIT; \
-	$(LOCALCLOUD) up; \
-	$(LOCALCLOUD) install $(install_flags); \
+	@trap '$(LOCALCLOUD) down --state-dir $(STATE)' EXIT; \
+	$(LOCALCLOUD) up --state-dir $(STATE) $(UP_FLAGS); \
+	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
 	export CGO_ENABLED=0 E2E_KUBECONFIG=$(STATE)/kubeconfig; \
 	$(call run_tier,e2e,.,-timeout 40m -run '$(E2E_RUN)' ./test/e2e/...,-live) || { \
 		logs=$(MODELBERTH_CACHE)/e2e-logs-$$(date +%Y%m%dT%H%M%S).tar.gz; \

@@ -35,8 +35,12 @@ func save(img v1.Image, tag, to string, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("writing the image: %w", err)
 	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return fmt.Errorf("reading the image's configuration: %w", err)
+	}
 	annotations := map[string]string{annotationContainerd: tag, annotationOCI: tag}
-	if err := l.AppendImage(img, layout.WithAnnotations(annotations)); err != nil {
+	if err := l.AppendImage(img, layout.WithAnnotations(annotations), layout.WithPlatform(*file.Platform())); err != nil {
 		return fmt.Errorf("writing the image: %w", err)
 	}
 	if err := pack(dir, to+".new"); err != nil {

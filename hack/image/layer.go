@@ -94,7 +94,8 @@ func (t tree) layer() (v1.Layer, error) {
 func (t tree) write(w *tar.Writer, p string) error {
 	n := t[p]
 	header := tar.Header{
-		Typeflag: n.header.Typeflag, Name: p, Linkname: n.header.Linkname, Mode: n.header.Mode & 0o7777,
+		// Nothing in an image may gain privileges, so set-id bits are dropped.
+		Typeflag: n.header.Typeflag, Name: p, Linkname: n.header.Linkname, Mode: n.header.Mode & modeSticky,
 		Size: int64(len(n.data)), ModTime: created(), Format: tar.FormatPAX,
 	}
 	if header.Typeflag == tar.TypeDir {

@@ -9,25 +9,38 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
+	"sort"
 	"strings"
 )
 
 // rootfs makes an image of a distribution's root file system.
 func rootfs(args []string, out io.Writer) error {
 	var (
-		s      spec
-		source string
+		s          spec
+		source     string
+		drop, keep list
+		bundles    list
 	)
 	flags := flag.NewFlagSet("rootfs", flag.ContinueOnError)
 	s.register(flags)
 	flags.StringVar(&source, "tar", "", "root file system")
+	flags.Var(&drop, "drop", "pattern of paths to leave out with all below them; repeat for more")
+	flags.Var(&keep, "keep", "pattern of paths to keep although they are dropped; repeat for more")
+	flags.Var(&bundles, "bundle", "DIR=FILE: join the files of a directory into one; repeat for more")
 	if err := s.parse(flags, args); err != nil {
 		return err
 	}
 	t, err := readTree(source)
 	if err != nil {
+		return err
+	}
+	if err := t.bundle(bundles); err != nil {
+		return err
+	}
+	if err := t.drop(drop, keep); err != nil {
 		return err
 	}
 	t.furnish(s.user)
@@ -86,6 +99,7 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 		if !ok {
 			return fmt.Errorf("hard link to %q, which does not come before it", header.Linkname)
 		}
+		t.parents(p)
 		t[p] = original
 	case tar.TypeReg:
 		data, err := io.ReadAll(content)
@@ -97,6 +111,74 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 		return fmt.Errorf("type %q has no place in an image", header.Typeflag)
 	}
 	return nil
+}
+
+// bundle joins files in order of their names, as package scripts do with
+// certificates.
+func (t tree) bundle(bundles list) error {
+	for _, b := range bundles {
+		dir, file, found := strings.Cut(b, "=")
+		if !found {
+			return fmt.Errorf("--bundle %q is not of the form DIR=FILE", b)
+		}
+		var parts []string
+		for p, n := range t {
+			if n.header.Typeflag == tar.TypeReg && path.Dir(p) == dir {
+				parts = append(parts, p)
+			}
+		}
+		if len(parts) == 0 {
+			return fmt.Errorf("--bundle %q: there is no file in that directory", b)
+		}
+		sort.Strings(parts)
+		var joined []byte
+		for _, p := range parts {
+			joined = append(joined, t[p].data...)
+		}
+		t.file(file, modeFile, joined)
+	}
+	return nil
+}
+
+// drop removes what matches, but what is to be kept.
+func (t tree) drop(patterns, keep list) error {
+	var gone []string
+	for p := range t {
+		dropped, err := below(patterns, p)
+		if err != nil {
+			return err
+		}
+		kept, err := below(keep, p)
+		if err != nil {
+			return err
+		}
+		if dropped && !kept {
+			gone = append(gone, p)
+		}
+	}
+	for _, p := range gone {
+		delete(t, p)
+	}
+	for p := range maps.Clone(t) {
+		t.parents(p) // of what was kept
+	}
+	return nil
+}
+
+// below reports whether a path or one of its parents matches a pattern.
+func below(patterns list, p string) (bool, error) {
+	for ; p != "."; p = path.Dir(p) {
+		for _, pattern := range patterns {
+			matched, err := path.Match(pattern, p)
+			if err != nil {
+				return false, fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			if matched {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // furnish adds what packages expect of their surroundings and do not bring:

@@ -23,7 +23,7 @@ func madeOf(text, characters string, longest int) bool {
 
 // isName is for names that keep their case, such as instance types.
 func isName(text string) bool {
-	return madeOf(text, digits+lowercase+uppercase+punctuation, 128) && !strings.Contains(punctuation, text[:1])
+	return madeOf(text, digits+lowercase+uppercase+punctuation, 128) && !strings.ContainsAny(text[:1], punctuation)
 }
 
 // isLowerName is for names that are lower-case by rule, such as models.
@@ -39,7 +39,7 @@ func isRepo(text string) bool {
 
 // isRevision is for branches, tags and commits.
 func isRevision(text string) bool {
-	return madeOf(text, digits+lowercase+uppercase+punctuation+"/", 128) && !strings.Contains(punctuation+"/", text[:1])
+	return madeOf(text, digits+lowercase+uppercase+punctuation+"/", 128) && !strings.ContainsAny(text[:1], punctuation+"/")
 }
 
 // isCapability is for compute capabilities, major.minor.

@@ -56,7 +56,7 @@ func closest(name string, among []string) []string {
 		distance int
 	}
 	name = strings.ToLower(name)
-	if len(name) == 0 || len(name) > 128 { // nobody's typo, and the work grows with the length
+	if name == "" || len(name) > 128 { // nobody's typo, and the work grows with the length
 		return nil
 	}
 	var candidates []candidate

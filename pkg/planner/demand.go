@@ -74,9 +74,8 @@ func (p *Planner) modelDemand(r Request) (demand, error) {
 		return nil, err
 	}
 	d := modelDemand{model: *r.Model, artifacts: artifacts, engines: p.engines, gpus: r.Constraints.GPUs}
-	var more []string
-	d.target, more = targetFor(d.model, r.Objectives, r.Constraints.InstanceType != "")
-	d.warns = append(warnings, more...)
+	d.target, d.warns = targetFor(d.model, r.Objectives, r.Constraints.InstanceType != "")
+	d.warns = append(d.warns, warnings...)
 	return d, nil
 }
 
@@ -89,6 +88,9 @@ func (d modelDemand) warnings() []string { return d.warns }
 func (d modelDemand) place(m machine) (option, string) {
 	if m.GPUs == 0 {
 		return option{}, "has no GPU"
+	}
+	if stages := d.model.Shape.Layers + 1; d.gpus > stages {
+		return option{}, fmt.Sprintf("%d GPUs are asked for, the model's layers spread over %d at most", d.gpus, stages)
 	}
 	verdict, shortest := "", math.Inf(1)
 	passes := []bool{false}
@@ -121,7 +123,7 @@ func (d modelDemand) place(m machine) (option, string) {
 func (d modelDemand) fit(a model.Artifact, e catalog.Engine, m machine, lowering bool) (layout, float64, bool) {
 	least, most := 1, min(m.GPUs, d.model.Shape.Layers+1)
 	if d.gpus > 0 {
-		least, most = d.gpus, min(d.gpus, most)
+		least, most = d.gpus, d.gpus
 	}
 	l := load{shape: d.model.Shape, artifact: a, law: e.Memory}
 	lack, aim := math.Inf(1), d.target
@@ -153,9 +155,6 @@ func (d modelDemand) doesNotFit(a model.Artifact, t target, lack float64) string
 	form := ""
 	if len(d.artifacts) > 1 {
 		form = " with " + a.Quantization
-	}
-	if math.IsInf(lack, 1) {
-		return fmt.Sprintf("%d GPUs are more than the %d layers can spread over", d.gpus, d.model.Shape.Layers)
 	}
 	return fmt.Sprintf("does not fit%s by %s GiB per GPU at %s", form, atLeastTenth(lack), t)
 }

@@ -16,8 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/presets"
 )
 
 // update rewrites the golden files: go test ./pkg/planner -update.
@@ -132,5 +134,28 @@ func writePlan(out *strings.Builder, plan planner.Plan, err error) {
 	}
 	for _, v := range plan.Rejected {
 		fmt.Fprintf(out, "rejected: %d × %s: %s\n", v.Nodes, v.InstanceType, v.Reason)
+	}
+}
+
+// The local cloud's tiny model goes to the cheapest machine, and to a named one; tests and the demo
+// count on both.
+func TestPlansOfLocalCatalog(t *testing.T) {
+	c, err := catalog.Load(presets.FS(), os.DirFS("../../examples/local-catalog"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.ResolveModel("tiny-chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}})
+	for instanceType, want := range map[string]string{
+		"":                         "1 × Standard_NC4as_T4_v3 (1 × T4)",
+		"standard_nc24ads_a100_V4": "1 × Standard_NC24ads_A100_v4 (1 × A100-80)",
+	} {
+		plan, err := p.Plan(planner.Request{Model: &m, Constraints: planner.Constraints{InstanceType: instanceType}})
+		if err != nil || plan.Summary() != want || len(plan.Warnings) > 0 {
+			t.Errorf("instance type %q: %s, warnings %q, error %v, want %s", instanceType, plan.Summary(), plan.Warnings, err, want)
+		}
 	}
 }

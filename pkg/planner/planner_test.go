@@ -269,13 +269,15 @@ func TestLowering(t *testing.T) {
 		{"fewer sequences of the target length", 9.9, planner.Objectives{}, "9472 tokens × 2"},
 		{"one shorter sequence", 10.7, planner.Objectives{}, "5120 tokens × 1"},
 		{
-			"not below one sequence of 2048 tokens", 10.95, planner.Objectives{},
+			"not below one sequence of 2048 tokens", 10.95,
+			planner.Objectives{},
 			"DoesNotFit: lowered on Fixed: does not fit by 0.1 GiB per GPU at 2048 tokens × 1; no machine type of the catalogue would do",
 		},
 		{"sequences that are set are not lowered", 10.4, planner.Objectives{Concurrency: 4}, "2560 tokens × 4"},
 		{"a length that is set is not lowered", 10.4, planner.Objectives{MaxModelLen: 4096}, "4096 tokens × 2"},
 		{
-			"what is set is refused with the numbers", 10.4, planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
+			"what is set is refused with the numbers", 10.4,
+			planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
 			"DoesNotFit: lowered on Fixed: does not fit by 1.3 GiB per GPU at 8192 tokens × 4; " +
 				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Fixed (1.00 $/h)",
 		},
@@ -340,7 +342,8 @@ func TestRefusals(t *testing.T) {
 		want    planner.InfeasibleError
 	}{
 		{
-			"nothing to plan for", planner.Request{},
+			"nothing to plan for",
+			planner.Request{},
 			planner.InfeasibleError{Reason: v1beta1.ReasonSpecInvalid, Message: "there is nothing to plan for: set inference.preset or inference.template"},
 		},
 		{
@@ -407,6 +410,15 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
 				Message: "resource.instanceType: Four: has 4 GPUs, 5 are asked for; drop one of the two constraints",
+			},
+		},
+		{
+			"more GPUs than the model has layers",
+			planner.Request{Model: modelOf("shallow"), Constraints: planner.Constraints{InstanceType: "Eight", GPUs: 4}},
+			planner.InfeasibleError{
+				Reason: v1beta1.ReasonDoesNotFit,
+				Message: "shallow on Eight: 4 GPUs are asked for, the model's layers spread over 3 at most; " +
+					"Small (0.50 $/h) would do",
 			},
 		},
 		{
@@ -492,7 +504,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("later")},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNotSupported,
-				Message: "preset later needs the vllm engine, which this version does not have; it serves chat, reduced",
+				Message: "preset later needs the vllm engine, which this version does not have; it serves chat, reduced, shallow",
 			},
 		},
 		{

@@ -330,7 +330,7 @@ func checkLowerPrices(t *testing.T, seed uint64, r *rand.Rand, w world, request 
 
 func TestProperties(t *testing.T) {
 	planned, compared := 0, 0
-	const rounds = 1000
+	const rounds = 400
 	for seed := range uint64(rounds) {
 		p, c := checkProperties(t, seed)
 		if p {

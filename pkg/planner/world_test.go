@@ -89,6 +89,8 @@ func chat() model.Model {
 func town() world {
 	unusable, spot, unpriced := machineOf("Retired", "G-40", 1, 1), machineOf("Spot", "G-40", 1, 3), machineOf("Unpriced", "G-40", 1, 0)
 	unusable.Unusable, spot.Spot, unpriced.Prices = "gone since 2020", true, nil
+	shallow := roundShape()
+	shallow.Layers = 2
 	return world{
 		GPUs: []sku.GPU{
 			{Name: "G-12-PCIe", Class: "G-12", Aliases: []string{"GTX"}, MemoryGiB: 12, BandwidthGBs: 1, ComputeCapability: "8.0"},
@@ -108,6 +110,7 @@ func town() world {
 			{Name: "reduced", HubID: "org/Reduced", Shape: roundShape(), Context: 512, Artifacts: []model.Artifact{
 				artifactOf("q8", false, 2), artifactOf("q4", false, 1),
 			}},
+			{Name: "shallow", HubID: "org/Shallow", Shape: shallow, Context: 512, Artifacts: []model.Artifact{artifactOf("f16", true, 1)}},
 		},
 		Engines: []catalog.Engine{engineOf("engine"), engineOf("spare")},
 	}

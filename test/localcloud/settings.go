@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelberth/modelberth/test/localcloud/controlplane"
+	"github.com/modelberth/modelberth/test/localcloud/hub"
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 	"github.com/modelberth/modelberth/test/localcloud/supervisor"
+	"github.com/modelberth/modelberth/test/localcloud/tinymodel"
 )
 
 // settings are the flags that up passes on to the supervisor.
@@ -80,6 +82,12 @@ func (s *settings) args() ([]string, error) {
 // a cloud must not be made of two versions.
 const self = "/proc/self/exe"
 
+// The one model that the cloud's hub serves.
+const (
+	modelRepository = "modelberth/tiny-chat-GGUF"
+	modelFile       = "tiny-chat-f16.gguf"
+)
+
 func (s *settings) options(l layout.Layout) supervisor.Options {
 	return supervisor.Options{
 		Layout:     l,
@@ -87,5 +95,6 @@ func (s *settings) options(l layout.Layout) supervisor.Options {
 		SKUs:       s.skus,
 		PauseImage: s.pauseImage,
 		APIPort:    s.apiPort,
+		Hub:        hub.New(map[string]hub.Files{modelRepository: {modelFile: tinymodel.Bytes()}}),
 	}
 }

@@ -127,17 +127,17 @@ func changes() []change {
 		{
 			reason: "a Workspace for inference stays one",
 			before: preset, after: tuning,
-			want: "inference: Invalid value: inference and tuning cannot be added, removed or exchanged: create a new Workspace instead",
+			want: "inference: Invalid value: inference and tuning cannot be exchanged: create a new Workspace instead",
 		},
 		{
 			reason: "nothing is left",
 			before: preset, after: "resource: {count: 1}",
-			want: "inference: Invalid value: inference and tuning cannot be added, removed or exchanged: create a new Workspace instead",
+			want: "inference: Invalid value: set exactly one of inference and tuning: inference to serve a model, tuning to fine-tune one",
 		},
 		{
 			reason: "one cannot join the other",
 			before: tuning, after: tuning + "\n" + preset,
-			want: "inference: Invalid value: inference and tuning cannot be added, removed or exchanged: create a new Workspace instead",
+			want: "inference: Invalid value: set exactly one of inference and tuning: inference to serve a model, tuning to fine-tune one",
 		},
 		{
 			reason: "the number of machines is for good",

@@ -78,21 +78,18 @@ func (s *server) installOlder(ctx context.Context) error {
 		}
 	}
 	return s.waitUntil(ctx, "the rules are forgotten", func(ctx context.Context) error {
-		return s.tryCreate(ctx, `{adapters: [{}], template: 5}`, "1-canary")
+		return s.tryCreate(ctx, `{adapters: [{}]}`, "1-canary")
 	})
 }
 
 // withoutRules takes everything out of a schema that can refuse a value, as if it had not been
-// thought of yet. What remains is the shape; pod templates and volumes have none, as in KAITO.
+// thought of yet. What remains is the shape.
 func withoutRules(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations, s.Enum, s.Required, s.AnyOf = nil, nil, nil, nil
 	s.Pattern, s.Format = "", ""
 	s.Minimum, s.Maximum, s.MinLength, s.MaxLength = nil, nil, nil, nil
 	s.MinItems, s.MaxItems, s.MinProperties, s.MaxProperties = nil, nil, nil, nil
 	s.XListType, s.XListMapKeys, s.XMapType = nil, nil, nil
-	if s.XPreserveUnknownFields != nil {
-		s.Type = ""
-	}
 	for name, property := range s.Properties {
 		withoutRules(&property)
 		if name == "resource" {

@@ -623,9 +623,10 @@ inference: {preset: {name: m}}`,
 			want:   `tuning.output.image: Invalid value: "registry.example/a b": tuning.output.image must be an image reference, such as registry.example/adapter:v1`,
 		},
 		{
-			reason: "a template is an object",
-			body:   "inference: {template: 5}",
-			want:   `[inference.template: Invalid value: "integer": inference.template in body must be of type object: "integer", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
+			reason:      "a template is an object",
+			body:        "inference: {template: 5}",
+			everRefused: true,
+			want:        `[inference.template: Invalid value: "integer": inference.template in body must be of type object: "integer", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
 		},
 		{
 			reason:   "a Service's name begins with a letter",

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -132,7 +133,7 @@ func (p *Provider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim) 
 
 // buy tries the offers in their order until the cloud sells one.
 func (p *Provider) buy(ctx context.Context, claim *karpv1.NodeClaim, offers []offer) (cloud.Machine, error) {
-	var refusals []error
+	var refusals []string
 	quota := ""
 	for _, o := range offers {
 		m, err := p.cloud.Create(ctx, requestFor(claim, o))
@@ -150,9 +151,9 @@ func (p *Provider) buy(ctx context.Context, claim *karpv1.NodeClaim, offers []of
 		default:
 			return cloud.Machine{}, cloudprovider.NewCreateError(refused, reasonCreateFailed, refused.Message)
 		}
-		refusals = append(refusals, refused)
+		refusals = append(refusals, refused.Message)
 	}
-	all := errors.Join(refusals...)
+	all := errors.New(strings.Join(refusals, "; "))
 	if quota != "" {
 		return cloud.Machine{}, cloudprovider.NewCreateError(all, reasonQuota, quota)
 	}

@@ -40,7 +40,7 @@ type Options struct {
 	PauseImage string
 	// APIPort is the loopback port for the API server; 0 takes a free one.
 	APIPort int
-	// Hub answers at layout.HubHost; nil leaves it out.
+	// Hub answers at layout.HubHost, and on the socket below /hub/; nil leaves it out.
 	Hub http.Handler
 }
 

@@ -1,0 +1,244 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+const root = "../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestFlags compares the table of flags with the flags.
+func TestFlags(t *testing.T) {
+	var o options.Controller
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	o.Bind(flags)
+	var want []string
+	flags.VisitAll(func(f *flag.Flag) {
+		value := ""
+		if f.DefValue != "" {
+			value = "`" + f.DefValue + "` "
+		}
+		want = append(want, fmt.Sprintf("| `--%s` | %s| %s |", f.Name, value, f.Usage))
+	})
+	var got []string
+	for line := range strings.Lines(read(t, "docs/reference/flags.md")) {
+		if strings.HasPrefix(line, "| `--") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/reference/flags.md and pkg/options differ (-code +docs):\n%s", diff)
+	}
+}
+
+// TestTroubleshooting checks that there is an entry for every reason, and none for one that is gone.
+func TestTroubleshooting(t *testing.T) {
+	want := reasons(t)
+	var got []string
+	for _, match := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(read(t, "docs/troubleshooting.md"), -1) {
+		got = append(got, match[1])
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("docs/troubleshooting.md and api/v1beta1/conditions.go differ (-code +docs):\n%s", diff)
+	}
+}
+
+// reasons are the values of the API's reasons, sorted.
+func reasons(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "api/v1beta1/conditions.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []string
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "Reason") {
+			return true
+		}
+		literal, ok := spec.Values[0].(*ast.BasicLit)
+		if !ok {
+			t.Fatalf("%s is no literal", spec.Names[0].Name)
+		}
+		value, err := strconv.Unquote(literal.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, value)
+		return true
+	})
+	if len(values) == 0 {
+		t.Fatal("api/v1beta1/conditions.go holds no reason that this test can find")
+	}
+	slices.Sort(values)
+	return values
+}
+
+// pages are the pages of the documentation, by path from the root.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
+		out[name] = read(t, name)
+	}
+	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".md" {
+			out[path] = read(t, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// anchor is the name that a heading gets.
+func anchor(heading string) string {
+	heading = regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(heading), "")
+	return strings.ReplaceAll(strings.TrimSpace(heading), " ", "-")
+}
+
+// TestLinks follows every link that stays within the repository.
+func TestLinks(t *testing.T) {
+	all := pages(t)
+	headings := regexp.MustCompile(`(?m)^#+ (.+)$`)
+	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	checked := 0
+	for page, text := range all {
+		for _, match := range links.FindAllStringSubmatch(text, -1) {
+			target, fragment, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			checked++
+			path := page
+			if target != "" {
+				path = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, match[1])
+				continue
+			}
+			if fragment == "" {
+				continue
+			}
+			var anchors []string
+			for _, heading := range headings.FindAllStringSubmatch(all[path], -1) {
+				anchors = append(anchors, anchor(heading[1]))
+			}
+			if !slices.Contains(anchors, fragment) {
+				t.Errorf("%s links to %s, and %s has no such heading", page, match[1], path)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no link was found: does the test still know what links look like?")
+	}
+}
+
+// block is a fenced block of a page.
+type block struct{ page, language, text string }
+
+func blocks(t *testing.T) []block {
+	t.Helper()
+	var out []block
+	fence := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+	for page, text := range pages(t) {
+		for _, match := range fence.FindAllStringSubmatch(text, -1) {
+			out = append(out, block{page: page, language: match[1], text: match[2]})
+		}
+	}
+	return out
+}
+
+// TestMakeTargets checks that every target that a page names exists.
+func TestMakeTargets(t *testing.T) {
+	targets := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		targets[match[1]] = true
+	}
+	named := 0
+	for page, text := range pages(t) {
+		for _, match := range regexp.MustCompile("(?m)(?:^|`|\" )make ([a-z0-9-]+)").FindAllStringSubmatch(text, -1) {
+			named++
+			if !targets[match[1]] {
+				t.Errorf("%s names `make %s`, which the Makefile does not have", page, match[1])
+			}
+		}
+	}
+	if named < 5 {
+		t.Errorf("only %d targets were found in the pages: does the test still know what they look like?", named)
+	}
+}
+
+// TestManifests decodes every manifest of a Workspace in the pages and in examples.
+func TestManifests(t *testing.T) {
+	texts := map[string]string{}
+	for i, b := range blocks(t) {
+		if b.language == "yaml" {
+			texts[fmt.Sprintf("%s, block %d", b.page, i)] = b.text
+		}
+	}
+	for _, pattern := range []string{"examples/*.yaml", "examples/bad/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no file matches %s (%v)", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[file] = string(text)
+		}
+	}
+	for where, text := range texts {
+		for document := range strings.SplitSeq(text, "\n---\n") {
+			var kind struct{ APIVersion, Kind string }
+			if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+				t.Errorf("%s is not YAML: %v", where, err)
+			}
+			if kind.Kind != v1beta1.WorkspaceKind {
+				continue
+			}
+			var ws v1beta1.Workspace
+			if err := yaml.UnmarshalStrict([]byte(document), &ws); err != nil {
+				t.Errorf("%s: %v", where, err)
+			}
+			if want := v1beta1.GroupVersion().String(); kind.APIVersion != want {
+				t.Errorf("%s: apiVersion is %s, want %s", where, kind.APIVersion, want)
+			}
+		}
+	}
+}
