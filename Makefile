@@ -34,7 +34,7 @@ export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod))
-UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart))
+UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs))
 
 # Static binaries, and one build cache for the product and its tools.
 BUILD := CGO_ENABLED=0 go build -buildvcs=false
@@ -146,14 +146,19 @@ E2E_RUN ?= .
 
 .PHONY: test-e2e
 test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which is always taken down (root)
-	@trap '$(LOCALCLOUD) down --state-dir $(STATE)' EXIT; \
+	@finish() { \
+		status=$$?; \
+		[ $$status = 0 ] || { \
+			logs=$(MODELBERTH_CACHE)/e2e-logs-$$(date +%Y%m%dT%H%M%S).tar.gz; \
+			find $(STATE) -xdev -name '*.log' -print0 | tar -czf $$logs --null -T - 2>/dev/null || true; \
+			echo "logs of every component: $$logs"; }; \
+		$(LOCALCLOUD) down --state-dir $(STATE) || status=1; \
+		exit $$status; \
+	}; trap finish EXIT; \
 	$(LOCALCLOUD) up --state-dir $(STATE) $(UP_FLAGS); \
 	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
 	export CGO_ENABLED=0 E2E_KUBECONFIG=$(STATE)/kubeconfig; \
-	$(call run_tier,e2e,.,-timeout 40m -run '$(E2E_RUN)' ./test/e2e/...,-live) || { \
-		logs=$(MODELBERTH_CACHE)/e2e-logs-$$(date +%Y%m%dT%H%M%S).tar.gz; \
-		find $(STATE) -xdev -name '*.log' -print0 | tar -czf $$logs --null -T - 2>/dev/null || true; \
-		echo "logs of every component: $$logs"; exit 1; }
+	$(call run_tier,e2e,.,-timeout 40m -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: skip-e2e
 skip-e2e: testsummary
@@ -168,10 +173,10 @@ FUZZTIME ?= 1m
 
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)
-	@grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets) | xargs -r -n1 dirname | sort -u | \
+	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test) || true; } | xargs -r -n1 dirname | sort -u | \
 	while read -r package; do \
 		for name in $$(grep -hoE '^func Fuzz\w+' $$package/*_test.go | cut -d' ' -f2); do \
-			go test -buildvcs=false -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$package; \
+			(cd $$package && go test -buildvcs=false -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) .); \
 		done; \
 	done
 

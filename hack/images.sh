@@ -98,10 +98,10 @@ debootstrap_mode() {
 	command -v mmdebstrap >/dev/null || fail "mmdebstrap is missing: apt-get install mmdebstrap"
 	if [ "$(id -u)" = 0 ]; then
 		echo root
-	elif unshare --user --map-root-user true 2>/dev/null && command -v newuidmap >/dev/null; then
+	elif unshare --user --map-root-user true 2>/dev/null && command -v newuidmap >/dev/null && grep -q "^$(id -un):" /etc/subuid; then
 		echo unshare
 	else
-		fail "the llamacpp image needs root, or user namespaces for mmdebstrap (package uidmap, kernel.unprivileged_userns_clone=1)"
+		fail "the llamacpp image needs root, or for mmdebstrap user namespaces, package uidmap and a range of ids for $(id -un) in /etc/subuid and /etc/subgid"
 	fi
 }
 

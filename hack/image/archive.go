@@ -91,7 +91,7 @@ func packFile(w *tar.Writer, root fs.FS, name string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -105,36 +105,39 @@ func packFile(w *tar.Writer, root fs.FS, name string) error {
 }
 
 // load reads the one image of a tar that save has written. Its content lies in
-// a directory that close removes.
+// a directory that remove removes.
 func load(from string) (img v1.Image, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("making room for %s: %w", from, err)
 	}
-	remove = func() error { return os.RemoveAll(dir) }
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, remove())
-		}
-	}()
+	img, err = loadInto(dir, from)
+	if err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return img, func() error { return os.RemoveAll(dir) }, nil
+}
+
+func loadInto(dir, from string) (v1.Image, error) {
 	if err := unpack(from, dir); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s is no OCI image layout: %w", from, err)
+		return nil, fmt.Errorf("%s is no OCI image layout: %w", from, err)
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading %s: %w", from, err)
+		return nil, fmt.Errorf("reading %s: %w", from, err)
 	}
 	if len(manifest.Manifests) != 1 {
-		return nil, nil, fmt.Errorf("%s holds %d images, want one", from, len(manifest.Manifests))
+		return nil, fmt.Errorf("%s holds %d images, want one", from, len(manifest.Manifests))
 	}
-	if img, err = index.Image(manifest.Manifests[0].Digest); err != nil {
-		return nil, nil, fmt.Errorf("reading %s: %w", from, err)
+	img, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", from, err)
 	}
-	return img, remove, nil
+	return img, nil
 }
 
 func unpack(from, dir string) error {
@@ -142,12 +145,12 @@ func unpack(from, dir string) error {
 	if err != nil {
 		return fmt.Errorf("opening the image: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("making room for %s: %w", from, err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	archive := tar.NewReader(f)
 	for {
 		header, err := archive.Next()

@@ -87,7 +87,7 @@ func checkStatic(binary string) error {
 	if err != nil {
 		return fmt.Errorf("--binary %q is not an executable for Linux: %w", binary, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return fmt.Errorf("--binary %q is linked dynamically: build it with CGO_ENABLED=0", binary)

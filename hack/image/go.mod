@@ -2,7 +2,10 @@ module github.com/modelberth/modelberth/hack/image
 
 go 1.26.3
 
-require github.com/google/go-containerregistry v0.22.1
+require (
+	github.com/google/go-cmp v0.7.0
+	github.com/google/go-containerregistry v0.22.1
+)
 
 require (
 	github.com/docker/cli v29.7.2+incompatible // indirect

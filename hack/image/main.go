@@ -49,7 +49,7 @@ func run() int {
 
 func dispatch(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("no command\n" + usage)
+		return errors.New("no command: see image help")
 	}
 	switch args[0] {
 	case "build":
@@ -66,7 +66,7 @@ func dispatch(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprint(out, usage)
 		return nil
 	}
-	return fmt.Errorf("command %q is not known\n%s", args[0], usage)
+	return fmt.Errorf("command %q is not known: see image help", args[0])
 }
 
 // list is a flag that may be given several times.

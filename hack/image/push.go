@@ -9,6 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -72,16 +75,16 @@ func pushIndex(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("reference %q: %w", args[0], err)
 	}
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return fmt.Errorf("making room for the images: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, from := range args[1:] {
-		img, remove, err := load(from)
+	for i, from := range args[1:] {
+		addendum, err := forPlatform(filepath.Join(dir, strconv.Itoa(i)), from)
 		if err != nil {
 			return err
-		}
-		defer func() { err = errors.Join(err, remove()) }()
-		addendum, err := forPlatform(img)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", from, err)
 		}
 		index = mutate.AppendManifests(index, addendum)
 	}
@@ -91,10 +94,17 @@ func pushIndex(ctx context.Context, args []string, out io.Writer) (err error) {
 	return printDigest(out, ref.Context().Name(), index)
 }
 
-func forPlatform(img v1.Image) (mutate.IndexAddendum, error) {
-	file, err := img.ConfigFile()
+func forPlatform(dir, from string) (mutate.IndexAddendum, error) {
+	if err := os.Mkdir(dir, modeDir); err != nil {
+		return mutate.IndexAddendum{}, fmt.Errorf("making room for %s: %w", from, err)
+	}
+	img, err := loadInto(dir, from)
 	if err != nil {
 		return mutate.IndexAddendum{}, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return mutate.IndexAddendum{}, fmt.Errorf("reading %s: %w", from, err)
 	}
 	return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: file.Platform()}}, nil
 }

@@ -6,7 +6,6 @@ package agent
 import (
 	"bytes"
 	"errors"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -47,15 +46,8 @@ func TestDiskFull(t *testing.T) {
 	})
 	t.Run("what is there already needs no room", func(t *testing.T) {
 		h := newFakeHub(t, map[string][]byte{"a": data})
-		h.setFault(func(_ http.ResponseWriter, r *http.Request) (int64, bool) {
-			if isContent(r) {
-				return 2 << 20, false
-			}
-			return noLimit, false
-		})
 		dir := t.TempDir()
-		stopAfterFirstByte(t, newRig(t, h, dir))
-		h.setFault(nil)
+		stopHalfWay(t, h, dir, 2<<20)
 		r := newRig(t, h, dir)
 		r.volume.free = func() (int64, error) { return 1 << 20, nil }
 		if err := r.Run(t.Context()); err != nil {
@@ -109,19 +101,6 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("Run() = %v, want a DiskFullError from the write", err)
 		}
 	})
-}
-
-// stopAfterFirstByte runs until something has arrived and stops as SIGTERM would.
-func stopAfterFirstByte(t *testing.T, r rig) {
-	t.Helper()
-	ctx, cancel := contextWithCancel(t)
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	waitUntil(t, "two thirds have arrived", func() bool { return r.Progress().Bytes >= 2<<20 })
-	cancel()
-	if err := <-result; err == nil {
-		t.Fatal("Run() succeeded although it was stopped half-way")
-	}
 }
 
 // smallDisk mounts a file system of 1 MiB; only root can.

@@ -49,7 +49,8 @@ func (f *Fetcher) fetchOnce(ctx context.Context, t target) (err error) {
 	if err := f.volume.writeMarker(t.want, t); err != nil {
 		return err
 	}
-	f.ready(path, t.size, "file is verified")
+	f.ready(path, t.size)
+	f.config.Log.Info("file is verified", "file", path, "bytes", t.size)
 	return f.volume.remove(path + stateSuffix)
 }
 

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -196,7 +195,7 @@ func newRig(t *testing.T, h *fakeHub, dir string, change ...func(*Config)) rig {
 	}
 	t.Cleanup(func() { root.Close() })
 	c := Config{
-		Hub: newClient(t, h, 10*time.Second), Root: root, Clock: clock.RealClock{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Hub: newClient(t, h, 10*time.Second), Root: root, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
 		Repo: testRepo, Revision: "main", Connections: 4, GiveUpAfter: 5 * time.Second,
 	}
 	for p := range h.files {

@@ -151,7 +151,8 @@ func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, erro
 func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	path := t.file.Path
 	if m, ok := f.volume.readMarker(path); ok && m.answers(t.want) {
-		f.ready(path, m.Size, "file was verified before")
+		f.ready(path, m.Size)
+		f.config.Log.Info("file was verified before", "file", path, "bytes", m.Size)
 		return true, nil
 	}
 	info, exists, err := f.volume.exists(path)
@@ -170,13 +171,13 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	if err := f.volume.writeMarker(t.want, t); err != nil {
 		return false, err
 	}
-	f.ready(path, info.Size(), "file was there and is verified")
+	f.ready(path, info.Size())
+	f.config.Log.Info("file was there and is verified", "file", path, "bytes", info.Size())
 	return true, nil
 }
 
-func (f *Fetcher) ready(path string, size int64, how string) {
+func (f *Fetcher) ready(path string, size int64) {
 	f.tracker.set(FileProgress{Path: path, Stage: StageReady, Bytes: size, TotalBytes: size})
-	f.config.Log.Info(how, "file", path, "bytes", size)
 }
 
 // checkSpace fails before the first byte instead of after the last that fits.

@@ -248,7 +248,7 @@ func TestDirectoryInTheWay(t *testing.T) {
 
 func TestManyFilesShareConnections(t *testing.T) {
 	files := map[string][]byte{}
-	for _, p := range strings.Split("abcdefghij", "") {
+	for p := range strings.SplitSeq("abcdefghij", "") {
 		files[p] = noise(100_000 + int(p[0]))
 	}
 	h := newFakeHub(t, files)

@@ -157,16 +157,16 @@ func humanBytes(n int64) string {
 
 // encode keeps within what the kubelet keeps, at the message's expense.
 func (t Termination) encode() ([]byte, error) {
-	whole := t.Message
-	for keep := len(whole); ; {
-		data, err := marshalPlain(t)
+	message := t.Message
+	for keep := len(message); ; {
+		data, err := marshalPlain(Termination{t.Reason, message})
 		over := len(data) - maxTermination
 		if err != nil || over <= 0 {
 			return data, err
 		}
 		// JSON writes one byte of text with up to six; cut too little, look again.
 		keep -= (over + 5) / 6
-		t.Message = strings.ToValidUTF8(whole[:max(0, keep)], "") + "…"
+		message = strings.ToValidUTF8(t.Message[:max(0, keep)], "") + "…"
 	}
 }
 

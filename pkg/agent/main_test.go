@@ -29,8 +29,9 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	os.Exit(Main(ctx, os.Args[1:], os.Getenv, os.Stderr))
+	code := Main(ctx, os.Args[1:], os.Getenv, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // process is the program under test, with its log.
@@ -98,7 +99,7 @@ func (p *process) exitCode(t *testing.T) int {
 
 func status(t *testing.T, url string) int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,15 +246,21 @@ func TestGivesUp(t *testing.T) {
 		want   *Termination // with the endpoint as HUB
 	}{
 		{
-			"a gated model", refuse(403, "GatedRepo"), []string{"--file", "a"}, 1,
+			"a gated model", refuse(403, "GatedRepo"),
+			[]string{"--file", "a"},
+			1,
 			&Termination{ReasonUnauthorized, `HUB refused "org/model" at revision "main" with status 403: accept the model's conditions on its page with the account that the token belongs to`},
 		},
 		{
-			"a file that is not there", nil, []string{"--file", "nope"}, 1,
+			"a file that is not there", nil,
+			[]string{"--file", "nope"},
+			1,
 			&Termination{ReasonNotFound, `HUB has no file "nope" in "org/model" at revision "main": correct the file's name or the revision`},
 		},
 		{
-			"a hub that is down", refuse(503, ""), []string{"--file", "a", "--give-up-after", "700ms"}, 1,
+			"a hub that is down", refuse(503, ""),
+			[]string{"--file", "a", "--give-up-after", "700ms"},
+			1,
 			&Termination{ReasonHubUnreachable, `fetching "org/model" at revision "main" from HUB made no progress for 700ms (HUB answered with status 503): check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it`},
 		},
 		{"wrong arguments", nil, []string{"--file", "../a"}, 2, nil},

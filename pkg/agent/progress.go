@@ -78,17 +78,6 @@ func (t *tracker) received(path string, n int64) {
 	t.meter.add(now, n)
 }
 
-func (t *tracker) ready() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, f := range t.files {
-		if f.Stage != StageReady {
-			return false
-		}
-	}
-	return true
-}
-
 func (t *tracker) snapshot() Progress {
 	now := t.clock.Now()
 	t.mu.Lock()

@@ -66,7 +66,7 @@ func TestServer(t *testing.T) {
 	s := httptest.NewServer(newServer(func() Progress { return now }).Handler)
 	defer s.Close()
 	get := func(method, path string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, nil)
+		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,13 +72,13 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	if err != nil {
 		return giveUp(storageError(".", err), where, s.TerminationLog)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	fetcher := New(Config{
 		Hub: client, Root: root, Clock: clock.RealClock{}, Log: log,
 		Repo: s.Repo, Revision: s.Revision, Files: s.Files, SHA256: s.SHA256,
 		Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
-	stop, err := serve(s.Listen, fetcher.Progress, log)
+	stop, err := serve(ctx, s.Listen, fetcher.Progress, log)
 	if err != nil {
 		return err
 	}
@@ -102,8 +102,8 @@ func giveUp(err error, s source, path string) error {
 	return errors.Join(gaveUp, t.write(path))
 }
 
-func serve(address string, progress func() Progress, log *slog.Logger) (stop func(), err error) {
-	listener, err := net.Listen("tcp", address)
+func serve(ctx context.Context, address string, progress func() Progress, log *slog.Logger) (stop func(), err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening on --listen %q: %w", address, err)
 	}

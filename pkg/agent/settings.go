@@ -66,7 +66,10 @@ func ParseFetch(args []string, getenv func(string) string, usage io.Writer) (Set
 	if flags.NArg() > 0 {
 		return Settings{}, fmt.Errorf("argument %q is not understood: every value belongs to a flag", flags.Arg(0))
 	}
-	return s, s.check()
+	if err := s.check(); err != nil {
+		return Settings{}, err
+	}
+	return s, nil
 }
 
 func (s *Settings) addSHA256(v string) error {

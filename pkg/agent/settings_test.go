@@ -46,7 +46,8 @@ func TestParseFetch(t *testing.T) {
 		{"the defaults", "--repo org/name --file a.gguf", nil, base},
 		{
 			"everything", "--endpoint http://hub --repo org/name --revision v1 --file a.gguf --file q4/b=.gguf --sha256 q4/b=.gguf=" + strings.ToUpper(sum) +
-				" --dest /d --listen :1 --termination-log /t --give-up-after 5s --connections 2", []string{"HF_TOKEN", " hf_x\n"},
+				" --dest /d --listen :1 --termination-log /t --give-up-after 5s --connections 2",
+			[]string{"HF_TOKEN", " hf_x\n"},
 			Settings{
 				Endpoint: "http://hub", Token: "hf_x", Repo: "org/name", Revision: "v1", Files: []string{"a.gguf", "q4/b=.gguf"},
 				SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}},

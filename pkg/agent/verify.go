@@ -63,7 +63,7 @@ func (v *volume) hashFile(ctx context.Context, f hub.File, size int64, want hub.
 	if err != nil {
 		return storageError(f.Path, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	h := want.NewHash(size)
 	buf := make([]byte, bufferBytes)
 	for at := int64(0); at < size; {

@@ -59,7 +59,7 @@ func freeBytes(dir string) (int64, error) {
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		return 0, fmt.Errorf("asking for the free space of %q: %w", dir, err)
 	}
-	return int64(fs.Bavail) * int64(fs.Bsize), nil
+	return int64(fs.Bavail * uint64(fs.Bsize)), nil
 }
 
 func (v *volume) readRecord(name string) ([]byte, error) {
@@ -67,7 +67,7 @@ func (v *volume) readRecord(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return io.ReadAll(io.LimitReader(f, maxRecord+1))
 }
 
@@ -105,7 +105,7 @@ func (v *volume) publish(name string) error {
 	if err != nil {
 		return storageError(name, err)
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	// Some network file systems cannot sync a directory; the marker is what
 	// tells a verified file from others, so nothing depends on it.
 	if err := dir.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {

@@ -81,6 +81,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = float32(o.QPS), o.Burst
+	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
+	// API server would remark on at every write, is part of the contract.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
 	mgr, err := manager.New(config, managerOptions(scheme, o))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // installInterval is how often the cluster is asked whether a provisioner has been installed.
@@ -27,14 +26,19 @@ type installWatch struct {
 
 // Start asks until the kind is served or the context ends.
 func (w *installWatch) Start(ctx context.Context) error {
-	err := wait.PollUntilContextCancel(ctx, installInterval, false, func(context.Context) (bool, error) {
-		_, err := w.mapper.RESTMapping(w.kind)
-		return err == nil, nil
-	})
-	if ctx.Err() != nil {
-		return nil // the process is ending anyway
+	ticker := time.NewTicker(installInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			// The mapper asks the API server anew for what it does not know.
+			if _, err := w.mapper.RESTMapping(w.kind); err == nil {
+				return errInstalled
+			}
+		}
 	}
-	return errors.Join(err, errInstalled)
 }
 
 // NeedLeaderElection says that every replica looks for itself.

@@ -144,7 +144,7 @@ func (c *Client) resolveURL(f File) string {
 }
 
 func (c *Client) newRequest(ctx context.Context, method, url string) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("hub: building a request: %w", withoutQuery(err))
 	}

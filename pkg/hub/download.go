@@ -35,14 +35,14 @@ func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, erro
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	unanswered := c.clock.AfterFunc(c.answerTimeout, func() { cancel(errNoAnswer) })
-	resp, err := c.get(ctx, f, r)
+	src, from, err := c.get(ctx, f, r)
 	unanswered.Stop()
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
 	b := &body{
-		file: f, from: origin(resp.Request.URL), src: resp.Body, left: r.Len(),
+		file: f, from: from, src: src, left: r.Len(),
 		idle: c.idleTimeout, cancel: cancel, cause: func() error { return context.Cause(ctx) },
 	}
 	b.silence = c.clock.AfterFunc(c.idleTimeout, func() { cancel(errSilent) })
@@ -50,21 +50,22 @@ func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, erro
 	return b, nil
 }
 
-func (c *Client) get(ctx context.Context, f File, r Range) (*http.Response, error) {
+// get returns the content of a range and the origin of whoever sends it.
+func (c *Client) get(ctx context.Context, f File, r Range) (src io.ReadCloser, from string, err error) {
 	req, err := c.newRequest(ctx, http.MethodGet, c.resolveURL(f))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.Start, r.End-1))
 	resp, err := c.data.Do(req)
 	if err != nil {
-		return nil, c.failed(ctx, f, err)
+		return nil, "", c.failed(ctx, f, err)
 	}
 	if err := c.checkRange(f, r, resp); err != nil {
-		resp.Body.Close()
-		return nil, err
+		_ = resp.Body.Close()
+		return nil, "", err
 	}
-	return resp, nil
+	return resp.Body, origin(resp.Request.URL), nil
 }
 
 // checkRange makes sure that the body begins where we asked it to: a server

@@ -40,7 +40,7 @@ func TestOpen(t *testing.T) {
 		w.WriteHeader(http.StatusPartialContent)
 		_, _ = w.Write(data[:10])
 	}
-	short := func(w http.ResponseWriter, r *http.Request) {
+	short := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Range", "bytes 10-19/1000")
 		w.Header().Set("Content-Length", "10")
 		w.WriteHeader(http.StatusPartialContent)

@@ -177,7 +177,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no token, or no such repository", 401, map[string]string{"X-Error-Code": "RepoNotFound"}, &UnauthorizedError{File: f, Status: 401, TokenSent: true}},
 		{
-			"gated", 403, map[string]string{"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model org/model is\trestricted."},
+			"gated", 403,
+			map[string]string{"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model org/model is\trestricted."},
 			&UnauthorizedError{File: f, Status: 403, Gated: true, TokenSent: true, Message: "Access to model org/model is restricted."},
 		},
 		{"no such repository", 404, map[string]string{"X-Error-Code": "RepoNotFound"}, &NotFoundError{File: f, Missing: "repository"}},

@@ -82,8 +82,7 @@ func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
 // withoutQuery keeps the cause of a failed request and drops its URL.
 func withoutQuery(err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err
 	}
 	return err

@@ -24,7 +24,8 @@ func parse(args ...string) (options.Controller, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	return o, o.Validate()
+	err := o.Validate()
+	return o, err
 }
 
 func TestParse(t *testing.T) {

@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -33,14 +34,13 @@ func curl(t *testing.T, namespace string, args ...string) string {
 	if err := local.client.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "wait", "--for=jsonpath={.status.containerStatuses[0].state.terminated}", "pod/"+pod.Name,
-		"--namespace="+namespace, "--timeout=1m")
+	waitFor(t, "curl to end", time.Minute, func(ctx context.Context) (bool, error) {
+		err := local.client.Get(ctx, keyOf(pod), pod)
+		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, err
+	})
 	out := kubectl(t, "logs", pod.Name, "--namespace="+namespace)
-	if err := local.client.Get(t.Context(), keyOf(pod), pod); err != nil {
-		t.Fatal(err)
-	}
 	if pod.Status.Phase != corev1.PodSucceeded {
-		t.Fatalf("curl %v ended as %s: %s", args, pod.Status.Phase, out)
+		t.Fatalf("curl %v failed: %s", args, out)
 	}
 	return out
 }

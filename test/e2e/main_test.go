@@ -114,11 +114,14 @@ func leftovers(ctx context.Context) error {
 	var claims []string
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		list, err := nodeClaims(ctx, local.client)
-		claims = claims[:0]
+		if err != nil {
+			return false, err
+		}
+		claims = nil
 		for i := range list {
 			claims = append(claims, list[i].GetName())
 		}
-		return err == nil && len(claims) == 0, err
+		return len(claims) == 0, nil
 	})
 	if err != nil {
 		return fmt.Errorf("machines outlive the tests: NodeClaims %v: %w", claims, err)

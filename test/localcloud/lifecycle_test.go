@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/modelberth/modelberth/test/localcloud/cleanup"
@@ -59,7 +60,9 @@ func TestLifecycle(t *testing.T) {
 		inside := c.namespaces(t)
 		c.kill(t)
 		// Nobody cleans up yet: the kernel alone must have ended everything.
+		began := time.Now()
 		await(t, 10*time.Second, func() error { return nobodyIn(inside) })
+		t.Logf("the kernel took %.1fs to end everything", time.Since(began).Seconds())
 		c.run(t, "down")
 		c.compare(t, before, inside)
 	})
@@ -77,7 +80,7 @@ func TestLifecycle(t *testing.T) {
 		t.Run("interrupted at "+stage, func(t *testing.T) {
 			up, out := c.start(t, "up")
 			inside := c.atStage(t, stage)
-			signal(t, up, unix.SIGINT)
+			sendSignal(t, up, unix.SIGINT)
 			if err := up.Wait(); err == nil || !strings.Contains(out.String(), "interrupted") {
 				t.Errorf("the interrupted up ends with %v and says: %s", err, out)
 			}
@@ -86,7 +89,7 @@ func TestLifecycle(t *testing.T) {
 		t.Run("all killed at "+stage, func(t *testing.T) {
 			up, _ := c.start(t, "up")
 			inside := c.atStage(t, stage)
-			signal(t, up, unix.SIGKILL)
+			sendSignal(t, up, unix.SIGKILL)
 			c.kill(t)
 			_ = up.Wait()
 			c.run(t, "down")
@@ -107,7 +110,7 @@ func newTestCloud(t *testing.T) *testCloud {
 		t.Skipf("starts real clouds: set %s=1, and KUBE_BIN and COREDNS as `make env` prints them, and be root", lifecycleVariable)
 	}
 	flags := &settings{}
-	flags.register(newUpCommand(&stateFlag{}))
+	flags.register(&cobra.Command{})
 	flags.skus = "../../presets/skus"
 	if err := preflight(flags); err != nil {
 		t.Fatalf("%s is set, but: %v", lifecycleVariable, err)
@@ -194,7 +197,7 @@ func (c *testCloud) atStage(t *testing.T, stage string) map[string]bool {
 	return c.namespaces(t)
 }
 
-func signal(t *testing.T, cmd *exec.Cmd, s unix.Signal) {
+func sendSignal(t *testing.T, cmd *exec.Cmd, s unix.Signal) {
 	t.Helper()
 	if err := cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)

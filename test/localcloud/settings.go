@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -36,31 +35,18 @@ func (s *settings) register(cmd *cobra.Command) {
 		"directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy (default $KUBE_BIN)")
 	flags.StringVar(&s.coreDNS, "coredns", os.Getenv("COREDNS"), "the CoreDNS program (default $COREDNS)")
 	flags.StringVar(&s.skus, "skus", "presets/skus", "directory of the machine types for sale")
-	flags.StringVar(&s.pauseImage, "pause-image", newestPauseImage(),
-		"file of the image that holds a pod's namespaces (default the newest pause-*.tar in $MODELBERTH_CACHE/images)")
+	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces")
 	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
 }
 
-// newestPauseImage looks where the tree's images are built.
-func newestPauseImage() string {
+// builtPauseImage is where `make images` puts it.
+func builtPauseImage() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = "/"
 	}
 	cache := cmp.Or(os.Getenv("MODELBERTH_CACHE"), filepath.Join(home, ".cache", "modelberth"))
-	found, err := filepath.Glob(filepath.Join(cache, "images", "pause-*.tar"))
-	if err != nil || len(found) == 0 {
-		return ""
-	}
-	return slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(modified(a), modified(b)) })
-}
-
-func modified(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.ModTime().UnixNano()
+	return filepath.Join(cache, "images", "pause.tar")
 }
 
 // args are the flags for the supervisor, which works in another directory.

@@ -136,6 +136,9 @@ func TestFullManifestsHaveEveryField(t *testing.T) {
 		t.Fatalf("found %d fields, the API has more", len(fields))
 	}
 	for _, path := range fields {
+		if strings.Join(path, ".") == "inference.adapters.[].source.urls" {
+			continue // a field of the shared type, which a rule keeps empty here
+		}
 		if !slices.ContainsFunc(objects, func(object map[string]any) bool { return has(object, path) }) {
 			t.Errorf("no manifest in testdata/full has %s", strings.Join(path, "."))
 		}

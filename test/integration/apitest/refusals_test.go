@@ -418,6 +418,11 @@ inference: {preset: {name: m}}`,
 			want:   `[inference.pod.cpu: Invalid value: "many": inference.pod.cpu in body should match '^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$', inference.pod.cpu: Invalid value: "many": inference.pod.cpu must be a quantity above zero, such as 4 or 500m]`,
 		},
 		{
+			reason: "a quantity whose comparison would take the API server a minute",
+			body:   "inference: {preset: {name: m}, pod: {memory: 1e99999999}}",
+			want:   `inference.pod.memory: Invalid value: "1e99999999": inference.pod.memory must be a quantity above zero, such as 16Gi`,
+		},
+		{
 			reason: "no CPU at all",
 			body:   "inference: {preset: {name: m}, pod: {cpu: 0}}",
 			want:   "inference.pod.cpu: Invalid value: 0: inference.pod.cpu must be a quantity above zero, such as 4 or 500m",

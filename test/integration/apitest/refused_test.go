@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // The message is what a user sees, so it is compared whole.
@@ -152,4 +153,37 @@ func policyMessages(t *testing.T) [][]string {
 		t.Fatalf("found %d rules in the policy, which has more", len(out))
 	}
 	return out
+}
+
+// The lists of reserved labels in the rule and in the warning are those of the Go function.
+func TestReservedLabels(t *testing.T) {
+	const preset = "\ninference: {preset: {name: m}}"
+	for _, key := range v1beta1.ReservedSelectorKeys() {
+		for _, selector := range []string{
+			"{matchLabels: {" + key + ": a}}", "{matchExpressions: [{key: " + key + ", operator: In, values: [a]}]}",
+		} {
+			err := api.Create(t.Context(), manifest(t, "reserved", "resource: {labelSelector: "+selector+"}"+preset), client.DryRunAll)
+			if err == nil {
+				t.Errorf("a selector of %s alone was accepted: %s", key, selector)
+			}
+		}
+		api.warnings.take()
+		beside := "resource: {labelSelector: {matchLabels: {a: b, " + key + ": a}}}" + preset
+		if err := api.Create(t.Context(), manifest(t, "reserved", beside), client.DryRunAll); err != nil {
+			t.Errorf("a selector of %s beside another label: %v", key, err)
+		}
+		if len(api.warnings.take()) == 0 {
+			t.Errorf("nothing warned of %s, which is ignored", key)
+		}
+	}
+	for _, key := range []string{v1beta1.LabelInferenceSet, v1beta1.LabelWorkspaceUID, "kaito.sh/workspaces"} {
+		api.warnings.take()
+		own := "resource: {labelSelector: {matchLabels: {" + key + ": a}}}" + preset
+		if err := api.Create(t.Context(), manifest(t, "reserved", own), client.DryRunAll); err != nil {
+			t.Errorf("a selector of %s, which is not reserved: %v", key, err)
+		}
+		if heard := api.warnings.take(); len(heard) > 0 {
+			t.Errorf("a selector of %s, which is not reserved, was warned of: %q", key, heard)
+		}
+	}
 }

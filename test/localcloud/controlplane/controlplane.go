@@ -138,6 +138,8 @@ func (p Plan) APIServer() Program {
 		"--enable-admission-plugins=NodeRestriction",
 		"--enable-aggregator-routing=true",
 		"--allow-privileged=true",
+		"--audit-policy-file="+p.auditPolicy(),
+		"--audit-log-path="+p.Layout.Log(auditLog),
 		"--profiling=false",
 	)
 }

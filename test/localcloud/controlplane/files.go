@@ -59,6 +59,9 @@ func (p Plan) WriteFiles(hostURL string, now time.Time) (*pki.Authority, error) 
 	if err := p.writeKubeconfigs(ca, hostURL); err != nil {
 		return nil, err
 	}
+	if err := write(p.auditPolicy(), []byte(auditPolicy)); err != nil {
+		return nil, err
+	}
 	return ca, write(filepath.Join(p.Layout.Config(), "Corefile"), p.corefile())
 }
 

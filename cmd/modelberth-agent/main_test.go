@@ -1,0 +1,43 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The agent runs beside every engine and is pulled onto every new machine, so
+// it carries none of the Kubernetes client's weight.
+func TestStaysSmall(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-deps", ".").Output()
+	if err != nil {
+		t.Fatalf("listing dependencies: %v", err)
+	}
+	allowed := []string{
+		"github.com/modelberth/modelberth/cmd/modelberth-agent",
+		"github.com/modelberth/modelberth/pkg/agent",
+		"github.com/modelberth/modelberth/pkg/hub",
+		"github.com/cenkalti/backoff/",
+		"golang.org/x/sync/errgroup",
+		"k8s.io/utils/clock",
+	}
+	for dependency := range strings.FieldsSeq(string(out)) {
+		host, _, _ := strings.Cut(dependency, "/")
+		if !strings.Contains(host, ".") || isAllowed(dependency, allowed) {
+			continue
+		}
+		t.Errorf("the agent depends on %s: do without it, or add it here and say why", dependency)
+	}
+}
+
+func isAllowed(dependency string, allowed []string) bool {
+	for _, a := range allowed {
+		if dependency == a || strings.HasSuffix(a, "/") && strings.HasPrefix(dependency, a) {
+			return true
+		}
+	}
+	return false
+}
