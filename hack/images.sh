@@ -67,7 +67,7 @@ image_tool() {
 	tool=$cache/tools/image-$(hash_of hack/image)/image
 	if [ ! -x "$tool" ]; then
 		mkdir -p "$(dirname "$tool")"
-		(cd "$here/image" && env -u GOARCH CGO_ENABLED=0 go build -buildvcs=false -trimpath -o "$tool.new" .)
+		(cd "$here/image" && env -u GOARCH CGO_ENABLED=0 go build -buildvcs=false -o "$tool.new" .)
 		mv "$tool.new" "$tool"
 	fi
 	echo "$tool"
@@ -75,7 +75,7 @@ image_tool() {
 
 # Builds package $2 of the module in directory $1 into file $3.
 go_build() {
-	(cd "$top/$1" && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -buildvcs=false -trimpath -ldflags '-s -w' -o "$3" "$2")
+	(cd "$top/$1" && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -buildvcs=false -ldflags '-s -w' -o "$3" "$2")
 }
 
 # Image $1 of the binary that package $3 in module $2 makes, to file $4.

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestEffectiveNodeSource(t *testing.T) {
@@ -93,11 +92,11 @@ func kaitoFields() map[string]func(*Workspace) {
 		ImagePullSecrets: []string{"pull"},
 	}
 	return map[string]func(*Workspace){
-		"count":          func(ws *Workspace) { ws.Resource.Count = ptr.To(2) },
+		"count":          func(ws *Workspace) { ws.Resource.Count = new(2) },
 		"preferredNodes": func(ws *Workspace) { ws.Resource.PreferredNodes = []string{"node"} },
 		"partition mig":  func(ws *Workspace) { ws.Resource.Partition = &PartitionSpec{Mode: PartitionMIG, Profile: "1g.10gb"} },
 		"partition GPUs": func(ws *Workspace) {
-			ws.Resource.Partition = &PartitionSpec{Mode: PartitionAccelerator, Count: ptr.To(2)}
+			ws.Resource.Partition = &PartitionSpec{Mode: PartitionAccelerator, Count: new(2)}
 		},
 		"accessMode":        preset(func(p *PresetSpec) { p.AccessMode = "private" }),
 		"image":             preset(func(p *PresetSpec) { p.PresetOptions.Image = "image" }),
@@ -106,7 +105,7 @@ func kaitoFields() map[string]func(*Workspace) {
 		"template":          inference(func(i *InferenceSpec) { i.Template = &corev1.PodTemplateSpec{} }),
 		"config":            inference(func(i *InferenceSpec) { i.Config = "config" }),
 		"adapters": inference(func(i *InferenceSpec) {
-			i.Adapters = []AdapterSpec{{Source: source, Strength: ptr.To("1.0")}}
+			i.Adapters = []AdapterSpec{{Source: source, Strength: new("1.0")}}
 		}),
 		"tuning": func(ws *Workspace) {
 			ws.Tuning = &TuningSpec{
@@ -159,7 +158,7 @@ func TestEveryFieldOfKAITOIsVaried(t *testing.T) {
 		all[name](ws)
 	}
 	// The two modes exclude each other.
-	ws.Resource.Partition = &PartitionSpec{Mode: PartitionMIG, Profile: "1g.10gb", Count: ptr.To(1)}
+	ws.Resource.Partition = &PartitionSpec{Mode: PartitionMIG, Profile: "1g.10gb", Count: new(1)}
 	got := unset(reflect.ValueOf(*ws), "")
 	ours := []string{
 		".inference.engine", ".inference.objectives", ".inference.pod", ".resource.placement", ".suspend",

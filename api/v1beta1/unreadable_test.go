@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 )
 
 func TestUnreadableParts(t *testing.T) {
@@ -28,7 +27,7 @@ func TestUnreadableParts(t *testing.T) {
 				"adapters": [{"source": {"name": "a", "volumeSource": {"emptyDir": {"medium": "Memory"}}}, "strength": "1"}]}}`,
 			want: Workspace{Inference: &InferenceSpec{
 				Template: pod,
-				Adapters: []AdapterSpec{{Source: &DataSource{Name: "a", Volume: disk}, Strength: ptr.To("1")}},
+				Adapters: []AdapterSpec{{Source: &DataSource{Name: "a", Volume: disk}, Strength: new("1")}},
 			}},
 		},
 		{

@@ -131,7 +131,7 @@ func withinBound(s *apiextensionsv1.JSONSchemaProps, rule string) string {
 func forgive(validation *apiextensionsv1.ValidationRule) {
 	before := regexp.MustCompile(`\bself\b`).ReplaceAllString(validation.Rule, "oldSelf.value()")
 	validation.Rule = fmt.Sprintf("(%s) || oldSelf.hasValue() && !(%s)", validation.Rule, before)
-	validation.OptionalOldSelf = ptr.To(true)
+	validation.OptionalOldSelf = new(true)
 }
 
 // holdsUnknownFields says whether an object has, itself or below, fields that the schema does not
@@ -171,10 +171,10 @@ func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
 func limitIntegers(schema *apiextensionsv1.JSONSchemaProps) {
 	if schema.Type == "integer" && schema.Format == "int32" {
 		if schema.Minimum == nil {
-			schema.Minimum = ptr.To[float64](math.MinInt32)
+			schema.Minimum = new(float64(math.MinInt32))
 		}
 		if schema.Maximum == nil {
-			schema.Maximum = ptr.To[float64](math.MaxInt32)
+			schema.Maximum = new(float64(math.MaxInt32))
 		}
 	}
 	for name, property := range schema.Properties {

@@ -145,8 +145,8 @@ func TestFinishRefuses(t *testing.T) {
 		},
 		{
 			reason: "a place that was renamed",
-			add:    additions{Rules: []rule{{At: "pod.tempalte", ValidationRule: apiextensionsv1.ValidationRule{Rule: "true", Message: "m"}}}},
-			want:   `place "pod.tempalte": the schema has no "tempalte"`,
+			add:    additions{Rules: []rule{{At: "pod.container", ValidationRule: apiextensionsv1.ValidationRule{Rule: "true", Message: "m"}}}},
+			want:   `place "pod.container": the schema has no "container"`,
 		},
 		{
 			reason: "items of what is no list",

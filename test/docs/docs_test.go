@@ -4,6 +4,7 @@
 package docs
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -11,12 +12,14 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -173,7 +176,7 @@ type block struct{ page, language, text string }
 func blocks(t *testing.T) []block {
 	t.Helper()
 	var out []block
-	fence := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+	fence := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)\n```$")
 	for page, text := range pages(t) {
 		for _, match := range fence.FindAllStringSubmatch(text, -1) {
 			out = append(out, block{page: page, language: match[1], text: match[2]})
@@ -240,5 +243,32 @@ func TestManifests(t *testing.T) {
 				t.Errorf("%s: apiVersion is %s, want %s", where, kind.APIVersion, want)
 			}
 		}
+	}
+}
+
+// TestInstallCommands renders the chart with each install command of the pages, as a shell passes it on.
+func TestInstallCommands(t *testing.T) {
+	helm := os.Getenv("HELM")
+	if helm == "" {
+		t.Fatal(`HELM names no helm binary: run this through make test-unit, or after: eval "$(make env)"`)
+	}
+	ran := 0
+	for _, b := range blocks(t) {
+		rest, found := strings.CutPrefix(b.text, "helm upgrade --install ")
+		if b.language != "sh" || !found {
+			continue
+		}
+		ran++
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", helm+" template --kube-version=1.35.4 "+rest)
+		command.Dir = root
+		command.Env = append(command.Environ(), "REGISTRY=registry.example/modelberth")
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s\n%s", b.page, err, out, b.text)
+		}
+	}
+	if ran < 2 {
+		t.Errorf("%d install commands were found, want one for each cloud", ran)
 	}
 }

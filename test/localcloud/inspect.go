@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -151,7 +152,7 @@ func newLogsCommand(state *stateFlag) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f, err := os.Open(l.Log(args[0]))
+			f, err := openLog(l, args[0])
 			if err != nil {
 				return fmt.Errorf("no log of %q (there are %s): %w", args[0], strings.Join(logNames(l), ", "), err)
 			}
@@ -162,16 +163,28 @@ func newLogsCommand(state *stateFlag) *cobra.Command {
 	}
 }
 
+// openLog opens the log of a component, of a node that is gone as well.
+func openLog(l layout.Layout, component string) (*os.File, error) {
+	f, err := os.Open(l.Log(component))
+	if node, name := path.Split(component); os.IsNotExist(err) && node != "" {
+		return os.Open(filepath.Join(l.EndedNodeLogs(path.Clean(node)), name+".log"))
+	}
+	return f, err
+}
+
 // logNames lists what logs can print.
 func logNames(l layout.Layout) []string {
 	var names []string
-	for prefix, pattern := range map[string]string{l.Logs(): "*.log", l.Nodes(): "*/logs/*.log"} {
-		paths, err := filepath.Glob(filepath.Join(prefix, pattern))
+	for _, place := range []struct{ dir, pattern string }{
+		{l.Logs(), "*.log"}, {l.Nodes(), "*/logs/*.log"}, {l.Logs(), layout.EndedPrefix + "*/*.log"},
+	} {
+		paths, err := filepath.Glob(filepath.Join(place.dir, place.pattern))
 		if err != nil {
 			continue
 		}
-		for _, path := range paths {
-			name := strings.TrimSuffix(strings.TrimPrefix(path, prefix+"/"), ".log")
+		for _, file := range paths {
+			name := strings.TrimSuffix(strings.TrimPrefix(file, place.dir+"/"), ".log")
+			name = strings.TrimPrefix(name, layout.EndedPrefix)
 			names = append(names, strings.Replace(name, "/logs/", "/", 1))
 		}
 	}

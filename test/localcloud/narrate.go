@@ -22,15 +22,18 @@ const repeatAfter = 5 * time.Second
 type narrator struct {
 	out   io.Writer
 	began time.Time
+	now   func() time.Time
 
 	stage, waiting string
 	said           time.Time
 }
 
-func newNarrator(out io.Writer, began time.Time) *narrator { return &narrator{out: out, began: began} }
+func newNarrator(out io.Writer, began time.Time) *narrator {
+	return &narrator{out: out, began: began, now: time.Now}
+}
 
 func (n *narrator) status(s supervisor.Status) {
-	now := time.Now()
+	now := n.now()
 	isNew := s.Stage != n.stage || s.Waiting != n.waiting
 	if s.Ready || s.Waiting == "" || (!isNew && now.Sub(n.said) < repeatAfter) {
 		return
@@ -44,7 +47,7 @@ func (n *narrator) status(s supervisor.Status) {
 }
 
 func (n *narrator) ready(s supervisor.Status) {
-	fmt.Fprintf(n.out, "[%5.1fs] ready\n", time.Since(n.began).Seconds())
+	fmt.Fprintf(n.out, "[%5.1fs] ready\n", n.now().Sub(n.began).Seconds())
 	fmt.Fprintf(n.out, "export KUBECONFIG=%s\n", s.Kubeconfig)
 }
 

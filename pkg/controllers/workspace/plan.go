@@ -90,6 +90,9 @@ func checkSpec(ws *v1beta1.Workspace) error {
 	if problem := workload.NameProblem(ws.Name); problem != "" {
 		return specInvalid(problem)
 	}
+	if problem := ws.Inference.TemplateError; problem != "" {
+		return specInvalid("inference.template cannot be read: " + problem)
+	}
 	if template := ws.Inference.Template; template != nil && len(template.Spec.Containers) == 0 {
 		return specInvalid("inference.template.spec.containers is empty: name at least one container")
 	}

@@ -56,6 +56,7 @@ func TestAcceptedManifests(t *testing.T) {
 			warnings: []string{
 				"annotation kaito.sh/runtime: transformers is ignored: the preset chooses the engine, or inference.engine.name does",
 				`annotation kaito.sh/enablelb has an effect only with the value "True", in this spelling`,
+				"annotation kaito.sh/use-local-weights is ignored in this version: weights come from the hub",
 				"annotation inference.kaito.sh/static-model-mirror is ignored in this version: weights come from the hub",
 			},
 		},

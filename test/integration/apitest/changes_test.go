@@ -5,10 +5,15 @@ package apitest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // change is a Workspace as it was stored and as somebody wants it to be.
@@ -90,6 +95,44 @@ resource: {labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, oper
 				}
 			})
 		}
+	}
+}
+
+// An annotation is looked at when it changes, whatever else does or does not.
+func TestAnnotationsAreCheckedWhenTheyChange(t *testing.T) {
+	object := manifest(t, "annotated", "inference: {preset: {name: m}}")
+	object.SetAnnotations(map[string]string{v1beta1.AnnotationPerformanceMode: "balanced", "other": "1"})
+	if err := api.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ reason, key, value, want string }{
+		{reason: "another annotation", key: "other", value: "2"},
+		{reason: "another mode", key: v1beta1.AnnotationPerformanceMode, value: "throughput"},
+		{
+			reason: "no such mode", key: v1beta1.AnnotationPerformanceMode, value: "fast",
+			want: `annotation kaito.sh/performance-mode is "fast": use balanced, interactivity or throughput, or remove it`,
+		},
+		{
+			reason: "no such image family", key: v1beta1.AnnotationNodeImageFamily, value: "windows",
+			want: `annotation kaito.sh/node-image-family is "windows": use ubuntu or azurelinux, or remove it`,
+		},
+		{
+			reason: "no truth value", key: v1beta1.AnnotationUseLocalWeights, value: "yes",
+			want: `annotation kaito.sh/use-local-weights is "yes": use "true" or "false", or remove it`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.reason, func(t *testing.T) {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, tt.key, tt.value)
+			err := api.Patch(t.Context(), object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
+			got := ""
+			if err != nil {
+				_, got, _ = strings.Cut(said(err), "denied request: ")
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("message (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

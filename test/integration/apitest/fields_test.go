@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -180,13 +181,13 @@ func goFields(typ reflect.Type, at []string) [][]string {
 		return nil
 	}
 	var out [][]string
-	for i := range typ.NumField() {
-		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+	for field := range typ.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if name == "" || name == "-" || name == "metadata" {
 			continue
 		}
 		path := append(slices.Clone(at), name)
-		out = append(append(out, path), goFields(typ.Field(i).Type, path)...)
+		out = append(append(out, path), goFields(field.Type, path)...)
 	}
 	return out
 }
@@ -296,6 +297,32 @@ func TestColumns(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("columns of %s (-want +got):\n%s", tt.version, diff)
+		}
+	}
+}
+
+// kubectl get wk, wks, and workspace as a category.
+func TestNames(t *testing.T) {
+	d, err := discovery.NewDiscoveryClientForConfig(api.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		got, err := d.ServerResourcesForGroupVersion("kaito.sh/" + version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verbs := metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+		want := []metav1.APIResource{
+			{
+				Name: "workspaces", SingularName: "workspace", Namespaced: true, Kind: "Workspace", Verbs: verbs,
+				ShortNames: []string{"wk", "wks"}, Categories: []string{"workspace"},
+			},
+			{Name: "workspaces/status", Namespaced: true, Kind: "Workspace", Verbs: metav1.Verbs{"get", "patch", "update"}},
+		}
+		ignored := cmpopts.IgnoreFields(metav1.APIResource{}, "StorageVersionHash")
+		if diff := cmp.Diff(want, got.APIResources, ignored); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", version, diff)
 		}
 	}
 }

@@ -150,7 +150,8 @@ func readCRD() (*apiextensionsv1.CustomResourceDefinition, error) {
 		return nil, err
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	return crd, yaml.UnmarshalStrict(data, crd)
+	err = yaml.UnmarshalStrict(data, crd)
+	return crd, err
 }
 
 func readPolicies() ([]*unstructured.Unstructured, error) {
@@ -206,5 +207,6 @@ func parse(manifest string) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	object := &unstructured.Unstructured{}
-	return object, object.UnmarshalJSON(data)
+	err = object.UnmarshalJSON(data)
+	return object, err
 }

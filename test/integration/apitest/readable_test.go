@@ -139,9 +139,11 @@ func at(value any, path []any) any {
 	for _, step := range path {
 		switch step := step.(type) {
 		case string:
-			value = value.(map[string]any)[step]
+			object, _ := value.(map[string]any)
+			value = object[step]
 		case int:
-			value = value.([]any)[step]
+			list, _ := value.([]any)
+			value = list[step]
 		}
 	}
 	return value
@@ -149,10 +151,11 @@ func at(value any, path []any) any {
 
 func set(root map[string]any, path []any, value any) {
 	last := len(path) - 1
-	switch step := path[last].(type) {
-	case string:
-		at(root, path[:last]).(map[string]any)[step] = value
-	case int:
-		at(root, path[:last]).([]any)[step] = value
+	switch parent := at(root, path[:last]).(type) {
+	case map[string]any:
+		parent[fmt.Sprint(path[last])] = value
+	case []any:
+		index, _ := path[last].(int)
+		parent[index] = value
 	}
 }

@@ -135,16 +135,20 @@ func policyMessages(t *testing.T) [][]string {
 			t.Fatal(err)
 		}
 		for _, validation := range validations {
-			fields := validation.(map[string]any)
+			fields, _ := validation.(map[string]any)
 			if message, ok := fields["message"].(string); ok {
 				out = append(out, []string{message})
 				continue
 			}
+			computed, _ := fields["messageExpression"].(string)
 			var parts []string
-			for _, match := range literal.FindAllStringSubmatch(fields["messageExpression"].(string), -1) {
+			for _, match := range literal.FindAllStringSubmatch(computed, -1) {
 				if strings.Contains(match[1], " ") {
 					parts = append(parts, match[1])
 				}
+			}
+			if len(parts) == 0 {
+				t.Errorf("a rule of %s has no message: %v", policy.GetName(), fields)
 			}
 			out = append(out, parts)
 		}

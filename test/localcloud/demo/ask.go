@@ -18,14 +18,23 @@ import (
 // usualPort is where the model answers on this machine, unless it is taken.
 const usualPort = 8000
 
-// question is what the model is asked.
-func question(name string) (string, error) {
-	body, err := json.Marshal(map[string]any{
-		"model":      name,
-		"messages":   []map[string]string{{"role": "user", "content": "Hello! Who are you?"}},
-		"max_tokens": 24,
-	})
-	return string(body), err
+// question is what the model is asked: the body of a request, in the order in
+// which a person would write it.
+func question(model string) (string, error) {
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	body, err := json.Marshal(struct {
+		Model       string    `json:"model"`
+		Messages    []message `json:"messages"`
+		MaxTokens   int       `json:"max_tokens"`
+		Temperature int       `json:"temperature"`
+	}{Model: model, Messages: []message{{Role: "user", Content: "Hello!"}}, MaxTokens: 24})
+	if err != nil {
+		return "", fmt.Errorf("encoding the question: %w", err)
+	}
+	return string(body), nil
 }
 
 // ask sends a question through a port of this machine, with commands that a
@@ -66,8 +75,8 @@ func (d *Demo) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.console.Step("the model said: %q", said)
-	d.console.Print("(That is nonsense, because the model of the local cloud is a tiny one with random weights. The way to it is real.)")
+	d.console.Step("the model said: %q", strings.TrimSpace(said))
+	d.console.Print("(The model of the local cloud is a toy that knows a few words of the harbour.)")
 	d.console.Step("from the command to the complete answer: %.1f s", answered.Sub(d.settings.Started).Seconds())
 	return nil
 }

@@ -59,25 +59,31 @@ func (c *Console) Wait(text string) {
 	if text != c.waiting {
 		c.clear()
 		if c.terminal && c.waiting != "" {
-			fmt.Fprintln(c.out, c.line(now)) // what came before stays to be read
+			fmt.Fprintln(c.out, c.line(now, 0)) // what came before stays to be read
 		}
 		c.waiting, c.since, c.spoke = text, now, time.Time{}
 	}
 	switch {
 	case c.terminal:
-		fmt.Fprint(c.out, "\r\x1b[K"+clip(c.line(now)))
+		fmt.Fprint(c.out, "\r\x1b[K"+c.line(now, width))
 	case now.Sub(c.spoke) >= repeat:
-		fmt.Fprintln(c.out, c.line(now))
+		fmt.Fprintln(c.out, c.line(now, 0))
 		c.spoke = now
 	}
 }
 
-func (c *Console) line(now time.Time) string {
-	line := fmt.Sprintf("[%7.1fs]   ... %s", now.Sub(c.began).Seconds(), c.waiting)
+// line says what is waited for and for how long, in at most limit characters; 0 means no limit.
+func (c *Console) line(now time.Time, limit int) string {
+	head := fmt.Sprintf("[%7.1fs]   ... ", now.Sub(c.began).Seconds())
+	tail := ""
 	if waited := now.Sub(c.since); waited >= time.Second {
-		line += fmt.Sprintf(" (%d s)", int(waited.Seconds()))
+		tail = fmt.Sprintf(" (%d s)", int(waited.Seconds()))
 	}
-	return line
+	text := c.waiting
+	if limit > 0 {
+		text = clip(text, limit-len(head)-len(tail))
+	}
+	return head + text + tail
 }
 
 // clear removes the line that is drawn over and over.
@@ -154,10 +160,10 @@ func cutLast(text, separator string) (before, after string, found bool) {
 }
 
 // clip keeps a line from wrapping, for a wrapped one cannot be drawn over.
-func clip(line string) string {
-	runes := []rune(line)
-	if len(runes) <= width {
-		return line
+func clip(text string, limit int) string {
+	runes := []rune(text)
+	if len(runes) <= limit {
+		return text
 	}
-	return string(runes[:width-3]) + "..."
+	return string(runes[:limit-3]) + "..."
 }

@@ -83,10 +83,16 @@ func TestConsole(t *testing.T) {
 
 func TestConsoleKeepsLinesShort(t *testing.T) {
 	var out strings.Builder
-	newClock().console(&out, true).Wait(strings.Repeat("é", 300))
-	line := strings.TrimPrefix(out.String(), "\r\x1b[K")
-	if length := len([]rune(line)); length != width || !strings.HasSuffix(line, "...") {
-		t.Errorf("the line has %d characters, want %d with dots at the end, or the terminal wraps it: %q", length, width, line)
+	clock := newClock()
+	console := clock.console(&out, true)
+	console.Wait(strings.Repeat("é", 300))
+	clock.pass(75 * time.Second)
+	console.Wait(strings.Repeat("é", 300))
+	lines := strings.Split(out.String(), "\r\x1b[K")[1:]
+	for i, suffix := range []string{"é...", "é... (75 s)"} {
+		if length := len([]rune(lines[i])); length != width || !strings.HasSuffix(lines[i], suffix) {
+			t.Errorf("the line has %d characters, want %d and %q at the end, or the terminal wraps it: %q", length, width, suffix, lines[i])
+		}
 	}
 }
 

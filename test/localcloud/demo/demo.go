@@ -82,18 +82,25 @@ func (d *Demo) Run(ctx context.Context) error {
 		return err
 	}
 	if err := d.serve(ctx); err != nil {
-		d.showFailure(ctx)
-		return err
+		return d.explain(ctx, err)
 	}
 	if err := d.showMachines(ctx); err != nil {
 		return err
 	}
 	if err := d.ask(ctx); err != nil {
-		d.showFailure(ctx)
-		return err
+		return d.explain(ctx, err)
 	}
 	d.showWayOn()
 	return nil
+}
+
+// explain shows what there is to see beside an error, unless it was the person
+// who ended the demo.
+func (d *Demo) explain(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		d.showFailure(ctx)
+	}
+	return cause(ctx, err)
 }
 
 func (d *Demo) up(ctx context.Context) error {
@@ -119,11 +126,10 @@ func (d *Demo) Install(ctx context.Context) error {
 	err = d.console.During("waiting for the controller's pods", func() error {
 		return d.tools.install(ctx, d.settings.Chart, values)
 	})
-	if err != nil {
-		d.showController(context.WithoutCancel(ctx))
-		return err
+	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
+		d.showController(context.WithoutCancel(ctx)) // each look has a limit of its own
 	}
-	return nil
+	return err
 }
 
 func (d *Demo) push(ctx context.Context) ([]image, error) {

@@ -25,7 +25,6 @@ func (d *Demo) showMachines(ctx context.Context) error {
 
 // showFailure shows what a person would look at first.
 func (d *Demo) showFailure(ctx context.Context) {
-	ctx = context.WithoutCancel(ctx) // also after an interrupt: each look is short
 	d.console.Step("it did not work; this is what there is to see")
 	d.showAll(ctx, [][]string{
 		{"describe", "--filename=" + d.settings.Manifest},

@@ -99,8 +99,11 @@ func (l Layout) Node(name string) string { return filepath.Join(l.Nodes(), name)
 // NodeLogs holds one file for each component of a node.
 func (l Layout) NodeLogs(name string) string { return filepath.Join(l.Node(name), "logs") }
 
+// EndedPrefix starts the names of the directories of EndedNodeLogs.
+const EndedPrefix = "ended-"
+
 // EndedNodeLogs keeps the logs of a node that is gone.
-func (l Layout) EndedNodeLogs(name string) string { return filepath.Join(l.Logs(), "ended-"+name) }
+func (l Layout) EndedNodeLogs(name string) string { return filepath.Join(l.Logs(), EndedPrefix+name) }
 
 // Cgroup is the name of the control group, in every hierarchy, under which all
 // nodes of this cloud have theirs. It differs between state directories, so

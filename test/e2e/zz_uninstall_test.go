@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,8 +15,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TestUninstall takes the release away under a Workspace and installs it again.
+// TestUninstall looks back at what the release needed, takes it away under a Workspace, and installs
+// it again. Its file is the last in the order of names, so this runs last.
 func TestUninstall(t *testing.T) {
+	if selected := flag.Lookup("test.run").Value.String(); selected == "" || selected == "." {
+		t.Run("privileges", expectPrivileges)
+	} else {
+		t.Logf("privileges are not compared, because only the tests matching %q have made use of them", selected)
+	}
 	ns := namespace(t)
 	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("suspended.yaml"))
 	kubectl(t, "wait", "--for=condition=Planned", "workspace/planned", "--namespace="+ns, "--timeout=30s")
