@@ -246,6 +246,19 @@ func TestManifests(t *testing.T) {
 	}
 }
 
+// renderChart runs one command line of a page.
+func renderChart(t *testing.T, b block, line string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
+	command.Dir = root
+	command.Env = append(command.Environ(), "REGISTRY=registry.example/modelberth")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s\n%s", b.page, err, out, b.text)
+	}
+}
+
 // TestInstallCommands renders the chart with each install command of the pages, as a shell passes it on.
 func TestInstallCommands(t *testing.T) {
 	helm := os.Getenv("HELM")
@@ -259,14 +272,7 @@ func TestInstallCommands(t *testing.T) {
 			continue
 		}
 		ran++
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", helm+" template --kube-version=1.35.4 "+rest)
-		command.Dir = root
-		command.Env = append(command.Environ(), "REGISTRY=registry.example/modelberth")
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v: %s\n%s", b.page, err, out, b.text)
-		}
+		renderChart(t, b, helm+" template --kube-version=1.35.4 "+rest)
 	}
 	if ran < 2 {
 		t.Errorf("%d install commands were found, want one for each cloud", ran)

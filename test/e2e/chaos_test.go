@@ -29,8 +29,8 @@ const (
 	killsPerStory = 3
 	// usualStart and usualEnd are about how long the two halves of a story take: kills fall anywhere
 	// within them.
-	usualStart = 25 * time.Second
-	usualEnd   = 8 * time.Second
+	usualStart = 12 * time.Second
+	usualEnd   = 7 * time.Second
 )
 
 // kill is one death of the leader.
