@@ -69,7 +69,7 @@ test: $(if $(ROOT),deps) testsummary ## All tests in one go with a summary; end 
 	@results=$$(mktemp); trap 'rm -f "$$results"' EXIT; status=0; \
 	$(MAKE) test-unit RESULTS="$$results" || status=1; \
 	$(MAKE) test-integration RESULTS="$$results" || status=1; \
-	$(MAKE) $(if $(ROOT),test-e2e,skip-e2e) RESULTS="$$results" || status=1; \
+	$(MAKE) $(if $(ROOT),test-localcloud test-e2e,skip-e2e) --keep-going RESULTS="$$results" || status=1; \
 	$(SUMMARY) table -expect unit,integration,e2e -results "$$results" || status=1; \
 	exit $$status
 
@@ -159,6 +159,11 @@ test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which
 	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
 	export CGO_ENABLED=0 E2E_KUBECONFIG=$(STATE)/kubeconfig; \
 	$(call run_tier,e2e,.,-timeout 40m -run '$(E2E_RUN)' ./test/e2e/...,-live)
+
+.PHONY: test-localcloud
+test-localcloud: cluster-ready testsummary ## The local cloud comes up, crashes, and leaves nothing behind (root)
+	@export LOCALCLOUD_LIFECYCLE=1 CGO_ENABLED=0; \
+	$(call run_tier,e2e,test/localcloud,-timeout 10m -run TestLifecycle .)
 
 .PHONY: skip-e2e
 skip-e2e: testsummary

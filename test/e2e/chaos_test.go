@@ -37,7 +37,7 @@ const (
 type kill struct {
 	// after the manifest was applied, or after the deletion began.
 	after time.Duration
-	// hard kills leave no time to release the lease.
+	// hard kills end the process before it can give the lease back.
 	hard bool
 }
 
@@ -122,11 +122,12 @@ func killLeader(ctx context.Context, hard bool) (string, error) {
 			return false, err
 		}
 		name = leader.Name
-		options := []client.DeleteOption{client.Preconditions{UID: &leader.UID}}
 		if hard {
-			options = append(options, client.GracePeriodSeconds(0))
+			if err := crash(leader.UID); err != nil {
+				return false, err
+			}
 		}
-		return true, client.IgnoreNotFound(local.client.Delete(ctx, leader, options...))
+		return true, client.IgnoreNotFound(local.client.Delete(ctx, leader, client.Preconditions{UID: &leader.UID}))
 	})
 	return name, err
 }

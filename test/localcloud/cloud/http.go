@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
@@ -82,9 +83,13 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient returns a client for the socket. Every call ends with its context.
+// callDeadline bounds every call, whatever its context allows. The service
+// answers at once: what takes time happens after its answer.
+const callDeadline = 30 * time.Second
+
+// NewClient returns a client for the socket.
 func NewClient(socket string) *Client {
-	return &Client{http: &http.Client{Transport: UnixTransport(socket)}}
+	return &Client{http: &http.Client{Transport: UnixTransport(socket), Timeout: callDeadline}}
 }
 
 // UnixTransport sends every request to the socket, whatever host it names.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -62,6 +63,7 @@ func (s *Supervisor) answerStatus(w http.ResponseWriter, r *http.Request) {
 
 func (s *Supervisor) status(ctx context.Context) Status {
 	status := s.progress.status()
+	status.PID = os.Getpid()
 	status.APIServer, status.Kubeconfig = s.apiURL, s.options.Layout.Kubeconfig()
 	s.mu.Lock()
 	kube, keepers := s.kube, s.keepers

@@ -1,0 +1,51 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// controllerProcess is the name of the controller's process as the kernel keeps it, in 15 characters.
+const controllerProcess = "modelberth-cont"
+
+// crash ends the controller's process in a pod at once: it cannot give its lease back, as after a lost
+// machine. The local cloud's nodes are namespaces of this machine, so their processes are seen here.
+func crash(pod types.UID) error {
+	entries, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return err
+	}
+	killed := 0
+	for _, entry := range entries {
+		dir := filepath.Dir(entry)
+		name, err := os.ReadFile(filepath.Join(dir, "comm"))
+		if err != nil || strings.TrimSpace(string(name)) != controllerProcess {
+			continue // gone, or somebody else
+		}
+		groups, err := os.ReadFile(entry)
+		if err != nil || !strings.Contains(string(groups), string(pod)) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			return err
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("killing process %d: %w", pid, err)
+		}
+		killed++
+	}
+	if killed == 0 {
+		return fmt.Errorf("no process %s of pod %s runs on this machine", controllerProcess, pod)
+	}
+	return nil
+}
