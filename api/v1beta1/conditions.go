@@ -60,7 +60,6 @@ const (
 	ReasonResourceSuccess         = "workspaceResourceStatusSuccess"
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
-	ReasonNodeClassNotFound       = "NodeClassNotFound"
 )
 
 // Reasons of InferenceReady.

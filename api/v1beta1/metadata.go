@@ -64,6 +64,8 @@ const (
 	AnnotationRevision = "workspace.kaito.io/revision"
 	// AnnotationUpgradeStartTime is when an upgrade in place began.
 	AnnotationUpgradeStartTime = "kaito.sh/upgrade-start-time"
+	// AnnotationContext is the hash of what a revision was made from beside the spec.
+	AnnotationContext = "modelberth.dev/context-hash"
 	// AnnotationAppliedHash is the hash of the object as it was last applied.
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
 	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -45,6 +47,10 @@ import (
 
 // leaseName is the Lease that the replicas elect their leader with.
 const leaseName = "modelberth-controller"
+
+// reconcileDeadline bounds one pass over one Workspace: an API server that does not answer must not
+// hold a worker for ever.
+const reconcileDeadline = time.Minute
 
 // Scheme returns a scheme with every type that the controller reads or writes.
 func Scheme() (*runtime.Scheme, error) {
@@ -84,7 +90,11 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
 	// API server would remark on at every write, is part of the contract.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	mgr, err := manager.New(config, managerOptions(scheme, o))
+	provided, err := hasNodeClaims(config)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.New(config, managerOptions(scheme, o, provided))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -95,7 +105,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.WrapClient != nil {
 		wrapped = hooks.WrapClient(wrapped)
 	}
-	provisioner, machine, err := backEnd(mgr, wrapped, o)
+	provisioner, machine, err := backEnd(mgr, wrapped, o, provided)
 	if err != nil {
 		return nil, err
 	}
@@ -119,14 +129,18 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		EngineImages: o.EngineImages,
 		NodeClasses:  o.NodeClasses,
 	})
-	controllerOptions := controller.Options{MaxConcurrentReconciles: o.Workers, SkipNameValidation: &hooks.SkipNameValidation}
+	controllerOptions := controller.Options{
+		MaxConcurrentReconciles: o.Workers,
+		ReconciliationTimeout:   reconcileDeadline,
+		SkipNameValidation:      &hooks.SkipNameValidation,
+	}
 	return mgr, reconciler.SetupWithManager(ctx, mgr, machine, controllerOptions)
 }
 
-func managerOptions(scheme *runtime.Scheme, o options.Controller) manager.Options {
+func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool) manager.Options {
 	return manager.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(),
+		Cache:                         cacheOptions(provided),
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
@@ -136,20 +150,32 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller) manager.Option
 	}
 }
 
-// cacheOptions keep what is not ours out of memory.
-func cacheOptions() cache.Options {
+// cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
+func cacheOptions(provided bool) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
-	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&appsv1.StatefulSet{}:        {Label: managed},
-			&appsv1.ControllerRevision{}: {Label: managed},
-			&corev1.Service{}:            {Label: managed},
-			&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
-			&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
-			nodeclaim.Object():           {Label: has(v1beta1.LabelWorkspaceUID)},
-		},
+	byObject := map[client.Object]cache.ByObject{
+		&appsv1.StatefulSet{}:        {Label: managed},
+		&appsv1.ControllerRevision{}: {Label: managed},
+		&corev1.Service{}:            {Label: managed},
+		&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
+		&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
+		&corev1.ConfigMap{}:          {Transform: namesOnly},
 	}
+	if provided {
+		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
+	}
+	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
+}
+
+// namesOnly keeps of users' ConfigMaps what a watch must tell: their annotations may hold whole
+// copies of them.
+func namesOnly(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+		accessor.SetAnnotations(nil)
+		accessor.SetLabels(nil)
+	}
+	return object, nil
 }
 
 // has selects objects that carry a label, whatever its value.
@@ -183,18 +209,42 @@ func loadCatalog(overlay string) (*catalog.Catalog, error) {
 	return known, nil
 }
 
-// backEnd probes the cluster for a provisioner. Without one the controller runs all the same: it
-// plans, says what is missing, and starts anew once that is installed.
-func backEnd(mgr manager.Manager, wrapped client.Client, o options.Controller) (workspace.Provisioner, client.Object, error) {
-	kind := schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
-	_, err := mgr.GetRESTMapper().RESTMapping(kind, nodeclaim.GroupVersion().Version)
-	switch {
-	case err == nil:
-		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
-	case meta.IsNoMatchError(err):
-		missing := "the CustomResourceDefinition nodeclaims.karpenter.sh"
-		return capacity.Absent{Missing: missing}, nil, mgr.Add(&installWatch{mapper: mgr.GetRESTMapper(), kind: kind})
-	default:
-		return nil, nil, fmt.Errorf("probing for Karpenter: %w", err)
+// nodeClaimKind is what Karpenter's back end needs the cluster to serve.
+func nodeClaimKind() schema.GroupKind {
+	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
+}
+
+// hasNodeClaims probes the cluster for Karpenter.
+func hasNodeClaims(config *rest.Config) (bool, error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return false, fmt.Errorf("probing for Karpenter: %w", err)
 	}
+	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
+	if err != nil {
+		return false, fmt.Errorf("probing for Karpenter: %w", err)
+	}
+	_, err = mapper.RESTMapping(nodeClaimKind(), nodeclaim.GroupVersion().Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probing for Karpenter: %w", err)
+	}
+	return true, nil
+}
+
+// backEnd returns what gets machines. Without a provisioner the controller runs all the same: it
+// plans, says what is missing, and starts anew once that is installed.
+func backEnd(
+	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
+) (workspace.Provisioner, client.Object, error) {
+	if provided {
+		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+	}
+	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
+	if err := mgr.Add(watch); err != nil {
+		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)
+	}
+	return capacity.Absent{Missing: "the CustomResourceDefinition nodeclaims.karpenter.sh"}, nil, nil
 }

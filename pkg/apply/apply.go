@@ -13,7 +13,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,14 +95,32 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}
 	if existing != nil {
 		options = append(options, client.ForceOwnership)
+		// The cache may lag: what has been deleted, or made again by somebody else, is left alone.
+		intent.SetUID(existing.GetUID())
 	}
-	if err := a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), options...); err != nil {
+	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), options...)
+	if isOfAnotherUID(err) {
+		return false, &TerminatingError{Kind: gvk.Kind, Namespace: desired.GetNamespace(), Name: desired.GetName()}
+	}
+	if err != nil {
 		return false, fmt.Errorf("applying %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
 	}
 	return true, nil
 }
 
-// Check returns an error if Apply would refuse to write desired. Errors are as of Apply.
+// isOfAnotherUID says whether the API server has another object of that name than we meant.
+func isOfAnotherUID(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "metadata.uid"
+	})
+}
+
+// Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
+// server would refuse the object. Errors are as of Apply.
 func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
 	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
 	if err != nil {
@@ -110,10 +130,18 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	if err != nil {
 		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
 	}
-	if existing == nil {
-		return nil
+	if existing != nil {
+		return mayWrite(gvk.Kind, owner, existing)
 	}
-	return mayWrite(gvk.Kind, owner, existing)
+	intent, err := intentOf(desired, gvk)
+	if err != nil {
+		return fmt.Errorf("checking %s %s: %w", gvk.Kind, desired.GetName(), err)
+	}
+	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner), client.DryRunAll)
+	if err != nil {
+		return fmt.Errorf("checking %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+	}
+	return nil
 }
 
 // existing returns the object as the cluster has it, or nil. What the cache does not have is asked

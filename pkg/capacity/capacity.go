@@ -77,6 +77,13 @@ type Machine struct {
 	GPUs      int
 }
 
+// Outcome is what a back end did about a request.
+type Outcome struct {
+	// Created and Released are names of machines.
+	Created  []string
+	Released []string
+}
+
 // NotInstalledError says that the cluster has no provisioner that a back end could use.
 type NotInstalledError struct{ Missing string }
 
@@ -85,12 +92,6 @@ func (e *NotInstalledError) Error() string {
 	return fmt.Sprintf("cannot buy machines: %s is not installed in this cluster: install Karpenter "+
 		"with a provider for your cloud", e.Missing)
 }
-
-// NodeClassError says that no NodeClass can be used.
-type NodeClassError struct{ Message string }
-
-// Error returns the message.
-func (e *NodeClassError) Error() string { return e.Message }
 
 // TakenError says that the name of a machine is taken by an object of somebody else.
 type TakenError struct{ Name string }
@@ -107,9 +108,12 @@ type Absent struct{ Missing string }
 func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { return nil, nil }
 
 // Ensure returns a *NotInstalledError.
-func (a Absent) Ensure(context.Context, Request) ([]string, error) {
-	return nil, &NotInstalledError{Missing: a.Missing}
+func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
+	return Outcome{}, &NotInstalledError{Missing: a.Missing}
 }
 
 // Release returns that nothing is left.
-func (Absent) Release(context.Context, Owner) (int, error) { return 0, nil }
+func (Absent) Release(context.Context, Owner) ([]string, error) { return nil, nil }
+
+// Owners returns nobody.
+func (Absent) Owners(context.Context, string, string) ([]Owner, error) { return nil, nil }

@@ -33,6 +33,8 @@ func TestServing(t *testing.T) {
 	kaito := waitReady(t, ns, "workspace-tiny-chat")
 	planned := waitReady(t, ns, "demo")
 	elapsed(t, "two Workspaces from manifest to ready", start)
+	stages(t, kaito)
+	stages(t, planned)
 
 	t.Run("columns", func(t *testing.T) { expectColumns(t, ns) })
 	t.Run("the machine is the one that the manifest names", func(t *testing.T) {

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,55 +102,84 @@ func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuReso
 
 // Ensure brings what is held in line with the request. Claims that do not serve it are deleted, and
 // nothing is created until they are gone: a Workspace never holds more machines than it asked for.
-// It returns the names of the claims that it created, also with an error.
-func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) ([]string, error) {
+// The outcome holds with an error, too.
+func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
+	var outcome capacity.Outcome
 	claims, err := list(ctx, p.cached, req.Owner)
 	if err == nil && decide(claims, req).settled() {
-		return nil, nil
+		return outcome, nil
 	}
 	// The cache may lag behind our own writes, or those of a replica that led before us.
 	if err == nil {
 		claims, err = list(ctx, p.live, req.Owner)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
+		return outcome, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
 	}
 	todo := decide(claims, req)
 	for i := range todo.release {
 		if err := p.delete(ctx, &todo.release[i]); err != nil {
-			return nil, err
+			return outcome, err
 		}
+		outcome.Released = append(outcome.Released, todo.release[i].Name)
 	}
 	if todo.occupied {
-		return nil, nil
+		return outcome, nil
 	}
-	var created []string
 	for _, ordinal := range todo.missing {
 		name, err := p.create(ctx, req, ordinal)
 		if err != nil {
-			return created, err
+			return outcome, err
 		}
-		created = append(created, name)
+		outcome.Created = append(outcome.Created, name)
 	}
-	return created, nil
+	return outcome, nil
 }
 
-// Release deletes everything that is held for a Workspace and returns how many machines are left.
-// Zero means that the API server itself said that nothing is left.
-func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) (int, error) {
+// Release deletes everything that is held for a Workspace and returns the names of what is left.
+// Nothing means that the API server itself said so.
+func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	claims, err := list(ctx, p.cached, owner)
 	if err == nil && len(claims) == 0 {
 		claims, err = list(ctx, p.live, owner)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
+		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
+	var left []string
 	for i := range claims {
+		left = append(left, claims[i].Name)
 		if err := p.delete(ctx, &claims[i]); err != nil {
-			return len(claims), err
+			return left, err
 		}
 	}
-	return len(claims), nil
+	slices.Sort(left)
+	return left, nil
+}
+
+// Owners returns everybody of that name for whom something that we created is held: more than one
+// where a Workspace was deleted and made again.
+func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
+	claims := &karpv1.NodeClaimList{}
+	err := p.cached.List(ctx, claims, client.MatchingLabels{
+		v1beta1.LabelManagedBy:                 v1beta1.ManagedBy,
+		v1beta1.LabelMachineWorkspaceNamespace: namespace,
+		v1beta1.LabelMachineWorkspaceName:      name,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing NodeClaims by workspace %s/%s: %w", namespace, name, err)
+	}
+	var owners []capacity.Owner
+	for i := range claims.Items {
+		owner := capacity.Owner{
+			Namespace: namespace, Name: name, UID: types.UID(claims.Items[i].Labels[v1beta1.LabelWorkspaceUID]),
+		}
+		if owner.UID != "" && !slices.Contains(owners, owner) {
+			owners = append(owners, owner)
+		}
+	}
+	slices.SortFunc(owners, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return owners, nil
 }
 
 // decision is what to do about the claims that a Workspace holds.
@@ -175,7 +205,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		switch {
 		case machine.Deleting:
 			d.occupied = true
-		case machine.InstanceType != req.InstanceType,
+		case !serves(claim, &machine, req),
 			machine.Ordinal < 0 || machine.Ordinal >= req.Count || held[machine.Ordinal]:
 			d.release = append(d.release, *claim)
 			d.occupied = true
@@ -189,6 +219,19 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		}
 	}
 	return d
+}
+
+// serves says whether a machine is of the kind that the request asks for. A NodeClass counts only
+// where the request names one: another default of the installation replaces nothing.
+func serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
+	if machine.InstanceType != req.InstanceType || machine.CapacityType != req.CapacityType {
+		return false
+	}
+	if len(req.Zones) > 0 && machine.Zone != "" && !slices.Contains(req.Zones, machine.Zone) {
+		return false
+	}
+	class, ref := req.NodeClass, claim.Spec.NodeClassRef
+	return class == nil || (ref != nil && ref.Group == class.Group && ref.Kind == class.Kind && ref.Name == class.Name)
 }
 
 func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal int) (string, error) {

@@ -46,9 +46,10 @@ func held(ordinal, instanceType string, change ...func(*karpv1.NodeClaim)) *karp
 			Labels: map[string]string{v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineOrdinal: ordinal},
 		},
 		Spec: karpv1.NodeClaimSpec{
-			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{{
-				Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{instanceType},
-			}},
+			Requirements: []karpv1.NodeSelectorRequirementWithMinValues{
+				{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{instanceType}},
+				{Key: karpv1.CapacityTypeLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}},
+			},
 			NodeClassRef: &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
 		},
 	}
@@ -63,6 +64,8 @@ func deleting(claim *karpv1.NodeClaim) {
 	claim.DeletionTimestamp = &now
 	claim.Finalizers = []string{"karpenter.sh/termination"}
 }
+
+func inZone(claim *karpv1.NodeClaim) { claim.Labels[corev1.LabelTopologyZone] = "eastus-1" }
 
 func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
@@ -128,6 +131,16 @@ func TestEnsure(t *testing.T) {
 			request: request(1, "B"), live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")},
 		},
 		{
+			reason:  "the machine is paid for in another way than asked: it is let go",
+			request: func() capacity.Request { r := request(1, "A"); r.CapacityType = v1beta1.CapacitySpot; return r }(),
+			live:    []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")},
+		},
+		{
+			reason:  "the machine is in another zone than asked: it is let go",
+			request: func() capacity.Request { r := request(1, "A"); r.Zones = []string{"eastus-3"}; return r }(),
+			live:    []client.Object{held("0", "A", inZone)}, cached: []client.Object{held("0", "A", inZone)},
+		},
+		{
 			reason: "a machine is on its way out: nothing is asked for meanwhile", request: request(1, "A"),
 			live: []client.Object{held("0", "A", deleting)}, cached: []client.Object{held("0", "A", deleting)},
 		},
@@ -151,7 +164,7 @@ func TestEnsure(t *testing.T) {
 					return stale.List(ctx, list, options...)
 				},
 			})
-			created, err := nodeclaim.New(split, live, class).Ensure(t.Context(), test.request)
+			outcome, err := nodeclaim.New(split, live, class).Ensure(t.Context(), test.request)
 			switch {
 			case test.err == nil && err != nil:
 				t.Fatalf("error: %v", err)
@@ -160,7 +173,7 @@ func TestEnsure(t *testing.T) {
 					t.Fatalf("error: %v, want %T", err, test.err)
 				}
 			}
-			if diff := cmp.Diff(test.created, created); diff != "" {
+			if diff := cmp.Diff(test.created, outcome.Created); diff != "" {
 				t.Errorf("created (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.names, names(t, live)); diff != "" {
@@ -179,12 +192,12 @@ func TestClaim(t *testing.T) {
 	c := newClient(t)
 	req := request(1, "Standard_NC24ads_A100_v4")
 	req.Zones = []string{"eastus-2", "eastus-1"}
-	created, err := nodeclaim.New(c, c, class).Ensure(t.Context(), req)
-	if err != nil || len(created) != 1 {
-		t.Fatalf("created %v, error %v", created, err)
+	outcome, err := nodeclaim.New(c, c, class).Ensure(t.Context(), req)
+	if err != nil || len(outcome.Created) != 1 {
+		t.Fatalf("created %v, error %v", outcome.Created, err)
 	}
 	got := &karpv1.NodeClaim{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: created[0]}, got); err != nil {
+	if err := c.Get(t.Context(), client.ObjectKey{Name: outcome.Created[0]}, got); err != nil {
 		t.Fatal(err)
 	}
 	wantLabels := map[string]string{
@@ -227,12 +240,12 @@ func TestRelease(t *testing.T) {
 	}))
 	provisioner := nodeclaim.New(c, c, class)
 	left, err := provisioner.Release(t.Context(), owner)
-	if err != nil || left != 2 {
-		t.Errorf("first release: %d left, error %v; want 2 on their way out", left, err)
+	if err != nil || len(left) != 2 {
+		t.Errorf("first release: %v left, error %v; want 2 on their way out", left, err)
 	}
 	left, err = provisioner.Release(t.Context(), owner)
-	if err != nil || left != 0 {
-		t.Errorf("second release: %d left, error %v; want none", left, err)
+	if err != nil || len(left) != 0 {
+		t.Errorf("second release: %v left, error %v; want none", left, err)
 	}
 	if diff := cmp.Diff([]string{"foreign"}, names(t, c)); diff != "" {
 		t.Errorf("held afterwards (-want +got):\n%s", diff)
@@ -242,8 +255,8 @@ func TestRelease(t *testing.T) {
 func TestReleaseAsksTheServer(t *testing.T) {
 	live := newClient(t, held("0", "A"))
 	left, err := nodeclaim.New(newClient(t), live, class).Release(t.Context(), owner)
-	if err != nil || left != 1 {
-		t.Errorf("%d left, error %v; want 1: an empty cache proves nothing", left, err)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%v left, error %v; want 1: an empty cache proves nothing", left, err)
 	}
 }
 

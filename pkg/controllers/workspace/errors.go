@@ -7,10 +7,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/modelberth/modelberth/pkg/apply"
-	"github.com/modelberth/modelberth/pkg/capacity"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
 // stalledError means that nothing more happens until the user, or the administrator, acts.
@@ -40,6 +41,7 @@ const (
 	retryProvisioner = time.Minute
 	retrySecret      = 30 * time.Second
 	retryTerminating = 2 * time.Second
+	retryRelease     = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.
@@ -48,7 +50,6 @@ func classify(err error) error {
 	var claimTaken *capacity.TakenError
 	var terminating *apply.TerminatingError
 	var missing *capacity.NotInstalledError
-	var class *capacity.NodeClassError
 	switch {
 	case errors.As(err, &taken):
 		return &stalledError{reason: v1beta1.ReasonNameTaken, message: taken.Error(), retryAfter: retryTaken}
@@ -60,8 +61,8 @@ func classify(err error) error {
 		return &stalledError{
 			reason: v1beta1.ReasonProvisionerNotInstalled, message: missing.Error(), retryAfter: retryProvisioner,
 		}
-	case errors.As(err, &class):
-		return &stalledError{reason: v1beta1.ReasonNodeClassNotFound, message: class.Error(), retryAfter: retryProvisioner}
+	case apierrors.IsInvalid(err):
+		return &stalledError{reason: v1beta1.ReasonSpecInvalid, message: root(err).Error()}
 	default:
 		return err
 	}

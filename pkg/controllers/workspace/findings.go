@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
@@ -76,8 +77,10 @@ func (s *scope) plannedFinding(err error) finding {
 		return no(v1beta1.ConditionPlanned, s.planErr.reason, s.planErr.message)
 	case s.revision != nil:
 		return yes(v1beta1.ConditionPlanned, v1beta1.ReasonPlanAccepted, planMessage(s.revision))
-	case err != nil:
+	case err != nil && !isWaiting(err):
 		return finding{v1beta1.ConditionPlanned, metav1.ConditionUnknown, v1beta1.ReasonReconcileFailed, root(err).Error()}
+	case err != nil:
+		return finding{v1beta1.ConditionPlanned, metav1.ConditionUnknown, v1beta1.ReasonProgressing, root(err).Error()}
 	default:
 		return finding{v1beta1.ConditionPlanned, metav1.ConditionUnknown, v1beta1.ReasonProgressing, "planning"}
 	}
@@ -91,7 +94,7 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 	case s.revision == nil && s.planErr != nil:
 		nodes.message = "no machine is bought: " + s.planErr.message
 	case s.ws.Suspend:
-		nodes.reason, nodes.message = v1beta1.ReasonSuspended, "the Workspace is suspended: set suspend to false to buy machines"
+		nodes.reason, nodes.message = v1beta1.ReasonSuspended, s.suspendedMessage("buy machines")
 	case s.capacityErr != nil:
 		claims = no(v1beta1.ConditionNodeClaimReady, reasonOf(s.capacityErr), root(s.capacityErr).Error())
 		nodes.message = claims.message
@@ -104,6 +107,9 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 		return claims, nodes, yes(v1beta1.ConditionResourceReady, v1beta1.ReasonResourceSuccess, nodes.message)
 	}
 	resource = no(v1beta1.ConditionResourceReady, nodes.reason, nodes.message)
+	if len(s.machines) == 0 && nodes.reason == v1beta1.ReasonNodeNotReady {
+		resource.reason = v1beta1.ReasonResourceNotReady
+	}
 	if claims.status == metav1.ConditionFalse {
 		resource.reason, resource.message = claims.reason, claims.message
 	}
@@ -113,7 +119,7 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 // claimFinding says how far the machines are that were asked for. Where one is held up, the
 // provisioner's own reason and words come through.
 func (s *scope) claimFinding() finding {
-	held, want := s.heldMachines(), s.revision.Plan.Nodes
+	held, want := s.servingMachines(), s.revision.Plan.Nodes
 	for _, machine := range held {
 		if machine.Initialized {
 			continue
@@ -145,7 +151,7 @@ func (s *scope) claimFinding() finding {
 func (s *scope) nodeFinding() finding {
 	plan := &s.revision.Plan
 	ready := 0
-	for _, machine := range s.heldMachines() {
+	for _, machine := range s.servingMachines() {
 		switch {
 		case machine.NodeName == "" || !machine.Initialized:
 			continue
@@ -170,22 +176,47 @@ func (s *scope) inferenceFinding() finding {
 	if s.revision == nil || s.ws.Suspend {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, "the inference server is not started")
 	}
-	if s.statefulSet == nil || len(s.pods) == 0 {
+	if s.statefulSet == nil {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
 			"the inference server starts when the machines are launched")
 	}
 	seen := diagnosis.Inference(diagnosis.Input{Want: s.revision.Plan.Nodes, Pods: s.pods, Nodes: s.nodes})
+	if seen.Ready && !s.isCurrent() {
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
+			"the pods of the former revision are being replaced")
+	}
 	if seen.Ready {
 		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 }
 
+// isCurrent says whether the pods are those of the StatefulSet as it is to be.
+func (s *scope) isCurrent() bool {
+	if s.rolling || s.statefulSet.Status.ObservedGeneration != s.statefulSet.Generation {
+		return false
+	}
+	revision := s.statefulSet.Status.UpdateRevision
+	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
+		return pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
+	})
+}
+
+// suspendedMessage says what is still on its way out, or else what to do.
+func (s *scope) suspendedMessage(why string) string {
+	if len(s.machines) > 0 {
+		return fmt.Sprintf("the Workspace is suspended: %d machine(s) are being let go", len(s.machines))
+	}
+	return "the Workspace is suspended: set suspend to false to " + why
+}
+
 // readyFinding sums up. An error of this pass does not make a model that answers unready.
 func (s *scope) readyFinding(err error, planned, resource, inference finding) finding {
 	switch {
 	case s.ws.Suspend:
-		return no(v1beta1.ConditionReady, v1beta1.ReasonSuspended, "the Workspace is suspended: set suspend to false to serve")
+		return no(v1beta1.ConditionReady, v1beta1.ReasonSuspended, s.suspendedMessage("serve"))
+	case s.isNameTaken(err):
+		return no(v1beta1.ConditionReady, s.stalled(err).reason, s.stalled(err).message)
 	case !planned.holds():
 		return no(v1beta1.ConditionReady, planned.reason, planned.message)
 	case resource.holds() && inference.holds():
@@ -195,6 +226,8 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 		return no(v1beta1.ConditionReady, s.stalled(err).reason, s.stalled(err).message)
 	case err != nil && !isWaiting(err) && !apierrors.IsConflict(err):
 		return no(v1beta1.ConditionReady, v1beta1.ReasonReconcileFailed, root(err).Error())
+	case isWaiting(err) && s.capacityErr == nil:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonProgressing, root(err).Error())
 	case !resource.holds():
 		return no(v1beta1.ConditionReady, resource.reason, resource.message)
 	default:
@@ -214,25 +247,38 @@ func (s *scope) workerNodes() []string {
 	return names
 }
 
-// root is the innermost message for users; the chain around it is for logs.
+// isNameTaken says that the endpoint's name leads to somebody else.
+func (s *scope) isNameTaken(err error) bool {
+	stalled := s.stalled(err)
+	return stalled != nil && stalled.reason == v1beta1.ReasonNameTaken
+}
+
+// root is the message for users within an error; the chain around it is for logs.
 func root(err error) error {
 	var stalled *stalledError
 	var waiting *waitingError
+	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &stalled):
 		return errors.New(stalled.message)
 	case errors.As(err, &waiting):
 		return waiting
+	case errors.As(err, &status):
+		return errors.New(status.Status().Message)
 	default:
 		return err
 	}
 }
 
 func reasonOf(err error) string {
-	if stalled, ok := errors.AsType[*stalledError](err); ok {
+	switch stalled, ok := errors.AsType[*stalledError](err); {
+	case ok:
 		return stalled.reason
+	case isWaiting(err):
+		return v1beta1.ReasonNodeClaimNotReady
+	default:
+		return v1beta1.ReasonReconcileFailed
 	}
-	return v1beta1.ReasonReconcileFailed
 }
 
 func isWaiting(err error) bool {

@@ -25,7 +25,11 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeWorkload(ctx, s); err != nil {
 		return err
 	}
-	return r.observeMachines(ctx, s)
+	if err := r.observeMachines(ctx, s); err != nil {
+		return err
+	}
+	s.observed = true
+	return nil
 }
 
 // observeRevisions lists the revisions of this Workspace, oldest first.
@@ -74,8 +78,8 @@ func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
 
 func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 	gpuResource := ""
-	if newest := newestRevision(s.revisions); newest != nil {
-		gpuResource = newest.Plan.GPUResource
+	if accepted := s.accepted(); accepted != nil {
+		gpuResource = accepted.Plan.GPUResource
 	}
 	machines, err := r.Provisioner.Observe(ctx, s.owner, gpuResource)
 	if err != nil {

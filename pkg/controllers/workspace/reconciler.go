@@ -46,8 +46,9 @@ type Catalog interface {
 // Provisioner gets machines and lets them go.
 type Provisioner interface {
 	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
-	Ensure(ctx context.Context, request capacity.Request) ([]string, error)
-	Release(ctx context.Context, owner capacity.Owner) (int, error)
+	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
+	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
+	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
 }
 
 // Applier writes objects and leaves those of others alone.
@@ -96,16 +97,26 @@ type step struct {
 // Reconcile brings one Workspace a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ws := &v1beta1.Workspace{}
-	if err := r.Client.Get(ctx, request.NamespacedName, ws); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+	err := r.Client.Get(ctx, request.NamespacedName, ws)
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
 	s := newScope(ws)
-	err := r.run(ctx, s)
+	err = r.run(ctx, s)
 	if s.finalized {
 		return ctrl.Result{}, err
 	}
+	if !s.observed && len(ws.Status.Conditions) > 0 {
+		return result(ctx, s, err) // what was said before still holds, as far as we know
+	}
 	if reportErr := r.report(ctx, s, err); reportErr != nil {
-		err = errors.Join(err, reportErr)
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("pass failed before its report", "reason", err.Error())
+		}
+		err = reportErr // what was not written must be tried again
 	}
 	return result(ctx, s, err)
 }
@@ -113,6 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	steps := []step{
 		{"observe", r.observe},
+		{"orphans", r.ensureNoOrphans},
 		{"finalizer", r.ensureFinalizer},
 		{"plan", r.ensurePlan},
 		{"names", r.ensureNames},
@@ -125,8 +137,8 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		steps = []step{
 			{"observe", r.observe},
 			{"finalizer", r.ensureFinalizer},
-			{"plan", r.ensurePlan},
 			{"suspend", r.ensureSuspended},
+			{"plan", r.ensurePlan},
 		}
 	}
 	for _, step := range steps {

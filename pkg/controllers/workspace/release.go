@@ -6,12 +6,17 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
 // ensureFinalizer keeps the Workspace until its machines are gone. It comes before anything is
@@ -34,14 +39,12 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	if left > 0 {
-		return &waitingError{message: fmt.Sprintf("waiting for %d machine(s) to be gone", left)}
+	if len(left) > 0 {
+		return waitForRelease(left)
 	}
-	if err := r.patchFinalizers(ctx, s, controllerutil.RemoveFinalizer); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	s.finalized = true
-	return nil
+	err = client.IgnoreNotFound(r.patchFinalizers(ctx, s, controllerutil.RemoveFinalizer))
+	s.finalized = err == nil
+	return err
 }
 
 // ensureSuspended lets the machines go and keeps the Workspace, its plan and its Service.
@@ -53,12 +56,52 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	if len(s.machines) == 0 && (last == nil || last.Reason != "") {
 		return nil // nothing is held, and the status says so
 	}
-	left, err := r.Provisioner.Release(ctx, s.owner)
-	if err != nil {
+	if _, err := r.Provisioner.Release(ctx, s.owner); err != nil {
 		return err
 	}
-	s.released = left == 0
+	s.released = "the machines were let go because the Workspace is suspended"
 	return nil
+}
+
+// waitForRelease looks again after a while, should the event of a machine's end be missed.
+func waitForRelease(names []string) error {
+	return &waitingError{
+		message: fmt.Sprintf("waiting for machines to be gone: %s; kubectl describe nodeclaim tells what holds one up",
+			strings.Join(names, ", ")),
+		after: retryRelease,
+	}
+}
+
+// releaseOrphans lets go what is held for Workspaces that are gone. A Workspace counts as gone only
+// if the API server itself says so.
+func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName) error {
+	owners, err := r.Provisioner.Owners(ctx, key.Namespace, key.Name)
+	if err != nil || len(owners) == 0 {
+		return err
+	}
+	ws := &v1beta1.Workspace{}
+	if err := client.IgnoreNotFound(r.Live.Get(ctx, key, ws)); err != nil {
+		return fmt.Errorf("reading workspace %s: %w", key, err)
+	}
+	for _, owner := range owners {
+		if owner.UID == ws.UID {
+			continue
+		}
+		log.FromContext(ctx).Info("releasing machines of a workspace that is gone", "uid", owner.UID)
+		if _, err := r.Provisioner.Release(ctx, owner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureNoOrphans lets go what a Workspace of the same name left behind.
+func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
+	owners, err := r.Provisioner.Owners(ctx, s.ws.Namespace, s.ws.Name)
+	if err != nil || !slices.ContainsFunc(owners, func(owner capacity.Owner) bool { return owner.UID != s.ws.UID }) {
+		return err
+	}
+	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws))
 }
 
 func (r *Reconciler) deleteStatefulSet(ctx context.Context, s *scope) error {

@@ -44,23 +44,37 @@ type event struct {
 // It is pure: facts, decisions and the time are in, and the same in gives the same out.
 func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []event) {
 	status := *s.ws.Status.DeepCopy()
-	status.ObservedGeneration = s.ws.Generation
+	if s.planned || s.isDeleting() {
+		status.ObservedGeneration = s.ws.Generation
+	}
 	status.Attempts = s.attempts()
 	status.WorkerNodes = s.workerNodes()
 	if s.revision != nil {
 		status.Plan = planStatus(s.revision)
 		status.TargetNodeCount = int32(s.revision.Plan.Nodes)
-		status.Endpoint = &v1beta1.Endpoint{
-			URL:    fmt.Sprintf("http://%s.%s.svc", s.ws.Name, s.ws.Namespace),
-			Models: s.revision.ServedNames,
-		}
 	}
-	set := conditionSetter{status: &status, generation: s.ws.Generation, now: now}
+	status.Endpoint = s.endpoint(err)
+	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
 	set.all(s.findings(err))
 	status.State = nextState(s.ws.Status.State, set.isTrue(v1beta1.ConditionReady))
 	status.Startup = startup(s, &status, now)
 	events := eventsOf(&s.ws.Status, &status)
 	return status, events
+}
+
+// endpoint is where the model answers, from the moment that its Service is there and as long as its
+// name is not somebody else's.
+func (s *scope) endpoint(err error) *v1beta1.Endpoint {
+	switch {
+	case s.isNameTaken(err):
+		return nil
+	case !s.named || s.revision == nil:
+		return s.ws.Status.Endpoint
+	}
+	return &v1beta1.Endpoint{
+		URL:    fmt.Sprintf("http://%s.%s.svc", s.ws.Name, s.ws.Namespace),
+		Models: s.revision.ServedNames,
+	}
 }
 
 // nextState is Pending until the first answer, then Ready or NotReady.
@@ -101,7 +115,7 @@ func startup(s *scope, status *v1beta1.WorkspaceStatus, now metav1.Time) []v1bet
 			stages = append(stages, v1beta1.StartupStage{Stage: name, StartTime: start})
 		}
 		if stages[i].EndTime == nil && reached[name] {
-			stages[i].EndTime = &now
+			stages[i].EndTime = now.DeepCopy()
 		}
 		if stages[i].EndTime == nil {
 			break

@@ -56,9 +56,17 @@ type inputs struct {
 	Config string `json:"config,omitempty"`
 }
 
-// hash of the inputs in hex. encoding/json sorts maps, so equal inputs have equal hashes.
-func (in inputs) hash() (string, error) {
-	encoded, err := json.Marshal(in)
+// hash of the inputs in hex.
+func (in inputs) hash() (string, error) { return hashOf(in) }
+
+// context is the hash of the inputs that a Workspace's generation does not cover.
+func (in inputs) context() (string, error) {
+	return hashOf(map[string]any{"annotations": in.Annotations, "config": in.Config})
+}
+
+// hashOf hashes a value's JSON. encoding/json sorts maps, so equal values have equal hashes.
+func hashOf(value any) (string, error) {
+	encoded, err := json.Marshal(value)
 	if err != nil {
 		return "", fmt.Errorf("hashing the spec: %w", err)
 	}
@@ -95,14 +103,35 @@ func decodeRevision(object *appsv1.ControllerRevision) (*revision, error) {
 	return out, nil
 }
 
-// findRevision returns the revision that was made from inputs with that hash, or nil.
-func findRevision(revisions []appsv1.ControllerRevision, hash string) (*revision, error) {
-	for i := range revisions {
-		if revisions[i].Annotations[v1beta1.AnnotationHash] == hash {
-			return decodeRevision(&revisions[i])
+// pinned returns the revision that was made from the inputs, or nil. While the status says that the
+// current generation is planned, the revision that it names counts: a new version of Modelberth may
+// write the same spec down differently, and must not plan anew for that.
+func (s *scope) pinned(in inputs) (*revision, error) {
+	hash, err := in.hash()
+	if err != nil {
+		return nil, err
+	}
+	beside, err := in.context()
+	if err != nil {
+		return nil, err
+	}
+	status := &s.ws.Status
+	isPlanned := status.ObservedGeneration == s.ws.Generation && isTrue(status.Conditions, v1beta1.ConditionPlanned)
+	for i := range s.revisions {
+		annotations := s.revisions[i].Annotations
+		isNamed := isPlanned && status.Plan != nil && status.Plan.Revision == s.revisions[i].Name
+		if annotations[v1beta1.AnnotationHash] == hash || (isNamed && annotations[v1beta1.AnnotationContext] == beside) {
+			return decodeRevision(&s.revisions[i])
 		}
 	}
 	return nil, nil
+}
+
+// labelMachines keeps the user's labels for machines.
+func (r *revision) labelMachines(ws *v1beta1.Workspace) {
+	labels, warnings := nodeLabels(ws)
+	r.NodeLabels = labels
+	r.Plan.Warnings = append(r.Plan.Warnings, warnings...)
 }
 
 // newestRevision returns the latest revision that can be read, or nil.
@@ -117,10 +146,18 @@ func newestRevision(revisions []appsv1.ControllerRevision) *revision {
 
 // createRevision pins a revision. If another pass has pinned one from the same inputs already, that
 // one counts.
-func (r *Reconciler) createRevision(ctx context.Context, s *scope, hash string, accepted *revision) (*revision, error) {
+func (r *Reconciler) createRevision(ctx context.Context, s *scope, in inputs, accepted *revision) (*revision, error) {
 	raw, err := json.Marshal(accepted)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the revision: %w", err)
+	}
+	hash, err := in.hash()
+	if err != nil {
+		return nil, err
+	}
+	beside, err := in.context()
+	if err != nil {
+		return nil, err
 	}
 	number := int64(1)
 	if count := len(s.revisions); count > 0 {
@@ -134,7 +171,7 @@ func (r *Reconciler) createRevision(ctx context.Context, s *scope, hash string, 
 				v1beta1.LabelRevisionOwner: s.ws.Name,
 				v1beta1.LabelManagedBy:     v1beta1.ManagedBy,
 			},
-			Annotations:     map[string]string{v1beta1.AnnotationHash: hash},
+			Annotations:     map[string]string{v1beta1.AnnotationHash: hash, v1beta1.AnnotationContext: beside},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.ws, workspaceKind())},
 		},
 		Data:     runtime.RawExtension{Raw: raw},

@@ -4,6 +4,7 @@
 package workspace
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +26,15 @@ type scope struct {
 	pods        []corev1.Pod
 	nodes       []corev1.Node
 
+	// observed says that the facts are complete.
+	observed bool
+	// planned says that it is decided what the current spec comes to: a plan, or none.
+	planned bool
+	// named says that the Services of the Workspace are there and its own.
+	named bool
+	// rolling says that this pass changed the pods, so that what is observed of them is past.
+	rolling bool
+
 	// revision is the accepted one: the plan and the rendered pods that everything follows.
 	revision *revision
 	// planErr says why there is no plan for the current spec.
@@ -33,8 +43,10 @@ type scope struct {
 	attempt *v1beta1.Attempt
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
-	// released says that nothing is left of the machines that a suspended Workspace held.
-	released bool
+	// lost says that machines of the last attempt have disappeared.
+	lost bool
+	// released says that machines of the last attempt were let go, and why.
+	released string
 	// finalized says that the Workspace is gone and there is nothing to report on.
 	finalized bool
 	// requeueAfter asks for another pass although nothing may happen.
@@ -62,13 +74,51 @@ func (s *scope) heldMachines() []capacity.Machine {
 	return held
 }
 
+// servingMachines are the held machines that are of the kind that the accepted plan asks for.
+func (s *scope) servingMachines() []capacity.Machine {
+	if s.revision == nil {
+		return nil
+	}
+	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
+		return machine.InstanceType != s.revision.Plan.InstanceType
+	})
+}
+
 // hasLaunched says whether every machine of the plan has been launched.
 func (s *scope) hasLaunched() bool {
-	held := s.heldMachines()
-	for _, machine := range held {
+	machines := s.servingMachines()
+	for _, machine := range machines {
 		if !machine.Launched {
 			return false
 		}
 	}
-	return s.revision != nil && len(held) == s.revision.Plan.Nodes
+	return s.revision != nil && len(machines) == s.revision.Plan.Nodes
+}
+
+// holds says whether the machine of that name is held.
+func (s *scope) holds(name string) bool {
+	return slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Name == name })
+}
+
+// accepted returns the revision in use: the one that the status names, else the one that the pods
+// were made from, else the newest; nil if there is none.
+func (s *scope) accepted() *revision {
+	var names []string
+	if s.ws.Status.Plan != nil {
+		names = append(names, s.ws.Status.Plan.Revision)
+	}
+	if s.statefulSet != nil {
+		names = append(names, s.statefulSet.Annotations[v1beta1.AnnotationRevision])
+	}
+	for _, name := range names {
+		for i := range s.revisions {
+			if s.revisions[i].Name != name {
+				continue
+			}
+			if out, err := decodeRevision(&s.revisions[i]); err == nil {
+				return out
+			}
+		}
+	}
+	return newestRevision(s.revisions)
 }

@@ -6,6 +6,7 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -107,17 +108,24 @@ func nodeChanged() predicate.Predicate {
 		if !ok || !okAfter {
 			return true
 		}
-		return nodeIsReady(before) != nodeIsReady(after) ||
+		return !slices.Equal(nodeHealth(before), nodeHealth(after)) ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
 	}}
 }
 
-func nodeIsReady(node *corev1.Node) bool {
+// nodeHealth are the conditions of a node that a Workspace's conditions quote.
+func nodeHealth(node *corev1.Node) []corev1.ConditionStatus {
+	health := make([]corev1.ConditionStatus, 3)
 	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
+		switch condition.Type {
+		case corev1.NodeReady:
+			health[0] = condition.Status
+		case corev1.NodeDiskPressure:
+			health[1] = condition.Status
+		case corev1.NodeMemoryPressure:
+			health[2] = condition.Status
 		}
 	}
-	return false
+	return health
 }

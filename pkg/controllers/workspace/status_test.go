@@ -148,6 +148,30 @@ func TestStatus(t *testing.T) {
 			wasReady(s)
 			s.revision = accepted(1)
 		}},
+		{reason: "it serves, and its pods are being replaced", change: func(s *scope) {
+			s.revision, s.statefulSet, s.pods, s.rolling = accepted(1), readySet(), []corev1.Pod{podReady()}, true
+			s.machines = []capacity.Machine{machine()}
+		}},
+		{
+			reason: "it serves, and somebody took the Service's name",
+			err:    &stalledError{reason: v1beta1.ReasonNameTaken, message: "Service team-a/chat exists"}, change: func(s *scope) {
+				wasReady(s)
+				s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+				s.machines = []capacity.Machine{machine()}
+			},
+		},
+		{
+			reason: "the machine disappeared, and is asked for again later",
+			err:    &waitingError{message: "chat-aaaa disappeared; asked for again from 12:00:10 UTC"}, change: func(s *scope) {
+				s.revision, s.lost = accepted(1), true
+				s.ws.Status.Attempts = []v1beta1.Attempt{{Number: 1, InstanceType: "A", NodeClaims: []string{"chat-aaaa"}}}
+				s.capacityErr = &waitingError{message: "chat-aaaa disappeared; asked for again from 12:00:10 UTC"}
+			},
+		},
+		{reason: "suspended, and a machine is still on its way out", change: func(s *scope) {
+			s.ws.Suspend, s.revision = true, accepted(1)
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Deleting = true })}
+		}},
 		{reason: "suspended", change: func(s *scope) { s.ws.Suspend, s.revision = true, accepted(1) }},
 		{
 			reason: "being deleted, machines left", err: &waitingError{message: "waiting for 1 machine(s) to be gone"},
@@ -165,6 +189,10 @@ func TestStatus(t *testing.T) {
 		fmt.Fprintf(&out, "## %s\nstate %s, nodes %d %v\n", test.reason, status.State, status.TargetNodeCount, status.WorkerNodes)
 		for _, c := range status.Conditions {
 			fmt.Fprintf(&out, "  %-18s %-7s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+		fmt.Fprintf(&out, "  endpoint %v\n", status.Endpoint)
+		for _, a := range status.Attempts {
+			fmt.Fprintf(&out, "  attempt %d %s %s %s\n", a.Number, a.InstanceType, a.Reason, a.Message)
 		}
 		for _, stage := range status.Startup {
 			fmt.Fprintf(&out, "  stage %s ended=%v\n", stage.Stage, stage.EndTime != nil)
@@ -202,30 +230,44 @@ func TestAttempts(t *testing.T) {
 		many = append(many, attempt(int32(i+1), reasonVanished))
 	}
 	fresh := attempt(2, "")
-	other := attempt(2, "")
-	other.InstanceType = "B"
+	more := attempt(2, "")
+	more.NodeClaims = []string{"d"}
 	tests := []struct {
 		reason   string
 		before   []v1beta1.Attempt
 		begun    *v1beta1.Attempt
-		released bool
+		released string
+		lost     bool
+		revision *revision
+		machines []capacity.Machine
 		want     []string
 	}{
-		{"none yet", nil, nil, false, nil},
-		{"the first one", nil, &v1beta1.Attempt{Number: 1, InstanceType: "A"}, false, []string{"1 A "}},
-		{"nothing happened", []v1beta1.Attempt{attempt(1, "")}, nil, false, []string{"1 A "}},
-		{"the machines vanished", []v1beta1.Attempt{attempt(1, "")}, &fresh, false, []string{"1 A Vanished", "2 A "}},
-		{"another plan", []v1beta1.Attempt{attempt(1, "")}, &other, false, []string{"1 A Released", "2 B "}},
-		{"suspended", []v1beta1.Attempt{attempt(1, "")}, nil, true, []string{"1 A Released"}},
-		{"one more machine for the same attempt", []v1beta1.Attempt{attempt(2, "")}, &other, false, []string{"2 B "}},
+		{reason: "none yet"},
+		{reason: "the first one", begun: &v1beta1.Attempt{Number: 1, InstanceType: "A"}, want: []string{"1 A  []"}},
+		{reason: "nothing happened", before: []v1beta1.Attempt{attempt(1, "")}, want: []string{"1 A  [c]"}},
+		{reason: "the machines vanished", before: []v1beta1.Attempt{attempt(1, "")}, lost: true, want: []string{"1 A Vanished [c]"}},
+		{
+			reason: "others were asked for", before: []v1beta1.Attempt{attempt(1, "")}, lost: true, begun: &fresh,
+			want: []string{"1 A Vanished [c]", "2 A  [c]"},
+		},
+		{reason: "another plan", before: []v1beta1.Attempt{attempt(1, "")}, released: "x", want: []string{"1 A Released [c]"}},
+		{
+			reason: "one more machine for the same attempt", before: []v1beta1.Attempt{attempt(2, "")}, begun: &more,
+			want: []string{"2 A  [c d]"},
+		},
+		{
+			reason: "the status that named the machines was lost", revision: accepted(1), machines: []capacity.Machine{machine()},
+			want: []string{"1 Standard_NC24ads_A100_v4  [chat-aaaa]"},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
-			s.ws.Status.Attempts, s.attempt, s.released = test.before, test.begun, test.released
+			s.ws.Status.Attempts, s.attempt, s.released, s.lost = test.before, test.begun, test.released, test.lost
+			s.revision, s.machines = test.revision, test.machines
 			var got []string
 			for _, a := range s.attempts() {
-				got = append(got, fmt.Sprintf("%d %s %s", a.Number, a.InstanceType, a.Reason))
+				got = append(got, fmt.Sprintf("%d %s %s %v", a.Number, a.InstanceType, a.Reason, a.NodeClaims))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -244,16 +286,15 @@ func TestRetryDelay(t *testing.T) {
 	var attempts []v1beta1.Attempt
 	var got []time.Duration
 	for range 8 {
-		attempts = append(attempts, v1beta1.Attempt{})
+		attempts = append(attempts, v1beta1.Attempt{Reason: reasonVanished})
 		got = append(got, retryDelay(attempts))
-		attempts[len(attempts)-1].Reason = reasonVanished
 	}
 	s := time.Second
 	want := []time.Duration{10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s, 300 * s}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	released := []v1beta1.Attempt{{Reason: reasonVanished}, {Reason: reasonReleased}, {}}
+	released := []v1beta1.Attempt{{Reason: reasonVanished}, {Reason: reasonReleased}}
 	if got := retryDelay(released); got != firstRetry {
 		t.Errorf("after a release by us: %s, want %s", got, firstRetry)
 	}

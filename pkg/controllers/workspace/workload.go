@@ -31,6 +31,7 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 			return classify(err)
 		}
 	}
+	s.named = true
 	return nil
 }
 
@@ -40,7 +41,8 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && !s.hasLaunched() {
 		return nil
 	}
-	_, err := r.Applier.Apply(ctx, s.ws, desiredStatefulSet(s))
+	var err error
+	s.rolling, err = r.Applier.Apply(ctx, s.ws, desiredStatefulSet(s))
 	return classify(err)
 }
 

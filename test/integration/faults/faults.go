@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package faults stands between a controller and the API server: it counts writes and makes the
-// controller crash at a chosen one, before or after the write has been done.
+// controller crash at a chosen one, before or after the write has been done, or makes that one fail.
 //
 // It must not know what the writes are for.
 package faults
@@ -11,8 +11,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -33,23 +35,37 @@ const (
 
 // Recorder counts the writes of one life of a controller.
 type Recorder struct {
-	mu     sync.Mutex
+	mu sync.Mutex
+	// sent counts every request to write, dry runs too; writes are those that meant it.
+	sent   int
 	writes []string
-	passes int
+	passes map[client.ObjectKey]int
 	dead   bool
+	failed bool
 
-	crashAt int
-	moment  Moment
-	crash   func()
+	hitAt  int
+	moment Moment
+	crash  func()
+	fault  error
 }
 
 // NewRecorder returns a Recorder that lets everything pass.
-func NewRecorder() *Recorder { return &Recorder{} }
+func NewRecorder() *Recorder { return &Recorder{passes: map[client.ObjectKey]int{}} }
 
-// CrashAt returns a Recorder that calls crash at the write with that number, counted from 1, and
-// lets none pass from then on.
+// CrashAt returns a Recorder that calls crash at the request to write with that number, counted from
+// 1, and lets none pass from then on.
 func CrashAt(number int, moment Moment, crash func()) *Recorder {
-	return &Recorder{crashAt: number, moment: moment, crash: crash}
+	r := NewRecorder()
+	r.hitAt, r.moment, r.crash = number, moment, crash
+	return r
+}
+
+// FailAt returns a Recorder that answers the request to write with that number, counted from 1, with
+// err instead of sending it, once. The controller goes on living.
+func FailAt(number int, err error) *Recorder {
+	r := NewRecorder()
+	r.hitAt, r.fault = number, err
+	return r
 }
 
 // Writes returns what was written, in order.
@@ -66,23 +82,25 @@ func (r *Recorder) Crashed() bool {
 	return r.dead
 }
 
-// Passes returns how often the controller has read an object through a cached Get of that kind.
-func (r *Recorder) Passes() int {
+// Failed says whether the request that was to fail has failed.
+func (r *Recorder) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.passes
+	return r.failed
 }
 
-func (r *Recorder) write(what string, object any, send func() error) error {
+// Passes returns how often the controller has read the marked kind's object of that key.
+func (r *Recorder) Passes(key client.ObjectKey) int {
 	r.mu.Lock()
-	if r.dead {
-		r.mu.Unlock()
-		return ErrCrashed
+	defer r.mu.Unlock()
+	return r.passes[key]
+}
+
+func (r *Recorder) write(what string, object any, dry bool, send func() error) error {
+	hit, err := r.note(fmt.Sprintf("%s %T", what, object), dry)
+	if err != nil {
+		return err
 	}
-	r.writes = append(r.writes, fmt.Sprintf("%s %T", what, object))
-	hit := r.crashAt > 0 && len(r.writes) == r.crashAt
-	r.dead = hit
-	r.mu.Unlock()
 	if !hit {
 		return send()
 	}
@@ -94,6 +112,28 @@ func (r *Recorder) write(what string, object any, send func() error) error {
 	r.crash()
 	return ErrCrashed
 }
+
+// note counts a request. It says whether the controller is to crash at it, or what it is to be told.
+func (r *Recorder) note(what string, dry bool) (hit bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		return false, ErrCrashed
+	}
+	r.sent++
+	hit = r.hitAt > 0 && r.sent == r.hitAt
+	if hit && r.fault != nil {
+		r.failed = true
+		return false, r.fault
+	}
+	if !dry {
+		r.writes = append(r.writes, what)
+	}
+	r.dead = hit
+	return hit, nil
+}
+
+func isDry(dryRun []string) bool { return slices.Contains(dryRun, metav1.DryRunAll) }
 
 // Client wraps a client with the Recorder. marker is the kind whose reads count as passes.
 func (r *Recorder) Client(inner client.Client, marker client.Object) client.Client {
@@ -109,36 +149,41 @@ type recorded struct {
 func (c *recorded) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	if fmt.Sprintf("%T", object) == c.marker {
 		c.recorder.mu.Lock()
-		c.recorder.passes++
+		c.recorder.passes[key]++
 		c.recorder.mu.Unlock()
 	}
 	return c.Client.Get(ctx, key, object, options...)
 }
 
 func (c *recorded) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {
-	return c.recorder.write("create", object, func() error { return c.Client.Create(ctx, object, options...) })
+	dry := isDry((&client.CreateOptions{}).ApplyOptions(options).DryRun)
+	return c.recorder.write("create", object, dry, func() error { return c.Client.Create(ctx, object, options...) })
 }
 
 func (c *recorded) Delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error {
-	return c.recorder.write("delete", object, func() error { return c.Client.Delete(ctx, object, options...) })
+	dry := isDry((&client.DeleteOptions{}).ApplyOptions(options).DryRun)
+	return c.recorder.write("delete", object, dry, func() error { return c.Client.Delete(ctx, object, options...) })
 }
 
 func (c *recorded) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
-	return c.recorder.write("update", object, func() error { return c.Client.Update(ctx, object, options...) })
+	dry := isDry((&client.UpdateOptions{}).ApplyOptions(options).DryRun)
+	return c.recorder.write("update", object, dry, func() error { return c.Client.Update(ctx, object, options...) })
 }
 
 func (c *recorded) Patch(
 	ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption,
 ) error {
-	return c.recorder.write("patch", object, func() error { return c.Client.Patch(ctx, object, patch, options...) })
+	dry := isDry((&client.PatchOptions{}).ApplyOptions(options).DryRun)
+	return c.recorder.write("patch", object, dry, func() error { return c.Client.Patch(ctx, object, patch, options...) })
 }
 
 func (c *recorded) Apply(ctx context.Context, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-	return c.recorder.write("apply", object, func() error { return c.Client.Apply(ctx, object, options...) })
+	dry := isDry((&client.ApplyOptions{}).ApplyOptions(options).DryRun)
+	return c.recorder.write("apply", object, dry, func() error { return c.Client.Apply(ctx, object, options...) })
 }
 
 func (c *recorded) DeleteAllOf(ctx context.Context, object client.Object, options ...client.DeleteAllOfOption) error {
-	return c.recorder.write("deleteAllOf", object, func() error { return c.Client.DeleteAllOf(ctx, object, options...) })
+	return c.recorder.write("deleteAllOf", object, false, func() error { return c.Client.DeleteAllOf(ctx, object, options...) })
 }
 
 func (c *recorded) Status() client.SubResourceWriter {
@@ -151,7 +196,7 @@ type recordedStatus struct {
 }
 
 func (c *recordedStatus) Update(ctx context.Context, object client.Object, options ...client.SubResourceUpdateOption) error {
-	return c.recorder.write("update status of", object, func() error {
+	return c.recorder.write("update status of", object, false, func() error {
 		return c.SubResourceWriter.Update(ctx, object, options...)
 	})
 }
@@ -159,7 +204,7 @@ func (c *recordedStatus) Update(ctx context.Context, object client.Object, optio
 func (c *recordedStatus) Patch(
 	ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
 ) error {
-	return c.recorder.write("patch status of", object, func() error {
+	return c.recorder.write("patch status of", object, false, func() error {
 		return c.SubResourceWriter.Patch(ctx, object, patch, options...)
 	})
 }

@@ -51,14 +51,23 @@ type Karpenter struct {
 	client client.Client
 
 	mu     sync.Mutex
-	script map[string]Behaviour
-	// seen are the claims that ever existed, by UID, with the UID of their Workspace.
-	seen map[types.UID]string
+	script map[target]Behaviour
+	// seen are the claims that ever existed, by UID.
+	seen map[types.UID]owner
 }
+
+// target is what a line of the script is for: an instance type, and one ordinal or any.
+type target struct{ instanceType, ordinal string }
+
+// owner is whose claim it was: a Workspace's UID, and the ordinal among its machines.
+type owner struct{ workspace, ordinal string }
+
+// anyOrdinal stands for every machine of a Workspace.
+const anyOrdinal = ""
 
 // SetupKarpenter registers the stand-in with a manager.
 func SetupKarpenter(mgr manager.Manager) (*Karpenter, error) {
-	k := &Karpenter{client: mgr.GetClient(), script: map[string]Behaviour{}, seen: map[types.UID]string{}}
+	k := &Karpenter{client: mgr.GetClient(), script: map[target]Behaviour{}, seen: map[types.UID]owner{}}
 	skip := true
 	err := ctrl.NewControllerManagedBy(mgr).Named("sim-karpenter").
 		WithOptions(controller.Options{SkipNameValidation: &skip, MaxConcurrentReconciles: 8}).
@@ -70,16 +79,33 @@ func SetupKarpenter(mgr manager.Manager) (*Karpenter, error) {
 func (k *Karpenter) Script(instanceType string, behaviour Behaviour) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.script[instanceType] = behaviour
+	k.script[target{instanceType, anyOrdinal}] = behaviour
+}
+
+// ScriptOrdinal sets what happens from now on to the claims for an instance type that are the
+// machine of that ordinal of their Workspace; it goes before Script.
+func (k *Karpenter) ScriptOrdinal(instanceType, ordinal string, behaviour Behaviour) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.script[target{instanceType, ordinal}] = behaviour
 }
 
 // ClaimsEver returns how many claims a Workspace has ever had.
 func (k *Karpenter) ClaimsEver(workspace types.UID) int {
+	return k.count(func(o owner) bool { return o.workspace == string(workspace) })
+}
+
+// ClaimsEverOf returns how many claims a Workspace has ever had for the machine of one ordinal.
+func (k *Karpenter) ClaimsEverOf(workspace types.UID, ordinal string) int {
+	return k.count(func(o owner) bool { return o == owner{string(workspace), ordinal} })
+}
+
+func (k *Karpenter) count(isMeant func(owner) bool) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	count := 0
 	for _, owner := range k.seen {
-		if owner == string(workspace) {
+		if isMeant(owner) {
 			count++
 		}
 	}
@@ -112,8 +138,12 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 func (k *Karpenter) note(claim *karpv1.NodeClaim) Behaviour {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.seen[claim.UID] = claim.Labels[v1beta1.LabelWorkspaceUID]
-	return k.script[instanceType(claim)]
+	ordinal := claim.Labels[v1beta1.LabelMachineOrdinal]
+	k.seen[claim.UID] = owner{claim.Labels[v1beta1.LabelWorkspaceUID], ordinal}
+	if behaviour, ok := k.script[target{instanceType(claim), ordinal}]; ok {
+		return behaviour
+	}
+	return k.script[target{instanceType(claim), anyOrdinal}]
 }
 
 func (k *Karpenter) terminate(ctx context.Context, claim *karpv1.NodeClaim) error {

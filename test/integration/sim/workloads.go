@@ -5,11 +5,15 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"hash/fnv"
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,22 +25,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// revisionAnnotation on a pod remembers the template that it was made from.
-const revisionAnnotation = "sim/generation"
-
 // Workloads is a stand-in for the StatefulSet controller, the scheduler and the kubelets: the pods
 // of a StatefulSet run as soon as a node carries the labels that they select.
 type Workloads struct {
 	client client.Client
 
 	mu sync.Mutex
-	// status that new pods get, by namespace/name of their StatefulSet; missing means ready.
-	status map[types.NamespacedName]corev1.PodStatus
+	// scripts by namespace/name of the StatefulSet; without one pods become ready.
+	scripts map[types.NamespacedName]script
+	// held are the StatefulSets whose update has been seen and not begun.
+	held map[types.NamespacedName]bool
+}
+
+// script is the status that pods get which are not of the revision spared.
+type script struct {
+	status corev1.PodStatus
+	spared string
 }
 
 // SetupWorkloads registers the stand-in with a manager.
 func SetupWorkloads(mgr manager.Manager) (*Workloads, error) {
-	w := &Workloads{client: mgr.GetClient(), status: map[types.NamespacedName]corev1.PodStatus{}}
+	w := &Workloads{client: mgr.GetClient(), scripts: map[types.NamespacedName]script{}, held: map[types.NamespacedName]bool{}}
 	skip := true
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		list := &appsv1.StatefulSetList{}
@@ -57,16 +66,37 @@ func SetupWorkloads(mgr manager.Manager) (*Workloads, error) {
 
 // Script sets the status of the pods of a StatefulSet, until Heal.
 func (w *Workloads) Script(key types.NamespacedName, status corev1.PodStatus) {
+	w.ScriptUpdate(key, "", status)
+}
+
+// ScriptUpdate sets the status of the pods of a StatefulSet, until Heal, except those of the
+// revision that it runs now.
+func (w *Workloads) ScriptUpdate(key types.NamespacedName, current string, status corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.status[key] = status
+	w.scripts[key] = script{status: status, spared: current}
+}
+
+// Hold lets an update of a StatefulSet be noted in its status, and no pod be replaced, until
+// Continue: the moment that every update goes through.
+func (w *Workloads) Hold(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held[key] = true
+}
+
+// Continue ends Hold.
+func (w *Workloads) Continue(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.held, key)
 }
 
 // Heal lets the pods of a StatefulSet become ready.
 func (w *Workloads) Heal(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.status, key)
+	delete(w.scripts, key)
 }
 
 // Reconcile makes the pods of one StatefulSet and its status.
@@ -79,22 +109,36 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	ready := int32(0)
+	update := revisionOf(set)
+	var ready, updated int32
 	for ordinal := range *set.Spec.Replicas {
-		running, err := w.pod(ctx, set, int(ordinal))
+		pod, err := w.pod(ctx, set, update, int(ordinal))
 		if err != nil {
 			return ctrl.Result{}, ignoreRaces(err)
 		}
-		if running {
+		if isReady(pod) {
 			ready++
 		}
+		if pod.Labels[appsv1.ControllerRevisionHashLabelKey] == update {
+			updated++
+		}
 	}
-	if set.Status.ReadyReplicas == ready && set.Status.ObservedGeneration == set.Generation {
+	status := set.Status.DeepCopy()
+	status.ObservedGeneration = set.Generation
+	status.Replicas, status.ReadyReplicas, status.AvailableReplicas = *set.Spec.Replicas, ready, ready
+	status.UpdatedReplicas, status.UpdateRevision = updated, update
+	// The update has ended once every pod is of its revision and ready.
+	if status.CurrentRevision == "" || (updated == status.Replicas && ready == status.Replicas) {
+		status.CurrentRevision = update
+	}
+	status.CurrentReplicas = status.Replicas - updated
+	if status.CurrentRevision == update {
+		status.CurrentReplicas = updated
+	}
+	if equality.Semantic.DeepEqual(*status, set.Status) {
 		return ctrl.Result{}, nil
 	}
-	set.Status.Replicas = *set.Spec.Replicas
-	set.Status.ReadyReplicas = ready
-	set.Status.ObservedGeneration = set.Generation
+	set.Status = *status
 	return ctrl.Result{}, ignoreRaces(w.client.Status().Update(ctx, set))
 }
 
@@ -115,31 +159,39 @@ func (w *Workloads) collect(ctx context.Context, key types.NamespacedName) error
 	return nil
 }
 
-// pod makes one pod if it is missing and says whether it is ready.
-func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, ordinal int) (bool, error) {
+// pod brings one pod a stage further and returns it as it is.
+func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update string, ordinal int) (*corev1.Pod, error) {
 	key := types.NamespacedName{Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, ordinal)}
 	pod := &corev1.Pod{}
 	err := w.client.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) {
-		return false, w.client.Create(ctx, podOf(set, key))
+		pod = podOf(set, update, key)
+		return pod, w.client.Create(ctx, pod)
 	}
 	if err != nil {
-		return false, err
+		return pod, err
 	}
-	if pod.Annotations[revisionAnnotation] != fmt.Sprint(set.Generation) {
-		return false, w.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
+	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+	hold, want := w.wanted(client.ObjectKeyFromObject(set), revision)
+	if revision != update && !hold {
+		return pod, w.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
 	}
 	fits, err := w.fits(ctx, pod)
 	if err != nil || !fits {
-		return false, err
+		return pod, err
 	}
-	want := w.statusOf(client.ObjectKeyFromObject(set))
 	if pod.Status.Phase != want.Phase || len(pod.Status.Conditions) != len(want.Conditions) ||
 		len(pod.Status.InitContainerStatuses) != len(want.InitContainerStatuses) {
 		pod.Status = want
-		return false, w.client.Status().Update(ctx, pod)
+		return pod, w.client.Status().Update(ctx, pod)
 	}
-	return want.Phase == corev1.PodRunning && len(want.Conditions) > 0, nil
+	return pod, nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // fits says whether a node carries every label that the pod selects.
@@ -156,28 +208,37 @@ func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return false, nil
 }
 
-func (w *Workloads) statusOf(key types.NamespacedName) corev1.PodStatus {
+// wanted says whether updates are held, and which status a pod of that revision is to have.
+func (w *Workloads) wanted(key types.NamespacedName, revision string) (hold bool, status corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if status, ok := w.status[key]; ok {
-		return status
+	if script, ok := w.scripts[key]; ok && (script.spared == "" || script.spared != revision) {
+		return w.held[key], script.status
 	}
-	return corev1.PodStatus{
+	return w.held[key], corev1.PodStatus{
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
 }
 
-func podOf(set *appsv1.StatefulSet, key types.NamespacedName) *corev1.Pod {
+// revisionOf names the template of a StatefulSet: other bytes, another name.
+func revisionOf(set *appsv1.StatefulSet) string {
+	hash := fnv.New32a()
+	// Templates come from the API server and hold nothing that JSON cannot.
+	_ = json.NewEncoder(hash).Encode(set.Spec.Template)
+	return fmt.Sprintf("%s-%08x", set.Name, hash.Sum32())
+}
+
+func podOf(set *appsv1.StatefulSet, revision string, key types.NamespacedName) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(),
 		Spec:       *set.Spec.Template.Spec.DeepCopy(),
 	}
 	pod.Name, pod.Namespace = key.Name, key.Namespace
-	if pod.Annotations == nil {
-		pod.Annotations = map[string]string{}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
 	}
-	pod.Annotations[revisionAnnotation] = fmt.Sprint(set.Generation)
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revision
 	pod.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet")),
 	}

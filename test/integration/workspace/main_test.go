@@ -8,6 +8,7 @@ package workspace_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	karpapis "sigs.k8s.io/karpenter/pkg/apis"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/app"
@@ -52,6 +55,12 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
+	flag.Parse()
+	// The stories that run beside each other wait for timers most of the time, not for a processor.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run these tests with `make test-integration`")
 		return 1
@@ -93,6 +102,9 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 		return nil, err
 	}
 	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {
+		return nil, err
+	}
+	if err = sim.SetupGarbage(mgr); err != nil {
 		return nil, err
 	}
 	if w.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
@@ -161,11 +173,34 @@ func (w *world) namespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// create stores a Workspace.
+// create stores a Workspace, and sees to it that nothing of it is in the way of the next story.
 func (w *world) create(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if err := w.client.Create(t.Context(), ws); err != nil {
 		t.Fatalf("creating Workspace %s: %v", ws.Name, err)
+	}
+	key, uid := client.ObjectKeyFromObject(ws), ws.UID
+	t.Cleanup(func() { w.clear(t, key, uid) })
+}
+
+// clear takes away what a story left behind. The controller may have ended by now.
+func (w *world) clear(t *testing.T, key client.ObjectKey, uid types.UID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	ws := &v1beta1.Workspace{}
+	err := w.client.Get(ctx, key, ws)
+	if err == nil && ws.UID == uid {
+		if err = w.client.Delete(ctx, ws); err == nil {
+			err = w.client.Patch(ctx, ws, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		}
+	}
+	if client.IgnoreNotFound(err) != nil {
+		t.Errorf("taking away Workspace %s: %v", key, err)
+	}
+	err = w.client.DeleteAllOf(ctx, &karpv1.NodeClaim{}, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(uid)})
+	if err != nil {
+		t.Errorf("taking away the NodeClaims of Workspace %s: %v", key, err)
 	}
 }
 
@@ -182,6 +217,16 @@ func eventually(t *testing.T, what string, done func() (bool, string)) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Fatalf("%s: not within %s; last seen: %s", what, patience, seen)
+}
+
+// during sees to it that something holds all the time.
+func during(t *testing.T, what string, period time.Duration, holds func() (bool, string)) {
+	t.Helper()
+	for deadline := time.Now().Add(period); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if ok, seen := holds(); !ok {
+			t.Fatalf("%s: not any more; seen: %s", what, seen)
+		}
+	}
 }
 
 // untilCondition waits for a condition of a Workspace, which it reads anew into ws.

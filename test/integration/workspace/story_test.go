@@ -5,6 +5,7 @@ package workspace_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,13 +38,29 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 				t.Errorf("NodeClaims ever made: %d, want 1", got)
 			}
 			checkServing(t, ws)
-			t.Logf("writes from apply to ready: %d: %v", len(life.recorder.Writes()), life.recorder.Writes())
+			checkWrites(t, life.recorder.Writes())
 			if err := w.client.Delete(t.Context(), ws); err != nil {
 				t.Fatal(err)
 			}
 			w.untilGone(t, ws)
 			w.checkNothingLeft(t, ws)
 		})
+	}
+}
+
+// checkWrites bounds what it costs to bring a Workspace from its manifest to its first answer.
+func checkWrites(t *testing.T, writes []string) {
+	t.Helper()
+	const mostWrites, mostStatus = 12, 6
+	status := 0
+	for _, write := range writes {
+		if strings.HasPrefix(write, "patch status of ") {
+			status++
+		}
+	}
+	t.Logf("writes from apply to ready: %d, %d of them of the status: %v", len(writes), status, writes)
+	if len(writes) > mostWrites || status > mostStatus {
+		t.Errorf("writes: %d, of the status: %d; want at most %d and %d", len(writes), status, mostWrites, mostStatus)
 	}
 }
 
@@ -121,8 +138,9 @@ func TestSettledWorkspaceCostsNoWrites(t *testing.T) {
 // passes makes the controller pass over a Workspace that often, to the end of each pass.
 func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count int) {
 	t.Helper()
+	key := client.ObjectKeyFromObject(ws)
 	for i := range count + 1 {
-		seen := life.recorder.Passes()
+		seen := life.recorder.Passes(key)
 		patch := client.MergeFrom(ws.DeepCopy())
 		ws.Annotations = map[string]string{"example.dev/touched": fmt.Sprint(seen, i)}
 		if err := w.client.Patch(t.Context(), ws, patch); err != nil {
@@ -130,7 +148,7 @@ func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count in
 		}
 		// A pass has ended once the next one has begun: one object is never reconciled twice at once.
 		eventually(t, "another pass", func() (bool, string) {
-			return life.recorder.Passes() > seen, fmt.Sprint(life.recorder.Passes())
+			return life.recorder.Passes(key) > seen, fmt.Sprint(life.recorder.Passes(key))
 		})
 	}
 }

@@ -4,16 +4,15 @@
 package workspace_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
@@ -67,6 +66,12 @@ func TestNothingIsBought(t *testing.T) {
 			},
 		},
 		{
+			reason: "a price limit of nothing", want: v1beta1.ReasonSpecInvalid, message: "resource.placement.maxHourlyPrice",
+			change: func(ws *v1beta1.Workspace) {
+				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "0"}
+			},
+		},
+		{
 			reason: "a tuning Workspace", make: tuning, want: v1beta1.ReasonTuningNotAvailable,
 			message: "tuning is not available in this version",
 		},
@@ -106,7 +111,7 @@ func TestNothingIsBought(t *testing.T) {
 		},
 	}
 	w := theWorld
-	w.begin(t, faults.NewRecorder())
+	life := w.begin(t, faults.NewRecorder())
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			form := kaitoForm
@@ -138,14 +143,14 @@ func TestNothingIsBought(t *testing.T) {
 					t.Errorf("Planned is %s, want %v", condition.Status, test.planned)
 				}
 			}
-			if got := w.karpenter.ClaimsEver(ws.UID); got != 0 {
-				t.Errorf("NodeClaims ever made: %d, want none", got)
-			}
+			w.passes(t, life, ws, 2)
+			w.checkNothingBought(t, ws)
 			w.checkUntouched(t, test.beside)
 			if err := w.client.Delete(t.Context(), ws); err != nil {
 				t.Fatal(err)
 			}
 			w.untilGone(t, ws)
+			w.checkNothingBought(t, ws)
 		})
 	}
 }
@@ -158,37 +163,12 @@ func TestSuspendReleasesAndServesAgain(t *testing.T) {
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
 	w.patch(t, ws, func() { ws.Suspend = true })
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonSuspended)
-	eventually(t, "machines released", func() (bool, string) {
-		claims := &karpv1.NodeClaimList{}
-		err := w.client.List(t.Context(), claims, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)})
-		return err == nil && len(claims.Items) == 0, "NodeClaims are left"
-	})
+	w.untilReleased(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionTrue, "")
 	w.patch(t, ws, func() { ws.Suspend = false })
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
 	if got := w.karpenter.ClaimsEver(ws.UID); got != 2 {
 		t.Errorf("NodeClaims ever made: %d, want 2", got)
-	}
-	w.remove(t, ws)
-}
-
-func TestVanishedMachineIsReplaced(t *testing.T) {
-	w := theWorld
-	w.begin(t, faults.NewRecorder())
-	ws := kaitoForm(w.namespace(t), "chat")
-	w.create(t, ws)
-	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
-	claims := &karpv1.NodeClaimList{}
-	if err := w.client.List(t.Context(), claims, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.client.Delete(t.Context(), &claims.Items[0]); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a second machine", func() (bool, string) { return w.karpenter.ClaimsEver(ws.UID) == 2, "one" })
-	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
-	if len(ws.Status.Attempts) != 2 || ws.Status.Attempts[0].Reason == "" {
-		t.Errorf("attempts %+v, want the first one ended and a second one", ws.Status.Attempts)
 	}
 	w.remove(t, ws)
 }
@@ -245,13 +225,7 @@ func TestTroubleOfWeightsIsVisibleAndHeals(t *testing.T) {
 func TestTemplateWorkspace(t *testing.T) {
 	w := theWorld
 	w.begin(t, faults.NewRecorder())
-	ws := kaitoForm(w.namespace(t), "mine")
-	ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-		Containers: []corev1.Container{{
-			Name: "server", Image: "registry.example/server:1", Command: []string{"serve"},
-			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
-		}},
-	}}}
+	ws := templateForm(w.namespace(t), "mine")
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
 	set := &appsv1.StatefulSet{}
@@ -262,6 +236,15 @@ func TestTemplateWorkspace(t *testing.T) {
 		t.Errorf("the user's container was changed: %+v", got)
 	}
 	w.remove(t, ws)
+}
+
+// checkNothingBought asks the API server for machines that are there, and Karpenter's stand-in for
+// those that were.
+func (w *world) checkNothingBought(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	if there, ever := len(w.claims(t, ws)), w.karpenter.ClaimsEver(ws.UID); there+ever > 0 {
+		t.Errorf("NodeClaims: %d there, %d ever made; want none", there, ever)
+	}
 }
 
 // checkUntouched looks for the controller's hand on objects of somebody else.
@@ -293,7 +276,12 @@ func (w *world) patch(t *testing.T, object client.Object, change func()) {
 		t.Fatalf("%T is no object", object)
 	}
 	if change == nil {
-		change = func() { object.SetAnnotations(map[string]string{"example.dev/touched": "yes"}) }
+		change = func() {
+			annotations := map[string]string{}
+			maps.Copy(annotations, object.GetAnnotations())
+			annotations["example.dev/touched"] = object.GetResourceVersion()
+			object.SetAnnotations(annotations)
+		}
 	}
 	change()
 	if err := w.client.Patch(t.Context(), object, client.MergeFrom(before)); err != nil {

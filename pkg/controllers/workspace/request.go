@@ -1,0 +1,153 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// nodeClass returns the NodeClass that the Workspace asks for, if it is allowed, or nil.
+func (r *Reconciler) nodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference, error) {
+	wants := func(class v1beta1.NodeClassReference) bool {
+		return class.Name == ws.Annotations[v1beta1.AnnotationNodeClassName]
+	}
+	field, name := "annotation "+v1beta1.AnnotationNodeClassName, ws.Annotations[v1beta1.AnnotationNodeClassName]
+	if placement := ws.Resource.Placement; placement != nil && placement.NodeClassRef != nil {
+		field, name = "resource.placement.nodeClassRef", placement.NodeClassRef.Name
+		wants = func(class v1beta1.NodeClassReference) bool { return class == *placement.NodeClassRef }
+	}
+	if name == "" {
+		return nil, nil
+	}
+	if i := slices.IndexFunc(r.NodeClasses, wants); i >= 0 {
+		return &r.NodeClasses[i], nil
+	}
+	allowed := make([]string, 0, len(r.NodeClasses))
+	for _, class := range r.NodeClasses {
+		allowed = append(allowed, class.Group+"/"+class.Kind+"/"+class.Name)
+	}
+	return nil, specInvalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow; allowed: %s",
+		field, name, strings.Join(append(allowed, "none by leaving it out"), ", ")))
+}
+
+func constraintsOf(ws *v1beta1.Workspace) planner.Constraints {
+	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
+	if count := ws.Resource.Count; count != nil && *count > 1 {
+		out.MaxNodes = *count
+	}
+	if ws.Inference.Engine != nil {
+		out.AllowedQuantizations = ws.Inference.Engine.AllowedQuantizations
+	}
+	placement := ws.Resource.Placement
+	if placement == nil {
+		return out
+	}
+	out.InstanceTypes = placement.InstanceTypes
+	out.Accelerators = placement.Accelerators
+	out.Zones = placement.Zones
+	out.CapacityTypes = placement.CapacityTypes
+	// Checked with the spec: nothing, or a number above 0.
+	out.MaxHourlyPrice, _ = strconv.ParseFloat(placement.MaxHourlyPrice, 64)
+	return out
+}
+
+func objectivesOf(ws *v1beta1.Workspace) planner.Objectives {
+	out := planner.Objectives{}
+	objectives := ws.Inference.Objectives
+	if objectives == nil {
+		return out
+	}
+	if objectives.MaxModelLen != nil {
+		out.MaxModelLen = int(*objectives.MaxModelLen)
+	}
+	if objectives.Concurrency != nil {
+		out.Concurrency = int(*objectives.Concurrency)
+	}
+	return out
+}
+
+// templateDemand reads what the user's pod asks of each machine.
+func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
+	out := &planner.TemplateDemand{Nodes: 1}
+	if count := ws.Resource.Count; count != nil && *count > 1 {
+		out.Nodes = *count
+	}
+	for _, container := range ws.Inference.Template.Spec.Containers {
+		quantity := container.Resources.Limits["nvidia.com/gpu"]
+		out.GPUs += int(quantity.Value())
+	}
+	return out
+}
+
+func engineArgs(ws *v1beta1.Workspace) map[string]string {
+	out := map[string]string{}
+	if ws.Inference.Engine != nil {
+		for key, value := range ws.Inference.Engine.Args {
+			out[key] = string(value)
+		}
+	}
+	return out
+}
+
+func engineEnv(ws *v1beta1.Workspace) []engine.EnvVar {
+	var out []engine.EnvVar
+	if ws.Inference.Engine != nil {
+		for _, variable := range ws.Inference.Engine.Env {
+			out = append(out, engine.EnvVar{Name: variable.Name, Value: variable.Value})
+		}
+	}
+	return out
+}
+
+// foreignDomains are those of labels that belong to the cluster, the provisioner or us: on a machine
+// they decide things that a namespace's user must not decide.
+func foreignDomains() []string {
+	return []string{
+		"kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.azure.com", "karpenter.k8s.aws", "kaito.sh", "modelberth.dev",
+	}
+}
+
+// nodeLabels are the user's labels for machines, and a warning that names those that are left out.
+func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
+	out := map[string]string{}
+	if ws.Resource.LabelSelector == nil {
+		return out, nil
+	}
+	maps.Copy(out, ws.Resource.LabelSelector.MatchLabels)
+	for _, expression := range ws.Resource.LabelSelector.MatchExpressions {
+		if len(expression.Values) == 1 {
+			out[expression.Key] = expression.Values[0]
+		}
+	}
+	reserved := v1beta1.ReservedSelectorKeys()
+	var left []string
+	for _, key := range slices.Sorted(maps.Keys(out)) {
+		if isForeign(key) {
+			delete(out, key)
+			if !slices.Contains(reserved, key) { // those are known to be left out
+				left = append(left, key)
+			}
+		}
+	}
+	if len(left) == 0 {
+		return out, nil
+	}
+	return out, []string{fmt.Sprintf("resource.labelSelector: machines that are bought do not get %s, which the cluster sets",
+		strings.Join(left, ", "))}
+}
+
+func isForeign(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	return ok && slices.ContainsFunc(foreignDomains(), func(foreign string) bool {
+		return domain == foreign || strings.HasSuffix(domain, "."+foreign)
+	})
+}

@@ -1,0 +1,269 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/test/integration/sim"
+)
+
+// templateForm is a Workspace with pods of its user's own.
+func templateForm(namespace, name string) *v1beta1.Workspace {
+	ws := kaitoForm(namespace, name)
+	ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{
+			Name: "server", Image: "registry.example/server:1", Command: []string{"serve"},
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
+		}},
+	}}}
+	return ws
+}
+
+// condition returns a condition of a Workspace; an empty one where there is none.
+func condition(ws *v1beta1.Workspace, kind string) metav1.Condition {
+	if found := meta.FindStatusCondition(ws.Status.Conditions, kind); found != nil {
+		return *found
+	}
+	return metav1.Condition{}
+}
+
+func vanishedMachine(t *testing.T, _ *life) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	w.loseMachine(t, ws)
+	eventually(t, "a second machine", func() (bool, string) { return w.karpenter.ClaimsEver(ws.UID) == 2, "one" })
+	w.untilServing(t, ws)
+	if len(ws.Status.Attempts) != 2 || ws.Status.Attempts[0].Reason == "" {
+		t.Errorf("attempts %+v, want the first one ended and a second one", ws.Status.Attempts)
+	}
+	w.remove(t, ws)
+}
+
+func refusedMachine(t *testing.T, _ *life) {
+	w := theWorld
+	const machine = "Standard_NC8as_T4_v3"
+	w.karpenter.Script(machine, sim.NoCapacity)
+	ws := kaitoForm(w.namespace(t), "chat")
+	ws.Resource.InstanceType = machine
+	w.create(t, ws)
+	for _, kind := range []string{v1beta1.ConditionNodeClaimReady, v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
+		eventually(t, kind+" says what happened and what comes", func() (bool, string) {
+			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+				return false, err.Error()
+			}
+			found := condition(ws, kind)
+			return found.Status == metav1.ConditionFalse && strings.Contains(found.Message, "disappeared") &&
+				strings.Contains(found.Message, "asked for again"), fmt.Sprintf("%+v", found)
+		})
+	}
+	during(t, "at most 2 NodeClaims", longEnough, func() (bool, string) {
+		count := w.karpenter.ClaimsEver(ws.UID)
+		return count <= 2, fmt.Sprintf("%d NodeClaims", count)
+	})
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 2 {
+		t.Errorf("NodeClaims ever made after %s: %d, want 2: it must be tried again", longEnough, got)
+	}
+	w.karpenter.Script(machine, sim.Works)
+	w.untilServing(t, ws)
+	var got []string
+	for _, attempt := range ws.Status.Attempts {
+		got = append(got, fmt.Sprintf("%d %s", attempt.Number, attempt.Reason))
+	}
+	if diff := cmp.Diff([]string{"1 Vanished", "2 Vanished", "3 "}, got); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+	w.remove(t, ws)
+}
+
+func refusedOrdinal(t *testing.T, _ *life) {
+	w := theWorld
+	const machine, refused = "Standard_NC16as_T4_v3", "1"
+	w.karpenter.ScriptOrdinal(machine, refused, sim.NoCapacity)
+	ws := templateForm(w.namespace(t), "mine")
+	ws.Resource.InstanceType, ws.Resource.Count = machine, ptr.To(2)
+	w.create(t, ws)
+	eventually(t, "the refused machine was asked for", func() (bool, string) {
+		return w.karpenter.ClaimsEverOf(ws.UID, refused) > 0, "not yet"
+	})
+	during(t, "at most 3 NodeClaims for the refused machine", longEnough, func() (bool, string) {
+		count := w.karpenter.ClaimsEverOf(ws.UID, refused)
+		return count <= 3, fmt.Sprintf("%d NodeClaims", count)
+	})
+	if got := w.karpenter.ClaimsEverOf(ws.UID, "0"); got != 1 {
+		t.Errorf("NodeClaims ever made for the machine that works: %d, want 1", got)
+	}
+	w.karpenter.ScriptOrdinal(machine, refused, sim.Works)
+	w.untilServing(t, ws)
+	w.remove(t, ws)
+}
+
+func specWithoutPlan(t *testing.T, life *life) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	pod := w.podUID(t, ws)
+	w.patch(t, ws, func() { ws.Resource.InstanceType = "" })
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNotSupported)
+	w.passes(t, life, ws, 3)
+	if got := w.podUID(t, ws); got != pod || len(w.claims(t, ws)) != 1 {
+		t.Errorf("pod %s, want %s, on the machine that it had", got, pod)
+	}
+	w.loseMachine(t, ws)
+	w.passes(t, life, ws, 3)
+	during(t, "no second NodeClaim", longEnough, func() (bool, string) {
+		count := w.karpenter.ClaimsEver(ws.UID)
+		return count == 1, fmt.Sprintf("%d NodeClaims", count)
+	})
+	w.passes(t, life, ws, 2)
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1", got)
+	}
+	w.remove(t, ws)
+}
+
+func otherCapacityType(t *testing.T, _ *life) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	ws.Resource.Placement = &v1beta1.PlacementSpec{CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacityOnDemand}}
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	most := w.watchClaims(t, ws)
+	w.patch(t, ws, func() { ws.Resource.Placement.CapacityTypes = []v1beta1.CapacityType{v1beta1.CapacitySpot} })
+	eventually(t, "a spot machine", func() (bool, string) {
+		claims := w.claims(t, ws)
+		return len(claims) == 1 && capacityTypeOf(&claims[0]) == string(v1beta1.CapacitySpot), fmt.Sprintf("%d NodeClaims", len(claims))
+	})
+	w.untilServing(t, ws)
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 2 {
+		t.Errorf("NodeClaims ever made: %d, want 2", got)
+	}
+	if got := ws.Status.Attempts; len(got) != 2 || got[0].Reason != "Released" || got[1].CapacityType != v1beta1.CapacitySpot {
+		t.Errorf("attempts %+v, want the first one released and a second one of spot", got)
+	}
+	w.remove(t, ws)
+	if got := most(); got != 1 {
+		t.Errorf("NodeClaims at once: %d, want never more than 1", got)
+	}
+}
+
+func capacityTypeOf(claim *karpv1.NodeClaim) string {
+	for _, requirement := range claim.Spec.Requirements {
+		if requirement.Key == karpv1.CapacityTypeLabelKey {
+			return strings.Join(requirement.Values, ",")
+		}
+	}
+	return ""
+}
+
+// watchClaims watches the NodeClaims of a Workspace. What it returns stops watching and says how many
+// there were at once at most.
+func (w *world) watchClaims(t *testing.T, ws *v1beta1.Workspace) (stop func() int) {
+	t.Helper()
+	watcher, err := w.client.Watch(t.Context(), &karpv1.NodeClaimList{},
+		client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := make(chan int, 1)
+	go func() {
+		alive, count := map[string]bool{}, 0
+		for event := range watcher.ResultChan() {
+			if claim, ok := event.Object.(*karpv1.NodeClaim); ok {
+				alive[claim.Name] = event.Type != watch.Deleted
+			}
+			maps.DeleteFunc(alive, func(_ string, is bool) bool { return !is })
+			count = max(count, len(alive))
+		}
+		most <- count
+	}()
+	t.Cleanup(watcher.Stop)
+	return func() int {
+		watcher.Stop()
+		return <-most
+	}
+}
+
+func orphan(t *testing.T, _ *life) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	w.forceAway(t, ws)
+	w.untilReleased(t, ws)
+}
+
+func madeAgain(t *testing.T, _ *life) {
+	w := theWorld
+	first := kaitoForm(w.namespace(t), "chat")
+	w.create(t, first)
+	w.untilServing(t, first)
+	w.forceAway(t, first)
+	second := kaitoForm(first.Namespace, first.Name)
+	w.create(t, second)
+	w.untilReleased(t, first)
+	w.untilServing(t, second)
+	if got := w.karpenter.ClaimsEver(second.UID); got != 1 {
+		t.Errorf("NodeClaims ever made for the second: %d, want 1", got)
+	}
+	if got := w.karpenter.ClaimsEver(first.UID); got != 1 {
+		t.Errorf("NodeClaims ever made for the first: %d, want 1", got)
+	}
+	w.remove(t, second)
+}
+
+// forceAway makes a Workspace go without its finalizer, as a user in a hurry does.
+func (w *world) forceAway(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	gone := ws.DeepCopy()
+	w.patch(t, gone, func() { gone.Finalizers = nil })
+	if err := w.client.Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "gone", func() (bool, string) {
+		err := w.client.Get(t.Context(), client.ObjectKeyFromObject(gone), gone)
+		return client.IgnoreNotFound(err) == nil && err != nil, "still there"
+	})
+}
+
+func labelsOfOthers(t *testing.T, _ *life) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	ws.Resource.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{
+		"karpenter.sh/nodepool":       "default",
+		"topology.kubernetes.io/zone": "eastus-9",
+		"node-role.kubernetes.io/x":   "yes",
+		"example.com/ok":              "yes",
+	}}
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	got := slices.Sorted(maps.Keys(w.claims(t, ws)[0].Labels))
+	want := []string{
+		v1beta1.LabelManagedBy, "example.com/ok", v1beta1.LabelMachineWorkspaceName,
+		v1beta1.LabelMachineWorkspaceNamespace, v1beta1.LabelMachineOrdinal, v1beta1.LabelWorkspaceUID,
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the NodeClaim's labels (-want +got):\n%s", diff)
+	}
+	w.remove(t, ws)
+}
