@@ -18,6 +18,7 @@ import (
 func rarelyUsed() map[string]string {
 	return map[string]string{
 		"kaito.sh workspaces/finalizers update": "asked for by clusters that check who may block an owner's deletion",
+		"kaito.sh workspaces get":               "when a machine is left of a Workspace that is gone",
 		"apps controllerrevisions delete":       "a Workspace keeps its latest ten",
 		"apps controllerrevisions get":          "when two replicas make the same one",
 		"karpenter.sh nodeclaims get":           "when a claim of that name exists already",

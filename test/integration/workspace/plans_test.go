@@ -95,6 +95,11 @@ func suspendedWithoutPlan(t *testing.T, life *life) {
 		t.Fatal(err)
 	}
 	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonConfigNotFound)
+	// Nor is there a former one to go by.
+	if err := w.client.DeleteAllOf(t.Context(), &appsv1.ControllerRevision{}, client.InNamespace(ws.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	w.passes(t, life, ws, 2)
 	if got := len(w.claims(t, ws)); got != 1 {
 		t.Errorf("NodeClaims: %d, want 1: what runs goes on", got)
 	}
