@@ -177,7 +177,9 @@ func (s *scope) attempts() []v1beta1.Attempt {
 // unrecorded makes up the attempt that held machines came from, if the status that named it was
 // lost; nil where nothing is missing.
 func (s *scope) unrecorded(last *v1beta1.Attempt) *v1beta1.Attempt {
-	machines := s.servingMachines()
+	machines := slices.DeleteFunc(s.servingMachines(), func(machine capacity.Machine) bool {
+		return last != nil && !machine.CreatedAt.After(last.StartTime.Time)
+	})
 	if len(machines) == 0 || s.ws.Suspend || (last != nil && last.Reason == "") {
 		return nil
 	}

@@ -45,7 +45,7 @@ func absent(kind string) finding { return finding{kind: kind} }
 func (s *scope) findings(err error) []finding {
 	if s.isDeleting() {
 		message := "letting the machines go"
-		if err != nil {
+		if err != nil && !apierrors.IsConflict(err) {
 			message = root(err).Error()
 		}
 		return []finding{

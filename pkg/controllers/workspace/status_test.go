@@ -49,7 +49,8 @@ func accepted(nodes int) *revision {
 
 func machine(change ...func(*capacity.Machine)) capacity.Machine {
 	m := capacity.Machine{
-		Name: "chat-aaaa", InstanceType: "Standard_NC24ads_A100_v4", Launched: true, Registered: true, Initialized: true,
+		Name: "chat-aaaa", InstanceType: "Standard_NC24ads_A100_v4", CapacityType: v1beta1.CapacityOnDemand,
+		Launched: true, Registered: true, Initialized: true,
 		NodeName: "node-1", NodeReady: true, GPUs: 1,
 	}
 	for _, c := range change {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +22,9 @@ import (
 
 // ErrCrashed is what every write of a crashed controller returns.
 var ErrCrashed = errors.New("crashed by the test")
+
+// Conflict ends the entry of a write that the API server refused because the object had changed.
+const Conflict = " (conflict)"
 
 // Moment says when the crash comes.
 type Moment string
@@ -68,7 +72,7 @@ func FailAt(number int, err error) *Recorder {
 	return r
 }
 
-// Writes returns what was written, in order.
+// Writes returns what was to be written, in order.
 func (r *Recorder) Writes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,12 +101,17 @@ func (r *Recorder) Passes(key client.ObjectKey) int {
 }
 
 func (r *Recorder) write(what string, object any, dry bool, send func() error) error {
-	hit, err := r.note(fmt.Sprintf("%s %T", what, object), dry)
+	entry := fmt.Sprintf("%s %T", what, object)
+	hit, err := r.note(entry, dry)
 	if err != nil {
 		return err
 	}
 	if !hit {
-		return send()
+		err := send()
+		if apierrors.IsConflict(err) && !dry {
+			r.markConflict(entry)
+		}
+		return err
 	}
 	if r.moment == After {
 		if err := send(); err != nil {
@@ -131,6 +140,18 @@ func (r *Recorder) note(what string, dry bool) (hit bool, err error) {
 	}
 	r.dead = hit
 	return hit, nil
+}
+
+// markConflict marks the last entry that reads so.
+func (r *Recorder) markConflict(entry string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.writes) - 1; i >= 0; i-- {
+		if r.writes[i] == entry {
+			r.writes[i] += Conflict
+			return
+		}
+	}
 }
 
 func isDry(dryRun []string) bool { return slices.Contains(dryRun, metav1.DryRunAll) }

@@ -47,7 +47,7 @@ func SetupGarbage(mgr manager.Manager) error {
 // Reconcile collects what the Workspaces of one name left behind.
 func (g *garbage) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ws := &v1beta1.Workspace{}
-	if err := g.live.Get(ctx, request.NamespacedName, ws); client.IgnoreNotFound(err) != nil {
+	if err := client.IgnoreNotFound(g.live.Get(ctx, request.NamespacedName, ws)); err != nil {
 		return ctrl.Result{}, err
 	}
 	for _, list := range []client.ObjectList{

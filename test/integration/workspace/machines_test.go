@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -99,7 +98,7 @@ func refusedOrdinal(t *testing.T, _ *life) {
 	const machine, refused = "Standard_NC16as_T4_v3", "1"
 	w.karpenter.ScriptOrdinal(machine, refused, sim.NoCapacity)
 	ws := templateForm(w.namespace(t), "mine")
-	ws.Resource.InstanceType, ws.Resource.Count = machine, ptr.To(2)
+	ws.Resource.InstanceType, ws.Resource.Count = machine, new(2)
 	w.create(t, ws)
 	eventually(t, "the refused machine was asked for", func() (bool, string) {
 		return w.karpenter.ClaimsEverOf(ws.UID, refused) > 0, "not yet"
@@ -147,7 +146,7 @@ func otherCapacityType(t *testing.T, _ *life) {
 	ws.Resource.Placement = &v1beta1.PlacementSpec{CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacityOnDemand}}
 	w.create(t, ws)
 	w.untilServing(t, ws)
-	most := w.watchClaims(t, ws)
+	most, first := w.watchClaims(t, ws), w.watchReady(t, ws)
 	w.patch(t, ws, func() { ws.Resource.Placement.CapacityTypes = []v1beta1.CapacityType{v1beta1.CapacitySpot} })
 	eventually(t, "a spot machine", func() (bool, string) {
 		claims := w.claims(t, ws)
@@ -164,6 +163,32 @@ func otherCapacityType(t *testing.T, _ *life) {
 	if got := most(); got != 1 {
 		t.Errorf("NodeClaims at once: %d, want never more than 1", got)
 	}
+	if got := first(); got.Status == metav1.ConditionTrue {
+		t.Errorf("Ready was True for the new spec on the machine of the former one: %s", got.Message)
+	}
+}
+
+// watchReady watches a Workspace. What it returns waits for the first word on the generation after
+// the present one, and says whether that was Ready.
+func (w *world) watchReady(t *testing.T, ws *v1beta1.Workspace) (first func() metav1.Condition) {
+	t.Helper()
+	watcher, err := w.client.Watch(t.Context(), &v1beta1.WorkspaceList{}, client.InNamespace(ws.Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watcher.Stop)
+	former := ws.Generation
+	found := make(chan metav1.Condition, 1)
+	go func() {
+		defer close(found)
+		for event := range watcher.ResultChan() {
+			if seen, ok := event.Object.(*v1beta1.Workspace); ok && seen.Status.ObservedGeneration > former {
+				found <- condition(seen, v1beta1.ConditionReady)
+				return
+			}
+		}
+	}()
+	return func() metav1.Condition { return <-found }
 }
 
 func capacityTypeOf(claim *karpv1.NodeClaim) string {

@@ -104,7 +104,7 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {
 		return nil, err
 	}
-	if err = sim.SetupGarbage(mgr); err != nil {
+	if err := sim.SetupGarbage(mgr); err != nil {
 		return nil, err
 	}
 	if w.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {

@@ -48,19 +48,24 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 	}
 }
 
-// checkWrites bounds what it costs to bring a Workspace from its manifest to its first answer.
-func checkWrites(t *testing.T, writes []string) {
+// checkWrites bounds what it costs to bring a Workspace from its manifest to its first answer. What
+// was refused because the cache lagged is tried again and comes on top.
+func checkWrites(t *testing.T, requests []string) {
 	t.Helper()
 	const mostWrites, mostStatus = 12, 6
-	status := 0
-	for _, write := range writes {
-		if strings.HasPrefix(write, "patch status of ") {
+	writes, status := 0, 0
+	for _, request := range requests {
+		if strings.HasSuffix(request, faults.Conflict) {
+			continue
+		}
+		writes++
+		if strings.HasPrefix(request, "patch status of ") {
 			status++
 		}
 	}
-	t.Logf("writes from apply to ready: %d, %d of them of the status: %v", len(writes), status, writes)
-	if len(writes) > mostWrites || status > mostStatus {
-		t.Errorf("writes: %d, of the status: %d; want at most %d and %d", len(writes), status, mostWrites, mostStatus)
+	t.Logf("writes from apply to ready: %d, %d of them of the status: %q", writes, status, requests)
+	if writes > mostWrites || status > mostStatus {
+		t.Errorf("writes: %d, of the status: %d; want at most %d and %d", writes, status, mostWrites, mostStatus)
 	}
 }
 
