@@ -35,7 +35,7 @@ type Space struct {
 func New() (*Space, error) {
 	s := &Space{work: make(chan func()), done: make(chan struct{})}
 	ready := make(chan error)
-	go s.live(ready)
+	onOwnThread(func() { s.live(ready) })
 	if err := <-ready; err != nil {
 		return nil, err
 	}
@@ -48,10 +48,29 @@ func New() (*Space, error) {
 	return s, nil
 }
 
-// live runs on the namespace's own thread. It never unlocks the thread: the Go
-// runtime then ends the thread with the goroutine instead of reusing it.
+// onOwnThread runs f, in the background, on a thread that ends with it: what is
+// never unlocked the Go runtime ends instead of reusing it. The process's first
+// thread is the exception, which it would only park; so f never gets that one.
+func onOwnThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		// While this goroutine holds the first thread, the next one gets another.
+		moved := make(chan struct{})
+		onOwnThread(func() {
+			close(moved)
+			f()
+		})
+		<-moved
+		runtime.UnlockOSThread()
+	}()
+}
+
+// live runs on the namespace's own thread.
 func (s *Space) live(ready chan<- error) {
-	runtime.LockOSThread()
 	defer close(s.done)
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		ready <- fmt.Errorf("making a network namespace: %w", err)
@@ -110,9 +129,7 @@ func (s *Space) Dial(ctx context.Context, address string) (net.Conn, error) {
 		err  error
 	}
 	done := make(chan result, 1)
-	go func() {
-		// Not unlocked on purpose: the thread is spent once it has moved.
-		runtime.LockOSThread()
+	onOwnThread(func() { // which is spent once it has moved
 		if err := netns.Set(s.ns); err != nil {
 			done <- result{err: fmt.Errorf("entering the control plane's network namespace: %w", err)}
 			return
@@ -120,7 +137,7 @@ func (s *Space) Dial(ctx context.Context, address string) (net.Conn, error) {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "tcp4", address)
 		done <- result{conn: conn, err: err}
-	}()
+	})
 	r := <-done
 	return r.conn, r.err
 }

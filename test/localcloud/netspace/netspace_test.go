@@ -122,6 +122,18 @@ func TestPlug(t *testing.T) {
 	}
 }
 
+// TestNeverOnTheFirstThread holds the first thread's place open many times: what
+// runs there would never end.
+func TestNeverOnTheFirstThread(t *testing.T) {
+	for range 200 {
+		tid := make(chan int)
+		onOwnThread(func() { tid <- unix.Gettid() })
+		if <-tid == unix.Getpid() {
+			t.Fatal("it runs on the process's first thread")
+		}
+	}
+}
+
 // TestProcessesEndWithTheSpace is what down relies on after a crash: nothing has
 // to be told to end.
 func TestProcessesEndWithTheSpace(t *testing.T) {
