@@ -71,41 +71,72 @@ func New(cached client.Client, live client.Reader) *Applier {
 // Apply brings one object in line with desired, which must carry owner as its controller. It
 // returns true if it wrote. Errors are *TakenError, *TerminatingError or the API server's.
 func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool, error) {
-	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	found, err := a.look(ctx, owner, desired)
 	if err != nil {
-		return false, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
-	}
-	intent, err := intentOf(desired, gvk)
-	if err != nil {
-		return false, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
-	}
-	existing, err := a.existing(ctx, gvk, desired)
-	if err != nil {
-		return false, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
-	}
-	if existing != nil {
-		if err := mayWrite(gvk.Kind, owner, existing); err != nil {
-			return false, err
-		}
-		if same, err := isApplied(intent, existing); err != nil || same {
-			return false, err
-		}
+		return false, err
 	}
 	// Not in the cache: whoever made the object in the meantime keeps his fields, and we hear of it.
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}
-	if existing != nil {
+	if found.existing != nil {
+		if same, err := isApplied(found.intent, found.existing); err != nil || same {
+			return false, err
+		}
 		options = append(options, client.ForceOwnership)
 		// The cache may lag: what has been deleted, or made again by somebody else, is left alone.
-		intent.SetUID(existing.GetUID())
+		found.intent.SetUID(found.existing.GetUID())
 	}
-	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), options...)
+	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(found.intent), options...)
 	if isOfAnotherUID(err) {
-		return false, &TerminatingError{Kind: gvk.Kind, Namespace: desired.GetNamespace(), Name: desired.GetName()}
+		return false, &TerminatingError{
+			Kind: found.intent.GetKind(), Namespace: desired.GetNamespace(), Name: desired.GetName(),
+		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("applying %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+		return false, fmt.Errorf("applying %s %s/%s: %w", found.intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 	}
 	return true, nil
+}
+
+// Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
+// server would refuse the object. Errors are as of Apply.
+func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
+	found, err := a.look(ctx, owner, desired)
+	if err != nil || found.existing != nil {
+		return err
+	}
+	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(found.intent), client.FieldOwner(FieldOwner), client.DryRunAll)
+	if err != nil {
+		return fmt.Errorf("checking %s %s/%s: %w", found.intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
+	}
+	return nil
+}
+
+// sight is what we want an object to be, and what the cluster has of that name: ours, or nil.
+type sight struct {
+	intent   *unstructured.Unstructured
+	existing client.Object
+}
+
+// look returns both, or an error if the object is not ours to write.
+func (a *Applier) look(ctx context.Context, owner, desired client.Object) (sight, error) {
+	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	if err != nil {
+		return sight{}, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+	}
+	intent, err := intentOf(desired, gvk)
+	if err != nil {
+		return sight{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
+	}
+	existing, err := a.existing(ctx, gvk, desired)
+	if err != nil {
+		return sight{}, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+	}
+	if existing != nil {
+		if err := mayWrite(gvk.Kind, owner, existing); err != nil {
+			return sight{}, err
+		}
+	}
+	return sight{intent: intent, existing: existing}, nil
 }
 
 // isOfAnotherUID says whether the API server has another object of that name than we meant.
@@ -117,31 +148,6 @@ func isOfAnotherUID(err error) bool {
 	return slices.ContainsFunc(status.Status().Details.Causes, func(cause metav1.StatusCause) bool {
 		return cause.Field == "metadata.uid"
 	})
-}
-
-// Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
-// server would refuse the object. Errors are as of Apply.
-func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
-	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
-	if err != nil {
-		return fmt.Errorf("checking %T %s: %w", desired, desired.GetName(), err)
-	}
-	existing, err := a.existing(ctx, gvk, desired)
-	if err != nil {
-		return fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
-	}
-	if existing != nil {
-		return mayWrite(gvk.Kind, owner, existing)
-	}
-	intent, err := intentOf(desired, gvk)
-	if err != nil {
-		return fmt.Errorf("checking %s %s: %w", gvk.Kind, desired.GetName(), err)
-	}
-	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner), client.DryRunAll)
-	if err != nil {
-		return fmt.Errorf("checking %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
-	}
-	return nil
 }
 
 // existing returns the object as the cluster has it, or nil. What the cache does not have is asked

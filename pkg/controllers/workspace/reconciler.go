@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	ws := &v1beta1.Workspace{}
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
 	if apierrors.IsNotFound(err) {
-		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName)
+		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName, "")
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)

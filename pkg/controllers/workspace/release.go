@@ -72,23 +72,24 @@ func waitForRelease(names []string) error {
 	}
 }
 
-// releaseOrphans lets go what is held for Workspaces that are gone. A Workspace counts as gone only
-// if the API server itself says so.
-func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName) error {
+// releaseOrphans lets go what is held for other Workspaces of that name than the known one. A
+// Workspace counts as gone only if the API server itself says so.
+func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName, known types.UID) error {
 	owners, err := r.Provisioner.Owners(ctx, key.Namespace, key.Name)
-	if err != nil || len(owners) == 0 {
+	orphans := slices.DeleteFunc(owners, func(owner capacity.Owner) bool { return owner.UID == known })
+	if err != nil || len(orphans) == 0 {
 		return err
 	}
 	ws := &v1beta1.Workspace{}
 	if err := client.IgnoreNotFound(r.Live.Get(ctx, key, ws)); err != nil {
 		return fmt.Errorf("reading workspace %s: %w", key, err)
 	}
-	for _, owner := range owners {
-		if owner.UID == ws.UID {
+	for _, orphan := range orphans {
+		if orphan.UID == ws.UID {
 			continue
 		}
-		log.FromContext(ctx).Info("releasing machines of a workspace that is gone", "uid", owner.UID)
-		if _, err := r.Provisioner.Release(ctx, owner); err != nil {
+		log.FromContext(ctx).Info("releasing machines of a workspace that is gone", "uid", orphan.UID)
+		if _, err := r.Provisioner.Release(ctx, orphan); err != nil {
 			return err
 		}
 	}
@@ -97,11 +98,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedNam
 
 // ensureNoOrphans lets go what a Workspace of the same name left behind.
 func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
-	owners, err := r.Provisioner.Owners(ctx, s.ws.Namespace, s.ws.Name)
-	if err != nil || !slices.ContainsFunc(owners, func(owner capacity.Owner) bool { return owner.UID != s.ws.UID }) {
-		return err
-	}
-	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws))
+	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws), s.ws.UID)
 }
 
 func (r *Reconciler) deleteStatefulSet(ctx context.Context, s *scope) error {
