@@ -33,7 +33,7 @@ SUMMARY := $(MODELBERTH_CACHE)/bin/testsummary
 export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod))
 UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs))
 
 # Static binaries, and one build cache for the product and its tools.
@@ -84,6 +84,12 @@ build: ## The product's static binaries, into bin/
 	@$(BUILD) -ldflags "-s -w" -o bin/ ./cmd/...
 	@$(if $(ROOT),chown -R --reference=. bin)
 
+.PHONY: kubectl-berth
+kubectl-berth: ## The command line alone, into bin/: kubectl berth plan --model …
+	@echo "building bin/kubectl-berth"
+	@$(BUILD) -ldflags "-s -w" -o bin/ ./cmd/kubectl-berth
+	@$(if $(ROOT),chown -R --reference=. bin)
+
 .PHONY: images
 images: image-bin ## Container images of this tree, without Docker
 	@hack/images.sh
@@ -107,14 +113,19 @@ image-bin: ## The program that makes container images
 	@cd hack/image && $(BUILD) -o $(IMAGE) .
 
 .PHONY: generate
-generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from the API's types
+generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from the API's types, the CLI's reference
 	@hack/generate.sh
+
+.PHONY: prices
+prices: ## Prices of presets/skus from the clouds' providers as pinned; PRICES_FLAGS=-check only compares
+	@cd hack/prices && go run -buildvcs=false . $(PRICES_FLAGS)
 
 ##@ Check
 
 .PHONY: check-generated
 check-generated: ## Fail if generated files are not what `make generate` makes
-	@sum() { find api $(CRDS) -name 'zz_generated*' -o -path '$(CRDS)/*' -type f | LC_ALL=C sort | xargs -r sha256sum; }; \
+	@sum() { find api $(CRDS) docs/reference/cli.md -name 'zz_generated*' -o -path '$(CRDS)/*' -type f -o -name cli.md | \
+		LC_ALL=C sort | xargs -r sha256sum; }; \
 	mkdir -p $(CRDS); before=$$(sum); $(MAKE) generate; \
 	stale=$$({ diff <(echo "$$before") <(sum) || true; } | sed -n 's/^[<>] [0-9a-f]*  //p' | sort -u); \
 	[ -z "$$stale" ] || { echo "these were stale and are regenerated now, commit them:" $$stale >&2; exit 1; }
@@ -175,6 +186,13 @@ chaos: ## Kill the controller at random points, many times, on the local cloud (
 	@MODELBERTH_CHAOS_ROUNDS=20 $(MAKE) test-e2e E2E_RUN=Chaos
 
 FUZZTIME ?= 1m
+
+.PHONY: bench-planner
+bench-planner: ## How far plans are from published measurements, and what a plan costs
+	@go test -buildvcs=false -count=1 -v ./pkg/catalog ./pkg/physics ./pkg/planner \
+		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|RowsThatQueue|DecisionRegret|NodesAgainstKAITO|PresetsOnOneGPU' \
+		| grep -vE '^(=== |PASS|    --- )'
+	@go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)'
 
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)

@@ -137,9 +137,21 @@ type PlanStatus struct {
 	// concurrency is the number of sequences of maxModelLen that fit at once.
 	// +optional
 	Concurrency int32 `json:"concurrency,omitempty"`
+	// maxNumSeqs is the number of sequences that each replica works on at once.
+	// +optional
+	MaxNumSeqs int32 `json:"maxNumSeqs,omitempty"`
+	// gpuMemoryUtilization is the share of a GPU's memory that the engine may use.
+	// +optional
+	GPUMemoryUtilization string `json:"gpuMemoryUtilization,omitempty"`
+	// kvCacheType is the type of the KV cache's elements; empty means the model's own.
+	// +optional
+	KVCacheType string `json:"kvCacheType,omitempty"`
 	// memory is the budget of one GPU.
 	// +optional
 	Memory *PlanMemory `json:"memory,omitempty"`
+	// performance is what to expect of the plan.
+	// +optional
+	Performance *PlanPerformance `json:"performance,omitempty"`
 	// hourlyPrice of all machines, in USD per hour; empty where no price is known.
 	// +optional
 	HourlyPrice string `json:"hourlyPrice,omitempty"`
@@ -155,6 +167,30 @@ type PlanStatus struct {
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
+	// advice names what would be cheaper and needs consent or an administrator.
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=512
+	// +optional
+	Advice []string `json:"advice,omitempty"`
+}
+
+// PlanPerformance is how fast a plan serves a load, as decimal strings.
+type PlanPerformance struct {
+	// inputTokens of a typical prompt, outputTokens of its answer.
+	InputTokens  int32 `json:"inputTokens"`
+	OutputTokens int32 `json:"outputTokens"`
+	// concurrency is the number of such requests at any time.
+	Concurrency int32 `json:"concurrency"`
+	// timeToFirstToken and timePerOutputToken are means.
+	TimeToFirstToken   string `json:"timeToFirstToken"`
+	TimePerOutputToken string `json:"timePerOutputToken"`
+	// outputTokensPerSecond of all replicas together.
+	OutputTokensPerSecond string `json:"outputTokensPerSecond"`
+	// pricePerMillionOutputTokens in USD at that load; empty where no price is known.
+	// +optional
+	PricePerMillionOutputTokens string `json:"pricePerMillionOutputTokens,omitempty"`
+	// basis of the figures: the worst of them.
+	Basis Basis `json:"basis"`
 }
 
 // PlanMemory is the memory budget of one GPU, in GiB as decimal strings.

@@ -11,7 +11,9 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -113,14 +115,17 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.Clock != nil {
 		passive = hooks.Clock
 	}
+	commands := map[string]workspace.CommandFunc{llamacpp.Name: llamacpp.Command}
 	reconciler := workspace.New(workspace.Config{
-		Client:      wrapped,
-		Live:        mgr.GetAPIReader(),
-		Planner:     planner.New(known, planner.Settings{Clouds: o.Clouds, Region: o.Region}),
+		Client: wrapped,
+		Live:   mgr.GetAPIReader(),
+		Planner: planner.New(known, planner.Settings{
+			Clouds: o.Clouds, Region: o.Region, Engines: slices.Sorted(maps.Keys(commands)), SingleNode: true,
+		}),
 		Catalog:     known,
 		Provisioner: provisioner,
 		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Commands:    map[string]workspace.CommandFunc{llamacpp.Name: llamacpp.Command},
+		Commands:    commands,
 		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:       passive,
 		Workload: workload.Settings{

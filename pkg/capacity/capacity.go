@@ -47,6 +47,9 @@ type Request struct {
 	NodeClass *v1beta1.NodeClassReference
 	// Labels that the nodes carry beside the owner's.
 	Labels map[string]string
+	// Confirm is asked once before anything is created, which does not happen if it returns an error;
+	// nil confirms.
+	Confirm func(ctx context.Context) error
 }
 
 // Machine is one machine that is held for a Workspace, on whatever stage.
@@ -106,6 +109,9 @@ type Absent struct{ Missing string }
 
 // Observe returns nothing.
 func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { return nil, nil }
+
+// Held returns nothing.
+func (Absent) Held(context.Context, Owner) ([]string, error) { return nil, nil }
 
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {

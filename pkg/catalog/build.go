@@ -22,8 +22,12 @@ func (m *merger) build() (*Catalog, error) {
 		models:  map[string]model.Model{},
 		engines: map[string]Engine{},
 		regions: maps.Clone(m.regions),
+
+		quantizations: map[string]model.Quantization{},
 	}
-	for _, step := range []func(*Catalog) error{m.indexGPUs, m.indexSKUs, m.indexEngines, m.indexModels} {
+	for _, step := range []func(*Catalog) error{
+		m.indexGPUs, m.indexSKUs, m.indexQuantizations, m.indexEngines, m.indexModels, m.indexRepos,
+	} {
 		if err := step(c); err != nil {
 			return nil, err
 		}
@@ -34,11 +38,26 @@ func (m *merger) build() (*Catalog, error) {
 func (m *merger) indexGPUs(c *Catalog) error {
 	for _, o := range m.gpus.sorted() {
 		for _, name := range append([]string{o.entry.Name}, o.entry.Aliases...) {
-			if other, taken := c.gpus[strings.ToLower(name)]; taken {
+			if other, taken := c.gpus[gpuKey(name)]; taken {
 				return fmt.Errorf("catalogue file %q: GPU %q: the name %q means %q already",
 					o.file, o.entry.Name, name, other.Name)
 			}
-			c.gpus[strings.ToLower(name)] = o.entry
+			c.gpus[gpuKey(name)] = o.entry
+		}
+	}
+	return m.indexClasses(c)
+}
+
+// indexClasses lets a class stand for a part of it where no part has the name: the first by name.
+func (m *merger) indexClasses(c *Catalog) error {
+	for _, o := range m.gpus.sorted() {
+		part, taken := c.gpus[gpuKey(o.entry.Class)]
+		if taken && !strings.EqualFold(part.Class, o.entry.Class) {
+			return fmt.Errorf("catalogue file %q: GPU %q: class: %q means %q already, which is of class %q",
+				o.file, o.entry.Name, o.entry.Class, part.Name, part.Class)
+		}
+		if !taken {
+			c.gpus[gpuKey(o.entry.Class)] = o.entry
 		}
 	}
 	return nil
@@ -49,7 +68,7 @@ func (m *merger) indexSKUs(c *Catalog) error {
 		c.skus[key] = o.entry
 	}
 	for _, o := range m.skus.sorted() {
-		gpu, known := c.gpus[strings.ToLower(o.entry.GPU)]
+		gpu, known := c.gpus[gpuKey(o.entry.GPU)]
 		if o.entry.GPU != "" && (!known || gpu.Name != o.entry.GPU) {
 			return fmt.Errorf("catalogue file %q: instance type %q: gpu: %q is not the name of a GPU%s",
 				o.file, o.entry.Name, o.entry.GPU, suggestion(closest(o.entry.GPU, c.gpuNames())))
@@ -63,8 +82,16 @@ func (m *merger) indexSKUs(c *Catalog) error {
 }
 
 func (m *merger) indexEngines(c *Catalog) error {
-	for key, o := range m.engines {
-		c.engines[key] = o.entry
+	for _, o := range m.engines.sorted() {
+		for _, name := range sortedKeys(o.entry.ComputeCapability) {
+			if name == "default" {
+				continue
+			}
+			if err := c.knownQuantization(name); err != nil {
+				return fmt.Errorf("catalogue file %q: engine %q: computeCapability: %w", o.file, o.entry.Name, err)
+			}
+		}
+		c.engines[strings.ToLower(o.entry.Name)] = o.entry
 	}
 	return nil
 }
@@ -72,9 +99,8 @@ func (m *merger) indexEngines(c *Catalog) error {
 func (m *merger) indexModels(c *Catalog) error {
 	for _, o := range m.models.sorted() {
 		for i, a := range o.entry.Artifacts {
-			if _, known := c.engines[a.Engine]; !known {
-				return fmt.Errorf("catalogue file %q: model %q: artifacts[%d].engine: %q is not the name of an engine%s",
-					o.file, o.entry.Name, i, a.Engine, suggestion(closest(a.Engine, sortedKeys(c.engines))))
+			if err := c.knownArtifact(a); err != nil {
+				return fmt.Errorf("catalogue file %q: model %q: artifacts[%d].%w", o.file, o.entry.Name, i, err)
 			}
 		}
 		for _, name := range append([]string{o.entry.Name, o.entry.HubID}, o.entry.Aliases...) {
@@ -85,6 +111,24 @@ func (m *merger) indexModels(c *Catalog) error {
 			c.models[strings.ToLower(name)] = o.entry
 		}
 		c.sortedModels = append(c.sortedModels, o.entry)
+	}
+	return nil
+}
+
+// knownArtifact says that a name in an artifact stands for nothing, or nil.
+func (c *Catalog) knownArtifact(a model.Artifact) error {
+	engine, known := c.engines[a.Engine]
+	if !known {
+		return fmt.Errorf("engine: %q is not the name of an engine%s", a.Engine, suggestion(closest(a.Engine, sortedKeys(c.engines))))
+	}
+	if err := c.knownQuantization(a.Quantization); err != nil {
+		return fmt.Errorf("quantization: %w", err)
+	}
+	for i, f := range a.Flags {
+		if _, known := engine.Flags[f.Name]; !known {
+			return fmt.Errorf("flags[%d].name: %q is not a flag of engine %s%s",
+				i, f.Name, engine.Name, suggestion(closest(f.Name, sortedKeys(engine.Flags))))
+		}
 	}
 	return nil
 }

@@ -22,22 +22,15 @@ type Catalog struct {
 	engines map[string]Engine
 	regions map[string]string
 
+	quantizations map[string]model.Quantization
+
+	// repos is keyed by every lower-case name that stands for a repository.
+	repos map[string]repoOf
+
 	sortedSKUs   []sku.SKU
 	sortedModels []model.Model
-}
 
-// Model returns the model that a preset's name, an alias or a hub id stands for, in any case.
-func (c *Catalog) Model(name string) (model.Model, bool) {
-	m, ok := c.models[strings.ToLower(name)]
-	return m.Clone(), ok
-}
-
-// ResolveModel is Model with an *UnknownError that a person can act on.
-func (c *Catalog) ResolveModel(name string) (model.Model, error) {
-	if m, ok := c.Model(name); ok {
-		return m, nil
-	}
-	return model.Model{}, &UnknownError{Kind: KindPreset, Name: name, Suggestions: c.similarModels(name)}
+	sortedQuantizations []model.Quantization
 }
 
 // Models returns all models by name.
@@ -49,11 +42,16 @@ func (c *Catalog) Models() []model.Model {
 	return out
 }
 
-// GPU returns the GPU with the name or alias, in any case. A class is not a name: it may stand for
-// several parts.
+// GPU returns the GPU with the name or alias, in any case and with blanks or dashes. A class means the
+// part that has it as an alias: of the parts of one class the SXM one.
 func (c *Catalog) GPU(name string) (sku.GPU, bool) {
-	g, ok := c.gpus[strings.ToLower(name)]
+	g, ok := c.gpus[gpuKey(name)]
 	return g.Clone(), ok
+}
+
+// gpuKey is what a GPU's name is found under.
+func gpuKey(name string) string {
+	return strings.Join(strings.Fields(strings.ToLower(name)), "-")
 }
 
 // SKU returns the machine type with the name, in any case; its Name has the cloud's own spelling.
@@ -116,20 +114,6 @@ func (c *Catalog) gpuNames() []string {
 		names[g.Name], names[g.Class] = true, true
 	}
 	return sortedKeys(names)
-}
-
-// similarModels suggests models for a name: by hub id where the name looks like one, then by name.
-func (c *Catalog) similarModels(name string) []string {
-	_, base, isHubID := strings.Cut(name, "/")
-	if !isHubID {
-		base = name
-	}
-	var names []string
-	for _, m := range c.sortedModels {
-		names = append(names, m.Name)
-		names = append(names, m.Aliases...)
-	}
-	return closest(base, names)
 }
 
 // sortedKeys returns the keys of a map in order.

@@ -35,6 +35,9 @@ type document struct {
 	SKUs    []sku.SKU     `json:"-"`
 	Models  []model.Model `json:"-"`
 	Engines []Engine      `json:"-"`
+
+	Quantizations []model.Quantization `json:"-"`
+	Overrides     []Override           `json:"-"`
 }
 
 // rawDocument leaves the entries undecoded, so that an error can name the entry.
@@ -44,6 +47,9 @@ type rawDocument struct {
 	SKUs    []json.RawMessage `json:"skus,omitempty"`
 	Models  []json.RawMessage `json:"models,omitempty"`
 	Engines []json.RawMessage `json:"engines,omitempty"`
+
+	Quantizations []json.RawMessage `json:"quantizations,omitempty"`
+	Overrides     []json.RawMessage `json:"overrides,omitempty"`
 }
 
 // decode reads one file strictly: unknown fields, duplicate keys and wrong types are errors.
@@ -69,7 +75,13 @@ func decode(data []byte) (document, error) {
 	if doc.SKUs, err = decodeList[sku.SKU]("skus", raw.SKUs); err != nil {
 		return document{}, err
 	}
+	if doc.Overrides, err = decodeList[Override]("overrides", raw.Overrides); err != nil {
+		return document{}, err
+	}
 	if doc.Models, err = decodeList[model.Model]("models", raw.Models); err != nil {
+		return document{}, err
+	}
+	if doc.Quantizations, err = decodeList[model.Quantization]("quantizations", raw.Quantizations); err != nil {
 		return document{}, err
 	}
 	doc.Engines, err = decodeList[Engine]("engines", raw.Engines)
@@ -80,7 +92,11 @@ func decode(data []byte) (document, error) {
 func decodeList[T any](list string, raw []json.RawMessage) ([]T, error) {
 	entries := make([]T, len(raw))
 	for i, entry := range raw {
-		if err := unmarshalStrict(entry, &entries[i]); err != nil {
+		err := refuseEmpty(entry)
+		if err == nil {
+			err = unmarshalStrict(entry, &entries[i])
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", entryName(list, i, nameOf(entry)), err)
 		}
 	}
@@ -132,7 +148,8 @@ func plainType(goType string) string {
 	case strings.HasPrefix(goType, "[]"):
 		return "a list"
 	case strings.HasPrefix(goType, "map"), strings.Contains(goType, "."):
-		if strings.HasSuffix(goType, "Kind") || strings.HasSuffix(goType, "Basis") || strings.HasSuffix(goType, "Split") {
+		if strings.HasSuffix(goType, "Kind") || strings.HasSuffix(goType, "Basis") || strings.HasSuffix(goType, "Split") ||
+			strings.HasSuffix(goType, "Scope") {
 			return "text in quotes"
 		}
 		return "a map"

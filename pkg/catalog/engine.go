@@ -34,8 +34,12 @@ type Engine struct {
 	// ComputeCapability is the least that a GPU must have, by the quantization of the weights; the
 	// entry "default" holds for those that are not named.
 	ComputeCapability map[string]string `json:"computeCapability,omitempty"`
-	// Memory holds the constants of the engine's memory law.
-	Memory EngineMemory `json:"memory"`
+	// Memory holds the constants of the engine's memory law where Split is layers, Profile where it is
+	// tensor; the other one is zero.
+	Memory  EngineMemory  `json:"memory,omitzero"`
+	Profile MemoryProfile `json:"profile,omitzero"`
+	// Speed holds the constants of the roofline that predicts how fast it serves.
+	Speed Speed `json:"speed,omitzero"`
 	// Reserved flags are those that a user cannot set.
 	Reserved []Reservation `json:"reserved,omitempty"`
 	// Flags that this version accepts, by name without dashes.
@@ -53,6 +57,7 @@ func (e Engine) ImageFor(gpus int) string {
 // Clone returns a copy that shares no memory with the engine.
 func (e Engine) Clone() Engine {
 	e.ComputeCapability = maps.Clone(e.ComputeCapability)
+	e.Profile, e.Speed = e.Profile.Clone(), e.Speed.Clone()
 	e.Reserved = slices.Clone(e.Reserved)
 	for i := range e.Reserved {
 		e.Reserved[i].Flags = slices.Clone(e.Reserved[i].Flags)
@@ -69,8 +74,14 @@ func (e Engine) Clone() Engine {
 // Split says how one replica of a model spreads over the GPUs of a node.
 type Split string
 
-// SplitLayers gives every GPU a run of whole layers; the last GPU holds the output layer too.
-const SplitLayers Split = "layers"
+// Splits.
+const (
+	// SplitLayers gives every GPU a run of whole layers; the last GPU holds the output layer too.
+	SplitLayers Split = "layers"
+	// SplitTensor cuts every layer over the GPUs of a stage, and the layers into stages: tensor and
+	// pipeline parallelism. Replicas of the whole are data parallelism.
+	SplitTensor Split = "tensor"
+)
 
 // EngineMemory holds the constants of an engine's memory law: what a GPU must hold besides weights
 // and KV cache.

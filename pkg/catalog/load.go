@@ -16,8 +16,9 @@ import (
 )
 
 // Load decodes the files of base, lets every overlay add entries or replace those of the same name,
-// and checks the result. Any file ending in .yaml may hold any of the lists gpus, skus, models and
-// engines. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
+// and checks the result. Any file ending in .yaml may hold any of the lists gpus, skus, overrides,
+// quantizations, models and engines. The overrides of a layer change the SKUs of that layer and of those
+// before it. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
 func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 	m := merger{
 		gpus:    entries[sku.GPU]{},
@@ -25,6 +26,8 @@ func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 		models:  entries[model.Model]{},
 		engines: entries[Engine]{},
 		regions: map[string]string{},
+
+		quantizations: entries[model.Quantization]{},
 	}
 	for layer, fsys := range append([]fs.FS{base}, overlays...) {
 		if err := m.layer(fsys, layer); err != nil {
@@ -74,6 +77,8 @@ type merger struct {
 	skus    entries[sku.SKU]
 	models  entries[model.Model]
 	engines entries[Engine]
+
+	quantizations entries[model.Quantization]
 	// regions is the reference region by cloud.
 	regions map[string]string
 }
@@ -84,25 +89,26 @@ func (m *merger) layer(fsys fs.FS, layer int) error {
 	if err != nil {
 		return err
 	}
+	overrides := entries[Override]{}
 	for _, p := range paths {
 		data, err := fs.ReadFile(fsys, p)
 		if err != nil {
 			return fmt.Errorf("reading catalogue file %q: %w", p, err)
 		}
-		if err := m.file(data, p, layer); err != nil {
+		if err := m.file(data, source{file: p, layer: layer}, overrides); err != nil {
 			return fmt.Errorf("catalogue file %q: %w", p, err)
 		}
 	}
-	return nil
+	return m.override(overrides)
 }
 
-// file decodes and checks one file. Layer 0, the base, must state its sources.
-func (m *merger) file(data []byte, file string, layer int) error {
+// file decodes and checks one file, and gathers its overrides. Layer 0, the base, must state its sources.
+func (m *merger) file(data []byte, at source, overrides entries[Override]) error {
 	doc, err := decode(data)
 	if err != nil {
 		return err
 	}
-	if err := validateHeader(doc, layer == 0); err != nil {
+	if err := validateHeader(doc, at.layer == 0); err != nil {
 		return err
 	}
 	if doc.Region != "" {
@@ -111,10 +117,13 @@ func (m *merger) file(data []byte, file string, layer int) error {
 	for i := range doc.SKUs {
 		doc.SKUs[i].Cloud = cmp.Or(doc.SKUs[i].Cloud, doc.Cloud)
 	}
-	at := source{file: file, layer: layer}
 	return cmp.Or(
 		gather(m.gpus, doc.GPUs, kind[sku.GPU]{"gpus", func(g sku.GPU) string { return g.Name }, validateGPU}, at),
 		gather(m.skus, doc.SKUs, kind[sku.SKU]{"skus", func(s sku.SKU) string { return s.Name }, validateSKU}, at),
+		gather(overrides, doc.Overrides,
+			kind[Override]{"overrides", func(o Override) string { return o.Name }, validateOverride}, at),
+		gather(m.quantizations, doc.Quantizations,
+			kind[model.Quantization]{"quantizations", func(q model.Quantization) string { return q.Name }, validateQuantization}, at),
 		gather(m.models, doc.Models, kind[model.Model]{"models", func(m model.Model) string { return m.Name }, validateModel}, at),
 		gather(m.engines, doc.Engines, kind[Engine]{"engines", func(e Engine) string { return e.Name }, Engine.Validate}, at),
 	)

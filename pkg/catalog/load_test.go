@@ -41,6 +41,8 @@ engines:
   memory: {basis: measured, reserveGiB: 1, batchTokens: 1, logitBytes: 1, hiddenBytes: 1, maskBytes: 1, inputCopies: 1, kvBytes: 2, contextMultiple: 1}
   flags: {a: {kind: bool, aliases: [b], negations: [no-a]}, c: {kind: int, values: [all]}}
   reserved: [{reason: because, flags: [a]}]
+quantizations:
+- {name: fp16, aliases: [f16], bytesPerParam: 2, scope: all, peak: fp16}
 models:
 - name: m
   aliases: [em]
@@ -73,13 +75,10 @@ func TestLookups(t *testing.T) {
 			t.Errorf("Model(%q) = %q, %v, want m", name, m.Name, ok)
 		}
 	}
-	for _, name := range []string{"G-16", "g-16", "g16"} {
+	for _, name := range []string{"G-16", "g-16", "g16", "G 16", "G"} {
 		if g, ok := c.GPU(name); !ok || g.Name != "G-16" {
 			t.Errorf("GPU(%q) = %q, %v, want G-16", name, g.Name, ok)
 		}
-	}
-	if _, ok := c.GPU("G"); ok {
-		t.Error("GPU(G) found a part by its class")
 	}
 	for _, name := range []string{"Small", "SMALL"} {
 		if s, ok := c.SKU(name); !ok || s.Name != "Small" {
@@ -162,6 +161,33 @@ func modelWith(old, replacement string) string {
   context: 128
   artifacts:
   - {engine: e, repo: Org/N, revision: main, quantization: f16, files: [{path: n.gguf, bytes: 100}]}
+`
+	return strings.Replace(entry, old, replacement, 1)
+}
+
+// The engine of tensor parallelism that an error text needs, with a part replaced.
+func profiled(old, replacement string) string {
+	const entry = `engines:
+- name: x
+  version: "1"
+  image: i
+  userID: 1
+  healthPath: /h
+  imageGiB: 1
+  split: tensor
+  cpus: 1
+  memoryGiB: 1
+  computeCapability: {default: "7.5"}
+  profile:
+    basis: measured
+    mostUsed: 0.95
+    defaultUsed: 0.92
+    weightFactor: 1
+    graphs: [{giB: 1}]
+    graphsSince: "0.21"
+    blockTokens: 16
+    defaults: [{leastGiB: 0, sequences: 256, batchTokens: 2048}]
+  flags: {a: {kind: bool}}
 `
 	return strings.Replace(entry, old, replacement, 1)
 }
@@ -279,8 +305,54 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"an engine that spreads in a way that nobody plans for", "engines.yaml",
-			"engines: [{name: x, version: '1', image: i, userID: 1, healthPath: /h, imageGiB: 1, split: rows}]",
-			`catalogue file "engines.yaml": engines[0] "x": split: "rows" must be layers, the only one that this version plans for`,
+			"engines: [{name: x, version: '1', image: i, userID: 1, healthPath: /h, imageGiB: 1, cpus: 1, memoryGiB: 1, split: rows}]",
+			`catalogue file "engines.yaml": engines[0] "x": split: "rows" must be layers or tensor`,
+		},
+		{
+			"a quantization that does not exist", "models.yaml", modelWith("quantization: f16", "quantization: f61"),
+			`catalogue file "models.yaml": model "nn": artifacts[0].quantization: "f61" is not the name of a quantization: did you mean f16?`,
+		},
+		{
+			"a quantization's name that means another", "formats.yaml",
+			"quantizations: [{name: half, aliases: [f16], bytesPerParam: 2, scope: all, peak: fp16}]",
+			`catalogue file "formats.yaml": quantization "half": the name "f16" means "fp16" already`,
+		},
+		{
+			"a quantization of nothing", "formats.yaml", "quantizations: [{name: q, bytesPerParam: 0, scope: all, peak: fp16}]",
+			`catalogue file "formats.yaml": quantizations[0] "q": bytesPerParam: 0 must be above 0 and at most 8`,
+		},
+		{
+			"a scope that is none", "formats.yaml", "quantizations: [{name: q, bytesPerParam: 1, scope: layers, peak: fp16}]",
+			`catalogue file "formats.yaml": quantizations[0] "q": scope: "layers" must be all, linears or experts`,
+		},
+		{
+			"weights that shrink when they are loaded", "formats.yaml",
+			"quantizations: [{name: q, bytesPerParam: 1, scope: all, peak: fp8, loadedFactor: 0.9}]",
+			`catalogue file "formats.yaml": quantizations[0] "q": loadedFactor: 0.9 must be from 1 to 2`,
+		},
+		{
+			"a compute capability for a format that does not exist", "engines.yaml", profiled("default:", "fp61: '8.0', default:"),
+			`catalogue file "engines.yaml": engine "x": computeCapability: "fp61" is not the name of a quantization: did you mean fp16?`,
+		},
+		{
+			"a law of another split", "engines.yaml", profiled("split: tensor", "split: layers"),
+			`catalogue file "engines.yaml": engines[0] "x": profile: it is for split: tensor, not for layers`,
+		},
+		{
+			"more memory than there is", "engines.yaml", profiled("mostUsed: 0.95", "mostUsed: 1.1"),
+			`catalogue file "engines.yaml": engines[0] "x": profile.mostUsed: 1.1 must be from 0.05 to 1`,
+		},
+		{
+			"a version that is none", "engines.yaml", profiled(`graphsSince: "0.21"`, `graphsSince: v0.21`),
+			`catalogue file "engines.yaml": engines[0] "x": profile.graphsSince: "v0.21" must be a version such as "0.21", in quotes`,
+		},
+		{
+			"graphs of small models only", "engines.yaml", profiled("{giB: 1}", "{paramsB: 16, giB: 1}"),
+			`catalogue file "engines.yaml": engines[0] "x": profile.graphs: the last step must hold for every model: give it neither paramsB nor states`,
+		},
+		{
+			"defaults for large GPUs only", "engines.yaml", profiled("leastGiB: 0", "leastGiB: 70"),
+			`catalogue file "engines.yaml": engines[0] "x": profile.defaults: the last step must hold for every GPU: give it leastGiB: 0 and no except`,
 		},
 		{
 			"not YAML", "models.yaml", "models: [",
@@ -377,8 +449,13 @@ func TestUnknownNamesSuggest(t *testing.T) {
 		},
 		{
 			"a hub id of another form of a model that is known",
-			func() error { _, err := c.ResolveModel("Qwen/Qwen2.5-7B-Instruct-AWQ"); return err },
-			`preset "Qwen/Qwen2.5-7B-Instruct-AWQ" is not in the catalogue: did you mean qwen2.5-7b-instruct?`,
+			func() error { _, err := c.ResolveModel("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4"); return err },
+			`preset "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4" is not in the catalogue: did you mean qwen2.5-7b-instruct?`,
+		},
+		{
+			"a letter of a repository is missing",
+			func() error { _, err := c.ResolveModel("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamc"); return err },
+			`preset "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamc" is not in the catalogue: did you mean llama-3.3-70b-instruct, llama-3.3-70b-instruct-fp8-dynamic or meta-llama-3.1-70b-instruct-fp8-dynamic?`,
 		},
 		{
 			"the end is missing", func() error { _, err := c.ResolveModel("gpt-oss"); return err },
@@ -394,7 +471,7 @@ func TestUnknownNamesSuggest(t *testing.T) {
 		},
 		{
 			"two letters are swapped", func() error { _, err := c.ResolveSKU("g5.xlagre"); return err },
-			`instance type "g5.xlagre" is not in the catalogue: did you mean g5.xlarge or g6.xlarge?`,
+			`instance type "g5.xlagre" is not in the catalogue: did you mean g5.xlarge, g5.2xlarge or g5.4xlarge?`,
 		},
 		{
 			"a name as long as a manifest admits", func() error { _, err := c.ResolveModel(strings.Repeat("x", 253)); return err },
@@ -416,6 +493,8 @@ func TestUnknownNamesSuggest(t *testing.T) {
 // Whatever an administrator mounts, the answer is a catalogue or one line that names the file.
 func FuzzLoadOverlay(f *testing.F) {
 	f.Add([]byte(base))
+	f.Add([]byte(hybrid))
+	f.Add([]byte(several))
 	f.Add([]byte(modelWith("heads: 2", "heads: .nan")))
 	f.Add([]byte("cloud: azure\nskus: [{name: X, vcpus: 1e400, memoryGiB: .inf}]"))
 	f.Add([]byte("a: &a [*a]\nmodels: *a"))
@@ -443,4 +522,25 @@ func FuzzLoadOverlay(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A format's name and aliases stand for it in any case.
+func TestQuantizationLookups(t *testing.T) {
+	c := loadPresets(t)
+	for _, tc := range []struct{ reason, name, want string }{
+		{"its name", "fp8", "fp8"},
+		{"any case", "BF16", "bf16"},
+		{"the GGUF spelling of fp16", "F16", "fp16"},
+		{"a config.json's word", "gptq", "gptq-int4"},
+		{"experts of 4 bits", "int4", "int4-experts"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if q, ok := c.Quantization(tc.name); !ok || q.Name != tc.want {
+				t.Errorf("Quantization(%q) = %q, %v, want %q", tc.name, q.Name, ok, tc.want)
+			}
+		})
+	}
+	if q, ok := c.Quantization("fp61"); ok {
+		t.Errorf("Quantization(fp61) = %q, want none", q.Name)
+	}
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // Validate checks what presets/engines, or an overlay, says about an engine.
@@ -25,41 +23,16 @@ func (e Engine) Validate() error {
 	c.text("healthPath", e.HealthPath, func(p string) bool { return strings.HasPrefix(p, "/") }, "must start with a slash")
 	c.within("userID", float64(e.UserID), 1, 1<<31-1)
 	c.positive("imageGiB", e.ImageGiB, 1000)
-	if e.Split != SplitLayers {
-		c.fail("split", fmt.Sprintf("%q", e.Split), "must be layers, the only one that this version plans for")
-	}
 	c.within("cpus", float64(e.CPUs), 1, 1024)
 	c.within("memoryGiB", float64(e.MemoryGiB), 1, 10_000)
 	for _, quantization := range sortedKeys(e.ComputeCapability) {
 		c.text("computeCapability."+quantization, e.ComputeCapability[quantization], isCapability,
 			`must be two numbers such as "8.0"`)
 	}
-	c.memory(e.Memory)
+	c.laws(e)
+	c.speed(e.Speed)
 	c.flags(e)
 	return c.err
-}
-
-// memory checks the constants of a memory law.
-func (c *check) memory(m EngineMemory) {
-	if !slices.Contains([]v1beta1.Basis{v1beta1.BasisExact, v1beta1.BasisMeasured, v1beta1.BasisEstimated}, m.Basis) {
-		c.fail("memory.basis", fmt.Sprintf("%q", m.Basis), "must be exact, measured or estimated")
-	}
-	c.within("memory.reserveGiB", m.ReserveGiB, 0, 100)
-	for _, constant := range []struct {
-		field       string
-		value       int
-		least, most float64
-	}{
-		{"batchTokens", m.BatchTokens, 1, 1 << 20},
-		{"logitBytes", m.LogitBytes, 0, 1 << 10},
-		{"hiddenBytes", m.HiddenBytes, 0, 1 << 10},
-		{"maskBytes", m.MaskBytes, 0, 1 << 10},
-		{"inputCopies", m.InputCopies, 1, 64},
-		{"kvBytes", m.KVBytes, 1, 8},
-		{"contextMultiple", m.ContextMultiple, 1, 1 << 16},
-	} {
-		c.within("memory."+constant.field, float64(constant.value), constant.least, constant.most)
-	}
 }
 
 // flags checks that every spelling means one flag and that reserved flags exist.

@@ -3,7 +3,9 @@
 
 // Package hub speaks the read side of the Hugging Face Hub's HTTP API, as any
 // server behind HF_ENDPOINT serves it: which commit a revision names, how large
-// a file is and what it hashes to, and any byte range of it.
+// a file is and what it hashes to, any byte range of it, and under which
+// conditions a repository is published. What its model is, package describe
+// says.
 //
 // It decides what an answer means (absent, forbidden, out of reach), where the
 // token may travel, and when a silent connection counts as dead.

@@ -25,6 +25,9 @@ const (
 // errNoAnswer is the cause of a call that ran into its own deadline.
 var errNoAnswer = errors.New("no answer")
 
+// errNotJSON says that whoever answered does not speak the hub's API: a captive portal, a file server.
+var errNotJSON = errors.New("answer is not the JSON of a Hugging Face-compatible hub")
+
 // Metadata is what the hub says of one file.
 type Metadata struct {
 	// Commit is the commit that the revision names right now.
@@ -150,31 +153,44 @@ func metadataOf(resp *http.Response) Metadata {
 }
 
 func (c *Client) getJSON(ctx context.Context, f File, url string, into any) (http.Header, error) {
+	body, header, err := c.getWhole(ctx, f, url, maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return nil, c.notAHub(f, fmt.Errorf("%w: %w", errNotJSON, err))
+	}
+	return header, nil
+}
+
+// getWhole returns a body that is small enough to be held in memory, and the headers of the answer, with
+// the commit of whichever answer on the way named one.
+func (c *Client) getWhole(ctx context.Context, f File, url string, most int64) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
 	defer cancel()
 	req, err := c.newRequest(ctx, http.MethodGet, url)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	resp, err := c.data.Do(req)
 	if err != nil {
-		return nil, c.failed(ctx, f, err)
+		return nil, nil, c.failed(ctx, f, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, c.classify(f, resp)
+		return nil, nil, c.classify(f, resp)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
-		return nil, c.failed(ctx, f, err)
+		return nil, nil, c.failed(ctx, f, err)
 	}
-	if len(body) > maxAnswer {
-		return nil, c.notAHub(f, fmt.Errorf("answer is larger than %d bytes", maxAnswer))
+	if int64(len(body)) > most {
+		return nil, nil, c.notAHub(f, fmt.Errorf("answer is larger than %d bytes", most))
 	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return nil, c.notAHub(f, fmt.Errorf("answer is not the JSON of a Hugging Face-compatible hub: %w", err))
+	if commit := metadataOf(resp).Commit; commit != "" {
+		resp.Header.Set("X-Repo-Commit", commit)
 	}
-	return resp.Header, nil
+	return body, resp.Header, nil
 }
 
 // nextPage reads the Link header of a paginated answer; "" ends the list.

@@ -228,6 +228,9 @@ func TestDeadlines(t *testing.T) {
 	calls := map[string]func(ctx context.Context) error{
 		"stat":    func(ctx context.Context) error { _, err := c.Stat(ctx, f); return err },
 		"resolve": func(ctx context.Context) error { _, err := c.Resolve(ctx, f.Repo, "main"); return err },
+		"info":    func(ctx context.Context) error { _, err := c.Info(ctx, f.Repo, "main"); return err },
+		"json":    func(ctx context.Context) error { _, _, err := c.ReadJSON(ctx, f, 10); return err },
+		"start":   func(ctx context.Context) error { _, err := c.ReadStart(ctx, f, 8); return err },
 		"open":    func(ctx context.Context) error { _, err := c.Open(ctx, f, Range{0, 1}); return err },
 	}
 	for name, call := range calls {

@@ -26,6 +26,12 @@ type Model struct {
 	Gated bool `json:"gated,omitempty"`
 	// License is the SPDX id or the publisher's name of the licence.
 	License string `json:"license,omitempty"`
+	// ToolParser and ReasoningParser are vLLM's names for what reads the model's tool calls and its
+	// reasoning; empty where it has none.
+	ToolParser      string `json:"toolParser,omitempty"`
+	ReasoningParser string `json:"reasoningParser,omitempty"`
+	// RemoteCode says that the model's repository holds code which the engine must run.
+	RemoteCode bool `json:"remoteCode,omitempty"`
 	// Needs names the engine that a model without artifacts is waiting for.
 	Needs string `json:"needs,omitempty"`
 	// Artifacts are the forms in which the weights can be fetched, in order of preference.
@@ -40,13 +46,33 @@ type Artifact struct {
 	Repo string `json:"repo"`
 	// Revision is a branch, tag or commit of Repo.
 	Revision string `json:"revision"`
-	// Files that the engine loads; the first one is named on its command line.
-	Files []File `json:"files"`
+	// Files that the engine loads; the first one is named on its command line. Empty where the engine
+	// loads all weights of the repository.
+	Files []File `json:"files,omitempty"`
+	// WeightBytes is the size of all tensors where Files is empty: metadata.total_size of the
+	// safetensors index.
+	WeightBytes int64 `json:"weightBytes,omitempty"`
+	// WeightBasis is that of WeightBytes, as File.BytesBasis.
+	WeightBasis BytesBasis `json:"weightBasis,omitempty"`
+	// IdleBytes of WeightBytes are fetched and never loaded: layers that only speculative decoding
+	// uses, or the output matrix beside the embedding that it equals.
+	IdleBytes int64 `json:"idleBytes,omitempty"`
 	// Quantization of the weights, for example f16 or q4_k_m.
 	Quantization string `json:"quantization"`
 	// Native says that the weights have the precision that the publisher released, so that serving
 	// them needs nobody's consent.
 	Native bool `json:"native,omitempty"`
+	// Flags of the engine that this form of the model cannot do without.
+	Flags []Flag `json:"flags,omitempty"`
+}
+
+// Flag is one that a model needs.
+type Flag struct {
+	// Name without dashes, and its value; an empty value is a switch that is turned on.
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+	// Why the model needs it.
+	Why string `json:"why"`
 }
 
 // File is one file of an artifact.
@@ -73,21 +99,27 @@ const (
 
 // Bytes is the size of all files of the artifact.
 func (a Artifact) Bytes() int64 {
-	var sum int64
+	sum := a.WeightBytes
 	for _, f := range a.Files {
 		sum += f.Bytes
 	}
 	return sum
 }
 
+// LoadedBytes is the size of the tensors that the engine loads.
+func (a Artifact) LoadedBytes() int64 {
+	return a.Bytes() - a.IdleBytes
+}
+
 // BytesExact says whether the size of every file is exact.
 func (a Artifact) BytesExact() bool {
-	return !slices.ContainsFunc(a.Files, func(f File) bool { return f.BytesBasis == BytesEstimated })
+	return a.WeightBasis != BytesEstimated && !slices.ContainsFunc(a.Files, func(f File) bool { return f.BytesBasis == BytesEstimated })
 }
 
 // Clone returns a copy that shares no memory with the model.
 func (m Model) Clone() Model {
 	m.Aliases = slices.Clone(m.Aliases)
+	m.Shape = m.Shape.Clone()
 	m.Artifacts = slices.Clone(m.Artifacts)
 	for i := range m.Artifacts {
 		m.Artifacts[i] = m.Artifacts[i].Clone()
@@ -97,6 +129,6 @@ func (m Model) Clone() Model {
 
 // Clone returns a copy that shares no memory with the artifact.
 func (a Artifact) Clone() Artifact {
-	a.Files = slices.Clone(a.Files)
+	a.Files, a.Flags = slices.Clone(a.Files), slices.Clone(a.Flags)
 	return a
 }

@@ -3,58 +3,185 @@
 
 package model
 
-// Shape of a dense decoder-only transformer with full attention and a gated MLP.
+import (
+	"reflect"
+	"slices"
+)
+
+// Shape holds the dimensions of a transformer, from which parameters and KV cache follow exactly. Its
+// counting rules were checked against the published totals of more than fifty models.
 type Shape struct {
-	Layers       int `json:"layers"`
-	Hidden       int `json:"hidden"`
-	Intermediate int `json:"intermediate"`
-	Heads        int `json:"heads"`
-	KVHeads      int `json:"kvHeads"`
-	HeadDim      int `json:"headDim"`
-	Vocab        int `json:"vocab"`
+	Layers int `json:"layers"`
+	Hidden int `json:"hidden"`
+	// Intermediate is the width of a dense MLP; 0 where no layer has one.
+	Intermediate int `json:"intermediate,omitempty"`
+	// Heads are query heads, KVHeads key and value heads, HeadDim the dimension of each.
+	Heads   int `json:"heads"`
+	KVHeads int `json:"kvHeads"`
+	HeadDim int `json:"headDim"`
+	// ValueDim is the dimension of a value head where it is not HeadDim.
+	ValueDim int `json:"valueDim,omitempty"`
+	Vocab    int `json:"vocab"`
 	// Tied says that the output matrix is the token embedding.
 	Tied bool `json:"tied,omitempty"`
-	// QKVBias says that the query, key and value projections have biases, QKNorm that queries and
-	// keys are normalised per head.
-	QKVBias bool `json:"qkvBias,omitempty"`
-	QKNorm  bool `json:"qkNorm,omitempty"`
+	// QKVBias says that the query, key and value projections have biases, OutputBias that the output
+	// projection has one, QKNorm that queries and keys are normalised per head, WideQKNorm that they are
+	// normalised over all heads together.
+	QKVBias    bool `json:"qkvBias,omitempty"`
+	OutputBias bool `json:"outputBias,omitempty"`
+	QKNorm     bool `json:"qkNorm,omitempty"`
+	WideQKNorm bool `json:"wideQKNorm,omitempty"`
+	// GatedAttention says that the query projection makes an output gate as wide as the queries, Sinks
+	// that each query head has a learned sink.
+	GatedAttention bool `json:"gatedAttention,omitempty"`
+	Sinks          bool `json:"sinks,omitempty"`
+	// PlainMLP says that an MLP has two matrices instead of the three of a gated one.
+	PlainMLP bool `json:"plainMLP,omitempty"`
+	// Norms per layer; 0 means 2.
+	Norms int `json:"norms,omitempty"`
+	// MoE is set where layers choose among experts.
+	MoE *MoE `json:"moe,omitempty"`
+	// MLA is set where keys and values are kept as one compressed vector.
+	MLA *MLA `json:"mla,omitempty"`
+	// Pattern groups the layers by how they mix tokens; empty means that every layer has full
+	// attention. Groups are taken to alternate evenly through the model.
+	Pattern []LayerGroup `json:"pattern,omitempty"`
+	// ExtraParams are loaded beside the language model, for example a vision tower.
+	ExtraParams int64 `json:"extraParams,omitempty"`
 }
 
-// EmbeddingParams is the number of parameters of the token embedding, and of the output matrix.
+// MoE is a mixture of experts.
+type MoE struct {
+	// Experts of a layer, of which TopK work on a token.
+	Experts int `json:"experts"`
+	TopK    int `json:"topK"`
+	// Intermediate is the width of one expert, SharedIntermediate that of what works on every token.
+	Intermediate       int `json:"intermediate"`
+	SharedIntermediate int `json:"sharedIntermediate,omitempty"`
+	// DenseLayers at the beginning have a dense MLP instead.
+	DenseLayers int `json:"denseLayers,omitempty"`
+	// Every is n where only each n-th layer has experts; 0 means every layer.
+	Every int `json:"every,omitempty"`
+	// Bias says that the experts' and the router's matrices have biases, RouterBias that the router's
+	// scores have.
+	Bias       bool `json:"bias,omitempty"`
+	RouterBias bool `json:"routerBias,omitempty"`
+	// SharedGate says that a gate of one column weighs what works on every token.
+	SharedGate bool `json:"sharedGate,omitempty"`
+	// LatentDim is the width of the experts' inputs and outputs where it is not Hidden.
+	LatentDim int `json:"latentDim,omitempty"`
+}
+
+// MLA is multi-head latent attention.
+type MLA struct {
+	// KVRank and RopeDim make up what is kept of each token in a layer.
+	KVRank  int `json:"kvRank"`
+	RopeDim int `json:"ropeDim"`
+	// QRank of the queries' compression; 0 means none.
+	QRank    int `json:"qRank,omitempty"`
+	NopeDim  int `json:"nopeDim"`
+	ValueDim int `json:"valueDim"`
+	// Direct says that the heads attend to what is kept as it is, instead of expanding it into keys and
+	// values of their own.
+	Direct bool `json:"direct,omitempty"`
+	// OutputRank of the compression of each of OutputGroups of heads' outputs; 0 means none.
+	OutputRank   int `json:"outputRank,omitempty"`
+	OutputGroups int `json:"outputGroups,omitempty"`
+	// IndexHeads and IndexDim of the indexer of sparse attention, which layers with full attention have;
+	// 0 means none.
+	IndexHeads int `json:"indexHeads,omitempty"`
+	IndexDim   int `json:"indexDim,omitempty"`
+}
+
+// Mixer is how a layer mixes tokens.
+type Mixer string
+
+// Mixers.
+const (
+	// MixerFull attends to all earlier tokens.
+	MixerFull Mixer = "full"
+	// MixerWindow attends to the last Window tokens, MixerChunk to those of the same chunk.
+	MixerWindow Mixer = "window"
+	MixerChunk  Mixer = "chunk"
+	// MixerMamba2 and MixerDeltaNet keep a state of fixed size.
+	MixerMamba2   Mixer = "mamba2"
+	MixerDeltaNet Mixer = "deltanet"
+	// MixerNone has no attention: the layer is an MLP only.
+	MixerNone Mixer = "none"
+)
+
+// FeedForward is what follows the mixer in a layer.
+type FeedForward string
+
+// Feed-forward parts.
+const (
+	// FeedForwardDefault is what MoE says: experts or a dense MLP.
+	FeedForwardDefault FeedForward = ""
+	FeedForwardDense   FeedForward = "dense"
+	FeedForwardExperts FeedForward = "experts"
+	FeedForwardNone    FeedForward = "none"
+)
+
+// LayerGroup is a number of layers that are alike.
+type LayerGroup struct {
+	Count int   `json:"count"`
+	Mixer Mixer `json:"mixer"`
+	// FeedForward of these layers.
+	FeedForward FeedForward `json:"feedForward,omitempty"`
+	// Window in tokens, of MixerWindow and MixerChunk.
+	Window int `json:"window,omitempty"`
+	// KVHeads and HeadDim where they are not the model's.
+	KVHeads int `json:"kvHeads,omitempty"`
+	HeadDim int `json:"headDim,omitempty"`
+	// Intermediate of a dense MLP where it is not the model's.
+	Intermediate int `json:"intermediate,omitempty"`
+	// ReusedKV says that the layers attend to the keys and values of an earlier layer and keep none,
+	// KeysAreValues that they have no projection for values.
+	ReusedKV      bool `json:"reusedKV,omitempty"`
+	KeysAreValues bool `json:"keysAreValues,omitempty"`
+	// ReusedIndex says that the layers attend to the tokens that an earlier layer's indexer chose.
+	ReusedIndex bool `json:"reusedIndex,omitempty"`
+	// State is set for mixers that keep one.
+	State *State `json:"state,omitempty"`
+}
+
+// State is what a state-space layer keeps of a sequence, whatever its length.
+type State struct {
+	// Conv is the width of the causal convolution.
+	Conv int `json:"conv"`
+	// KeyHeads, ValueHeads, KeyDim and ValueDim of a gated delta net. Of Mamba 2, ValueHeads are its
+	// heads, ValueDim their dimension, KeyHeads its groups and KeyDim its state size.
+	KeyHeads   int `json:"keyHeads"`
+	ValueHeads int `json:"valueHeads"`
+	KeyDim     int `json:"keyDim"`
+	ValueDim   int `json:"valueDim"`
+	// Bytes of an element of the recurrent state; 0 means 4. The convolution's are 2.
+	Bytes int `json:"bytes,omitempty"`
+}
+
+// IsZero says whether nothing is known of the shape.
+func (s Shape) IsZero() bool {
+	return reflect.ValueOf(s).IsZero()
+}
+
+// EmbeddingParams returns the parameters of one embedding matrix.
 func (s Shape) EmbeddingParams() int64 {
 	return int64(s.Vocab) * int64(s.Hidden)
 }
 
-// LayerParams is the number of parameters of one layer.
-func (s Shape) LayerParams() int64 {
-	hidden, query, kv := int64(s.Hidden), int64(s.Heads)*int64(s.HeadDim), int64(s.KVHeads)*int64(s.HeadDim)
-	attention := hidden*query + 2*hidden*kv + query*hidden
-	if s.QKVBias {
-		attention += query + 2*kv
+// Clone returns a copy that shares nothing with the shape.
+func (s Shape) Clone() Shape {
+	s.MoE, s.MLA, s.Pattern = clonePointer(s.MoE), clonePointer(s.MLA), slices.Clone(s.Pattern)
+	for i := range s.Pattern {
+		s.Pattern[i].State = clonePointer(s.Pattern[i].State)
 	}
-	if s.QKNorm {
-		attention += 2 * int64(s.HeadDim)
-	}
-	mlp := 3 * hidden * int64(s.Intermediate)
-	norms := 2 * hidden
-	return attention + mlp + norms
+	return s
 }
 
-// Params is the number of parameters of the model as published.
-func (s Shape) Params() int64 {
-	total := s.EmbeddingParams() + int64(s.Hidden) + int64(s.Layers)*s.LayerParams()
-	if !s.Tied {
-		total += s.EmbeddingParams()
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
 	}
-	return total
-}
-
-// LayerKVBytes is the size of the KV cache of one token in one layer, for the given bytes per element.
-func (s Shape) LayerKVBytes(elementBytes int) int64 {
-	return 2 * int64(s.KVHeads) * int64(s.HeadDim) * int64(elementBytes)
-}
-
-// KVBytes is the size of the KV cache of one token in all layers, for the given bytes per element.
-func (s Shape) KVBytes(elementBytes int) int64 {
-	return int64(s.Layers) * s.LayerKVBytes(elementBytes)
+	out := *p
+	return &out
 }

@@ -52,7 +52,7 @@ func TestShapeArithmetic(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			got := figures{Params: tc.shape.Params(), KVBytes: tc.shape.KVBytes(2)}
+			got := figures{Params: tc.shape.Params(), KVBytes: int64(tc.shape.KVBytes(2))}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("figures (-want +got):\n%s", diff)
 			}
@@ -86,7 +86,11 @@ func TestCloneSharesNothing(t *testing.T) {
 	build := func() model.Model {
 		return model.Model{
 			Aliases:   []string{"a"},
-			Artifacts: []model.Artifact{{Repo: "r", Files: []model.File{{Path: "f"}}}},
+			Artifacts: []model.Artifact{{Repo: "r", Files: []model.File{{Path: "f"}}, Flags: []model.Flag{{Name: "g"}}}},
+			Shape: model.Shape{
+				MoE: &model.MoE{Experts: 2}, MLA: &model.MLA{KVRank: 2},
+				Pattern: []model.LayerGroup{{Count: 1, State: &model.State{Conv: 4}}},
+			},
 		}
 	}
 	original := build()
@@ -95,6 +99,9 @@ func TestCloneSharesNothing(t *testing.T) {
 		t.Fatalf("clone differs (-want +got):\n%s", diff)
 	}
 	clone.Aliases[0], clone.Artifacts[0].Repo, clone.Artifacts[0].Files[0].Path = "x", "x", "x"
+	clone.Artifacts[0].Flags[0].Name = "x"
+	clone.Shape.MoE.Experts, clone.Shape.MLA.KVRank = 3, 3
+	clone.Shape.Pattern[0].Count, clone.Shape.Pattern[0].State.Conv = 3, 3
 	if diff := cmp.Diff(build(), original); diff != "" {
 		t.Errorf("changing the clone changed the original (-want +got):\n%s", diff)
 	}

@@ -80,7 +80,7 @@ func (p *Planner) named(name string) (machine, error) {
 // unknownAccelerators warns of names that no machine's GPU has.
 func (p *Planner) unknownAccelerators(c Constraints) []string {
 	unknown := slices.DeleteFunc(distinct(c.Accelerators), func(name string) bool {
-		return slices.ContainsFunc(p.machines, func(m machine) bool { return isAccelerator(m, name) })
+		return slices.ContainsFunc(p.machines, func(m machine) bool { return isAccelerator(&m, name) })
 	})
 	if len(unknown) == 0 {
 		return nil
@@ -93,40 +93,71 @@ func (p *Planner) unknownAccelerators(c Constraints) []string {
 }
 
 // isAccelerator says whether a name stands for the machine's GPU: by class, part or alias.
-func isAccelerator(m machine, name string) bool {
+func isAccelerator(m *machine, name string) bool {
 	if m.GPUs == 0 {
 		return false
 	}
+	name = strings.ReplaceAll(name, " ", "-") // as the catalogue's lookup does
 	same := func(other string) bool { return strings.EqualFold(name, other) }
 	return same(m.gpu.Class) || same(m.gpu.Name) || slices.ContainsFunc(m.gpu.Aliases, same)
 }
 
-// allowed returns how a machine would be paid for, or why it may not be used. The price limit is
-// looked at later, so that what does not fit says so.
-func allowed(c Constraints, m machine, nodes int) (v1beta1.CapacityType, string) {
+// allowed returns how a machine would be paid for, or why it may not be used. The price limit and the
+// number of machines are looked at later, so that what does not fit says so.
+func (p *Planner) allowed(c Constraints, m *machine) (v1beta1.CapacityType, string) {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
+	launches := func() bool {
+		return p.settings.Provisioner == "" || len(m.Provisioners) == 0 || slices.Contains(m.Provisioners, p.settings.Provisioner)
+	}
 	switch {
 	case m.Unusable != "":
 		return "", "cannot be bought: " + m.Unusable
+	case !launches():
+		return "", fmt.Sprintf("cannot be bought: %s does not launch it", p.settings.Provisioner)
 	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
 		return "", "not among the allowed instance types"
 	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
 		return "", "not among the allowed accelerators"
-	case c.MaxNodes > 0 && nodes > c.MaxNodes:
-		return "", fmt.Sprintf("%d nodes are needed, at most %d are allowed", nodes, c.MaxNodes)
 	case c.GPUs > m.GPUs:
 		return "", fmt.Sprintf("has %s, %d are asked for", count(m.GPUs, "GPU"), c.GPUs)
 	}
-	return capacityType(c.CapacityTypes, m)
+	types, excluded := notExcluded(c, m)
+	if excluded != "" {
+		return "", excluded
+	}
+	return capacityType(types, m)
 }
 
-// capacityType chooses how to pay: spot where it is allowed and sold, because it never costs more, then
-// on demand. Reservations are not in the catalogue, so reserved is chosen only where nothing else may be.
-func capacityType(allowed []v1beta1.CapacityType, m machine) (v1beta1.CapacityType, string) {
-	if len(allowed) == 0 {
-		return v1beta1.CapacityOnDemand, ""
+// notExcluded returns the ways of paying for a machine that are not ruled out, or why none is left.
+func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
+	types := c.CapacityTypes
+	if len(types) == 0 {
+		types = []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacityOnDemand}
 	}
+	reason := ""
+	for _, e := range c.Excluded {
+		if !strings.EqualFold(e.InstanceType, m.Name) {
+			continue
+		}
+		if e.CapacityType == "" {
+			return nil, e.Reason
+		}
+		types = slices.DeleteFunc(slices.Clone(types), func(t v1beta1.CapacityType) bool { return t == e.CapacityType })
+		reason = e.Reason
+	}
+	if _, unsold := capacityType(types, m); reason != "" && unsold != "" {
+		return nil, reason
+	}
+	return types, ""
+}
+
+// capacityType chooses how to pay: from a reservation, which is paid for already, then spot where it is
+// allowed and sold, because it never costs more, then on demand. Where nothing but reserved is allowed,
+// the cloud may hold a reservation that the catalogue does not know.
+func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityType, string) {
 	switch {
+	case m.Reserved && slices.Contains(allowed, v1beta1.CapacityReserved):
+		return v1beta1.CapacityReserved, ""
 	case m.Spot && slices.Contains(allowed, v1beta1.CapacitySpot):
 		return v1beta1.CapacitySpot, ""
 	case slices.Contains(allowed, v1beta1.CapacityOnDemand):
@@ -139,7 +170,7 @@ func capacityType(allowed []v1beta1.CapacityType, m machine) (v1beta1.CapacityTy
 }
 
 // tooDear says why the price limit forbids a machine.
-func tooDear(c Constraints, m machine, price float64) string {
+func tooDear(c Constraints, m *machine, price float64) string {
 	switch {
 	case c.MaxHourlyPrice <= 0:
 		return ""
@@ -154,7 +185,7 @@ func tooDear(c Constraints, m machine, price float64) string {
 }
 
 // regionName is the region for a message.
-func (m machine) regionName() string {
+func (m *machine) regionName() string {
 	if m.region == "" {
 		return "the region"
 	}

@@ -25,20 +25,22 @@ import (
 // update rewrites the golden files: go test ./pkg/planner -update.
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+// referenceMachines are those on whose plans every preset's page reports.
+func referenceMachines() []string {
+	return []string{
+		"Standard_NC4as_T4_v3", "Standard_NV36ads_A10_v5", "g6.12xlarge", "g6e.xlarge", "Standard_NC24ads_A100_v4",
+		"Standard_NC48ads_A100_v4", "Standard_NC96ads_A100_v4", "Standard_NC40ads_H100_v5", "Standard_NC80adis_H100_v5",
+		"Standard_ND96isr_H100_v5", "Standard_ND96isr_H200_v5", "p6-b200.48xlarge",
+	}
+}
+
 // TestPlansOfPresets keeps one page per preset with its plans, so that a change of a fact or of a rule
-// shows what it changes. Presets that wait for an engine share a page.
+// shows what it changes.
 func TestPlansOfPresets(t *testing.T) {
 	c := realCatalog(t)
-	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}, Region: "eastus"})
 	pages := map[string]string{}
 	for _, m := range c.Models() {
-		if len(m.Artifacts) == 0 {
-			_, err := p.Plan(planner.Request{Model: &m})
-			reason, _, _ := strings.Cut(fmt.Sprint(err), "; it serves") // the same list everywhere
-			pages["needs-"+m.Needs+".txt"] += reason + "\n"
-			continue
-		}
-		pages[m.Name+".txt"] = page(p, m)
+		pages[m.Name+".txt"] = page(c, m)
 	}
 	const dir = "testdata/plans"
 	if *update {
@@ -75,41 +77,65 @@ func TestPlansOfPresets(t *testing.T) {
 	}
 }
 
-// page is the plans of one model on any machine and on three named ones, first without consent to reduced
-// precision, then with it.
-func page(p *planner.Planner, m model.Model) string {
+// page is the plans of one model for each engine that loads it: on any machine of Azure in East US, and
+// on each reference machine.
+func page(c *catalog.Catalog, m model.Model) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s (%s), Azure, East US\n", m.Name, m.HubID)
-	consents := [][]string{nil}
-	var reduced []string
+	fmt.Fprintf(&out, "%s (%s)\n", m.Name, m.HubID)
+	var engines []string
 	for _, a := range m.Artifacts {
-		if !a.Native {
-			reduced = append(reduced, a.Quantization)
+		if !slices.Contains(engines, a.Engine) {
+			engines = append(engines, a.Engine)
 		}
 	}
-	if len(reduced) > 0 {
-		consents = append(consents, reduced)
-	}
-	for _, consent := range consents {
-		for _, machine := range []string{"", "Standard_NC4as_T4_v3", "Standard_NV36ads_A10_v5", "Standard_NC24ads_A100_v4"} {
-			heading := "any machine"
-			if machine != "" {
-				heading = machine
+	azure := planner.New(c, planner.Settings{Clouds: []string{"azure"}, Region: "eastus"})
+	anywhere := planner.New(c, planner.Settings{})
+	for _, engine := range engines {
+		var reduced []string
+		for _, a := range m.Artifacts {
+			if a.Engine == engine && !a.Native && !slices.Contains(reduced, a.Quantization) {
+				reduced = append(reduced, a.Quantization)
 			}
-			if len(consent) > 0 {
-				heading += ", allowed " + strings.Join(consent, " ")
-			}
-			fmt.Fprintf(&out, "\n== %s\n", heading)
-			plan, err := p.Plan(planner.Request{Model: &m, Constraints: planner.Constraints{
-				InstanceType: machine, AllowedQuantizations: consent,
-			}})
+		}
+		fmt.Fprintf(&out, "\n== %s, any machine of Azure in East US\n", engine)
+		plan, err := azure.Plan(planner.Request{Model: &m, Engine: engine})
+		writePlan(&out, plan, err)
+		writeRejected(&out, plan)
+		if len(reduced) > 0 {
+			fmt.Fprintf(&out, "\n== %s, the same, allowed %s\n", engine, strings.Join(reduced, " "))
+			plan, err := azure.Plan(planner.Request{Model: &m, Engine: engine, Constraints: planner.Constraints{AllowedQuantizations: reduced}})
 			writePlan(&out, plan, err)
+		}
+		for _, machine := range referenceMachines() {
+			fmt.Fprintf(&out, "\n== %s on %s\n", engine, machine)
+			plan, err := anywhere.Plan(planner.Request{Model: &m, Engine: engine, Constraints: planner.Constraints{InstanceType: machine}})
+			writeOn(&out, plan, err)
 		}
 	}
 	return out.String()
 }
 
-// writePlan writes everything that a plan says.
+// writeOn writes what a plan on a named machine type says, in short.
+func writeOn(out *strings.Builder, plan planner.Plan, err error) {
+	if err != nil {
+		fmt.Fprintf(out, "%s\n", err)
+		return
+	}
+	m := plan.Memory
+	fmt.Fprintf(out, "%s, TP %d, PP %d, DP %d: %d tokens × %d; %.2f weights + %.2f KV cache + %.2f overhead + %.2f free GiB\n",
+		plan.Summary(), plan.TensorParallel, plan.PipelineParallel, plan.DataParallel, plan.MaxModelLen, plan.Concurrency,
+		m.Weights, m.KVCache, m.Overhead, m.Free())
+	if p := plan.Performance; p != nil {
+		fmt.Fprintf(out, "%g ms to the first token, %g ms per token, %g tokens/s, %g $ per million\n",
+			p.TTFTMillis, p.TPOTMillis, p.OutputTokensPerSecond, p.PricePerMillion)
+	}
+	for _, w := range plan.Warnings {
+		first, _, _ := strings.Cut(w, ": set inference.objectives")
+		fmt.Fprintf(out, "warning: %s\n", first)
+	}
+}
+
+// writePlan writes what a plan says, except what it rejects.
 func writePlan(out *strings.Builder, plan planner.Plan, err error) {
 	if infeasible, ok := errors.AsType[*planner.InfeasibleError](err); ok {
 		fmt.Fprintf(out, "%s: %s\n", infeasible.Reason, infeasible.Message)
@@ -120,20 +146,37 @@ func writePlan(out *strings.Builder, plan planner.Plan, err error) {
 		return
 	}
 	fmt.Fprintf(out, "%s, %s, %g $/h\n", plan.Summary(), plan.CapacityType, plan.HourlyPrice)
-	fmt.Fprintf(out, "%s %s: %d tokens × %d; TP %d, PP %d, DP %d\n", plan.Engine, plan.Artifact.Quantization,
-		plan.MaxModelLen, plan.Concurrency, plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
+	fmt.Fprintf(out, "%s of %s, TP %d, PP %d, DP %d: %d tokens × %d", plan.Artifact.Quantization, plan.Artifact.Repo,
+		plan.TensorParallel, plan.PipelineParallel, plan.DataParallel, plan.MaxModelLen, plan.Concurrency)
+	if plan.MaxNumSeqs > 0 {
+		fmt.Fprintf(out, "; max-num-seqs %d, utilization %.2f, %d tokens of KV cache", plan.MaxNumSeqs, plan.GPUMemoryUtilization,
+			plan.KVCacheTokens)
+	}
 	m := plan.Memory
-	fmt.Fprintf(out, "GiB per GPU: %.3f = %.3f weights + %.3f KV cache + %.3f overhead + %.3f free (%s)\n",
+	fmt.Fprintf(out, "\nGiB per GPU: %.3f = %.3f weights + %.3f KV cache + %.3f overhead + %.3f free (%s)\n",
 		m.Total, m.Weights, m.KVCache, m.Overhead, m.Free(), m.Basis)
+	if p := plan.Performance; p != nil {
+		fmt.Fprintf(out, "at %d in, %d out, %d at once: %g ms to the first token, %g ms per token, %g tokens/s, %g $ per million (%s)\n",
+			p.InputTokens, p.OutputTokens, p.Concurrency, p.TTFTMillis, p.TPOTMillis, p.OutputTokensPerSecond, p.PricePerMillion, p.Basis)
+	}
 	fmt.Fprintf(out, "requests: %d CPU, %d GiB memory, %d GiB disk\n", plan.CPUs, plan.MemoryGiB, plan.DiskGiB)
 	for _, w := range plan.Warnings {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
+	for _, a := range plan.Advice {
+		fmt.Fprintf(out, "advice: %s\n", a)
+	}
 	for _, v := range plan.Alternatives {
 		fmt.Fprintf(out, "alternative: %d × %s: %s\n", v.Nodes, v.InstanceType, v.Reason)
 	}
+}
+
+// writeRejected writes what a plan rejects, except what no model may have.
+func writeRejected(out *strings.Builder, plan planner.Plan) {
 	for _, v := range plan.Rejected {
-		fmt.Fprintf(out, "rejected: %d × %s: %s\n", v.Nodes, v.InstanceType, v.Reason)
+		if !strings.HasPrefix(v.Reason, "cannot be bought") {
+			fmt.Fprintf(out, "rejected: %d × %s: %s\n", v.Nodes, v.InstanceType, v.Reason)
+		}
 	}
 }
 

@@ -24,23 +24,27 @@ func (p *Planner) engineUnknown(r Request) error {
 
 // notSupported says that the model is known and nothing here can load it.
 func (p *Planner) notSupported(r Request) error {
-	if len(r.Model.Artifacts) > 0 {
+	if r.Engine != "" && len(r.Model.Artifacts) > 0 {
 		return &InfeasibleError{
 			Reason: v1beta1.ReasonNotSupported,
 			Message: fmt.Sprintf("inference.engine.name: preset %s has no weights for engine %s: leave inference.engine.name out",
 				r.Model.Name, r.Engine),
 		}
 	}
+	needs := r.Model.Needs
+	if len(r.Model.Artifacts) > 0 {
+		needs = r.Model.Artifacts[0].Engine
+	}
 	var served []string
 	for _, m := range p.catalog.Models() {
-		if len(m.Artifacts) > 0 {
+		if slices.ContainsFunc(m.Artifacts, func(a model.Artifact) bool { return p.engines[strings.ToLower(a.Engine)] != nil }) {
 			served = append(served, m.Name)
 		}
 	}
 	return &InfeasibleError{
 		Reason: v1beta1.ReasonNotSupported,
-		Message: fmt.Sprintf("preset %s needs the %s engine, which this version does not have; it serves %s",
-			r.Model.Name, r.Model.Needs, strings.Join(served, ", ")),
+		Message: fmt.Sprintf("preset %s needs the %s engine, which this version cannot run; it serves %s",
+			r.Model.Name, needs, strings.Join(served, ", ")),
 	}
 }
 
@@ -55,13 +59,13 @@ func consentNeeded(r Request, loadable []model.Artifact) error {
 }
 
 // infeasible says why nothing was found, with the numbers and the way out.
-func (p *Planner) infeasible(r Request, d demand, found outcome) error {
+func (p *Planner) infeasible(r Request, found outcome) error {
 	out := &InfeasibleError{Rejected: found.rejected}
 	switch {
 	case len(found.tooDear) > 0:
 		cheapest := found.tooDear[0]
 		out.Reason = v1beta1.ReasonNoMachineAllowed
-		out.Message = p.overLimit(r, d, cheapest)
+		out.Message = p.overLimit(r, cheapest)
 	case found.tried == 0:
 		out.Reason = v1beta1.ReasonNoMachineAllowed
 		out.Message = p.noneAllowed(r, found)
@@ -73,7 +77,7 @@ func (p *Planner) infeasible(r Request, d demand, found outcome) error {
 }
 
 // overLimit says what the cheapest machine that works would cost.
-func (p *Planner) overLimit(r Request, d demand, cheapest option) string {
+func (p *Planner) overLimit(r Request, cheapest *option) string {
 	limit := dollars(r.Constraints.MaxHourlyPrice)
 	if cheapest.price < 0 {
 		return fmt.Sprintf("no machine that works has a price in %s, so resource.placement.maxHourlyPrice %s cannot be kept: "+
@@ -81,7 +85,7 @@ func (p *Planner) overLimit(r Request, d demand, cheapest option) string {
 	}
 	limit, actual := dollarsApart(r.Constraints.MaxHourlyPrice, cheapest.price)
 	return fmt.Sprintf("the cheapest way that works is %d × %s at %s $/h, above resource.placement.maxHourlyPrice %s: raise the limit%s",
-		d.nodes(), cheapest.machine.Name, actual, limit, p.alternatively(r, relaxations{quantization: true, objectives: true}))
+		cheapest.nodes, cheapest.machine.Name, actual, limit, p.alternatively(r, relaxations{quantization: true, objectives: true}))
 }
 
 // noneAllowed says which constraint leaves no machine.
@@ -141,9 +145,9 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 		for _, a := range r.Model.Artifacts {
 			relaxed.Constraints.AllowedQuantizations = append(relaxed.Constraints.AllowedQuantizations, a.Quantization)
 		}
-		if o, ok := p.best(relaxed); ok && !o.layout.artifact.Native {
+		if o, ok := p.best(relaxed); ok && !o.layout.form.artifact.Native {
 			return fmt.Sprintf("; with inference.engine.allowedQuantizations: [%s] it works on %s",
-				o.layout.artifact.Quantization, priced(o))
+				o.layout.form.artifact.Quantization, priced(o))
 		}
 	}
 	if try.objectives && (r.Objectives.Concurrency != 1 || r.Objectives.MaxModelLen > leastModelLen) {
@@ -151,7 +155,7 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 		relaxed.Objectives = Objectives{Concurrency: 1, MaxModelLen: min(r.Model.Context, leastModelLen)}
 		if o, ok := p.best(relaxed); ok {
 			return fmt.Sprintf("; with inference.objectives.maxModelLen: %d and concurrency: 1 it works on %s",
-				o.layout.target.length, priced(o))
+				o.layout.fitted.target.length, priced(o))
 		}
 	}
 	return p.anotherMachine(r, try)
@@ -173,22 +177,26 @@ func (p *Planner) anotherMachine(r Request, try relaxations) string {
 }
 
 // best returns the best option for a request, if there is one.
-func (p *Planner) best(r Request) (option, bool) {
+func (p *Planner) best(r Request) (*option, bool) {
 	d, err := p.demand(r)
 	if err != nil {
-		return option{}, false
+		return nil, false
 	}
 	found, err := p.search(d, r.Constraints)
 	if err != nil || len(found.options) == 0 {
-		return option{}, false
+		return nil, false
 	}
 	return found.options[0], true
 }
 
 // priced names an option's machine and its price.
-func priced(o option) string {
-	if o.price < 0 {
-		return o.machine.Name
+func priced(o *option) string {
+	name := o.machine.Name
+	if o.nodes > 1 {
+		name = fmt.Sprintf("%d × %s", o.nodes, name)
 	}
-	return fmt.Sprintf("%s (%s $/h)", o.machine.Name, dollars(o.price))
+	if o.price < 0 {
+		return name
+	}
+	return fmt.Sprintf("%s (%s $/h)", name, dollars(o.price))
 }

@@ -4,9 +4,12 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
 )
 
 // What is aimed at where the user set no objectives, and how far that may be lowered where the user
@@ -16,7 +19,35 @@ const (
 	targetSequences  = 4
 	leastModelLen    = 2048
 	lengthResolution = 256
+
+	usualInput  = 1024
+	usualOutput = 256
+	usualTTFT   = 5 * time.Second
+	usualTPOT   = 100 * time.Millisecond
 )
+
+// floors are the slowest that will do.
+type floors struct {
+	ttft, tpot time.Duration
+	// waived says that the user named the machine type and set no floor: a slow answer is better than
+	// none.
+	waived bool
+}
+
+func floorsFor(o Objectives, named bool) floors {
+	return floors{
+		ttft:   cmp.Or(o.TimeToFirstToken, usualTTFT),
+		tpot:   cmp.Or(o.TimePerOutputToken, usualTPOT),
+		waived: named && o.TimeToFirstToken == 0 && o.TimePerOutputToken == 0,
+	}
+}
+
+// typicalLoad is what speed is judged at; its concurrency is 0 where the user set none.
+func typicalLoad(o Objectives) physics.Load {
+	return physics.Load{
+		Input: cmp.Or(o.InputTokens, usualInput), Output: cmp.Or(o.OutputTokens, usualOutput), Concurrency: o.Concurrency,
+	}
+}
 
 // target is what must fit: concurrency sequences of length tokens.
 type target struct {
@@ -123,7 +154,7 @@ func (t target) longest(limit int, fits func(target) bool) target {
 
 // loweredWarning says what was lowered and how to insist.
 func loweredWarning(from, to target, instanceType string) string {
-	if from.concurrency == to.concurrency && from.length <= to.length {
+	if from.concurrency <= to.concurrency && from.length <= to.length {
 		return ""
 	}
 	return fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist, or leave "+

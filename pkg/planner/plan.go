@@ -11,6 +11,7 @@ package planner
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
@@ -30,12 +31,18 @@ type Request struct {
 	Template *TemplateDemand
 }
 
-// Objectives say what must fit. Zero means unset.
+// Objectives say what must fit and how fast it must be. Zero means unset.
 type Objectives struct {
 	// MaxModelLen in tokens per sequence.
 	MaxModelLen int
 	// Concurrency is the number of such sequences at once.
 	Concurrency int
+	// InputTokens and OutputTokens of a typical request, at which speed is judged.
+	InputTokens, OutputTokens int
+	// TimeToFirstToken and TimePerOutputToken are the slowest that will do, at that concurrency.
+	TimeToFirstToken, TimePerOutputToken time.Duration
+	// OptimizeFor ranks what fits and is fast enough; empty means Cost.
+	OptimizeFor v1beta1.OptimizeFor
 }
 
 // Constraints say which machines may be used.
@@ -48,14 +55,44 @@ type Constraints struct {
 	Zones         []string
 	// CapacityTypes allowed; empty means reserved and on-demand.
 	CapacityTypes []v1beta1.CapacityType
+	// Excluded offerings are not considered now, for example because the cloud has just refused them.
+	Excluded []Exclusion
 	// MaxHourlyPrice of all machines in USD; 0 means no limit.
 	MaxHourlyPrice float64
 	// MaxNodes is an upper bound; 0 means none.
 	MaxNodes int
-	// AllowedQuantizations is consent to artifacts that are not native.
+	// AllowedQuantizations is consent to artifacts that are not native, AllowedKVCacheTypes to elements
+	// of the KV cache that are not the model's own.
 	AllowedQuantizations []string
+	AllowedKVCacheTypes  []string
+	// Engine settings that the user chose.
+	Engine EngineSettings
 	// GPUs asked for on each machine by partition mode accelerator; 0 means the planner's choice.
 	GPUs int
+}
+
+// Exclusion rules a machine type out, or one way of paying for it.
+type Exclusion struct {
+	InstanceType string
+	// CapacityType that is ruled out; empty means all.
+	CapacityType v1beta1.CapacityType
+	// Reason in words for whoever reads the verdict.
+	Reason string
+}
+
+// EngineSettings are flags of an engine that the user set and that a plan depends on. Zero means unset.
+// One that is illegal for the model is replaced by the nearest legal one, with a warning.
+type EngineSettings struct {
+	// MaxModelLen beats the objective.
+	MaxModelLen          int
+	MaxNumSeqs           int
+	TensorParallel       int
+	PipelineParallel     int
+	DataParallel         int
+	GPUMemoryUtilization float64
+	// KVCacheType is consent too.
+	KVCacheType string
+	Eager       bool
 }
 
 // TemplateDemand is what the pod of a template Workspace asks for.
@@ -86,14 +123,29 @@ type Plan struct {
 	TensorParallel   int `json:"tensorParallel,omitempty"`
 	PipelineParallel int `json:"pipelineParallel,omitempty"`
 	DataParallel     int `json:"dataParallel,omitempty"`
+	// StageLayers is how many layers each stage of the pipeline has; empty where there is one stage, and
+	// where the engine splits by layers itself.
+	StageLayers []int `json:"stageLayers,omitempty"`
 	// Engine that serves, and the artifact that it loads.
 	Engine   string          `json:"engine,omitempty"`
 	Artifact *model.Artifact `json:"artifact,omitempty"`
 	// MaxModelLen in tokens and Concurrency in sequences of that length.
 	MaxModelLen int `json:"maxModelLen,omitempty"`
 	Concurrency int `json:"concurrency,omitempty"`
+	// MaxNumSeqs that each replica works on at once, MaxBatchedTokens that it computes in one step, and
+	// GPUMemoryUtilization, the share of a GPU's memory that it may use; 0 where the engine has no such
+	// settings.
+	MaxNumSeqs           int     `json:"maxNumSeqs,omitempty"`
+	MaxBatchedTokens     int     `json:"maxBatchedTokens,omitempty"`
+	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization,omitempty"`
+	// KVCacheType of the cache's elements; empty means the model's own.
+	KVCacheType string `json:"kvCacheType,omitempty"`
+	// KVCacheTokens that the cache of one replica holds.
+	KVCacheTokens int `json:"kvCacheTokens,omitempty"`
 	// Memory budget of one GPU.
 	Memory *Memory `json:"memory,omitempty"`
+	// Performance that is to be expected.
+	Performance *Performance `json:"performance,omitempty"`
 	// DiskGiB is the ephemeral storage that weights and image need on each machine.
 	DiskGiB int `json:"diskGiB,omitempty"`
 	// CPUs and MemoryGiB are what the engine should request of each machine.
@@ -107,6 +159,24 @@ type Plan struct {
 	Rejected []Verdict `json:"rejected,omitempty"`
 	// Warnings in sentences: what was asked for and replaced or ignored.
 	Warnings []string `json:"warnings,omitempty"`
+	// Advice in sentences: what would be cheaper with the user's consent.
+	Advice []string `json:"advice,omitempty"`
+}
+
+// Performance is how fast a plan serves a load.
+type Performance struct {
+	// InputTokens, OutputTokens and Concurrency of the load.
+	InputTokens  int `json:"inputTokens"`
+	OutputTokens int `json:"outputTokens"`
+	Concurrency  int `json:"concurrency"`
+	// TTFTMillis and TPOTMillis are the mean time to the first token and per further token, in ms.
+	TTFTMillis float64 `json:"ttftMillis"`
+	TPOTMillis float64 `json:"tpotMillis"`
+	// OutputTokensPerSecond of all replicas together.
+	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
+	// PricePerMillion output tokens in USD at that load; negative where no price is known.
+	PricePerMillion float64       `json:"pricePerMillion"`
+	Basis           v1beta1.Basis `json:"basis"`
 }
 
 // Memory budget of one GPU, in GiB.
@@ -129,6 +199,9 @@ type Verdict struct {
 	Nodes        int    `json:"nodes"`
 	// HourlyPrice of all machines in USD; negative where no price is known.
 	HourlyPrice float64 `json:"hourlyPrice"`
+	// Layout and performance of options that work.
+	GPUsPerNode int          `json:"gpusPerNode,omitempty"`
+	Performance *Performance `json:"performance,omitempty"`
 	// Reason in words that a person can act on, at most 256 characters.
 	Reason string `json:"reason"`
 }

@@ -4,6 +4,9 @@
 package planner
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,6 +21,14 @@ type Settings struct {
 	Clouds []string
 	// Region whose prices count; empty means each cloud's reference region.
 	Region string
+	// Engines that can be run; empty means every engine of the catalogue.
+	Engines []string
+	// SingleNode says that a model cannot be spread over several machines.
+	SingleNode bool
+	// Provisioner that launches the machines, for example karpenter; empty means any.
+	Provisioner string
+	// OSDiskGiB of the machines that are bought; 0 means that their disk is not known.
+	OSDiskGiB int
 }
 
 // Planner plans from one catalogue. It keeps no state between plans, so it may be shared.
@@ -26,17 +37,17 @@ type Planner struct {
 	settings Settings
 	// machines of the allowed clouds, by cloud and name.
 	machines []machine
-	// engines by lower-case name; copies, because a copy of an engine is large.
-	engines map[string]catalog.Engine
+	// engines that can be run by lower-case name; pointers, because a copy of an engine is large.
+	engines map[string]*catalog.Engine
 }
 
 // machine is a machine type with its GPU and what it costs here.
 type machine struct {
 	sku.SKU
 	gpu sku.GPU
-	// price per hour on demand, negative where the catalogue has none for the region.
-	price  float64
-	region string
+	// price and spotPrice per hour, negative where the catalogue has none for the region.
+	price, spotPrice float64
+	region           string
 }
 
 // unpriced is the price of what the catalogue has no price for.
@@ -44,9 +55,11 @@ const unpriced = -1
 
 // New returns a planner.
 func New(c *catalog.Catalog, settings Settings) *Planner {
-	p := &Planner{catalog: c, settings: settings, engines: map[string]catalog.Engine{}}
+	p := &Planner{catalog: c, settings: settings, engines: map[string]*catalog.Engine{}}
 	for _, e := range c.Engines() {
-		p.engines[strings.ToLower(e.Name)] = e
+		if len(settings.Engines) == 0 || slices.Contains(settings.Engines, e.Name) {
+			p.engines[strings.ToLower(e.Name)] = &e
+		}
 	}
 	for _, s := range c.SKUs() {
 		if len(settings.Clouds) == 0 || slices.Contains(settings.Clouds, s.Cloud) {
@@ -58,12 +71,15 @@ func New(c *catalog.Catalog, settings Settings) *Planner {
 
 // machine joins the facts about one machine type.
 func (p *Planner) machine(s sku.SKU) machine {
-	m := machine{SKU: s, price: unpriced, region: p.settings.Region}
+	m := machine{SKU: s, price: unpriced, spotPrice: unpriced, region: p.settings.Region}
 	if m.region == "" {
 		m.region = p.catalog.ReferenceRegion(s.Cloud)
 	}
 	if price, known := s.Prices[m.region]; known {
 		m.price = price
+	}
+	if price, known := s.SpotPrices[m.region]; known {
+		m.spotPrice = price
 	}
 	m.gpu, _ = p.catalog.GPU(s.GPU) // the catalogue checked that the GPU exists; a machine may have none
 	return m
@@ -80,40 +96,41 @@ func (p *Planner) Plan(r Request) (Plan, error) {
 		return Plan{}, err
 	}
 	if len(found.options) == 0 {
-		return Plan{}, p.infeasible(r, d, found)
+		return Plan{}, p.infeasible(r, found)
 	}
-	return found.plan(d), nil
-}
-
-// demand is what machines are wanted for.
-type demand interface {
-	// place lays the demand out on a machine. Where that is impossible, verdict says why.
-	place(m machine) (o option, verdict string)
-	// nodes is the number of machines that are needed.
-	nodes() int
-	// warnings about the request, whatever machine is chosen.
-	warnings() []string
+	plan := found.plan(d)
+	plan.Advice = p.advice(r, found.options[0])
+	return plan, nil
 }
 
 // option is a machine type that meets the demand.
 type option struct {
-	machine machine
+	machine *machine
 	// layout is set where a model is served, zero for a template.
 	layout layout
-	// gpus that are used on each machine.
-	gpus int
+	// nodes and the gpus that are used on each of them.
+	nodes, gpus int
 	// price per hour of all machines; negative where it is not known.
 	price        float64
 	capacityType v1beta1.CapacityType
 	warnings     []string
 }
 
+// perMillion is the price of a million output tokens in USD; negative where it is not known.
+func (o *option) perMillion() float64 {
+	speed := o.layout.pace.OutputTokensPerSecond
+	if o.price < 0 || speed <= 0 {
+		return unpriced
+	}
+	return o.price / 3600 / speed * 1e6
+}
+
 // outcome is what a search found.
 type outcome struct {
 	// options that meet the demand and the constraints, best first.
-	options []option
-	// tooDear are options that only the price limit forbids, best first.
-	tooDear []option
+	options []*option
+	// tooDear are options that only the price limit forbids, cheapest first.
+	tooDear []*option
 	// tried counts the machines that the constraints allow, except the price limit.
 	tried int
 	// misfits are the machines that were tried and do not meet the demand, and rejected all that are
@@ -132,53 +149,134 @@ func (p *Planner) search(d demand, c Constraints) (outcome, error) {
 		return outcome{}, err
 	}
 	found := outcome{warnings: warnings, zones: distinct(c.Zones)}
-	for _, m := range candidates {
-		consider(d, c, m, &found)
+	for i := range candidates {
+		p.consider(d, c, &candidates[i], &found)
 	}
+	byRank := ranking(d)
 	slices.SortFunc(found.options, byRank)
-	slices.SortFunc(found.tooDear, byRank)
+	slices.SortFunc(found.tooDear, byPrice)
+	found.capLatency(d, c)
 	return found, nil
 }
 
-// consider tries one machine and adds it to where it belongs.
-func consider(d demand, c Constraints, m machine, found *outcome) {
-	reject := func(reason string) Verdict {
-		v := Verdict{
-			InstanceType: m.Name, Nodes: d.nodes(), HourlyPrice: total(m.price, d.nodes()),
-			Reason: clip(reason, longestVerdict),
-		}
+// consider tries one machine type and adds it to where it belongs.
+func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) {
+	reject := func(nodes int, price float64, reason string) Verdict {
+		v := Verdict{InstanceType: m.Name, Nodes: nodes, HourlyPrice: total(price, nodes), Reason: clip(reason, longestVerdict)}
 		found.rejected = append(found.rejected, v)
 		return v
 	}
-	capacityType, reason := allowed(c, m, d.nodes())
+	capacityType, reason := p.allowed(c, m)
+	if nodes := d.fewest(); reason == "" && c.MaxNodes > 0 && nodes > c.MaxNodes {
+		reason = fmt.Sprintf("%d nodes are needed, at most %d are allowed", nodes, c.MaxNodes)
+	}
+	price := m.priceAs(capacityType)
 	if reason != "" {
-		reject(reason)
+		reject(d.fewest(), m.price, reason)
 		return
 	}
 	found.tried++
 	o, reason := d.place(m)
+	nodes := d.fewest()
+	if reason == "" {
+		nodes, reason = o.nodes, p.lacksDisk(o, m)
+	}
 	if reason != "" {
-		found.misfits = append(found.misfits, reject(reason))
+		found.misfits = append(found.misfits, reject(nodes, price, reason))
 		return
 	}
-	o.machine, o.capacityType, o.price = m, capacityType, total(m.price, d.nodes())
-	o.warnings = append(o.warnings, priceWarnings(capacityType)...)
+	o.machine, o.capacityType, o.price = m, capacityType, total(price, o.nodes)
+	o.warnings = append(o.warnings, priceWarnings(m, capacityType)...)
 	if reason := tooDear(c, m, o.price); reason != "" {
-		reject(reason)
+		reject(o.nodes, price, reason)
 		found.tooDear = append(found.tooDear, o)
 		return
 	}
 	found.options = append(found.options, o)
 }
 
+// priceAs is the price per hour of one machine that is paid for in a way; negative where it is not known.
+func (m *machine) priceAs(t v1beta1.CapacityType) float64 {
+	switch {
+	case t == v1beta1.CapacityReserved && m.Reserved:
+		return 0
+	case t == v1beta1.CapacitySpot && m.spotPrice >= 0:
+		return m.spotPrice
+	default:
+		return m.price
+	}
+}
+
 // priceWarnings tells where the quoted price is not what will be paid.
-func priceWarnings(t v1beta1.CapacityType) []string {
-	switch t {
-	case v1beta1.CapacitySpot:
-		return []string{"the price is that of on-demand machines: the catalogue has no spot prices, which are lower"}
-	case v1beta1.CapacityReserved:
+func priceWarnings(m *machine, t v1beta1.CapacityType) []string {
+	switch {
+	case t == v1beta1.CapacitySpot && m.spotPrice < 0:
+		return []string{"the price is that of on-demand machines: the catalogue has no spot price for it, which is lower"}
+	case t == v1beta1.CapacityReserved && !m.Reserved:
 		return []string{"the price is that of on-demand machines: a reservation is paid for already"}
 	default:
 		return nil
 	}
+}
+
+// lacksDisk says why the machine's disks do not hold weights and image.
+func (p *Planner) lacksDisk(o *option, m *machine) string {
+	if o.layout.form == nil || p.settings.OSDiskGiB == 0 {
+		return ""
+	}
+	need, has := o.layout.diskGiB(), max(float64(p.settings.OSDiskGiB), m.LocalDiskGiB)
+	if float64(need) <= has {
+		return ""
+	}
+	return fmt.Sprintf("needs %d GiB of disk for image and weights, has %.0f: have the administrator give its NodeClass a larger OS disk",
+		need, has)
+}
+
+// ranking orders options: by the objective, then priced before unpriced, then cheapest, then without
+// InfiniBand, then fewer machines, then fewer GPUs, then by name.
+func ranking(d demand) func(a, b *option) int {
+	return func(a, b *option) int {
+		return cmp.Or(d.compare(a, b), byPrice(a, b))
+	}
+}
+
+// byPrice is the order of options where nothing else is asked for.
+func byPrice(a, b *option) int {
+	return cmp.Or(
+		boolOrder(a.price >= 0, b.price >= 0),
+		cmp.Compare(a.price, b.price),
+		boolOrder(a.machine.NetworkGBs == 0, b.machine.NetworkGBs == 0),
+		cmp.Compare(a.nodes, b.nodes),
+		cmp.Compare(a.gpus, b.gpus),
+		cmp.Compare(a.machine.GPUs, b.machine.GPUs),
+		cmp.Compare(a.machine.Name, b.machine.Name),
+	)
+}
+
+// capLatency keeps what optimises for latency from buying the dearest machines: without a limit, it may
+// cost twice the cheapest option.
+func (found *outcome) capLatency(d demand, c Constraints) {
+	m, ok := d.(*modelDemand)
+	if !ok || m.optimizeFor != v1beta1.OptimizeForLatency || c.MaxHourlyPrice > 0 || len(found.options) == 0 {
+		return
+	}
+	cheapest := slices.MinFunc(found.options, byPrice).price
+	if cheapest < 0 {
+		return
+	}
+	limit := math.Round(cheapest*2*1e6) / 1e6
+	found.options = slices.DeleteFunc(found.options, func(o *option) bool {
+		if o.price >= 0 && o.price <= limit {
+			return false
+		}
+		reason := fmt.Sprintf("dearer than twice the cheapest: %s $/h against %s; raise resource.placement.maxHourlyPrice to have it",
+			dollars(o.price), dollars(limit))
+		if o.price < 0 {
+			reason = "no price known in " + o.machine.regionName()
+		}
+		found.rejected = append(found.rejected, Verdict{
+			InstanceType: o.machine.Name, Nodes: o.nodes, HourlyPrice: o.price, Reason: clip(reason, longestVerdict),
+		})
+		return true
+	})
 }

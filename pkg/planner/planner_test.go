@@ -43,10 +43,10 @@ func TestPlan(t *testing.T) {
 		// 16 GiB of weights, 2 of image, 1 to spare.
 		DiskGiB: 19, CPUs: 2, MemoryGiB: 4, HourlyPrice: 2,
 		Alternatives: []planner.Verdict{
-			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, Reason: "same price: uses 2 GPUs, the plan uses 1"},
-			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, Reason: "dearer: 3.00 $/h against 2.00"},
-			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, Reason: "dearer: 14.69 $/h against 2.00"},
-			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus"},
+			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 2, Reason: "same price: uses 2 GPUs, the plan uses 1"},
+			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, Reason: "dearer: 3.00 $/h against 2.00"},
+			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, Reason: "dearer: 14.69 $/h against 2.00"},
+			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, GPUsPerNode: 1, Reason: "no price known in eastus"},
 		},
 		Rejected: []planner.Verdict{
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
@@ -54,6 +54,8 @@ func TestPlan(t *testing.T) {
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 6.9 GiB per GPU at 8192 tokens × 4"},
 		},
+		Advice: []string{"q4 weights (org/weights) would serve it on Small (0.50 $/h) instead of 2.00 $/h: " +
+			"allow them with inference.engine.allowedQuantizations: [q4]"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
@@ -154,7 +156,7 @@ func TestDecisions(t *testing.T) {
 			}},
 			want: decision{
 				Summary: "1 × Spot (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacitySpot, Price: 3,
-				Warnings: []string{"the price is that of on-demand machines: the catalogue has no spot prices, which are lower"},
+				Warnings: []string{"the price is that of on-demand machines: the catalogue has no spot price for it, which is lower"},
 			},
 		},
 		{
@@ -165,6 +167,19 @@ func TestDecisions(t *testing.T) {
 			want: decision{
 				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacityReserved, Price: 2,
 				Warnings: []string{"the price is that of on-demand machines: a reservation is paid for already"},
+			},
+		},
+		{
+			reason: "an offering that was just refused is passed over, other ways of paying for it are not",
+			request: planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				InstanceTypes: []string{"Spot", "Eight"}, CapacityTypes: []v1beta1.CapacityType{onDemand, v1beta1.CapacitySpot},
+				Excluded: []planner.Exclusion{
+					{InstanceType: "spot", CapacityType: v1beta1.CapacitySpot, Reason: "no capacity until 12:00"},
+					{InstanceType: "One", Reason: "no quota until 13:00"},
+				},
+			}},
+			want: decision{
+				Summary: "1 × Spot (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 3,
 			},
 		},
 		{
@@ -457,6 +472,16 @@ func TestRefusals(t *testing.T) {
 			},
 		},
 		{
+			"a machine type that was just refused",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				InstanceType: "One", Excluded: []planner.Exclusion{{InstanceType: "One", Reason: "no quota until 13:00"}},
+			}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNoMachineAllowed,
+				Message: "resource.instanceType: One: no quota until 13:00; drop one of the two constraints",
+			},
+		},
+		{
 			"a limit on the price that leaves nothing",
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 1.9999}},
 			planner.InfeasibleError{
@@ -504,7 +529,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("later")},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNotSupported,
-				Message: "preset later needs the vllm engine, which this version does not have; it serves chat, reduced, shallow",
+				Message: "preset later needs the vllm engine, which this version cannot run; it serves chat, reduced, shallow",
 			},
 		},
 		{

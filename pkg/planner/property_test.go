@@ -66,6 +66,9 @@ func randomWorld(r *rand.Rand) world {
 		}
 	}
 	w.Models = []model.Model{m}
+	if r.IntN(2) == 0 {
+		shardTensors(r, &w)
+	}
 	return w
 }
 
@@ -111,7 +114,12 @@ func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, g
 	output := float64(m.Shape.Vocab) * float64(m.Shape.Hidden) * file / float64(m.Shape.Params())
 	if a.Quantization == "bf16" {
 		output = 2 * float64(m.Shape.Vocab) * float64(m.Shape.Hidden)
-		if file >= 2*float64(m.Shape.Layers)*float64(m.Shape.LayerParams())+2*output {
+		tables := int64(2)
+		if m.Shape.Tied {
+			tables = 1
+		}
+		layers := m.Shape.Params() - tables*m.Shape.EmbeddingParams() - int64(m.Shape.Hidden)
+		if file >= 2*float64(layers)+2*output {
 			file -= output
 		}
 	}
@@ -210,7 +218,11 @@ func checkProperties(t *testing.T, seed uint64) (planned, compared bool) {
 	plan, err := planner.New(w.load(t), planner.Settings{}).Plan(request)
 	checkShuffled(t, r, w, request, plan, err)
 	if request.Constraints.InstanceType == "" {
-		best, gpus, borderline := bruteForce(w, request)
+		search := bruteForce
+		if w.Engines[0].Split == catalog.SplitTensor {
+			search = tensorSearch(formatsOf(t, w))
+		}
+		best, gpus, borderline := search(w, request)
 		consent := slices.ContainsFunc(request.Model.Artifacts, func(a model.Artifact) bool {
 			return a.Native || slices.Contains(request.Constraints.AllowedQuantizations, a.Quantization)
 		})
@@ -230,6 +242,21 @@ func checkProperties(t *testing.T, seed uint64) (planned, compared bool) {
 	checkMoreMemory(t, seed, w, request, plan)
 	checkLowerPrices(t, seed, r, w, request, plan)
 	return true, compared
+}
+
+// formatsOf are the formats of weights by name.
+func formatsOf(t *testing.T, w world) map[string]model.Quantization {
+	t.Helper()
+	out := map[string]model.Quantization{}
+	c := w.load(t)
+	for _, a := range w.Models[0].Artifacts {
+		format, known := c.Quantization(a.Quantization)
+		if !known {
+			t.Fatalf("no format %s", a.Quantization)
+		}
+		out[a.Quantization] = format
+	}
+	return out
 }
 
 // checkPlan looks at one plan.

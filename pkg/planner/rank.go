@@ -8,21 +8,16 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
 // mostAlternatives are listed in order; further options are among the rejected.
 const mostAlternatives = 8
 
-// byRank orders options: priced before unpriced, then cheapest, then fewer GPUs, then by name.
-func byRank(a, b option) int {
-	return cmp.Or(
-		boolOrder(a.price >= 0, b.price >= 0),
-		cmp.Compare(a.price, b.price),
-		cmp.Compare(a.gpus, b.gpus),
-		cmp.Compare(a.machine.GPUs, b.machine.GPUs),
-		cmp.Compare(a.machine.Name, b.machine.Name),
-	)
-}
+// diskSpareGiB is kept free of weights and image: logs, caches, a file that is being replaced.
+const diskSpareGiB = 1
 
 // byName orders verdicts.
 func byName(a, b Verdict) int {
@@ -34,7 +29,7 @@ func (found outcome) plan(d demand) Plan {
 	best := found.options[0]
 	plan := Plan{
 		InstanceType: best.machine.Name,
-		Nodes:        d.nodes(),
+		Nodes:        best.nodes,
 		MachineGPUs:  best.machine.GPUs,
 		CapacityType: best.capacityType,
 		Zones:        found.zones,
@@ -47,7 +42,8 @@ func (found outcome) plan(d demand) Plan {
 	}
 	for i, other := range found.options[1:] {
 		verdict := Verdict{
-			InstanceType: other.machine.Name, Nodes: d.nodes(), HourlyPrice: other.price, Reason: found.second(best, other),
+			InstanceType: other.machine.Name, Nodes: other.nodes, HourlyPrice: other.price, GPUsPerNode: other.gpus,
+			Performance: other.performance(), Reason: found.second(d, best, other),
 		}
 		if i < mostAlternatives {
 			plan.Alternatives = append(plan.Alternatives, verdict)
@@ -57,30 +53,78 @@ func (found outcome) plan(d demand) Plan {
 	}
 	slices.SortStableFunc(plan.Rejected, byName)
 	plan.Warnings = append(append(append([]string(nil), d.warnings()...), found.warnings...), best.warnings...)
-	if best.layout.gpus > 0 {
-		best.layout.describe(&plan)
+	if best.layout.form != nil {
+		best.describe(&plan)
 	}
 	return plan
 }
 
-// describe fills in what a plan says about a model on a machine.
-func (l layout) describe(plan *Plan) {
-	artifact, memory := l.artifact.Clone(), l.memory
-	plan.Engine, plan.Artifact, plan.Memory = l.engine.Name, &artifact, &memory
-	plan.MaxModelLen, plan.Concurrency = l.target.length, l.target.concurrency
-	// Whole layers per GPU, the only split that the catalogue admits, are the stages of a pipeline.
-	plan.TensorParallel, plan.PipelineParallel, plan.DataParallel = 1, l.gpus, 1
-	plan.DiskGiB = int(math.Ceil(float64(artifact.Bytes())/gib+l.engine.ImageGiB)) + diskSpareGiB
-	plan.CPUs, plan.MemoryGiB = l.engine.CPUs, l.engine.MemoryGiB
+// describe fills in what a plan says about a model on its machines.
+func (o *option) describe(plan *Plan) {
+	l := &o.layout
+	artifact, memory := l.form.artifact.Clone(), l.fitted.memory
+	plan.Engine, plan.Artifact, plan.Memory = l.form.engine.Name, &artifact, &memory
+	plan.MaxModelLen, plan.Concurrency = l.fitted.target.length, l.fitted.target.concurrency
+	plan.TensorParallel, plan.PipelineParallel, plan.DataParallel = l.spread.tp, l.spread.pipeline(), l.spread.replicas
+	plan.DiskGiB = l.diskGiB()
+	plan.CPUs, plan.MemoryGiB = l.form.engine.CPUs, l.form.engine.MemoryGiB
+	plan.Performance = o.performance()
+	if l.form.engine.Split == catalog.SplitLayers {
+		return
+	}
+	plan.MaxNumSeqs, plan.MaxBatchedTokens = l.fitted.serving.MaxNumSeqs, l.fitted.serving.MaxBatchedTokens
+	plan.GPUMemoryUtilization, plan.KVCacheType = l.fitted.serving.Utilization, l.form.kvType
+	plan.KVCacheTokens = l.fitted.budget.KVTokens
+	plan.StageLayers = l.form.physics.Partition(l.spread.pipeline())
+	// Every GPU has a process of its own that loads weights and schedules.
+	plan.CPUs = min(plan.CPUs*o.gpus, max(o.machine.VCPUs-1, 1))
+	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))
+}
+
+// diskGiB is what weights and image take of each machine's disk. Every machine fetches all weights.
+func (l *layout) diskGiB() int {
+	return int(math.Ceil(float64(l.form.artifact.Bytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
+}
+
+// performance is what to expect of an option; nil for a template, and where nothing is known.
+func (o *option) performance() *Performance {
+	if o.layout.pace.TPOT == 0 {
+		return nil
+	}
+	p, load := o.layout.pace, o.layout.load
+	return &Performance{
+		InputTokens: load.Input, OutputTokens: load.Output, Concurrency: load.Concurrency,
+		TTFTMillis: significant(p.TTFT), TPOTMillis: significant(p.TPOT),
+		OutputTokensPerSecond: significant(p.OutputTokensPerSecond), PricePerMillion: significant(o.perMillion()), Basis: p.Basis,
+	}
+}
+
+// significant rounds to three digits: finer figures would pretend to be measured.
+func significant(value float64) float64 {
+	if value <= 0 {
+		return value
+	}
+	scale := math.Pow(10, 2-math.Floor(math.Log10(value)))
+	return math.Round(value*scale) / scale
 }
 
 // second says why an option that works is not the best.
-func (found outcome) second(best, other option) string {
+func (found outcome) second(d demand, best, other *option) string {
+	if m, ok := d.(*modelDemand); ok && d.compare(best, other) != 0 {
+		switch m.optimizeFor {
+		case v1beta1.OptimizeForLatency:
+			return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
+		case v1beta1.OptimizeForThroughput:
+			if other.price >= 0 {
+				return fmt.Sprintf("dearer per token: %.3g $ per million against %.3g", other.perMillion(), best.perMillion())
+			}
+		}
+	}
 	switch {
 	case other.price < 0 && best.price < 0:
 		return "no price known for either: " + tieBreak(best, other)
 	case other.price < 0:
-		return fmt.Sprintf("no price known in %s", other.machine.regionName())
+		return "no price known in " + other.machine.regionName()
 	case other.price > best.price:
 		cheaper, dearer := dollarsApart(best.price, other.price)
 		return fmt.Sprintf("dearer: %s $/h against %s", dearer, cheaper)
@@ -90,8 +134,12 @@ func (found outcome) second(best, other option) string {
 }
 
 // tieBreak says what decided between two options of the same price.
-func tieBreak(best, other option) string {
+func tieBreak(best, other *option) string {
 	switch {
+	case (other.machine.NetworkGBs > 0) != (best.machine.NetworkGBs > 0):
+		return "has InfiniBand, which the plan does not need"
+	case other.nodes != best.nodes:
+		return fmt.Sprintf("takes %s, the plan takes %d", count(other.nodes, "machine"), best.nodes)
 	case other.gpus != best.gpus:
 		return fmt.Sprintf("uses %s, the plan uses %d", count(other.gpus, "GPU"), best.gpus)
 	case other.machine.GPUs != best.machine.GPUs:

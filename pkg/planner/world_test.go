@@ -29,16 +29,26 @@ func (w world) load(t testing.TB) *catalog.Catalog {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
 		"source": "made up", "date": "2026-01-31", "cloud": "azure", "region": "eastus",
-		"gpus": w.GPUs, "skus": w.SKUs, "models": w.Models, "engines": w.Engines,
+		"gpus": w.GPUs, "skus": w.SKUs, "models": w.Models, "engines": w.Engines, "quantizations": formats(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := catalog.Load(fstest.MapFS{"world.yaml": &fstest.MapFile{Data: data}})
 	if err != nil {
-		t.Fatalf("loading %s: %v", data, err)
+		t.Fatal(err)
 	}
 	return c
+}
+
+// formats of weights that the world's models have.
+func formats() []model.Quantization {
+	return []model.Quantization{
+		{Name: "bf16", BytesPerParam: 2, Scope: model.ScopeAll, Peak: "bf16"},
+		{Name: "f16", BytesPerParam: 2, Scope: model.ScopeAll, Peak: "fp16"},
+		{Name: "q8", Aliases: []string{"q8_0"}, BytesPerParam: 1, Scope: model.ScopeAll, Peak: "fp16"},
+		{Name: "q4", Aliases: []string{"q4_k_m"}, BytesPerParam: 0.5, Scope: model.ScopeAll, Peak: "fp16"},
+	}
 }
 
 // machineOf is a machine type with a price.
@@ -76,6 +86,12 @@ func artifactOf(quantization string, native bool, gib float64) model.Artifact {
 	}
 }
 
+// in is an artifact in another repository.
+func in(repo string, a model.Artifact) model.Artifact {
+	a.Repo = repo
+	return a
+}
+
 // chat is a model of 16 GiB in its released precision and 4 GiB with the user's consent. Four sequences
 // of 8192 tokens take 1.875 GiB.
 func chat() model.Model {
@@ -108,9 +124,11 @@ func town() world {
 			chat(),
 			{Name: "later", HubID: "org/Later", Needs: "vllm"},
 			{Name: "reduced", HubID: "org/Reduced", Shape: roundShape(), Context: 512, Artifacts: []model.Artifact{
-				artifactOf("q8", false, 2), artifactOf("q4", false, 1),
+				in("org/reduced-weights", artifactOf("q8", false, 2)), in("org/reduced-weights", artifactOf("q4", false, 1)),
 			}},
-			{Name: "shallow", HubID: "org/Shallow", Shape: shallow, Context: 512, Artifacts: []model.Artifact{artifactOf("f16", true, 1)}},
+			{Name: "shallow", HubID: "org/Shallow", Shape: shallow, Context: 512, Artifacts: []model.Artifact{
+				in("org/shallow-weights", artifactOf("f16", true, 1)),
+			}},
 		},
 		Engines: []catalog.Engine{engineOf("engine"), engineOf("spare")},
 	}

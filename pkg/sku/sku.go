@@ -26,6 +26,25 @@ type GPU struct {
 	BandwidthGBs float64 `json:"bandwidthGBs"`
 	// ComputeCapability of NVIDIA GPUs, for example 8.0; empty for others.
 	ComputeCapability string `json:"computeCapability,omitempty"`
+	// PeakTFLOPs without sparsity by data type: fp16, bf16, fp8, fp4. A type that is absent has no
+	// hardware of its own.
+	PeakTFLOPs map[string]float64 `json:"peakTFLOPs,omitempty"`
+	// Link between the GPUs of a machine, for example nvlink4 or pcie4, and its bandwidth in one
+	// direction in GB/s.
+	Link    string  `json:"link,omitempty"`
+	LinkGBs float64 `json:"linkGBs,omitempty"`
+	// MIG profiles, smallest first; empty where the GPU cannot be partitioned.
+	MIG []MIGProfile `json:"mig,omitempty"`
+}
+
+// MIGProfile is a size of a GPU's partitions.
+type MIGProfile struct {
+	// Name, for example 1g.10gb.
+	Name string `json:"name"`
+	// Count is how many of them a GPU holds.
+	Count int `json:"count"`
+	// MemoryGiB that a program sees; the marketing figure of the name where nothing better is known.
+	MemoryGiB float64 `json:"memoryGiB"`
 }
 
 // SKU is one machine type of one cloud.
@@ -45,22 +64,38 @@ type SKU struct {
 	MemoryGiB float64 `json:"memoryGiB"`
 	// LocalDiskGiB is NVMe that is not the OS disk.
 	LocalDiskGiB float64 `json:"localDiskGiB,omitempty"`
+	// LinkedGPUs is how many of its GPUs the GPU's own link joins: all, 2 where bridges join pairs, 0
+	// where they talk over PCIe.
+	LinkedGPUs int `json:"linkedGPUs,omitempty"`
+	// NetworkGBs between machines for one GPU, in GB/s in one direction, where it is RDMA (InfiniBand,
+	// EFA or RoCE); 0 where it is not.
+	NetworkGBs float64 `json:"networkGBs,omitempty"`
+	// Arch of its CPUs: amd64 (also where empty) or arm64.
+	Arch string `json:"arch,omitempty"`
+	// QuotaFamily that the cloud counts it under.
+	QuotaFamily string `json:"quotaFamily,omitempty"`
+	// Provisioners that can launch it, for example karpenter and gpu-provisioner; empty means all.
+	Provisioners []string `json:"provisioners,omitempty"`
 	// Spot says that it is sold as spot.
 	Spot bool `json:"spot,omitempty"`
-	// Prices on demand in USD per hour, by region.
-	Prices map[string]float64 `json:"prices,omitempty"`
+	// Reserved says that the administrator holds a reservation for it: it costs nothing more.
+	Reserved bool `json:"reserved,omitempty"`
+	// Prices on demand and SpotPrices in USD per hour, by region.
+	Prices     map[string]float64 `json:"prices,omitempty"`
+	SpotPrices map[string]float64 `json:"spotPrices,omitempty"`
 	// Unusable says why this machine type is never chosen; empty where it may be.
 	Unusable string `json:"unusable,omitempty"`
 }
 
 // Clone returns a copy that shares no memory with the GPU.
 func (g GPU) Clone() GPU {
-	g.Aliases = slices.Clone(g.Aliases)
+	g.Aliases, g.MIG, g.PeakTFLOPs = slices.Clone(g.Aliases), slices.Clone(g.MIG), maps.Clone(g.PeakTFLOPs)
 	return g
 }
 
 // Clone returns a copy that shares no memory with the SKU.
 func (s SKU) Clone() SKU {
-	s.Prices = maps.Clone(s.Prices)
+	s.Prices, s.SpotPrices = maps.Clone(s.Prices), maps.Clone(s.SpotPrices)
+	s.Provisioners = slices.Clone(s.Provisioners)
 	return s
 }

@@ -4,6 +4,7 @@
 package docs
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -25,7 +26,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/presets"
 )
 
 const root = "../.."
@@ -243,6 +246,40 @@ func TestManifests(t *testing.T) {
 				t.Errorf("%s: apiVersion is %s, want %s", where, kind.APIVersion, want)
 			}
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write what commands print into the pages that show it")
+
+// TestConsole runs the commands that pages show, and compares what they print.
+func TestConsole(t *testing.T) {
+	ran := 0
+	for _, b := range blocks(t) {
+		command, _, _ := strings.Cut(b.text, "\n")
+		args, found := strings.CutPrefix(command, "$ kubectl berth ")
+		if b.language != "console" || !found {
+			continue
+		}
+		ran++
+		var out bytes.Buffer
+		cli.Main(t.Context(), strings.Fields(args), cli.World{
+			In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }, Presets: presets.FS(),
+		})
+		printed := command + "\n" + strings.TrimRight(out.String(), "\n")
+		if *update {
+			path := filepath.Join(root, b.page)
+			if err := os.WriteFile(path, []byte(strings.Replace(read(t, b.page), b.text, printed, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(b.text, printed); diff != "" {
+			t.Errorf("%s shows something else than `%s` prints; if that is right, run this with -update (-page +printed):\n%s",
+				b.page, command, diff)
+		}
+	}
+	if ran == 0 {
+		t.Error("no command was found: does the test still know what they look like?")
 	}
 }
 

@@ -178,9 +178,11 @@ func (c *testCloud) kill(t *testing.T) {
 	}
 }
 
-// atStage waits until the start is at the stage and something runs there.
+// atStage waits until the start is at the stage and something runs there, in
+// namespaces of its own: a process is recorded a moment before it enters them.
 func (c *testCloud) atStage(t *testing.T, stage string) map[string]bool {
 	t.Helper()
+	var inside map[string]bool
 	await(t, 2*time.Minute, func() error {
 		status, err := askStatus(context.Background(), c.client)
 		if err != nil {
@@ -192,9 +194,12 @@ func (c *testCloud) atStage(t *testing.T, stage string) map[string]bool {
 		if status.Stage != stage || status.Waiting == "" {
 			return fmt.Errorf("at stage %q", status.Stage)
 		}
+		if inside = c.namespaces(t); len(inside) == 0 {
+			return fmt.Errorf("at stage %q, no process has a namespace of its own yet", status.Stage)
+		}
 		return nil
 	})
-	return c.namespaces(t)
+	return inside
 }
 
 func sendSignal(t *testing.T, cmd *exec.Cmd, s unix.Signal) {

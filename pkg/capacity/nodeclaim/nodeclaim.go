@@ -100,6 +100,23 @@ func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuReso
 	return machines, nil
 }
 
+// Held returns the names of the machines that are held for a Workspace and not on their way out, as
+// the API server has them, sorted.
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string, error) {
+	claims, err := list(ctx, p.live, owner)
+	if err != nil {
+		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	var names []string
+	for i := range claims {
+		if claims[i].DeletionTimestamp.IsZero() {
+			names = append(names, claims[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 // Ensure brings what is held in line with the request. Claims that do not serve it are deleted, and
 // nothing is created until they are gone: a Workspace never holds more machines than it asked for.
 // The outcome holds with an error, too.
@@ -123,8 +140,13 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		}
 		outcome.Released = append(outcome.Released, todo.release[i].Name)
 	}
-	if todo.occupied {
+	if todo.occupied || len(todo.missing) == 0 {
 		return outcome, nil
+	}
+	if req.Confirm != nil {
+		if err := req.Confirm(ctx); err != nil {
+			return outcome, err
+		}
 	}
 	for _, ordinal := range todo.missing {
 		name, err := p.create(ctx, req, ordinal)

@@ -183,6 +183,36 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
+func TestEnsureAsksBeforeItCreates(t *testing.T) {
+	tests := []struct {
+		reason string
+		live   []client.Object
+		want   string
+		names  []string
+	}{
+		{"nothing is held: it asks, and creates nothing", nil, "not now", nil},
+		{"everything is held: there is nothing to ask", []client.Object{held("0", "A")}, "", []string{"held-0-a"}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			live := newClient(t, test.live...)
+			req := request(1, "A")
+			req.Confirm = func(context.Context) error { return errors.New("not now") }
+			_, err := nodeclaim.New(newClient(t), live, class).Ensure(t.Context(), req)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("error %q, want %q", got, test.want)
+			}
+			if diff := cmp.Diff(test.names, names(t, live)); diff != "" {
+				t.Errorf("held afterwards (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func sorted(items ...string) []string {
 	slices.Sort(items)
 	return items
@@ -257,6 +287,19 @@ func TestReleaseAsksTheServer(t *testing.T) {
 	left, err := nodeclaim.New(newClient(t), live, class).Release(t.Context(), owner)
 	if err != nil || len(left) != 1 {
 		t.Errorf("%v left, error %v; want 1: an empty cache proves nothing", left, err)
+	}
+}
+
+func TestHeldAsksTheServer(t *testing.T) {
+	live := newClient(t, held("0", "A"), held("1", "A", deleting), held("9", "B", func(c *karpv1.NodeClaim) {
+		c.Name, c.Labels = "foreign", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
+	}))
+	got, err := nodeclaim.New(newClient(t), live, class).Held(t.Context(), owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"held-0-a"}, got); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
 	}
 }
 

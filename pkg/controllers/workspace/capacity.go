@@ -5,16 +5,20 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // Bounds of what the status says about attempts, as in the schema.
@@ -30,8 +34,8 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// cacheLag is how long a machine that was asked for may be missing from the cache before it counts
-// as vanished.
+// cacheLag is how long a machine that was asked for may be missing from the cache before the API
+// server is asked whether it has vanished.
 const cacheLag = 3 * time.Second
 
 // Reasons that an attempt ends with.
@@ -49,7 +53,7 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 	if s.planErr != nil && len(s.servingMachines()) < plan.Nodes {
 		return s.planErr // what runs goes on; nothing is bought for a spec without a plan
 	}
-	number, err := r.nextAttempt(s)
+	number, err := r.nextAttempt(ctx, s)
 	if err != nil {
 		s.capacityErr = err
 		return err
@@ -66,6 +70,7 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 		Zones:        plan.Zones,
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
+		Confirm:      func(ctx context.Context) error { return r.checkNewest(ctx, s) },
 	})
 	if len(outcome.Released) > 0 {
 		log.FromContext(ctx).Info("released machines for another plan", "nodeClaims", outcome.Released)
@@ -81,25 +86,36 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 	return s.capacityErr
 }
 
+// checkNewest returns a conflict if the Workspace has been written since this pass read it. A machine
+// may vanish sooner than the cache shows the attempt that it came from, and would be asked for again
+// without a pause.
+func (r *Reconciler) checkNewest(ctx context.Context, s *scope) error {
+	newest := &v1beta1.Workspace{}
+	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.ws), newest)); err != nil {
+		return fmt.Errorf("reading the newest version: %w", err)
+	}
+	if newest.ResourceVersion != s.ws.ResourceVersion {
+		return apierrors.NewConflict(v1beta1.GroupVersion().WithResource("workspaces").GroupResource(), s.ws.Name,
+			errors.New("it has been written since this pass read it"))
+	}
+	return nil
+}
+
 // nextAttempt returns the number that machines asked for in this pass belong to, or an error while
 // it is too early to ask.
-func (r *Reconciler) nextAttempt(s *scope) (int32, error) {
+func (r *Reconciler) nextAttempt(ctx context.Context, s *scope) (int32, error) {
 	last := s.lastAttempt()
 	if last == nil {
 		return 1, nil
 	}
-	missing := slices.DeleteFunc(slices.Clone(last.NodeClaims), s.holds)
-	age := r.Clock.Since(last.StartTime.Time)
-	switch {
-	case last.Reason == "" && len(missing) == 0:
-		return last.Number, nil
-	case last.Reason == "" && age < cacheLag:
-		return 0, &waitingError{message: "waiting for the machines that were asked for to show", after: cacheLag - age}
-	case last.Reason == reasonReleased:
-		return last.Number + 1, nil
+	if last.Reason == "" {
+		lost, err := r.hasLost(ctx, s, last)
+		if err != nil || !lost {
+			return last.Number, err
+		}
+		s.lost = true
 	}
-	s.lost = last.Reason == ""
-	if last.InstanceType != s.revision.Plan.InstanceType {
+	if last.Reason == reasonReleased || last.InstanceType != s.revision.Plan.InstanceType {
 		return last.Number + 1, nil
 	}
 	next := last.StartTime.Add(retryDelay(s.attempts()))
@@ -111,6 +127,27 @@ func (r *Reconciler) nextAttempt(s *scope) (int32, error) {
 		}
 	}
 	return last.Number + 1, nil
+}
+
+// hasLost says whether machines of an attempt have vanished, or returns an error while that cannot
+// be told. A machine counts as vanished only if the API server itself says so.
+func (r *Reconciler) hasLost(ctx context.Context, s *scope, attempt *v1beta1.Attempt) (bool, error) {
+	missing := slices.DeleteFunc(slices.Clone(attempt.NodeClaims), s.holds)
+	if len(missing) == 0 {
+		return false, nil
+	}
+	wait := cacheLag - r.Clock.Since(attempt.StartTime.Time)
+	if wait <= 0 {
+		held, err := r.Provisioner.Held(ctx, s.owner)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(missing, func(name string) bool { return !slices.Contains(held, name) }) {
+			return true, nil
+		}
+		wait = cacheLag
+	}
+	return false, &waitingError{message: "waiting for the machines that were asked for to show", after: wait}
 }
 
 func (s *scope) newAttempt(number int32, names []string, start time.Time) *v1beta1.Attempt {
@@ -154,7 +191,7 @@ func (s *scope) attempts() []v1beta1.Attempt {
 		last.Reason, last.Message = reasonReleased, s.released
 	case isOpen && s.lost:
 		last.Reason = reasonVanished
-		last.Message = cut("the machines disappeared: "+strings.Join(last.NodeClaims, ", "), attemptMessageLimit)
+		last.Message = request.Shorten("the machines disappeared: "+strings.Join(last.NodeClaims, ", "), attemptMessageLimit)
 	}
 	begun := s.attempt
 	if begun == nil {

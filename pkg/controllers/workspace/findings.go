@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // messageLimit keeps what a cloud or an engine says from flooding the status.
@@ -299,7 +300,7 @@ func (c conditionSetter) all(findings []finding) {
 			meta.RemoveStatusCondition(&c.status.Conditions, f.kind)
 			continue
 		}
-		message := cut(f.message, messageLimit)
+		message := request.Shorten(f.message, messageLimit)
 		condition := metav1.Condition{
 			Type: f.kind, Status: f.status, Reason: f.reason, Message: message, ObservedGeneration: c.generation,
 		}

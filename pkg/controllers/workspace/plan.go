@@ -15,6 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/request"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -43,8 +44,8 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 }
 
 func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
-	if err := checkSpec(s.ws); err != nil {
-		return err
+	if err := request.Check(s.ws); err != nil {
+		return planError(err)
 	}
 	in := inputs{
 		Resource:    s.ws.Resource,
@@ -73,10 +74,8 @@ func (r *Reconciler) makePlan(ctx context.Context, ws *v1beta1.Workspace, in inp
 		return nil, err
 	}
 	out := &revision{NodeClass: class}
-	request := planner.Request{Constraints: constraintsOf(ws)}
 	if ws.Inference.Template != nil {
-		request.Template = templateDemand(ws)
-		if out.Plan, err = r.Planner.Plan(request); err != nil {
+		if out.Plan, err = r.Planner.Plan(request.ForTemplate(ws)); err != nil {
 			return nil, planError(err)
 		}
 		out.Template = workload.TemplatePod(ws)
@@ -90,15 +89,21 @@ func (r *Reconciler) makePlan(ctx context.Context, ws *v1beta1.Workspace, in inp
 	if err := r.checkSecret(ctx, ws, m); err != nil {
 		return nil, err
 	}
-	request.Model = &m
-	request.Objectives = objectivesOf(ws)
-	if ws.Inference.Engine != nil {
-		request.Engine = ws.Inference.Engine.Name
+	config, err := engine.ParseConfig([]byte(in.Config))
+	if err != nil {
+		return nil, &stalledError{
+			reason:  v1beta1.ReasonConfigInvalid,
+			message: fmt.Sprintf("ConfigMap %q: %v", ws.Inference.Config, err),
+		}
 	}
-	if out.Plan, err = r.Planner.Plan(request); err != nil {
+	asked, err := request.ForModel(ws, &m, config, r.Catalog)
+	if err != nil {
 		return nil, planError(err)
 	}
-	if err := r.render(ws, m, in.Config, out); err != nil {
+	if out.Plan, err = r.Planner.Plan(asked); err != nil {
+		return nil, planError(err)
+	}
+	if err := r.render(ws, m, config, out); err != nil {
 		return nil, err
 	}
 	out.labelMachines(ws)
@@ -106,7 +111,7 @@ func (r *Reconciler) makePlan(ctx context.Context, ws *v1beta1.Workspace, in inp
 }
 
 // render fills in the pods of a preset.
-func (r *Reconciler) render(ws *v1beta1.Workspace, m model.Model, configText string, out *revision) error {
+func (r *Reconciler) render(ws *v1beta1.Workspace, m model.Model, config engine.Config, out *revision) error {
 	data, ok := r.Catalog.Engine(out.Plan.Engine)
 	command := r.Commands[out.Plan.Engine]
 	if !ok || command == nil {
@@ -115,17 +120,10 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, m model.Model, configText str
 			message: fmt.Sprintf("engine %q is not one that this version can run", out.Plan.Engine),
 		}
 	}
-	config, err := engine.ParseConfig([]byte(configText))
-	if err != nil {
-		return &stalledError{
-			reason:  v1beta1.ReasonConfigInvalid,
-			message: fmt.Sprintf("ConfigMap %q: %v", ws.Inference.Config, err),
-		}
-	}
 	out.ServedNames = engine.ServedNames(m, ws.Labels[v1beta1.LabelInferenceSet])
 	rendered, err := command(engine.Input{
 		Data: data, Plan: out.Plan, ModelDir: workload.ModelDir, ServedNames: out.ServedNames,
-		Config: config, Args: engineArgs(ws), Env: engineEnv(ws), Port: v1beta1.EnginePort,
+		Config: config, Args: request.Args(ws), Env: engineEnv(ws), Port: v1beta1.EnginePort,
 	})
 	if err != nil {
 		return specInvalid(err.Error())
@@ -147,11 +145,14 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, m model.Model, configText str
 	return nil
 }
 
-// planError turns what the planner or the catalogue refuses into the condition that says so.
+// planError turns what the planner, the catalogue or the border before them refuses into the condition that says so.
 func planError(err error) error {
 	var infeasible *planner.InfeasibleError
 	var unknown *catalog.UnknownError
+	var problem *request.RefusedError
 	switch {
+	case errors.As(err, &problem):
+		return &stalledError{reason: problem.Reason, message: problem.Message}
 	case errors.As(err, &infeasible):
 		return &stalledError{reason: infeasible.Reason, message: infeasible.Message}
 	case errors.As(err, &unknown):

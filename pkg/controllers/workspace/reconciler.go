@@ -46,6 +46,7 @@ type Catalog interface {
 // Provisioner gets machines and lets them go.
 type Provisioner interface {
 	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
+	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)

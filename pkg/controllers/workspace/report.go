@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // report writes what the pass saw and did as one status patch, if anything changed, and publishes
@@ -50,7 +51,7 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	status.Attempts = s.attempts()
 	status.WorkerNodes = s.workerNodes()
 	if s.revision != nil {
-		status.Plan = planStatus(s.revision)
+		status.Plan = request.Status(&s.revision.Plan, s.revision.Name)
 		status.TargetNodeCount = int32(s.revision.Plan.Nodes)
 	}
 	status.Endpoint = s.endpoint(err)

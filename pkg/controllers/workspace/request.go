@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/engine"
-	"github.com/modelberth/modelberth/pkg/planner"
 )
 
 // nodeClass returns the NodeClass that the Workspace asks for, if it is allowed, or nil.
@@ -37,65 +35,6 @@ func (r *Reconciler) nodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReferen
 	}
 	return nil, specInvalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow; allowed: %s",
 		field, name, strings.Join(append(allowed, "none by leaving it out"), ", ")))
-}
-
-func constraintsOf(ws *v1beta1.Workspace) planner.Constraints {
-	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
-	if count := ws.Resource.Count; count != nil && *count > 1 {
-		out.MaxNodes = *count
-	}
-	if ws.Inference.Engine != nil {
-		out.AllowedQuantizations = ws.Inference.Engine.AllowedQuantizations
-	}
-	placement := ws.Resource.Placement
-	if placement == nil {
-		return out
-	}
-	out.InstanceTypes = placement.InstanceTypes
-	out.Accelerators = placement.Accelerators
-	out.Zones = placement.Zones
-	out.CapacityTypes = placement.CapacityTypes
-	// Checked with the spec: nothing, or a number above 0.
-	out.MaxHourlyPrice, _ = strconv.ParseFloat(placement.MaxHourlyPrice, 64)
-	return out
-}
-
-func objectivesOf(ws *v1beta1.Workspace) planner.Objectives {
-	out := planner.Objectives{}
-	objectives := ws.Inference.Objectives
-	if objectives == nil {
-		return out
-	}
-	if objectives.MaxModelLen != nil {
-		out.MaxModelLen = int(*objectives.MaxModelLen)
-	}
-	if objectives.Concurrency != nil {
-		out.Concurrency = int(*objectives.Concurrency)
-	}
-	return out
-}
-
-// templateDemand reads what the user's pod asks of each machine.
-func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
-	out := &planner.TemplateDemand{Nodes: 1}
-	if count := ws.Resource.Count; count != nil && *count > 1 {
-		out.Nodes = *count
-	}
-	for _, container := range ws.Inference.Template.Spec.Containers {
-		quantity := container.Resources.Limits["nvidia.com/gpu"]
-		out.GPUs += int(quantity.Value())
-	}
-	return out
-}
-
-func engineArgs(ws *v1beta1.Workspace) map[string]string {
-	out := map[string]string{}
-	if ws.Inference.Engine != nil {
-		for key, value := range ws.Inference.Engine.Args {
-			out[key] = string(value)
-		}
-	}
-	return out
 }
 
 func engineEnv(ws *v1beta1.Workspace) []engine.EnvVar {

@@ -6,7 +6,6 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,58 +13,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
-
-// checkSpec refuses what admission refuses as well, for objects that were stored without it, and
-// what this version cannot do.
-func checkSpec(ws *v1beta1.Workspace) error {
-	switch {
-	case ws.Tuning != nil && ws.Inference != nil, ws.Tuning == nil && ws.Inference == nil:
-		return specInvalid("exactly one of inference and tuning must be set")
-	case ws.Tuning != nil:
-		return &stalledError{
-			reason: v1beta1.ReasonTuningNotAvailable,
-			message: "tuning is not available in this version; nothing is bought. " +
-				"Delete this Workspace, or keep it until a version with tuning is installed",
-		}
-	case ws.Inference.TemplateError != "":
-		return specInvalid("inference.template cannot be read: " + ws.Inference.TemplateError)
-	case (ws.Inference.Preset == nil) == (ws.Inference.Template == nil):
-		return specInvalid("exactly one of inference.preset and inference.template must be set")
-	case ws.Inference.Template != nil && len(ws.Inference.Template.Spec.Containers) == 0:
-		return specInvalid("inference.template.spec.containers is empty: name at least one container")
-	}
-	if problem := workload.NameProblem(ws.Name); problem != "" {
-		return specInvalid(problem)
-	}
-	return checkResource(&ws.Resource)
-}
-
-func checkResource(resource *v1beta1.ResourceSpec) error {
-	switch {
-	case resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting:
-		return &stalledError{
-			reason: v1beta1.ReasonNotSupported,
-			message: "this Workspace asks for existing nodes (a labelSelector without an instanceType, or " +
-				"resource.placement.nodeSource Existing), which this version cannot use: no machine is bought for it. " +
-				"Make it again with resource.instanceType, or with resource.placement.nodeSource Provisioned",
-		}
-	case resource.Partition != nil:
-		return &stalledError{
-			reason: v1beta1.ReasonNotSupported,
-			message: "resource.partition shares the GPUs of existing nodes, which this version cannot use: " +
-				"no machine is bought for it. Make the Workspace again without resource.partition",
-		}
-	case resource.Placement == nil || resource.Placement.MaxHourlyPrice == "":
-		return nil
-	}
-	if limit, err := strconv.ParseFloat(resource.Placement.MaxHourlyPrice, 64); err != nil || limit <= 0 {
-		return specInvalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which buys nothing: "+
-			"give a price above 0 in USD per hour, or set suspend", resource.Placement.MaxHourlyPrice))
-	}
-	return nil
-}
 
 func specInvalid(message string) error {
 	return &stalledError{reason: v1beta1.ReasonSpecInvalid, message: message}

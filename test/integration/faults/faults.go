@@ -3,6 +3,7 @@
 
 // Package faults stands between a controller and the API server: it counts writes and makes the
 // controller crash at a chosen one, before or after the write has been done, or makes that one fail.
+// It also makes the controller's cache lag.
 //
 // It must not know what the writes are for.
 package faults
@@ -11,10 +12,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +47,10 @@ type Recorder struct {
 	sent   int
 	writes []string
 	passes map[client.ObjectKey]int
+	// hidden are the objects that lists of a kind do not show.
+	hidden map[string]func(client.Object) bool
+	// frozen are what reads of the marked kind return, whatever has been written since.
+	frozen map[client.ObjectKey]client.Object
 	dead   bool
 	failed bool
 
@@ -54,7 +61,12 @@ type Recorder struct {
 }
 
 // NewRecorder returns a Recorder that lets everything pass.
-func NewRecorder() *Recorder { return &Recorder{passes: map[client.ObjectKey]int{}} }
+func NewRecorder() *Recorder {
+	return &Recorder{
+		passes: map[client.ObjectKey]int{}, hidden: map[string]func(client.Object) bool{},
+		frozen: map[client.ObjectKey]client.Object{},
+	}
+}
 
 // CrashAt returns a Recorder that calls crash at the request to write with that number, counted from
 // 1, and lets none pass from then on.
@@ -98,6 +110,67 @@ func (r *Recorder) Passes(key client.ObjectKey) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.passes[key]
+}
+
+// Hide keeps objects out of the lists of a kind, as a cache does that no event has reached yet.
+func (r *Recorder) Hide(list client.ObjectList, isMeant func(client.Object) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hidden[fmt.Sprintf("%T", list)] = isMeant
+}
+
+// Show ends Hide. The events are over by then: nothing makes the controller look again.
+func (r *Recorder) Show(list client.ObjectList) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.hidden, fmt.Sprintf("%T", list))
+}
+
+// hide takes out of a list what is hidden.
+func (r *Recorder) hide(list client.ObjectList) error {
+	r.mu.Lock()
+	isMeant := r.hidden[fmt.Sprintf("%T", list)]
+	r.mu.Unlock()
+	if isMeant == nil {
+		return nil
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	return meta.SetList(list, slices.DeleteFunc(items, func(item runtime.Object) bool {
+		object, ok := item.(client.Object)
+		return ok && isMeant(object)
+	}))
+}
+
+// Freeze makes reads of the marked kind's object of that key return it as it is now, as from a cache
+// that no later event has reached yet.
+func (r *Recorder) Freeze(object client.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if frozen, ok := object.DeepCopyObject().(client.Object); ok {
+		r.frozen[client.ObjectKeyFromObject(object)] = frozen
+	}
+}
+
+// Thaw ends Freeze. The events are over by then: nothing makes the controller look again.
+func (r *Recorder) Thaw(key client.ObjectKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.frozen, key)
+}
+
+// pass counts a read of the marked kind. It says whether object is as it was frozen.
+func (r *Recorder) pass(key client.ObjectKey, object client.Object) (isFrozen bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passes[key]++
+	frozen, isFrozen := r.frozen[key]
+	if isFrozen {
+		reflect.ValueOf(object).Elem().Set(reflect.ValueOf(frozen.DeepCopyObject()).Elem())
+	}
+	return isFrozen
 }
 
 func (r *Recorder) write(what string, object any, dry bool, send func() error) error {
@@ -168,12 +241,17 @@ type recorded struct {
 }
 
 func (c *recorded) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	if fmt.Sprintf("%T", object) == c.marker {
-		c.recorder.mu.Lock()
-		c.recorder.passes[key]++
-		c.recorder.mu.Unlock()
+	if fmt.Sprintf("%T", object) == c.marker && c.recorder.pass(key, object) {
+		return nil
 	}
 	return c.Client.Get(ctx, key, object, options...)
+}
+
+func (c *recorded) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if err := c.Client.List(ctx, list, options...); err != nil {
+		return err
+	}
+	return c.recorder.hide(list)
 }
 
 func (c *recorded) Create(ctx context.Context, object client.Object, options ...client.CreateOption) error {

@@ -46,21 +46,17 @@ func SetupGarbage(mgr manager.Manager) error {
 
 // Reconcile collects what the Workspaces of one name left behind.
 func (g *garbage) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	ws := &v1beta1.Workspace{}
-	if err := client.IgnoreNotFound(g.live.Get(ctx, request.NamespacedName, ws)); err != nil {
-		return ctrl.Result{}, err
-	}
 	for _, list := range []client.ObjectList{
 		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &appsv1.ControllerRevisionList{},
 	} {
-		if err := g.collect(ctx, request.NamespacedName, ws.UID, list); err != nil {
+		if err := g.collect(ctx, request.NamespacedName, list); err != nil {
 			return ctrl.Result{}, fmt.Errorf("simulated garbage collector: %w", err)
 		}
 	}
 	return ctrl.Result{}, nil
 }
 
-func (g *garbage) collect(ctx context.Context, key types.NamespacedName, alive types.UID, list client.ObjectList) error {
+func (g *garbage) collect(ctx context.Context, key types.NamespacedName, list client.ObjectList) error {
 	if err := g.live.List(ctx, list, client.InNamespace(key.Namespace)); err != nil {
 		return err
 	}
@@ -68,9 +64,14 @@ func (g *garbage) collect(ctx context.Context, key types.NamespacedName, alive t
 	if err != nil {
 		return err
 	}
+	// In this order: an object that is there has a Workspace that is there, or was.
+	ws := &v1beta1.Workspace{}
+	if err := client.IgnoreNotFound(g.live.Get(ctx, key, ws)); err != nil {
+		return err
+	}
 	for _, object := range objects {
 		owner := metav1.GetControllerOf(object)
-		if owner == nil || owner.Kind != v1beta1.WorkspaceKind || owner.Name != key.Name || owner.UID == alive {
+		if owner == nil || owner.Kind != v1beta1.WorkspaceKind || owner.Name != key.Name || owner.UID == ws.UID {
 			continue
 		}
 		uid := object.GetUID()

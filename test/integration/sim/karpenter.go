@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,18 +121,18 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	}
 	behaviour := k.note(claim)
 	if !claim.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, ignoreRaces(k.terminate(ctx, claim))
+		return againAfterRace(k.terminate(ctx, claim))
 	}
 	if controllerutil.AddFinalizer(claim, terminationFinalizer) {
-		return ctrl.Result{}, ignoreRaces(k.client.Update(ctx, claim))
+		return againAfterRace(k.client.Update(ctx, claim))
 	}
 	switch behaviour {
 	case NoCapacity:
-		return ctrl.Result{}, ignoreRaces(k.client.Delete(ctx, claim))
+		return againAfterRace(k.client.Delete(ctx, claim))
 	case Hangs:
-		return ctrl.Result{}, ignoreRaces(k.hang(ctx, claim))
+		return againAfterRace(k.hang(ctx, claim))
 	default:
-		return ctrl.Result{}, ignoreRaces(k.advance(ctx, claim, behaviour))
+		return againAfterRace(k.advance(ctx, claim, behaviour))
 	}
 }
 
@@ -231,13 +232,18 @@ func instanceType(claim *karpv1.NodeClaim) string {
 	return ""
 }
 
-// ignoreRaces drops what another write got in the way of: its event brings the object back.
-func ignoreRaces(err error) error {
+// raceDelay lets the cache catch up with the write that got in between.
+const raceDelay = 20 * time.Millisecond
+
+// againAfterRace looks again at what another write got in the way of, or at what the cache does not
+// show yet. It must not wait for an event: there is none where the object that lags is another than
+// the one that is watched, as a claim's node is.
+func againAfterRace(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
+		return ctrl.Result{RequeueAfter: raceDelay}, nil
 	}
 	if err != nil {
-		return fmt.Errorf("simulated Karpenter: %w", err)
+		return ctrl.Result{}, fmt.Errorf("simulated cluster: %w", err)
 	}
-	return nil
+	return ctrl.Result{}, nil
 }

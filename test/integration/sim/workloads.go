@@ -114,7 +114,7 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	for ordinal := range *set.Spec.Replicas {
 		pod, err := w.pod(ctx, set, update, int(ordinal))
 		if err != nil {
-			return ctrl.Result{}, ignoreRaces(err)
+			return againAfterRace(err)
 		}
 		if isReady(pod) {
 			ready++
@@ -139,7 +139,7 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return ctrl.Result{}, nil
 	}
 	set.Status = *status
-	return ctrl.Result{}, ignoreRaces(w.client.Status().Update(ctx, set))
+	return againAfterRace(w.client.Status().Update(ctx, set))
 }
 
 // collect stands in for the garbage collector.

@@ -83,13 +83,7 @@ func refusedMachine(t *testing.T, _ *life) {
 	}
 	w.karpenter.Script(machine, sim.Works)
 	w.untilServing(t, ws)
-	var got []string
-	for _, attempt := range ws.Status.Attempts {
-		got = append(got, fmt.Sprintf("%d %s", attempt.Number, attempt.Reason))
-	}
-	if diff := cmp.Diff([]string{"1 Vanished", "2 Vanished", "3 "}, got); diff != "" {
-		t.Errorf("attempts (-want +got):\n%s", diff)
-	}
+	checkAttempts(t, ws, "1 Vanished", "2 Vanished", "3 ")
 	w.remove(t, ws)
 }
 

@@ -124,7 +124,9 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 type life struct {
 	recorder *faults.Recorder
 	cancel   context.CancelFunc
-	done     chan error
+	// done is closed when the controller has stopped; err says why.
+	done chan struct{}
+	err  error
 }
 
 // begin starts the controller with its writes going through a recorder.
@@ -145,19 +147,25 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 		cancel()
 		t.Fatalf("making the controller: %v", err)
 	}
-	l := &life{recorder: recorder, cancel: cancel, done: make(chan error, 1)}
-	go func() { l.done <- mgr.Start(ctx) }()
+	l := &life{recorder: recorder, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		l.err = mgr.Start(ctx)
+	}()
 	t.Cleanup(func() { l.end(t) })
 	return l
 }
 
-// end stops the controller and waits until it has stopped.
+// end stops the controller and waits until it has stopped. One that stopped by itself explains why a
+// story did not go on.
 func (l *life) end(t *testing.T) {
 	t.Helper()
 	l.cancel()
 	select {
-	case err := <-l.done:
-		l.done <- err
+	case <-l.done:
+		if l.err != nil {
+			t.Errorf("the controller stopped: %v", l.err)
+		}
 	case <-time.After(patience):
 		t.Error("the controller does not stop")
 	}
@@ -180,7 +188,12 @@ func (w *world) create(t *testing.T, ws *v1beta1.Workspace) {
 		t.Fatalf("creating Workspace %s: %v", ws.Name, err)
 	}
 	key, uid := client.ObjectKeyFromObject(ws), ws.UID
-	t.Cleanup(func() { w.clear(t, key, uid) })
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.tell(t, key)
+		}
+		w.clear(t, key, uid)
+	})
 }
 
 // clear takes away what a story left behind. The controller may have ended by now.
@@ -241,7 +254,7 @@ func (w *world) untilCondition(t *testing.T, ws *v1beta1.Workspace, kind string,
 				return true, ""
 			}
 		}
-		return false, fmt.Sprintf("%+v", ws.Status.Conditions)
+		return false, saying(ws)
 	})
 }
 
@@ -250,7 +263,7 @@ func (w *world) untilGone(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	eventually(t, "gone", func() (bool, string) {
 		err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-		return client.IgnoreNotFound(err) == nil && err != nil, fmt.Sprintf("%+v", ws.Status.Conditions)
+		return client.IgnoreNotFound(err) == nil && err != nil, saying(ws)
 	})
 }
 

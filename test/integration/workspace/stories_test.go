@@ -39,6 +39,8 @@ func TestStories(t *testing.T) {
 		{"a pod that the API server refuses is not bought for", refusedTemplate},
 		{"a Workspace without a plan is suspended like any other", suspendedWithoutPlan},
 		{"a Workspace is not ready before its new pods answer", readyWithNewPods},
+		{"a machine that the cache does not show yet has not vanished", unseenMachine},
+		{"a machine is not asked for again before the cache shows the attempt", unseenAttempt},
 	}
 	life := theWorld.begin(t, faults.NewRecorder())
 	for _, story := range stories {
@@ -89,7 +91,7 @@ func (w *world) untilServing(t *testing.T, ws *v1beta1.Workspace) {
 			return false, err.Error()
 		}
 		ready := condition(ws, v1beta1.ConditionReady)
-		return ready.Status == "True" && ready.ObservedGeneration >= generation, fmt.Sprintf("%+v", ws.Status.Conditions)
+		return ready.Status == "True" && ready.ObservedGeneration >= generation, saying(ws)
 	})
 }
 

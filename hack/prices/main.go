@@ -1,0 +1,164 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command prices writes the prices of the catalogue's machine types into presets/skus: those that the
+// clouds' Karpenter providers record from the clouds' price lists, at pinned versions, with the date of
+// the record. It changes the prices and the dates and leaves every other byte alone.
+//
+// The providers' modules are read as data: what is fetched is parsed, never compiled.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prices:", err)
+		os.Exit(1)
+	}
+}
+
+// errStale says that -check found prices that are not the sources'.
+var errStale = errors.New("the prices are not those of the pinned sources: run make prices, or pin what they come from")
+
+// settings of one run.
+type settings struct {
+	// dir with the files to write.
+	dir string
+	// check says to write nothing.
+	check bool
+	// gcpPrices is a copy of the GCP provider's record and gcpDate its date; empty leaves GCP out.
+	gcpPrices, gcpDate string
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	var s settings
+	flags := flag.NewFlagSet("prices", flag.ContinueOnError)
+	flags.StringVar(&s.dir, "dir", "../../presets/skus", "directory of azure.yaml, aws.yaml and gcp.yaml")
+	flags.BoolVar(&s.check, "check", false, "write nothing, say what differs, and fail if anything does")
+	flags.StringVar(&s.gcpPrices, "gcp-prices", "", "copy of "+gcpRecord+"; empty leaves gcp.yaml alone")
+	flags.StringVar(&s.gcpDate, "gcp-date", "", "date of that copy, which it does not state, for example 2026-08-03")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if (s.gcpPrices == "") != (s.gcpDate == "") {
+		return errors.New("-gcp-prices and -gcp-date go together: the date is that of the commit the copy was made of")
+	}
+	return s.update(ctx, out)
+}
+
+// update brings all files up to their sources.
+func (s settings) update(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	stale := false
+	for _, p := range pins() {
+		dir, err := download(ctx, p)
+		if err != nil {
+			return err
+		}
+		t, err := p.read(dir)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", p.module, p.version, err)
+		}
+		differs, err := s.file(p.file, t, out)
+		if err != nil {
+			return err
+		}
+		stale = stale || differs
+	}
+	if s.gcpPrices != "" {
+		t, err := readGCP(s.gcpPrices, s.gcpDate)
+		if err != nil {
+			return err
+		}
+		differs, err := s.file("gcp.yaml", t, out)
+		if err != nil {
+			return err
+		}
+		stale = stale || differs
+	}
+	if s.check && stale {
+		return errStale
+	}
+	return nil
+}
+
+// file rewrites one file, or says what differs, and reports whether anything does.
+func (s settings) file(name string, t table, out io.Writer) (bool, error) {
+	path := filepath.Join(s.dir, name)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return false, fmt.Errorf("reading the machine types: %w", err)
+	}
+	after, changes, err := rewrite(string(before), t)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, change := range changes {
+		fmt.Fprintf(out, "%s: %s\n", name, change)
+	}
+	if after == string(before) {
+		fmt.Fprintf(out, "%s: up to date, prices of %s\n", name, t.date)
+		return false, nil
+	}
+	if s.check {
+		return true, nil
+	}
+	if err := os.WriteFile(path, []byte(after), 0o644); err != nil { //nolint:gosec // a file of the source tree, for everybody
+		return false, fmt.Errorf("writing the machine types: %w", err)
+	}
+	return true, nil
+}
+
+// pins are the modules that prices are read from, each for one file.
+func pins() []pin {
+	return []pin{
+		{
+			file: "azure.yaml", module: "github.com/Azure/karpenter-provider-azure", version: "v1.14.0",
+			sum:     "h1:wAz+49j2y2pEJBV6hzH8lr6LrMJl5BGmdl9MQ7O6Uyw=",
+			records: []string{"pkg/providers/pricing/zz_generated.pricing.go"},
+		},
+		{
+			file: "aws.yaml", module: "github.com/aws/karpenter-provider-aws", version: "v1.14.1",
+			sum: "h1:WGtIQTQcxpElYMdWfWuPwaF2+9muR+hYhPZsTtoY8Gs=",
+			records: []string{
+				"pkg/providers/pricing/zz_generated.pricing_aws.go",
+				"pkg/providers/pricing/zz_generated.pricing_aws_us_gov.go",
+			},
+		},
+	}
+}
+
+// read reads a module's records; the first one's date counts.
+func (p pin) read(dir string) (table, error) {
+	var all table
+	for i, record := range p.records {
+		t, err := readGo(filepath.Join(dir, filepath.FromSlash(record)))
+		if err != nil {
+			return table{}, fmt.Errorf("%s: %w", record, err)
+		}
+		if i == 0 {
+			all = t
+			continue
+		}
+		for _, machine := range sorted(t.onDemand) {
+			for region, price := range t.onDemand[machine] {
+				all.onDemand.put(machine, region, price)
+			}
+		}
+	}
+	return all, nil
+}

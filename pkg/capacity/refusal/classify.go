@@ -1,0 +1,245 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// When Karpenter deletes a claim for good reason of time: it counts from the claim's creation and
+// leaves neither a condition nor an event (its nodeclaim/lifecycle/liveness.go). The slack is for
+// clocks that disagree.
+const (
+	karpenterLaunch   = 5*time.Minute - clockSlack
+	karpenterRegister = 15*time.Minute - clockSlack
+	clockSlack        = 30 * time.Second
+)
+
+// Classify says what became of a request for a machine. Of a claim that stands, a final verdict
+// stays as it is however much time passes.
+func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdict {
+	gone := !o.GoneAt.IsZero()
+	switch {
+	case gone && o.isRegistered():
+		return r.lost(o)
+	case gone && o.isLaunched():
+		return r.vanishedBeforeJoining(o)
+	case gone:
+		return r.vanishedBeforeLaunch(o)
+	case o.isUsable():
+		return Verdict{}
+	case o.isRegistered():
+		return initializing(o, deadlines, now)
+	case o.isLaunched():
+		return registering(o, deadlines, now)
+	default:
+		return r.launching(o, deadlines, now)
+	}
+}
+
+// launching judges a claim without a machine: by the words about it, else by its deadline.
+func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verdict {
+	deadline := after(o.CreatedAt, deadlines.Registered)
+	if o.Provider == GPUProvisioner {
+		deadline = earlier(after(o.CreatedAt, deadlines.Launched), deadline)
+	}
+	said := o.launchSignals()
+	if entry, words := r.hear(o.Provider, said); entry != nil {
+		v := r.verdict(entry, words, o)
+		if entry.Patience.Duration == 0 {
+			v.Final = true // whatever the clocks say
+			return v
+		}
+		return finalAt(v, earlier(o.CreatedAt.Add(entry.Patience.Duration), deadline), now)
+	}
+	unexplained, found := firstOf(said)
+	patience := r.patience[o.Provider]
+	switch {
+	case found && patience > 0:
+		v := silent(Unknown, OneOffering, o, words(unexplained))
+		return finalAt(v, earlier(o.CreatedAt.Add(patience), deadline), now)
+	case found:
+		v := silent(TimedOut, OneOffering, o, words(unexplained))
+		if v = finalAt(v, deadline, now); !v.Final {
+			v.Cause, v.Cooldown = Unknown, cooldownOf(Unknown, o.isSpot())
+		}
+		return v
+	}
+	timedOut := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and nobody said why",
+		o.Offering.InstanceType, at(deadline)))
+	return quietUntil(deadline, timedOut, now)
+}
+
+// registering judges a claim with a machine that is no node yet.
+func registering(o Observation, deadlines Deadlines, now time.Time) Verdict {
+	v := silent(NeverRegistered, SKU, o, "")
+	if o.Registered.Status == StatusFalse { // two nodes claim to be this machine: Karpenter gives up here
+		v.Message = fmt.Sprintf("the machine cannot join the cluster: %s", words(conditionSignal(o.Registered)))
+		v.Final = true
+		return v
+	}
+	deadline := after(o.CreatedAt, deadlines.Registered)
+	v.Message = fmt.Sprintf("the machine runs, but it did not join the cluster by %s", at(deadline))
+	return quietUntil(deadline, v, now)
+}
+
+// initializing judges a node that does not show all its GPUs yet. The clock starts when the node
+// joined, and no later than the deadline for that.
+func initializing(o Observation, deadlines Deadlines, now time.Time) Verdict {
+	joined := o.CreatedAt
+	if o.Registered.Status == StatusTrue && o.Registered.Since.After(joined) {
+		joined = earlier(o.Registered.Since, after(o.CreatedAt, deadlines.Registered))
+	}
+	deadline := after(joined, deadlines.Initialized)
+	missing := fmt.Sprintf("it shows %d of %d GPUs", o.GPUs, o.GPUsWanted)
+	if said := words(conditionSignal(o.Initialized)); said != "" && o.Initialized.Status != StatusTrue {
+		missing += ", " + said
+	}
+	v := silent(NeverInitialized, SKU, o, trim(fmt.Sprintf("the node was not usable by %s: %s", at(deadline), missing)))
+	v.Fix = "look for the GPU driver and device plugin on the node, and for startup taints that nobody removes"
+	return quietUntil(deadline, v, now)
+}
+
+// lost judges a claim that went after its machine had joined.
+func (r Rules) lost(o Observation) Verdict {
+	entry, said := r.hear(o.Provider, o.eventSignals(time.Time{}))
+	if entry != nil && entry.Cause == Lost {
+		v := r.verdict(entry, said, o)
+		v.Final = true
+		return v
+	}
+	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was asked for",
+		o.ageAtEnd().Round(time.Second)))
+	v.Final = true
+	return v
+}
+
+// vanishedBeforeJoining judges a claim that went with a machine that never was a node. Only what was
+// said since the launch can be the reason: Azure accepts a request first and may refuse it later.
+func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
+	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was asked for and before it joined the cluster",
+		o.ageAtEnd().Round(time.Second)))
+	if entry, said := r.hear(o.Provider, o.eventSignals(o.Launched.Since)); entry != nil {
+		v = r.verdict(entry, said, o)
+	} else if o.ageAtEnd() >= karpenterRegister && o.Provider != GPUProvisioner {
+		v = silent(NeverRegistered, SKU, o, "the machine ran, but it never joined the cluster and was given up")
+	}
+	v.Final = true
+	return v
+}
+
+// vanishedBeforeLaunch judges a claim that went without a machine. Karpenter deletes such a claim
+// for three reasons: nothing that it may buy is to be had, the node class is not ready, or five
+// minutes have passed. gpu-provisioner never does.
+func (r Rules) vanishedBeforeLaunch(o Observation) Verdict {
+	v := r.reasonOfVanishing(o)
+	v.Final = true
+	// The claim is gone because nothing that it allowed was left, whichever zone the words name.
+	if v.Scope.Breadth == OneOffering && !v.Scope.Covers(o.Offering) {
+		v.Scope.Zone = o.Offering.Zone
+	}
+	return v
+}
+
+func (r Rules) reasonOfVanishing(o Observation) Verdict {
+	said := o.launchSignals()
+	if entry, found := r.hear(o.Provider, said); entry != nil {
+		return r.verdict(entry, found, o)
+	}
+	heard, found := firstOf(said)
+	tail := ""
+	if found {
+		tail = ": " + words(heard)
+	}
+	late := o.ageAtEnd() >= karpenterLaunch
+	switch {
+	case o.Provider == GPUProvisioner:
+		return silent(Lost, OneOffering, o, trim("the NodeClaim was deleted before it was launched"+tail))
+	case late && found && o.Provider != UnknownProvider:
+		return silent(Unknown, OneOffering, o, words(heard))
+	case late:
+		return silent(TimedOut, OneOffering, o, trim("the NodeClaim was given up before it was launched"+tail))
+	case o.Class == ClassNotReady || o.Class == ClassMissing:
+		v := silent(Misconfigured, Everything, o, trim("the node class is not ready: "+o.ClassMessage))
+		v.Fix = "create the node class, or mend what its conditions name"
+		return v
+	}
+	return silent(NoCapacity, OneOffering, o, trim(fmt.Sprintf(
+		"the NodeClaim was deleted before it was launched: no capacity or no quota for %s%s", o.Offering.InstanceType, tail)))
+}
+
+// hear returns the rule that the words about a claim meet, and those words: the newest strong words,
+// else the newest weak ones. Strong words stay true when a later try fails for a lesser reason.
+func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
+	var weak *rule
+	var weakWords signal
+	for _, words := range said {
+		entry := r.find(provider, words)
+		switch {
+		case entry == nil:
+		case !entry.Weak:
+			return entry, words
+		case weak == nil:
+			weak, weakWords = entry, words
+		}
+	}
+	return weak, weakWords
+}
+
+// verdict is what a rule says about a claim.
+func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
+	scope := scopeOf(entry.Breadth, o.Offering)
+	if zone := entry.zoneIn(said.message); zone != "" && scope.Breadth == OneOffering {
+		scope.Zone = zone
+	}
+	if entry.CapacityType != "" {
+		scope.CapacityType = entry.CapacityType
+	}
+	cooldown := entry.Cooldown.Duration
+	if o.isSpot() && entry.SpotCooldown.Duration > 0 {
+		cooldown = entry.SpotCooldown.Duration
+	}
+	return Verdict{
+		Cause: entry.Cause, Scope: scope, Cooldown: cooldown, Message: words(said), Fix: entry.Fix, Rule: entry.Name,
+	}
+}
+
+// silent is a verdict that no words explain.
+func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict {
+	return Verdict{
+		Cause: cause, Scope: scopeOf(breadth, o.Offering), Cooldown: cooldownOf(cause, o.isSpot()), Message: message,
+	}
+}
+
+// quietUntil says that nothing is wrong before a deadline, and gives the verdict from then on.
+func quietUntil(deadline time.Time, v Verdict, now time.Time) Verdict {
+	if v = finalAt(v, deadline, now); v.Final {
+		return v
+	}
+	return Verdict{LookAgain: v.LookAgain}
+}
+
+// words are the trimmed message of a signal, or its reason where it has none.
+func words(s signal) string {
+	if message := trim(s.message); message != "" {
+		return message
+	}
+	return trim(s.reason)
+}
+
+func conditionSignal(c Condition) signal { return signal{reason: c.Reason, message: c.Message} }
+
+// firstOf returns the newest words of a condition. Events that no rule knows are no words of the
+// cloud: most of them tell what Karpenter does.
+func firstOf(said []signal) (signal, bool) {
+	i := slices.IndexFunc(said, func(s signal) bool { return !s.isEvent })
+	if i < 0 {
+		return signal{}, false
+	}
+	return said[i], true
+}
+
+func at(moment time.Time) string { return moment.UTC().Format(time.TimeOnly + " MST") }

@@ -1,0 +1,320 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// refused is an attempt at what was asked for that began and ended at these minutes.
+func refused(started, ended int, cause Cause, scope Scope, cooldown time.Duration) Attempt {
+	return Attempt{
+		Offering: asked, Started: minute(started), Ended: minute(ended), Cause: cause, Scope: scope, Cooldown: cooldown,
+	}
+}
+
+func got(started, ended int) Attempt {
+	return Attempt{Offering: asked, Started: minute(started), Ended: minute(ended)}
+}
+
+func minute(m int) time.Time { return created.Add(time.Duration(m) * time.Minute) }
+
+func TestCooldowns(t *testing.T) {
+	const hour = 60
+	out := func(started, ended int) Attempt {
+		return refused(started, ended, NoCapacity, sku(Any), time.Hour)
+	}
+	unready := func(started, ended int) Attempt {
+		return refused(started, ended, NeverRegistered, sku(onDemand), 30*time.Minute)
+	}
+	spotLoss := func(started, ended int) Attempt {
+		a := refused(started, ended, Lost, offering("", spot), 10*time.Minute)
+		a.Offering.CapacityType = spot
+		return a
+	}
+	other := Offering{InstanceType: "small", Family: "fam", CapacityType: onDemand}
+	type answer struct {
+		Until int // minutes; 0 where it is free
+		Cause Cause
+	}
+	tests := []struct {
+		reason   string
+		attempts []Attempt
+		now      int
+		offering Offering
+		want     answer
+	}{
+		{"nothing is known", nil, 0, asked, answer{}},
+		{"a refusal counts from its end", []Attempt{out(0, 2)}, 3, asked, answer{2 + hour, NoCapacity}},
+		{"and ends", []Attempt{out(0, 2)}, 2 + hour, asked, answer{}},
+		{"another machine type is free", []Attempt{out(0, 2)}, 3, other, answer{}},
+		{
+			"another of the family is not, when the family is out",
+			[]Attempt{refused(0, 2, Quota, family(onDemand), time.Hour)},
+			3, other,
+			answer{2 + hour, Quota},
+		},
+		{
+			"on-demand quota says nothing about spot",
+			[]Attempt{refused(0, 2, Quota, family(onDemand), time.Hour)},
+			3,
+			Offering{InstanceType: "small", Family: "fam", CapacityType: spot},
+			answer{},
+		},
+		{
+			"all spot",
+			[]Attempt{refused(0, 2, Quota, everything(spot), time.Hour)},
+			3,
+			Offering{InstanceType: "other", Zone: "z", CapacityType: spot},
+			answer{2 + hour, Quota},
+		},
+		{
+			"a zone that is out does not rule out the choice of any zone",
+			[]Attempt{refused(0, 2, NoCapacity, offering("z-1", Any), time.Hour)},
+			3, asked,
+			answer{},
+		},
+		{
+			"nor another zone",
+			[]Attempt{refused(0, 2, NoCapacity, offering("z-1", Any), time.Hour)},
+			3,
+			Offering{InstanceType: "big", Zone: "z-2", CapacityType: spot},
+			answer{},
+		},
+		{
+			"but that zone, for both capacity types",
+			[]Attempt{refused(0, 2, NoCapacity, offering("z-1", Any), time.Hour)},
+			3,
+			Offering{InstanceType: "big", Zone: "z-1", CapacityType: spot},
+			answer{2 + hour, NoCapacity},
+		},
+		{
+			"the longest of several holds",
+			[]Attempt{out(0, 2), refused(0, 2, Quota, family(onDemand), 10*time.Minute)},
+			3, asked,
+			answer{2 + hour, NoCapacity},
+		},
+		{"an attempt that goes on is no refusal", []Attempt{{Offering: asked, Started: minute(0), Cause: NoCapacity, Scope: sku(Any), Cooldown: time.Hour}}, 1, asked, answer{}},
+		{"what is misconfigured for one is not for others", []Attempt{refused(0, 2, Misconfigured, everything(Any), 0)}, 3, asked, answer{}},
+		{
+			"nor does it count among refusals", []Attempt{
+				refused(0, 2, Misconfigured, everything(Any), 0), refused(5, 7, Quota, everything(Any), 10*time.Minute),
+			}, 8, asked, answer{17, Quota},
+		},
+		{"refused again after the cooldown: twice as long", []Attempt{out(0, 2), out(70, 72)}, 73, asked, answer{72 + 2*hour, NoCapacity}},
+		{"and again", []Attempt{out(0, 2), out(70, 72), out(200, 201)}, 202, asked, answer{201 + 4*hour, NoCapacity}},
+		{"but no longer than the cap", []Attempt{out(0, 2), out(70, 72), out(200, 201), out(500, 501)}, 502, asked, answer{501 + 4*hour, NoCapacity}},
+		{
+			"a cooldown that starts above the cap stays", []Attempt{
+				refused(0, 2, NotOffered, sku(onDemand), 23*time.Hour), refused(24*hour, 24*hour+1, NotOffered, sku(onDemand), 23*time.Hour),
+			}, 25 * hour, asked, answer{24*hour + 1 + 23*hour, NotOffered},
+		},
+		{
+			"200 Workspaces that are refused at once are one refusal",
+			[]Attempt{out(0, 2), out(0, 3), out(1, 4), out(1, 4)},
+			5, asked,
+			answer{4 + hour, NoCapacity},
+		},
+		{"so is the extra attempt after a restart", []Attempt{out(0, 2), out(30, 32)}, 33, asked, answer{32 + hour, NoCapacity}},
+		{"a refusal is forgotten after a day", []Attempt{out(0, 2), out(27*hour, 27*hour+1)}, 27*hour + 2, asked, answer{28*hour + 1, NoCapacity}},
+		{"a success in between starts anew", []Attempt{out(0, 2), got(70, 75), out(80, 81)}, 82, asked, answer{81 + hour, NoCapacity}},
+		{"a success ends a cooldown: it is there again", []Attempt{out(0, 2), got(10, 15)}, 16, asked, answer{}},
+		{"a success that was asked for before the refusal does not", []Attempt{out(0, 2), got(1, 15)}, 16, asked, answer{2 + hour, NoCapacity}},
+		{"the first node that never joins is forgiven", []Attempt{unready(0, 20)}, 20, asked, answer{}},
+		{"the second is not", []Attempt{unready(0, 20), unready(20, 40)}, 41, asked, answer{70, NeverRegistered}},
+		{"nor the third, for twice as long", []Attempt{unready(0, 20), unready(20, 40), unready(70, 90)}, 91, asked, answer{150, NeverRegistered}},
+		{
+			"a machine that vanished is replaced at once",
+			[]Attempt{refused(0, 500, Lost, offering("", onDemand), time.Minute)},
+			500, asked,
+			answer{},
+		},
+		{
+			"an evicted spot machine waits",
+			[]Attempt{spotLoss(0, 500)},
+			501,
+			Offering{InstanceType: "big", Family: "fam", CapacityType: spot},
+			answer{510, Lost},
+		},
+		{
+			"one that keeps being evicted waits longer",
+			[]Attempt{spotLoss(0, 500), spotLoss(510, 600)},
+			601,
+			Offering{InstanceType: "big", Family: "fam", CapacityType: spot},
+			answer{620, Lost},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			until, cause, ok := NewCooldowns(test.attempts).Active(minute(test.now), test.offering)
+			answered := answer{Cause: cause}
+			if ok {
+				answered.Until = int(until.Sub(created) / time.Minute)
+			}
+			if diff := cmp.Diff(test.want, answered); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCooldownsList(t *testing.T) {
+	cooldowns := NewCooldowns([]Attempt{
+		refused(0, 2, Quota, family(onDemand), time.Hour),
+		refused(0, 2, NoCapacity, offering("z-1", Any), time.Minute),
+		refused(0, 2, NoCapacity, sku(Any), time.Hour), refused(70, 72, NoCapacity, sku(Any), time.Hour),
+	})
+	type row struct {
+		Scope    string
+		Cause    Cause
+		Until    time.Time
+		Refusals int
+	}
+	list := func(now time.Time) []row {
+		var rows []row
+		for _, c := range cooldowns.List(now) {
+			rows = append(rows, row{c.Scope.String(), c.Cause, c.Until, c.Refusals})
+		}
+		return rows
+	}
+	want := []row{{"family/fam/*/on-demand", Quota, minute(62), 1}, {"sku/big/*/*", NoCapacity, minute(192), 2}}
+	if diff := cmp.Diff(want, list(minute(3))); diff != "" {
+		t.Errorf("active (-want +got):\n%s", diff)
+	}
+	if rest := list(minute(192)); rest != nil {
+		t.Errorf("active at the end: %v", rest)
+	}
+}
+
+// randomAttempts are attempts of many Workspaces at few offerings.
+func randomAttempts(random *rand.Rand) []Attempt {
+	causes := []Cause{None, NoCapacity, Quota, NeverRegistered, Lost, Misconfigured}
+	attempts := make([]Attempt, 1+random.IntN(12))
+	for i := range attempts {
+		o := randomOffering(random)
+		breadth := []Breadth{OneOffering, SKU, Family, Everything}[random.IntN(4)]
+		started := created.Add(time.Duration(random.IntN(10*24*60)) * time.Minute)
+		attempts[i] = Attempt{
+			Offering: o, Started: started, Ended: started.Add(time.Duration(random.IntN(90)-1) * time.Minute),
+			Cause: causes[random.IntN(len(causes))], Scope: scopeOf(breadth, o),
+			Cooldown: time.Duration(random.IntN(120)) * time.Minute,
+		}
+		if i > 0 && random.IntN(4) == 0 {
+			attempts[i] = attempts[random.IntN(i)] // told twice
+		}
+		if random.IntN(10) == 0 {
+			attempts[i].Ended = time.Time{}
+		}
+	}
+	return attempts
+}
+
+func randomOffering(random *rand.Rand) Offering {
+	return Offering{
+		InstanceType: []string{"big", "small"}[random.IntN(2)],
+		Family:       []string{"fam", ""}[random.IntN(2)],
+		Zone:         []string{"", "z-1", "z-2"}[random.IntN(3)],
+		CapacityType: []v1beta1.CapacityType{onDemand, spot}[random.IntN(2)],
+	}
+}
+
+func TestCooldownsAreAValue(t *testing.T) {
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		attempts := randomAttempts(random)
+		now := created.Add(time.Duration(random.IntN(11*24*60)) * time.Minute)
+		whole := NewCooldowns(attempts)
+		want := whole.List(now)
+
+		shuffled := append([]Attempt{}, attempts...)
+		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		var grown Cooldowns
+		for _, attempt := range shuffled {
+			before := grown
+			known := before.List(now)
+			grown = grown.With(attempt)
+			if diff := cmp.Diff(known, before.List(now), cmp.AllowUnexported(Cooldown{})); diff != "" {
+				t.Fatalf("seed %d: With changed what it was called on:\n%s", seed, diff)
+			}
+		}
+		for reason, c := range map[string]Cooldowns{
+			"shuffled": NewCooldowns(shuffled), "one by one": grown, "told twice": whole.With(attempts...),
+		} {
+			if diff := cmp.Diff(want, c.List(now), cmp.AllowUnexported(Cooldown{})); diff != "" {
+				t.Fatalf("seed %d, %s (-want +got):\n%s", seed, reason, diff)
+			}
+		}
+
+		// Memories that grow from one do not meet.
+		half := attempts[:len(attempts)/2]
+		stem := NewCooldowns(half)
+		for _, attempt := range shuffled {
+			stem.With(attempt)
+		}
+		if diff := cmp.Diff(NewCooldowns(half).With().List(now), stem.With().List(now), cmp.AllowUnexported(Cooldown{})); diff != "" {
+			t.Fatalf("seed %d: With changed what it was called on:\n%s", seed, diff)
+		}
+
+		// Active and List tell the same, and nothing is left alone that no attempt was refused for.
+		o := randomOffering(random)
+		until, _, ok := whole.Active(now, o)
+		var longest time.Time
+		for _, c := range want {
+			if c.Scope.Covers(o) && c.Until.After(longest) {
+				longest = c.Until
+			}
+			if limit := max(MaxCooldown, 2*time.Hour); c.Until.Sub(c.refusedAt) > limit+90*time.Minute {
+				t.Fatalf("seed %d: %v is left alone for %s", seed, c.Scope, c.Until.Sub(c.refusedAt))
+			}
+		}
+		if ok != !longest.IsZero() || !until.Equal(longest) {
+			t.Fatalf("seed %d: Active says %v %v, List %v", seed, until, ok, longest)
+		}
+	}
+}
+
+func TestEscalate(t *testing.T) {
+	now := Verdict{Cause: NeverInitialized, Scope: sku(onDemand), Cooldown: time.Hour, Message: "no GPUs", Final: true}
+	on := func(instanceType string, ended int, cause Cause) Attempt {
+		return Attempt{Offering: Offering{InstanceType: instanceType}, Started: minute(0), Ended: minute(ended), Cause: cause}
+	}
+	mended := Verdict{
+		Cause: Misconfigured, Scope: everything(Any), Message: "GPUs never showed on two machine types, small before: no GPUs",
+		Fix: "install a device plugin or GPU operator that tolerates the taint of these nodes", Final: true,
+	}
+	notFinal := now
+	notFinal.Final = false
+	lost := now
+	lost.Cause = Lost
+	tests := []struct {
+		reason   string
+		verdict  Verdict
+		attempts []Attempt
+		want     Verdict
+	}{
+		{"the first machine type", now, nil, now},
+		{"the same machine type twice may be that machine type", now, []Attempt{on("big", 1, NeverInitialized)}, now},
+		{"a second machine type is the cluster's fault", now, []Attempt{on("small", 1, NeverInitialized)}, mended},
+		{"refusals in between change nothing", now, []Attempt{on("tiny", 3, NoCapacity), on("small", 1, NeverInitialized)}, mended},
+		{"one that worked since clears the suspicion", now, []Attempt{on("small", 1, NeverInitialized), on("tiny", 2, None)}, now},
+		{"one that worked before does not", now, []Attempt{on("tiny", 1, None), on("small", 2, NeverInitialized)}, mended},
+		{"one that goes on does not", now, []Attempt{{Offering: Offering{InstanceType: "tiny"}}, on("small", 2, NeverInitialized)}, mended},
+		{"somebody has mended it since", now, []Attempt{on("small", 1, NeverInitialized), on("tiny", 2, Misconfigured)}, now},
+		{"not before it is final", notFinal, []Attempt{on("small", 1, NeverInitialized)}, notFinal},
+		{"other causes are let be", lost, []Attempt{on("small", 1, NeverInitialized)}, lost},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Escalate(test.verdict, test.attempts)); diff != "" {
+				t.Errorf("verdict (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,115 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Offering is what was asked for: one machine type, from one place, paid for in one way.
+type Offering struct {
+	InstanceType string
+	// Family is what the cloud counts the machine type's quota under; empty where it is not known.
+	Family string
+	// Zone is empty where the request leaves it to the provisioner, which is an offering of its own:
+	// one zone that is out does not rule it out.
+	Zone         string
+	CapacityType v1beta1.CapacityType
+}
+
+// Breadth is how much of the offer a refusal speaks about.
+type Breadth string
+
+// The breadths, narrowest first.
+const (
+	OneOffering Breadth = "offering"
+	SKU         Breadth = "sku"
+	Family      Breadth = "family"
+	Everything  Breadth = "everything"
+)
+
+// widths are the breadths, narrowest first.
+func widths() []Breadth { return []Breadth{OneOffering, SKU, Family, Everything} }
+
+// Any stands for every zone, or for every capacity type.
+const Any = "*"
+
+// Scope is a set of offerings. It is comparable, and so a key.
+type Scope struct {
+	Breadth Breadth
+	// Name of the machine type, or of the family; empty for everything.
+	Name string
+	// Zone is Any but for one offering.
+	Zone string
+	// CapacityType may be Any.
+	CapacityType v1beta1.CapacityType
+}
+
+// scopeOf returns the scope of a breadth around an offering. A family that nobody knows shrinks to
+// the machine type: a scope is rather too narrow than too wide.
+func scopeOf(breadth Breadth, o Offering) Scope {
+	switch {
+	case breadth == Everything:
+		return Scope{Breadth: Everything, Zone: Any, CapacityType: o.CapacityType}
+	case breadth == Family && o.Family != "":
+		return Scope{Breadth: Family, Name: o.Family, Zone: Any, CapacityType: o.CapacityType}
+	case breadth == Family, breadth == SKU:
+		return Scope{Breadth: SKU, Name: o.InstanceType, Zone: Any, CapacityType: o.CapacityType}
+	default:
+		return Scope{Breadth: OneOffering, Name: o.InstanceType, Zone: o.Zone, CapacityType: o.CapacityType}
+	}
+}
+
+// Covers says whether an offering belongs to the scope.
+func (s Scope) Covers(o Offering) bool {
+	return slices.Contains(scopesAround(o), s)
+}
+
+// scopesAround returns every scope that an offering belongs to, narrowest first.
+func scopesAround(o Offering) []Scope {
+	breadths := []Breadth{OneOffering, SKU, Everything}
+	if o.Family != "" {
+		breadths = []Breadth{OneOffering, SKU, Family, Everything}
+	}
+	scopes := make([]Scope, 0, 2*len(breadths))
+	for _, breadth := range breadths {
+		scope := scopeOf(breadth, o)
+		scopes = append(scopes, scope)
+		if scope.CapacityType != Any {
+			scope.CapacityType = Any
+			scopes = append(scopes, scope)
+		}
+	}
+	return scopes
+}
+
+// String writes the scope as breadth/name/zone/capacityType, so that it can be stored.
+func (s Scope) String() string {
+	return strings.Join([]string{string(s.Breadth), s.Name, s.Zone, string(s.CapacityType)}, "/")
+}
+
+// ParseScope reads what String wrote.
+func ParseScope(text string) (Scope, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 4 {
+		return Scope{}, fmt.Errorf("scope %q: it has the form breadth/name/zone/capacityType", text)
+	}
+	s := Scope{Breadth: Breadth(parts[0]), Name: parts[1], Zone: parts[2], CapacityType: v1beta1.CapacityType(parts[3])}
+	switch s.Breadth {
+	case OneOffering, SKU, Family, Everything:
+	default:
+		return Scope{}, fmt.Errorf("scope %q: %q is not offering, sku, family or everything", text, parts[0])
+	}
+	if (s.Breadth == Everything) != (s.Name == "") {
+		return Scope{}, fmt.Errorf("scope %q: everything has no name, and any other scope has one", text)
+	}
+	if s.Breadth != OneOffering && s.Zone != Any {
+		return Scope{}, fmt.Errorf("scope %q: only an offering has a zone; write %s", text, Any)
+	}
+	return s, nil
+}

@@ -1,0 +1,76 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Bounds of messages: what is compared with the rules, and what is shown.
+const (
+	readLimit  = 16 << 10
+	wordsLimit = 512
+)
+
+// oneLine joins the lines of a message and its runs of spaces, and drops what cannot be shown.
+func oneLine(message string) string {
+	if len(message) > readLimit {
+		message = message[:readLimit]
+	}
+	message = strings.ToValidUTF8(message, "")
+	return strings.Join(strings.FieldsFunc(message, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
+	}), " ")
+}
+
+// trim returns the cloud's own words: the innermost message of an error chain, on one line, without
+// what provisioners put around it.
+func trim(message string) string {
+	message = oneLine(message)
+	if rest, ok := strings.CutPrefix(message, "NodeClaim "); ok {
+		if _, words, found := strings.Cut(rest, " event: "); found {
+			message = words
+		}
+	}
+	if inner := innermost(message); inner != "" {
+		message = inner
+	}
+	if len(message) <= wordsLimit {
+		return message
+	}
+	return strings.ToValidUTF8(message[:wordsLimit-len("…")], "") + "…"
+}
+
+// innermost returns the last "message" of the JSON within a message, however often it was quoted;
+// "" where there is none. Errors are cut off by those who pass them on, so this is no JSON parser.
+func innermost(message string) string {
+	start := strings.LastIndex(message, `"message`)
+	if start < 0 {
+		return ""
+	}
+	quote := message[:start+1]
+	quote = quote[len(strings.TrimRight(quote, `\"`)):] // the quotation mark with its escapes
+	if i := strings.LastIndex(quote[:len(quote)-1], `"`); i >= 0 {
+		quote = quote[i+1:]
+	}
+	rest, ok := strings.CutPrefix(message[start+1:], "message"+quote)
+	if !ok {
+		return ""
+	}
+	rest, ok = strings.CutPrefix(strings.TrimLeft(rest, ": "), quote)
+	if !ok {
+		return ""
+	}
+	for end := range len(rest) {
+		if rest[end] != '"' {
+			continue
+		}
+		if before := strings.TrimRight(rest[:end], `\`); end-len(before) == len(quote)-1 {
+			rest = before
+			break
+		}
+	}
+	return oneLine(strings.NewReplacer(`\n`, " ", `\t`, " ", `\`, "").Replace(rest))
+}

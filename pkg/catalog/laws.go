@@ -1,0 +1,98 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// MemoryProfile holds the constants of an engine that, when it starts, runs the model once, takes what
+// that did not need of a share of the GPU's memory, and gives it to the KV cache.
+type MemoryProfile struct {
+	// Basis of the constants: the worst of them.
+	Basis v1beta1.Basis `json:"basis"`
+	// SpareGiB of a GPU outside the share: the CUDA context and what other processes need, and the
+	// largest share that is ever asked for.
+	SpareGiB    float64 `json:"spareGiB"`
+	MostUsed    float64 `json:"mostUsed"`
+	DefaultUsed float64 `json:"defaultUsed"`
+	// FormerUsed is the share that releases before UsedSince ask for; 0 where none did otherwise.
+	FormerUsed float64 `json:"formerUsed,omitempty"`
+	UsedSince  string  `json:"usedSince,omitempty"`
+	// SamplerCopies of the logits (f32, one row per sequence) are held at the peak, and FixedGiB beside.
+	SamplerCopies float64 `json:"samplerCopies"`
+	FixedGiB      float64 `json:"fixedGiB"`
+	// ForwardCopies of a batch's activations are held in the widest layer.
+	ForwardCopies float64 `json:"forwardCopies"`
+	// LatentTokens of earlier context are expanded at once where attention is latent.
+	LatentTokens int `json:"latentTokens"`
+	// WeightFactor is how much larger loaded weights are than the tensors' bytes.
+	WeightFactor float64 `json:"weightFactor"`
+	// NonTorchGiB is what the libraries allocate outside the framework on one GPU alone, on GPUs joined
+	// over PCIe, on two joined by a link, and on more.
+	NonTorchGiB NonTorch `json:"nonTorchGiB"`
+	// Graphs are the steps of the memory of CUDA graphs by parameters; the first that holds the model
+	// counts. GraphsSince is the version that takes them out of the share.
+	Graphs      []GraphStep `json:"graphs"`
+	GraphsSince string      `json:"graphsSince"`
+	// BlockTokens is the unit in which KV cache is given out.
+	BlockTokens int `json:"blockTokens"`
+	// Sequences and BatchTokens are the engine's own defaults, which a plan replaces, by the memory of
+	// the GPU; the first step that holds the GPU counts.
+	Defaults []BatchDefault `json:"defaults"`
+}
+
+// NonTorch is memory by how GPUs are joined, in GiB.
+type NonTorch struct {
+	Single float64 `json:"single"`
+	PCIe   float64 `json:"pcie"`
+	Pair   float64 `json:"pair"`
+	Group  float64 `json:"group"`
+}
+
+// GraphStep is the memory of CUDA graphs of models up to a size.
+type GraphStep struct {
+	// ParamsB is the largest number of parameters, in 10^9; 0 means any.
+	ParamsB float64 `json:"paramsB,omitempty"`
+	// States says that it is for models only of which layers keep a state.
+	States bool    `json:"states,omitempty"`
+	GiB    float64 `json:"giB"`
+}
+
+// BatchDefault is what the engine does where nothing is said.
+type BatchDefault struct {
+	// LeastGiB of GPU memory that the step is for, and GPU classes that it is not for.
+	LeastGiB    float64  `json:"leastGiB"`
+	Except      []string `json:"except,omitempty"`
+	Sequences   int      `json:"sequences"`
+	BatchTokens int      `json:"batchTokens"`
+}
+
+// Clone returns a copy that shares nothing with it.
+func (m MemoryProfile) Clone() MemoryProfile {
+	m.Graphs, m.Defaults = slices.Clone(m.Graphs), slices.Clone(m.Defaults)
+	for i := range m.Defaults {
+		m.Defaults[i].Except = slices.Clone(m.Defaults[i].Except)
+	}
+	return m
+}
+
+// Default returns how many sequences and how many tokens of a batch the engine takes on a GPU of a class
+// and size where nothing is said.
+func (m MemoryProfile) Default(class string, gib float64) (sequences, batchTokens int) {
+	for _, step := range m.Defaults {
+		if gib >= step.LeastGiB && !slices.ContainsFunc(step.Except, func(name string) bool { return strings.HasPrefix(class, name) }) {
+			return step.Sequences, step.BatchTokens
+		}
+	}
+	return 0, 0
+}
+
+// KVTypes are the types of KV cache that the engine knows.
+func (e Engine) KVTypes() []string {
+	return e.Flags["kv-cache-dtype"].Values
+}

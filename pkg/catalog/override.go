@@ -1,0 +1,101 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Override changes what an administrator knows better about a machine type, and leaves the rest of it
+// as the catalogue has it. A field that is absent changes nothing.
+type Override struct {
+	// Name of the instance type, in any case.
+	Name string `json:"name"`
+	// Prices on demand and SpotPrices in USD per hour, by region; those of other regions stay. A machine
+	// type with a spot price may be bought as spot.
+	Prices     map[string]float64 `json:"prices,omitempty"`
+	SpotPrices map[string]float64 `json:"spotPrices,omitempty"`
+	// Reserved says that there is a reservation, so that it costs nothing more.
+	Reserved *bool `json:"reserved,omitempty"`
+	// Unusable says why the machine type is never chosen; an empty text makes it usable.
+	Unusable *string `json:"unusable,omitempty"`
+}
+
+// patchedBy returns the SKU as the override has it.
+func patchedBy(s sku.SKU, o Override) sku.SKU {
+	s = s.Clone()
+	s.Prices, s.SpotPrices = merged(s.Prices, o.Prices), merged(s.SpotPrices, o.SpotPrices)
+	s.Spot = s.Spot || len(o.SpotPrices) > 0
+	if o.Reserved != nil {
+		s.Reserved = *o.Reserved
+	}
+	if o.Unusable != nil {
+		s.Unusable = *o.Unusable
+	}
+	return s
+}
+
+// merged returns the prices of both; the later ones win.
+func merged(prices, later map[string]float64) map[string]float64 {
+	if len(later) == 0 {
+		return prices
+	}
+	out := maps.Clone(prices)
+	if out == nil {
+		out = map[string]float64{}
+	}
+	maps.Copy(out, later)
+	return out
+}
+
+// validateOverride checks one override.
+func validateOverride(o Override) error {
+	var c check
+	c.text("name", o.Name, isName, "must be an instance type such as Standard_NC24ads_A100_v4")
+	if len(o.Prices) == 0 && len(o.SpotPrices) == 0 && o.Reserved == nil && o.Unusable == nil {
+		return errors.New("it changes nothing: give it prices, spotPrices, reserved or unusable")
+	}
+	c.prices("prices", o.Prices)
+	c.prices("spotPrices", o.SpotPrices)
+	if o.Unusable != nil {
+		c.reason("unusable", *o.Unusable)
+	}
+	return c.err
+}
+
+// override patches the SKUs that this layer or an earlier one brought with the overrides of a layer.
+// A later layer's SKU of the same name replaces the patched one.
+func (m *merger) override(overrides entries[Override]) error {
+	// In the order of the files, so that the first mistake is named whatever the entries' names are.
+	ordered := overrides.sorted()
+	slices.SortStableFunc(ordered, func(a, b origin[Override]) int { return cmp.Compare(a.file, b.file) })
+	for _, o := range ordered {
+		key := strings.ToLower(o.entry.Name)
+		known, ok := m.skus[key]
+		if !ok {
+			return fmt.Errorf("catalogue file %q: overrides: %w", o.file, &UnknownError{
+				Kind: KindInstanceType, Name: o.entry.Name, Suggestions: closest(o.entry.Name, m.skuNames()),
+			})
+		}
+		known.entry = patchedBy(known.entry, o.entry)
+		m.skus[key] = known
+	}
+	return nil
+}
+
+// skuNames returns the names of the SKUs so far.
+func (m *merger) skuNames() []string {
+	var names []string
+	for _, o := range m.skus.sorted() {
+		names = append(names, o.entry.Name)
+	}
+	return names
+}

@@ -1,0 +1,50 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+// A constant under a name that nothing has would never be used.
+func TestPresetsSpeedNamesWhatThereIs(t *testing.T) {
+	c := loadPresets(t)
+	links := map[string]bool{}
+	for _, s := range c.SKUs() {
+		if gpu, known := c.GPU(s.GPU); known {
+			links[gpu.Link] = true
+		}
+	}
+	engines := 0
+	for _, e := range c.Engines() {
+		if e.Speed.Basis == "" {
+			continue
+		}
+		engines++
+		for _, name := range e.Speed.Measured {
+			if gpu, known := c.GPU(name); !known || gpu.Name != name {
+				t.Errorf("%s: measured: %q is not the name of a GPU", e.Name, name)
+			}
+		}
+		for _, kernels := range []map[string]catalog.Kernel{e.Speed.Dense, e.Speed.Experts} {
+			for name := range kernels {
+				if q, known := c.Quantization(name); name != "default" && (!known || q.Name != name) {
+					t.Errorf("%s: %q is not the name of a quantization", e.Name, name)
+				}
+			}
+		}
+		for link := range links {
+			reduces := func(a catalog.AllReduce) bool { return slices.Contains(a.Links, link) }
+			if e.Split == catalog.SplitTensor && !slices.ContainsFunc(e.Speed.AllReduce, reduces) {
+				t.Errorf("%s: allReduce: there is nothing for GPUs joined by %q", e.Name, link)
+			}
+		}
+	}
+	if engines != 2 {
+		t.Errorf("%d engines have a speed, want 2", engines)
+	}
+}

@@ -1,0 +1,121 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Speed holds the constants of a roofline. Efficiencies are shares of the data sheet's figures.
+type Speed struct {
+	// Basis of the constants; Measured names the GPUs (by name) that they were measured on, on all
+	// others a prediction is estimated.
+	Basis    v1beta1.Basis `json:"basis"`
+	Measured []string      `json:"measured,omitempty"`
+	// Dense are kernels of matrices that every token needs, by the name of a quantization; default holds
+	// for those of 16 bits and for all that are decompressed to 16 bits. Experts are those of which a
+	// router chooses.
+	Dense   map[string]Kernel `json:"dense"`
+	Experts map[string]Kernel `json:"experts,omitempty"`
+	// Generations of GPUs that do worse, by compute capability.
+	Generations map[string]Generation `json:"generations,omitempty"`
+	// KVBandwidth is the share of the bandwidth that attention reaches while it decodes, Attention the
+	// share of the 16-bit peak that it reaches over a prompt.
+	KVBandwidth float64 `json:"kvBandwidth"`
+	Attention   float64 `json:"attention"`
+	// LayerMicros are lost in a layer without experts, ParallelMicros on top in one that is cut over GPUs,
+	// PromptMicros on top in a step that computes prompts. StepMicros are lost in every step,
+	// SequenceMicros for each sequence of it.
+	LayerMicros    float64 `json:"layerMicros"`
+	ParallelMicros float64 `json:"parallelMicros"`
+	PromptMicros   float64 `json:"promptMicros"`
+	StepMicros     float64 `json:"stepMicros"`
+	SequenceMicros float64 `json:"sequenceMicros"`
+	// EagerMicros are lost in a layer where nothing is captured in graphs.
+	EagerMicros float64 `json:"eagerMicros,omitempty"`
+	// A first token comes FirstMicros, FirstSteps steps and its prompt's time after the request, and Burst
+	// of its prompt's time later for each of the sequences that the clients keep open: they start at one
+	// moment.
+	FirstMicros float64 `json:"firstMicros"`
+	FirstSteps  float64 `json:"firstSteps"`
+	Burst       float64 `json:"burst"`
+	// AllReduce by the link of the GPUs.
+	AllReduce []AllReduce `json:"allReduce,omitempty"`
+	// Pipeline is the share of a step's time that stages work while others hold sequences too.
+	Pipeline float64 `json:"pipeline"`
+	// Hops are messages from stage to stage.
+	Hops Hops `json:"hops"`
+}
+
+// Kernel is how well matrices of one format run.
+type Kernel struct {
+	// Bandwidth is the share of the memory bandwidth, Compute the share of the peak.
+	Bandwidth float64 `json:"bandwidth"`
+	Compute   float64 `json:"compute"`
+	// LayerMicros lost in a layer, of experts.
+	LayerMicros float64 `json:"layerMicros,omitempty"`
+	// Estimated says that the figures were not fitted to measurements.
+	Estimated bool `json:"estimated,omitempty"`
+	// Native holds on GPUs that compute in a narrower type.
+	Native NativeKernel `json:"native,omitzero"`
+}
+
+// NativeKernel is how a format runs on GPUs that have arithmetic for it, where others decompress it.
+type NativeKernel struct {
+	// Type that the GPU must have a peak of, for example fp4.
+	Type string `json:"type"`
+	// Peak is the type of whose peak Compute is a share, for example fp8 where activations have 8 bits.
+	Peak        string  `json:"peak"`
+	LayerMicros float64 `json:"layerMicros"`
+}
+
+// Generation is what kernels reach on a generation of GPUs, as a share of what they reach elsewhere.
+type Generation struct {
+	Bandwidth float64 `json:"bandwidth"`
+	// Compute in 16 bits, NarrowCompute in fewer.
+	Compute       float64 `json:"compute"`
+	NarrowCompute float64 `json:"narrowCompute"`
+}
+
+// AllReduce is what summing a tensor over GPUs takes.
+type AllReduce struct {
+	// Links that it holds for, and the number of GPUs.
+	Links []string `json:"links"`
+	GPUs  int      `json:"gpus"`
+	// Bytes and Micros of measured points, ascending.
+	Bytes  []float64 `json:"bytes"`
+	Micros []float64 `json:"micros"`
+	// Estimated says that the points were scaled from those of another link.
+	Estimated bool `json:"estimated,omitempty"`
+}
+
+// Hops are messages from one stage of a pipeline to the next.
+type Hops struct {
+	// Machine is within a machine, RDMA between machines with it, Ethernet between those without.
+	Machine  Hop `json:"machine"`
+	RDMA     Hop `json:"rdma"`
+	Ethernet Hop `json:"ethernet"`
+	// Across is how many times the GPUs' own link a sum between machines takes.
+	Across float64 `json:"across"`
+}
+
+// Hop is one message: its latency, and its bandwidth where the hardware's is not known.
+type Hop struct {
+	Micros float64 `json:"micros"`
+	GBs    float64 `json:"gbs"`
+}
+
+// Clone returns a copy that shares nothing with it.
+func (s Speed) Clone() Speed {
+	s.Measured, s.AllReduce = slices.Clone(s.Measured), slices.Clone(s.AllReduce)
+	s.Dense, s.Experts, s.Generations = maps.Clone(s.Dense), maps.Clone(s.Experts), maps.Clone(s.Generations)
+	for i := range s.AllReduce {
+		a := &s.AllReduce[i]
+		a.Links, a.Bytes, a.Micros = slices.Clone(a.Links), slices.Clone(a.Bytes), slices.Clone(a.Micros)
+	}
+	return s
+}

@@ -1,0 +1,123 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// anyKernel is the name of the kernel that formats without one of their own have.
+const anyKernel = "default"
+
+// speed checks the constants of a roofline; an engine may have none.
+func (c *check) speed(s Speed) {
+	if reflect.ValueOf(s).IsZero() {
+		return
+	}
+	c.basis("speed.basis", s.Basis)
+	for i, gpu := range s.Measured {
+		c.text(fmt.Sprintf("speed.measured[%d]", i), gpu, isName, "must be the name of a GPU such as H100-80-SXM")
+	}
+	c.kernels("speed.dense", s.Dense)
+	if len(s.Experts) > 0 {
+		c.kernels("speed.experts", s.Experts)
+	}
+	for _, capability := range sortedKeys(s.Generations) {
+		g, field := s.Generations[capability], "speed.generations."+capability
+		c.text(field, capability, isCapability, `must be two numbers such as "8.0"`)
+		c.positive(field+".bandwidth", g.Bandwidth, 2)
+		c.positive(field+".compute", g.Compute, 2)
+		c.positive(field+".narrowCompute", g.NarrowCompute, 2)
+	}
+	c.positive("speed.kvBandwidth", s.KVBandwidth, 1)
+	c.positive("speed.attention", s.Attention, 1)
+	c.positive("speed.pipeline", s.Pipeline, 1)
+	c.overheads(s)
+	c.allReduce(s.AllReduce)
+}
+
+// overheads checks what is lost beside bytes and operations.
+func (c *check) overheads(s Speed) {
+	for _, lost := range []struct {
+		field string
+		value float64
+		most  float64
+	}{
+		{"layerMicros", s.LayerMicros, mostMicros},
+		{"parallelMicros", s.ParallelMicros, mostMicros},
+		{"promptMicros", s.PromptMicros, mostMicros},
+		{"stepMicros", s.StepMicros, mostMicros},
+		{"sequenceMicros", s.SequenceMicros, mostMicros},
+		{"eagerMicros", s.EagerMicros, mostMicros},
+		{"firstMicros", s.FirstMicros, mostMicros},
+		{"firstSteps", s.FirstSteps, 100},
+		{"burst", s.Burst, 1},
+	} {
+		c.within("speed."+lost.field, lost.value, 0, lost.most)
+	}
+	for _, hop := range []struct {
+		field string
+		hop   Hop
+	}{{"machine", s.Hops.Machine}, {"rdma", s.Hops.RDMA}, {"ethernet", s.Hops.Ethernet}} {
+		c.within("speed.hops."+hop.field+".micros", hop.hop.Micros, 0, mostMicros)
+		c.positive("speed.hops."+hop.field+".gbs", hop.hop.GBs, 1e4)
+	}
+	c.within("speed.hops.across", s.Hops.Across, 1, 1e3)
+}
+
+// mostMicros is a second: no constant is as large.
+const mostMicros = 1e6
+
+// kernels checks that every format finds one.
+func (c *check) kernels(field string, kernels map[string]Kernel) {
+	if _, ok := kernels[anyKernel]; !ok {
+		c.fail(field, "it", "must have a kernel "+anyKernel+" for formats that it does not name")
+	}
+	for _, name := range sortedKeys(kernels) {
+		k, at := kernels[name], field+"."+name
+		c.text(at, name, isLowerName, "must be the name of a quantization or "+anyKernel)
+		c.positive(at+".bandwidth", k.Bandwidth, 1)
+		c.positive(at+".compute", k.Compute, 1)
+		c.within(at+".layerMicros", k.LayerMicros, 0, mostMicros)
+		if k.Native == (NativeKernel{}) {
+			continue
+		}
+		c.text(at+".native.type", k.Native.Type, isLowerName, "must be a data type such as fp4")
+		c.text(at+".native.peak", k.Native.Peak, isLowerName, "must be a data type such as fp8")
+		c.within(at+".native.layerMicros", k.Native.LayerMicros, 0, mostMicros)
+	}
+}
+
+// allReduce checks that every table can be looked up between its points, and that none is given twice.
+func (c *check) allReduce(tables []AllReduce) {
+	seen := map[string]bool{}
+	for i, table := range tables {
+		field := fmt.Sprintf("speed.allReduce[%d]", i)
+		c.within(field+".gpus", float64(table.GPUs), 2, 1<<10)
+		if len(table.Links) == 0 {
+			c.fail(field+".links", "it", "must name a link such as nvlink4")
+		}
+		for _, link := range table.Links {
+			c.text(field+".links", link, isLowerName, "must be a link such as nvlink4")
+			key := fmt.Sprintf("%s of %d GPUs", link, table.GPUs)
+			if seen[key] {
+				c.fail(field, key, "has a table already")
+			}
+			seen[key] = true
+		}
+		if len(table.Bytes) < 2 || len(table.Bytes) != len(table.Micros) {
+			c.fail(field, fmt.Sprintf("%d bytes and %d micros", len(table.Bytes), len(table.Micros)),
+				"must be points: at least two, and as many of the one as of the other")
+			return
+		}
+		for j := range table.Bytes {
+			c.positive(fmt.Sprintf("%s.bytes[%d]", field, j), table.Bytes[j], 1<<40)
+			c.positive(fmt.Sprintf("%s.micros[%d]", field, j), table.Micros[j], 1e9)
+			if j > 0 && table.Bytes[j] <= table.Bytes[j-1] {
+				c.fail(fmt.Sprintf("%s.bytes[%d]", field, j), table.Bytes[j], "must be more than the one before")
+			}
+		}
+	}
+}

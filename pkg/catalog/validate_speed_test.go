@@ -1,0 +1,108 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+func TestSpeedErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*catalog.Speed)
+		want   string
+	}{
+		"none": {
+			reason: "an engine whose speed is not known is no error",
+			change: func(s *catalog.Speed) { *s = catalog.Speed{} },
+		},
+		"as it is": {
+			reason: "the presets are right",
+			change: func(*catalog.Speed) {},
+		},
+		"no basis": {
+			reason: "a figure says where it comes from",
+			change: func(s *catalog.Speed) { s.Basis = "" },
+			want:   `speed.basis: "" must be exact, measured or estimated`,
+		},
+		"no default": {
+			reason: "every format finds a kernel",
+			change: func(s *catalog.Speed) { delete(s.Dense, "default") },
+			want:   "speed.dense: it must have a kernel default for formats that it does not name",
+		},
+		"share above 1": {
+			reason: "nothing is faster than the data sheet",
+			change: func(s *catalog.Speed) { s.Dense["fp8"] = catalog.Kernel{Bandwidth: 1.2, Compute: 0.5} },
+			want:   "speed.dense.fp8.bandwidth: 1.2 must be above 0 and at most 1",
+		},
+		"no bandwidth": {
+			reason: "a time would be infinite",
+			change: func(s *catalog.Speed) { s.KVBandwidth = 0 },
+			want:   "speed.kvBandwidth: 0 must be above 0 and at most 1",
+		},
+		"not a number": {
+			reason: "NaN passes comparisons",
+			change: func(s *catalog.Speed) { s.StepMicros = math.NaN() },
+			want:   "speed.stepMicros: NaN must be from 0 to 1e+06",
+		},
+		"half a native kernel": {
+			reason: "a type without the peak that it reaches says nothing",
+			change: func(s *catalog.Speed) {
+				s.Experts["mxfp4"] = catalog.Kernel{Bandwidth: 0.5, Compute: 0.5, Native: catalog.NativeKernel{Type: "fp4"}}
+			},
+			want: `speed.experts.mxfp4.native.peak: "" must be a data type such as fp8`,
+		},
+		"generation": {
+			reason: "the key is a compute capability",
+			change: func(s *catalog.Speed) { s.Generations = map[string]catalog.Generation{"hopper": {1, 1, 1}} },
+			want:   `speed.generations.hopper: "hopper" must be two numbers such as "8.0"`,
+		},
+		"points that do not ascend": {
+			reason: "there would be nothing between them",
+			change: func(s *catalog.Speed) { s.AllReduce[0].Bytes[1] = s.AllReduce[0].Bytes[0] },
+			want:   "speed.allReduce[0].bytes[1]: 16384 must be more than the one before",
+		},
+		"one point": {
+			reason: "there is nothing to interpolate",
+			change: func(s *catalog.Speed) { s.AllReduce[0].Micros = s.AllReduce[0].Micros[:1] },
+			want: "speed.allReduce[0]: 5 bytes and 1 micros must be points: at least two, and as many of the one as of " +
+				"the other",
+		},
+		"two tables": {
+			reason: "which of them holds would depend on their order",
+			change: func(s *catalog.Speed) { s.AllReduce = append(s.AllReduce, s.AllReduce[0]) },
+			want:   "speed.allReduce[21]: nvlink3 of 2 GPUs has a table already",
+		},
+		"no way between machines": {
+			reason: "a time would be infinite",
+			change: func(s *catalog.Speed) { s.Hops.Ethernet.GBs = 0 },
+			want:   "speed.hops.ethernet.gbs: 0 must be above 0 and at most 10000",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, known := loadPresets(t).Engine("vllm")
+			if !known {
+				t.Fatal("there is no engine vllm")
+			}
+			e = e.Clone()
+			tc.change(&e.Speed)
+			got := ""
+			if err := e.Validate(); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if strings.Contains(got, "\n") {
+				t.Errorf("error has several lines: %q", got)
+			}
+		})
+	}
+}

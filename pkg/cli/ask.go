@@ -1,0 +1,177 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// ask holds the flags that say in place of a manifest what is wanted.
+type ask struct {
+	model, instanceType, engine string
+
+	instanceTypes, accelerators, zones, capacityTypes []string
+
+	maxHourlyPrice string
+
+	maxModelLen, concurrency, input, output int32
+
+	ttft, tpot  time.Duration
+	optimizeFor string
+
+	quantizations, kvTypes []string
+	args                   map[string]string
+}
+
+// fields are what a manifest has in place of the flags.
+func fields() map[string]string {
+	return map[string]string{
+		"model": "inference.preset.name", "instance-type": "resource.instanceType", "engine": "inference.engine.name",
+		"instance-types": "resource.placement.instanceTypes", "accelerators": "resource.placement.accelerators",
+		"zones": "resource.placement.zones", "capacity-type": "resource.placement.capacityTypes",
+		"max-hourly-price": "resource.placement.maxHourlyPrice", "max-nodes": "resource.count",
+		"max-model-len": "inference.objectives.maxModelLen", "concurrency": "inference.objectives.concurrency",
+		"input-len": "inference.objectives.inputTokens", "output-len": "inference.objectives.outputTokens",
+		"ttft": "inference.objectives.timeToFirstToken", "tpot": "inference.objectives.timePerOutputToken",
+		"optimize-for": "inference.objectives.optimizeFor", "allow-quantization": "inference.engine.allowedQuantizations",
+		"allow-kv-cache": "inference.engine.allowedKVCacheTypes", "engine-arg": "inference.engine.args",
+	}
+}
+
+func (a *ask) bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&a.model, "model", "", "model to plan for: a preset, an alias, or a Hugging Face id")
+	f.StringVar(&a.engine, "engine", "", "engine that serves; empty means the model's")
+	f.StringVar(&a.instanceType, "instance-type", "", "the one machine type to use; objectives that are not set give way to it")
+	f.StringSliceVar(&a.instanceTypes, "instance-types", nil, "machine types to choose from")
+	f.StringSliceVar(&a.accelerators, "accelerators", nil, "GPUs to choose from, such as H100-80,L40S")
+	f.StringSliceVar(&a.zones, "zones", nil, "zones to choose from")
+	f.StringSliceVar(&a.capacityTypes, "capacity-type", nil, "ways to pay: reserved, on-demand, spot (default reserved,on-demand)")
+	f.StringVar(&a.maxHourlyPrice, "max-hourly-price", "", "most that all machines may cost, in USD per hour")
+	f.Int32Var(&a.maxModelLen, "max-model-len", 0, "tokens that each sequence may have (default: 8192 or the model's context, then what fits)")
+	f.Int32Var(&a.concurrency, "concurrency", 0, "sequences of that length that must fit at once (default: 4, then what fits)")
+	f.Int32Var(&a.input, "input-len", 0, "tokens of a typical prompt (default 1024)")
+	f.Int32Var(&a.output, "output-len", 0, "tokens of a typical answer (default 256)")
+	f.DurationVar(&a.ttft, "ttft", 0, "longest acceptable time to the first token (default 5s)")
+	f.DurationVar(&a.tpot, "tpot", 0, "longest acceptable time per further token (default 100ms)")
+	f.StringVar(&a.optimizeFor, "optimize-for", "", "what to rank by: cost, latency, throughput (default cost)")
+	f.StringSliceVar(&a.quantizations, "allow-quantization", nil, "weights that may be used beside the released ones, such as fp8,awq")
+	f.StringSliceVar(&a.kvTypes, "allow-kv-cache", nil, "types of KV cache that may be used beside the model's own, such as fp8")
+	f.StringToStringVar(&a.args, "engine-arg", nil, "flag of the engine that the plan must respect, such as tensor-parallel-size=4")
+	complete(cmd, "optimize-for", func() []string { return []string{"cost", "latency", "throughput"} })
+	complete(cmd, "capacity-type", capacityTypes)
+}
+
+// beside refuses flags that a manifest answers.
+func (a *ask) beside(cmd *cobra.Command) error {
+	known := fields()
+	for _, flag := range slices.Sorted(maps.Keys(known)) {
+		if cmd.Flags().Changed(flag) {
+			return usageError("--%s goes with --model: with -f, set %s in the file", flag, known[flag])
+		}
+	}
+	return nil
+}
+
+// workspace is the manifest that says the same as the flags.
+func (a *ask) workspace() (*v1beta1.Workspace, error) {
+	aim, err := a.aim()
+	if err != nil {
+		return nil, err
+	}
+	ws := &v1beta1.Workspace{}
+	ws.Name = "workspace"
+	ws.Resource = v1beta1.ResourceSpec{InstanceType: a.instanceType, Placement: a.placement()}
+	ws.Inference = &v1beta1.InferenceSpec{
+		Preset: &v1beta1.PresetSpec{Name: a.model},
+		Engine: &v1beta1.EngineSpec{Name: a.engine, AllowedQuantizations: a.quantizations, AllowedKVCacheTypes: a.kvTypes},
+		Objectives: &v1beta1.ObjectivesSpec{
+			MaxModelLen: given(a.maxModelLen), Concurrency: given(a.concurrency),
+			InputTokens: given(a.input), OutputTokens: given(a.output),
+			TimeToFirstToken: duration(a.ttft), TimePerOutputToken: duration(a.tpot), OptimizeFor: aim,
+		},
+	}
+	for name, value := range a.args {
+		if ws.Inference.Engine.Args == nil {
+			ws.Inference.Engine.Args = map[string]v1beta1.EngineArg{}
+		}
+		ws.Inference.Engine.Args[name] = v1beta1.EngineArg(value)
+	}
+	if problem := outOfBounds(ws); problem != "" {
+		return nil, usageError("%s", flagged(problem))
+	}
+	return ws, nil
+}
+
+func (a *ask) placement() *v1beta1.PlacementSpec {
+	out := &v1beta1.PlacementSpec{
+		NodeSource:    v1beta1.NodeSourceProvisioned,
+		InstanceTypes: a.instanceTypes, Accelerators: a.accelerators, Zones: a.zones, MaxHourlyPrice: a.maxHourlyPrice,
+	}
+	for _, capacity := range a.capacityTypes {
+		out.CapacityTypes = append(out.CapacityTypes, v1beta1.CapacityType(capacity))
+	}
+	return out
+}
+
+// aim reads --optimize-for, in any case.
+func (a *ask) aim() (v1beta1.OptimizeFor, error) {
+	if a.optimizeFor == "" {
+		return "", nil
+	}
+	for _, aim := range aims() {
+		if strings.EqualFold(aim, a.optimizeFor) {
+			return v1beta1.OptimizeFor(aim), nil
+		}
+	}
+	return "", usageError("--optimize-for: %q is not possible: use cost, latency or throughput", a.optimizeFor)
+}
+
+// flagged names flags in place of the fields that they stand for.
+func flagged(message string) string {
+	known := fields()
+	// The longer names first, because some begin like others.
+	flags := slices.SortedFunc(maps.Keys(known), func(a, b string) int { return len(known[b]) - len(known[a]) })
+	for _, flag := range flags {
+		message = strings.ReplaceAll(message, known[flag], "--"+flag)
+	}
+	// A field's value comes after a colon, a list in brackets.
+	return regexp.MustCompile(`(--[a-z-]+): (?:\[([^\]]*)\]|(\d+))`).ReplaceAllStringFunc(message, func(match string) string {
+		return strings.NewReplacer(": ", " ", "[", "", "]", "", ", ", ",").Replace(match)
+	})
+}
+
+// given is a number for a field; 0 stands for a flag that was not given.
+func given(value int32) *int32 {
+	if value == 0 {
+		return nil
+	}
+	return &value
+}
+
+func duration(value time.Duration) *metav1.Duration {
+	if value == 0 {
+		return nil
+	}
+	return &metav1.Duration{Duration: value}
+}
+
+// title is how a Workspace is called in headings: by its own name, or by the model where it has none.
+func title(ws *v1beta1.Workspace, hubID string) string {
+	if ws.Name == "workspace" && ws.Namespace == "" {
+		return hubID
+	}
+	return fmt.Sprintf("%s (%s)", key(ws), path.Base(hubID))
+}

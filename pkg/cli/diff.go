@@ -1,0 +1,282 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// diffCommand is kubectl berth diff.
+type diffCommand struct {
+	office
+	output
+}
+
+func newDiff(w World) *cobra.Command {
+	d := &diffCommand{}
+	cmd := &cobra.Command{
+		Use:   "diff OLD.yaml NEW.yaml",
+		Short: "Say what a change of a manifest does to machines, price and restarts",
+		Long: `Say what a change of a manifest does to machines, price and restarts.
+
+Both manifests are planned for as if they were new. A running Workspace keeps the plan that it has
+until its manifest changes, so its old machines may be others than those shown here.
+Exit code: 0 where nothing would change in the cluster, 1 where something would, 3 where the new
+manifest cannot be served; 2 and above 3 are errors.`,
+		Example: `  kubectl berth diff main.yaml changed.yaml
+  git show main:workspace.yaml | kubectl berth diff - workspace.yaml -o json`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), w, args[0], args[1]) },
+	}
+	d.office.bind(cmd, w)
+	d.output.bind(cmd, false)
+	return cmd
+}
+
+// effect is what a change does to what runs.
+type effect string
+
+// The effects, from none to most.
+const (
+	effectNothing  effect = "nothing"
+	effectRestart  effect = "restart"
+	effectMachines effect = "machines"
+	effectBuy      effect = "buy"
+	effectRelease  effect = "release"
+	effectRecreate effect = "recreate"
+	effectRefused  effect = "refused"
+)
+
+// difference is what becomes of one Workspace.
+type difference struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Effect    effect `json:"effect"`
+	// Summary is the effect in a sentence.
+	Summary string        `json:"summary"`
+	Fields  []fieldChange `json:"fields,omitempty"`
+	Old     *side         `json:"old,omitempty"`
+	New     *side         `json:"new,omitempty"`
+}
+
+// side is one of the two plans in short.
+type side struct {
+	Machines    string   `json:"machines,omitempty"`
+	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
+	// Problem says why there is no plan.
+	Problem  string   `json:"problem,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+
+	plan planner.Plan
+	// buys says that machines are held: it is planned for and not suspended.
+	buys bool
+	err  error
+}
+
+func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string) error {
+	if oldName == "-" && newName == "-" {
+		return usageError("both manifests cannot be the standard input: name a file for one of them")
+	}
+	old, err := readManifest(oldName, w.In)
+	if err != nil {
+		return err
+	}
+	updated, err := readManifest(newName, w.In)
+	if err != nil {
+		return err
+	}
+	if err := d.open(); err != nil {
+		return err
+	}
+	found, err := d.differences(ctx, old, updated)
+	if err != nil {
+		return err
+	}
+	if d.forPrograms() {
+		err = d.data(w.Out, found)
+	} else {
+		describeDifferences(page{w.Out, newStyle(w)}, found)
+	}
+	if err != nil {
+		return err
+	}
+	return resultOf(found)
+}
+
+// resultOf is the exit code that tells a pipeline what was found.
+func resultOf(found []difference) error {
+	for i := range found {
+		if now := found[i].New; now != nil && now.err != nil {
+			return &exitError{code: codeOf(now.err), err: now.err}
+		}
+	}
+	if slices.ContainsFunc(found, func(d difference) bool { return d.Effect != effectNothing }) {
+		return differs()
+	}
+	return nil
+}
+
+// differences compares the Workspaces of two manifests, in the order of the new one; what is gone comes
+// last.
+func (d *diffCommand) differences(ctx context.Context, old, updated *manifest) ([]difference, error) {
+	out := []difference{}
+	for _, ws := range updated.workspaces {
+		next, err := d.difference(ctx, old, updated, key(ws))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, next)
+	}
+	for _, ws := range old.workspaces {
+		if updated.workspace(key(ws)) != nil {
+			continue
+		}
+		next, err := d.difference(ctx, old, updated, key(ws))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, next)
+	}
+	return out, nil
+}
+
+// workspace returns the Workspace with a name, or nil.
+func (m *manifest) workspace(name string) *v1beta1.Workspace {
+	for _, ws := range m.workspaces {
+		if key(ws) == name {
+			return ws
+		}
+	}
+	return nil
+}
+
+// configText is the text of the ConfigMap that a Workspace names; empty where the file does not have it.
+func (m *manifest) configText(ws *v1beta1.Workspace) string {
+	if ws.Inference == nil || ws.Inference.Config == "" {
+		return ""
+	}
+	return m.configs[inNamespace(ws, ws.Inference.Config)][v1beta1.InferenceConfigKey]
+}
+
+func (d *diffCommand) difference(ctx context.Context, old, updated *manifest, name string) (difference, error) {
+	was, is := old.workspace(name), updated.workspace(name)
+	out := difference{Old: d.side(ctx, old, was), New: d.side(ctx, updated, is)}
+	either := is
+	if is == nil {
+		either = was
+	}
+	out.Namespace, out.Name = either.Namespace, either.Name
+	for _, s := range []*side{out.Old, out.New} {
+		if s != nil && s.err != nil && codeOf(s.err) == codeHub {
+			return difference{}, s.err
+		}
+	}
+	if was != nil && is != nil {
+		var err error
+		if out.Fields, err = changesOf(was, is, old.configText(was), updated.configText(is)); err != nil {
+			return difference{}, err
+		}
+	}
+	out.Effect, out.Summary = effectOf(&out)
+	return out, nil
+}
+
+// side plans for one of two manifests; nil where it does not have the Workspace.
+func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspace) *side {
+	if ws == nil {
+		return nil
+	}
+	got, err := d.plan(ctx, m, ws)
+	if err != nil {
+		return &side{Problem: oneLine(err), err: err}
+	}
+	out := &side{Machines: got.plan.Summary(), Warnings: got.plan.Warnings, plan: got.plan, buys: !ws.Suspend}
+	if got.plan.HourlyPrice >= 0 {
+		out.HourlyPrice = &got.plan.HourlyPrice
+	}
+	return out
+}
+
+// effectOf says what a change does.
+func effectOf(d *difference) (effect, string) {
+	switch old, updated := d.Old, d.New; {
+	case updated != nil && updated.err != nil:
+		return effectRefused, "the new manifest cannot be served: " + sentenceOf(updated.err)
+	case updated == nil && old.buys:
+		return effectRelease, "deleting the Workspace gives its machines back"
+	case updated == nil:
+		return effectNothing, "the Workspace goes, and holds no machines"
+	case old == nil && updated.buys:
+		return effectBuy, "a new Workspace: its machines are bought"
+	case old == nil:
+		return effectNothing, "a new Workspace, suspended: it is planned, and nothing is bought"
+	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isFixed(&c) }):
+		i := slices.IndexFunc(d.Fields, func(c fieldChange) bool { return isFixed(&c) })
+		return effectRecreate, fmt.Sprintf("%s cannot be changed: the Workspace has to be deleted and made again, or made under another name",
+			d.Fields[i].Field)
+	default:
+		return effectOfUpdate(d)
+	}
+}
+
+// effectOfUpdate is effectOf where a Workspace stays and may be updated.
+func effectOfUpdate(d *difference) (effect, string) {
+	old, updated := d.Old, d.New
+	switch {
+	case !old.buys && !updated.buys:
+		return effectNothing, "the Workspace holds no machines: at most its plan changes"
+	case !old.buys:
+		return effectBuy, "machines are bought, and the model is started"
+	case !updated.buys:
+		return effectRelease, "suspending gives the machines back; the Service stays, and answers nothing"
+	case !sameMachines(d):
+		return effectMachines, "the machines are let go and others are bought: the model is away until they are ready"
+	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isRendered(&c) }), !sameLayout(&old.plan, &updated.plan):
+		return effectRestart, "the pods are replaced on the same machines: the model is away until it has loaded again"
+	case len(d.Fields) > 0:
+		return effectNothing, "nothing restarts: machines, layout and pods stay as they are"
+	default:
+		return effectNothing, "nothing changes"
+	}
+}
+
+// sameMachines says whether machines that were bought for one plan serve the other.
+func sameMachines(d *difference) bool {
+	old, updated := &d.Old.plan, &d.New.plan
+	class := func(c fieldChange) bool {
+		return under(c.Field, "resource.placement.nodeClassRef") || c.Field == "metadata.annotations."+v1beta1.AnnotationNodeClassName
+	}
+	return old.InstanceType == updated.InstanceType && old.Nodes == updated.Nodes && old.CapacityType == updated.CapacityType &&
+		slices.Equal(old.Zones, updated.Zones) && !slices.ContainsFunc(d.Fields, class)
+}
+
+// sameLayout says whether two plans for the same machines render the same pods.
+func sameLayout(a, b *planner.Plan) bool {
+	return reflect.DeepEqual(rendered(a), rendered(b))
+}
+
+// rendered is what of a plan shows in pods.
+func rendered(p *planner.Plan) planner.Plan {
+	out := *p
+	out.Memory, out.Performance, out.HourlyPrice = nil, nil, 0
+	out.Alternatives, out.Rejected, out.Warnings, out.Advice = nil, nil, nil, nil
+	return out
+}
+
+// sentenceOf is what there is to say of an error beside where it was found.
+func sentenceOf(err error) string {
+	if text, ok := errors.AsType[*sentence](err); ok {
+		return text.text
+	}
+	return oneLine(err)
+}

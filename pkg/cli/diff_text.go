@@ -1,0 +1,113 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// hoursPerMonth is what clouds reckon with.
+const hoursPerMonth = 730
+
+// describeDifferences words what becomes of each Workspace.
+func describeDifferences(out page, found []difference) {
+	for i := range found {
+		if i > 0 {
+			out.line("")
+		}
+		describeDifference(out, &found[i])
+	}
+}
+
+func describeDifference(out page, d *difference) {
+	ws := v1beta1.Workspace{}
+	ws.Namespace, ws.Name = d.Namespace, d.Name
+	code := yellow
+	switch d.Effect {
+	case effectNothing:
+		code = green
+	case effectRefused, effectRecreate:
+		code = red
+	}
+	out.line("%s %s", out.paint(bold, key(&ws)+":"), out.paint(code, d.Summary))
+	for _, change := range d.Fields {
+		for _, line := range folded(fieldText(&change), pageWidth-4) {
+			out.line("  %s", line)
+		}
+	}
+	out.fact("machines", fmt.Sprintf("%s → %s", d.Old.machines(), d.New.machines()))
+	out.fact("price", fmt.Sprintf("%s → %s%s", d.Old.price(), d.New.price(), monthly(d)))
+	if d.New == nil {
+		return
+	}
+	for _, warning := range d.New.Warnings {
+		out.point(out.paint(yellow, "!"), warning)
+	}
+}
+
+func fieldText(c *fieldChange) string {
+	if c.Field == configField {
+		return "the ConfigMap's text changes"
+	}
+	return fmt.Sprintf("%s: %s → %s", c.Field, value(c.Old), value(c.New))
+}
+
+func value(text string) string {
+	if text == "" {
+		return "nothing"
+	}
+	return shorten(text)
+}
+
+// machines are those that are held.
+func (s *side) machines() string {
+	switch {
+	case s == nil:
+		return "none"
+	case s.err != nil:
+		return "no plan"
+	case !s.buys:
+		return fmt.Sprintf("none (suspended; planned: %s)", s.Machines)
+	default:
+		return s.Machines
+	}
+}
+
+// hourly is what the machines that are held cost; false where that is not known.
+func (s *side) hourly() (float64, bool) {
+	switch {
+	case s == nil, s.err == nil && !s.buys:
+		return 0, true
+	case s.err != nil || s.HourlyPrice == nil:
+		return 0, false
+	default:
+		return *s.HourlyPrice, true
+	}
+}
+
+func (s *side) price() string {
+	usd, known := s.hourly()
+	if !known {
+		return "not known"
+	}
+	return hourly(usd)
+}
+
+// monthly is what a change costs in a month.
+func monthly(d *difference) string {
+	before, known := d.Old.hourly()
+	after, alsoKnown := d.New.hourly()
+	if !known || !alsoKnown || before == after {
+		return ""
+	}
+	sign := "+"
+	if after < before {
+		sign = "−"
+	}
+	return fmt.Sprintf(" (%s%.2f $/h, about %s%.0f $ a month)", sign, abs(after-before), sign, abs(after-before)*hoursPerMonth)
+}
+
+func abs(value float64) float64 { return max(value, -value) }

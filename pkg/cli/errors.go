@@ -1,0 +1,52 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The exit codes; docs/reference/cli.md tells users.
+const (
+	codeDone = 0
+	// codeDiffers is what diff ends with where something changes.
+	codeDiffers = 1
+	// codeUsage means that a flag, a file or a name in it is wrong.
+	codeUsage = 2
+	// codeInfeasible means that nothing serves what was asked for.
+	codeInfeasible = 3
+	// codeHub means that the hub did not describe the model.
+	codeHub = 4
+)
+
+// exitError is an error with the exit code that it ends the process with.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// differs ends diff: there is nothing more to say.
+func differs() error { return &exitError{code: codeDiffers, err: errors.New("")} }
+
+func usageError(format string, args ...any) error {
+	return &exitError{code: codeUsage, err: fmt.Errorf(format, args...)}
+}
+
+// codeOf is the exit code for an error; what nobody gave one is about the command line.
+func codeOf(err error) int {
+	if exit, ok := errors.AsType[*exitError](err); ok {
+		return exit.code
+	}
+	return codeUsage
+}
+
+// oneLine is an error's text on one line.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

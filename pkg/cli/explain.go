@@ -1,0 +1,135 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// theme is a kind of reason for which options are turned down, and the words that tell it.
+type theme struct {
+	title string
+	words []string
+}
+
+// themes in the order in which they help most: what would work, what nearly works, what cannot.
+func themes() []theme {
+	return []theme{
+		{"Above your limits", []string{"dearer than", "at most", "are allowed"}},
+		{"Work as well, and cost more or are ranked lower", []string{"dearer", "same price", "slower:", "no price known"}},
+		{"Hold the model, and are too slow", []string{"too slow"}},
+		{"Have too little memory", []string{"does not fit", "GiB of disk"}},
+		{"Cannot run it", []string{
+			"compute capability", "cannot be split", "has no GPU", "no legal way", "NVIDIA GPU", "asked for", "asks for", "engine ",
+			"needs ",
+		}},
+		{"Are not among what you allow", []string{"not among", "not known to be sold as spot"}},
+		{notBought, nil},
+	}
+}
+
+// Themes that are not known by their words: that of what the catalogue says is never chosen, and that of
+// reasons which no theme knows.
+const (
+	notBought = "Cannot be bought"
+	other     = "Other reasons"
+
+	notBoughtPrefix = "cannot be bought: "
+)
+
+// themeOf is the title of the theme of a reason: the first whose words it holds.
+func themeOf(reason string) string {
+	if strings.HasPrefix(reason, notBoughtPrefix) {
+		return notBought
+	}
+	for _, t := range themes() {
+		if slices.ContainsFunc(t.words, func(word string) bool { return strings.Contains(reason, word) }) {
+			return t.title
+		}
+	}
+	return other
+}
+
+// explain lists every option that was turned down, those of one reason together.
+func explain(out page, verdicts []planner.Verdict) {
+	byTheme := map[string][]planner.Verdict{}
+	for _, v := range verdicts {
+		theme := themeOf(v.Reason)
+		byTheme[theme] = append(byTheme[theme], v)
+	}
+	out.heading(wasWere(len(verdicts), "option") + " turned down")
+	for _, t := range append(themes(), theme{title: other}) {
+		if found := byTheme[t.title]; len(found) > 0 {
+			out.line("")
+			out.line("  %s (%d)", out.paint(bold, t.title), len(found))
+			explainTheme(out, found)
+		}
+	}
+}
+
+// explainTheme lists options by price; where several have one reason, the reason comes once.
+func explainTheme(out page, verdicts []planner.Verdict) {
+	verdicts = slices.Clone(verdicts)
+	slices.SortStableFunc(verdicts, func(a, b planner.Verdict) int {
+		return cmp.Or(
+			cmp.Compare(boolOrder(a.HourlyPrice >= 0), boolOrder(b.HourlyPrice >= 0)),
+			cmp.Compare(a.HourlyPrice, b.HourlyPrice))
+	})
+	var reasons []string
+	byReason := map[string][]planner.Verdict{}
+	for _, v := range verdicts {
+		reason := strings.TrimPrefix(v.Reason, notBoughtPrefix)
+		if _, seen := byReason[reason]; !seen {
+			reasons = append(reasons, reason)
+		}
+		byReason[reason] = append(byReason[reason], v)
+	}
+	var rows [][]string
+	for _, reason := range reasons {
+		if same := byReason[reason]; len(same) == 1 {
+			rows = append(rows, []string{machines(&same[0]), hourly(same[0].HourlyPrice), reason})
+		}
+	}
+	// Writing to the page fails where the next line does too.
+	_ = table(out.w, "    ", rows)
+	for _, reason := range reasons {
+		if same := byReason[reason]; len(same) > 1 {
+			explainReason(out, reason, same)
+		}
+	}
+}
+
+// explainReason lists the options that have one reason.
+func explainReason(out page, reason string, same []planner.Verdict) {
+	names := make([]string, 0, len(same))
+	for i := range same {
+		names = append(names, machines(&same[i]))
+	}
+	for _, line := range folded(reason+":", pageWidth-4) {
+		out.line("    %s", line)
+	}
+	for _, line := range folded(strings.Join(names, ", "), pageWidth-6) {
+		out.line("      %s", line)
+	}
+}
+
+func boolOrder(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+// machines are those of an option.
+func machines(v *planner.Verdict) string {
+	if v.Nodes <= 1 {
+		return v.InstanceType
+	}
+	return fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType)
+}

@@ -1,0 +1,114 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/model/hfconfig"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// Describer tells of models that the catalogue does not have.
+type Describer interface {
+	Describe(ctx context.Context, id string) (model.Model, error)
+}
+
+// finder finds models: in the catalogue, in a config.json, on the hub.
+type finder struct {
+	catalog *catalog.Catalog
+	hub     func(endpoint, token string) (Describer, error)
+	token   string
+
+	endpoint string
+	offline  bool
+	config   string
+}
+
+// bind declares the flags for models that the catalogue does not have.
+func (f *finder) bind(cmd *cobra.Command, w World) {
+	f.hub, f.token = w.Hub, w.Getenv("HF_TOKEN")
+	cmd.Flags().StringVar(&f.endpoint, "hub-endpoint", "https://huggingface.co",
+		"Hugging Face-compatible hub to ask for models that the catalogue does not have; a token is taken from HF_TOKEN")
+	cmd.Flags().BoolVar(&f.offline, "offline", false, "never ask the hub")
+	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, for one that neither the catalogue nor the hub has")
+}
+
+// model returns the model that a name stands for. With --config the name only labels it.
+func (f *finder) model(ctx context.Context, name string) (model.Model, error) {
+	if f.config != "" {
+		return f.fromConfig(name)
+	}
+	m, err := f.catalog.ResolveModel(name)
+	if err == nil {
+		return m, nil
+	}
+	if !strings.Contains(name, "/") {
+		return model.Model{}, usageError("%w (a Hugging Face id has the form ORG/NAME)", err)
+	}
+	if f.offline {
+		return model.Model{}, usageError("%w (with --offline nobody else is asked: pass the model's config.json with --config FILE)", err)
+	}
+	hub, problem := f.hub(f.endpoint, f.token)
+	if problem != nil {
+		return model.Model{}, usageError("--hub-endpoint: %w", problem)
+	}
+	if m, problem = hub.Describe(ctx, name); problem != nil {
+		return model.Model{}, &exitError{code: codeHub, err: f.notDescribed(err, problem)}
+	}
+	return f.complete(m), nil
+}
+
+// notDescribed joins what the hub says with what the catalogue has instead.
+func (f *finder) notDescribed(unknown, problem error) error {
+	similar, ok := errors.AsType[*catalog.UnknownError](unknown)
+	if !ok || len(similar.Suggestions) == 0 {
+		return problem
+	}
+	return fmt.Errorf("%w; the catalogue has %s", problem, orList(similar.Suggestions))
+}
+
+// fromConfig reads the model from a file.
+func (f *finder) fromConfig(name string) (model.Model, error) {
+	data, err := readFile(f.config, nil)
+	if err != nil {
+		return model.Model{}, usageError("--config: %w", err)
+	}
+	files := hfconfig.Files{Config: data}
+	// What else says how the weights are stored lies beside it, where it was downloaded with them.
+	dir := filepath.Dir(f.config)
+	files.Quantization, _ = os.ReadFile(filepath.Join(dir, "hf_quant_config.json"))
+	files.Index, _ = os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
+	described, err := hfconfig.ParseFiles(files)
+	if err != nil {
+		return model.Model{}, usageError("--config %s: %w", f.config, err)
+	}
+	if name == "" {
+		name = filepath.Base(f.config)
+	}
+	return f.complete(described.Model(name, "main")), nil
+}
+
+// complete fills in the size of weights that nobody stated.
+func (f *finder) complete(m model.Model) model.Model {
+	for i := range m.Artifacts {
+		a := &m.Artifacts[i]
+		format, ok := f.catalog.Quantization(a.Quantization)
+		if a.Bytes() > 0 || !ok {
+			continue
+		}
+		a.WeightBytes = int64(physics.NewModel(m.Shape, physics.Weights{Format: format}).Bytes())
+		a.WeightBasis = model.BytesEstimated
+	}
+	return m
+}

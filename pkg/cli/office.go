@@ -1,0 +1,203 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+// office plans for Workspaces as the controller would, from flags in place of the chart's settings.
+type office struct {
+	facts
+	finder
+
+	provisioner string
+	osDiskGiB   int
+	// mostNodes is a limit from a flag, where even 1 means something; 0 means none.
+	mostNodes int
+
+	catalog *catalog.Catalog
+	planner *planner.Planner
+}
+
+func (o *office) bind(cmd *cobra.Command, w World) {
+	o.facts.bind(cmd, w)
+	o.bindPlaces(cmd)
+	o.finder.bind(cmd, w)
+	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "what launches the machines: karpenter or gpu-provisioner; empty means any")
+	cmd.Flags().IntVar(&o.osDiskGiB, "os-disk-gib", 0, "OS disk of the machines in GiB; 0 means that it is large enough")
+	complete(cmd, "provisioner", provisioners)
+}
+
+func provisioners() []string { return []string{"karpenter", "gpu-provisioner"} }
+
+// open loads the catalogue and makes the planner.
+func (o *office) open() error {
+	if o.provisioner != "" {
+		if err := oneOf("--provisioner", o.provisioner, provisioners()); err != nil {
+			return err
+		}
+	}
+	if o.osDiskGiB < 0 {
+		return usageError("--os-disk-gib is %d, it must be a size in GiB, or 0", o.osDiskGiB)
+	}
+	known, err := o.load()
+	if err != nil {
+		return err
+	}
+	where, err := o.place(known)
+	if err != nil {
+		return err
+	}
+	o.catalog, o.finder.catalog = known, known
+	o.planner = planner.New(known, planner.Settings{
+		Clouds: where, Region: o.region, Provisioner: o.provisioner, OSDiskGiB: o.osDiskGiB,
+	})
+	return nil
+}
+
+// answer is what came of planning for one Workspace.
+type answer struct {
+	workspace *v1beta1.Workspace
+	// model is nil for a template.
+	model *model.Model
+	plan  planner.Plan
+}
+
+// plan plans for a Workspace of a manifest.
+func (o *office) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
+	out := answer{workspace: ws}
+	err := o.decide(ctx, m, ws, &out)
+	if err == nil {
+		return out, nil
+	}
+	if m.file == "" {
+		err = rephrased(err)
+	} else {
+		err = fmt.Errorf("%s, Workspace %s: %w", m.file, key(ws), err)
+	}
+	return out, err
+}
+
+func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace, out *answer) error {
+	if err := request.Check(ws); err != nil {
+		return refused(err)
+	}
+	var err error
+	if ws.Inference.Template != nil {
+		out.plan, err = o.planner.Plan(request.ForTemplate(ws))
+		return refused(err)
+	}
+	config, warnings, err := m.config(ws)
+	if err != nil {
+		return err
+	}
+	found, err := o.model(ctx, ws.Inference.Preset.Name)
+	if err != nil {
+		return err
+	}
+	out.model = &found
+	asked, err := request.ForModel(ws, &found, config, o.catalog)
+	if err != nil {
+		return refused(err)
+	}
+	if o.mostNodes > 0 {
+		asked.Constraints.MaxNodes = o.mostNodes
+	}
+	if out.plan, err = o.planner.Plan(asked); err != nil {
+		return refused(err)
+	}
+	warnings = append(warnings, config.Foreign(out.plan.Engine)...)
+	out.plan.Warnings = append(out.plan.Warnings, warnings...)
+	return nil
+}
+
+// config is what the Workspace's ConfigMap says, or nothing and a warning where the file has no such one.
+func (m *manifest) config(ws *v1beta1.Workspace) (engine.Config, []string, error) {
+	name := ws.Inference.Config
+	if name == "" {
+		return engine.Config{}, nil, nil
+	}
+	name = inNamespace(ws, name)
+	data, found := m.configs[name]
+	if !found {
+		return engine.Config{}, []string{fmt.Sprintf("inference.config names ConfigMap %q, which %s does not hold: the plan is made without it",
+			ws.Inference.Config, m.file)}, nil
+	}
+	text, found := data[v1beta1.InferenceConfigKey]
+	if !found {
+		return nil, nil, usageError("ConfigMap %q has no key %s: add it, or remove inference.config", name, v1beta1.InferenceConfigKey)
+	}
+	config, err := engine.ParseConfig([]byte(text))
+	if err != nil {
+		return nil, nil, usageError("ConfigMap %q: %w", name, err)
+	}
+	return config, nil, nil
+}
+
+// inNamespace is the key of an object beside a Workspace.
+func inNamespace(ws *v1beta1.Workspace, name string) string {
+	if ws.Namespace == "" {
+		return name
+	}
+	return ws.Namespace + "/" + name
+}
+
+// refused gives what the planner and the border before it refuse its exit code and its words, without
+// the reason that a condition would have.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	if none, ok := errors.AsType[*planner.InfeasibleError](err); ok {
+		return &exitError{code: codeFor(none.Reason), err: &sentence{none.Message, err}}
+	}
+	if problem, ok := errors.AsType[*request.RefusedError](err); ok {
+		return &exitError{code: codeFor(problem.Reason), err: &sentence{problem.Message, err}}
+	}
+	return err
+}
+
+// codeFor tells wrong names and fields from what nothing serves.
+func codeFor(reason string) int {
+	switch reason {
+	case v1beta1.ReasonSpecInvalid, v1beta1.ReasonEngineUnknown, v1beta1.ReasonUnknownInstanceType:
+		return codeUsage
+	default:
+		return codeInfeasible
+	}
+}
+
+// sentence is an error in the words of its message alone.
+type sentence struct {
+	text string
+	err  error
+}
+
+func (s *sentence) Error() string { return s.text }
+func (s *sentence) Unwrap() error { return s.err }
+
+// rephrased names flags where a message names the fields that they stand for.
+func rephrased(err error) error {
+	return &exitError{code: codeOf(err), err: &sentence{flagged(err.Error()), err}}
+}
+
+// rejected are the options that an error of the planner tells of.
+func rejected(err error) []planner.Verdict {
+	if none, ok := errors.AsType[*planner.InfeasibleError](err); ok {
+		return none.Rejected
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// The output formats.
+const (
+	formatTable = "table"
+	formatWide  = "wide"
+	formatJSON  = "json"
+	formatYAML  = "yaml"
+)
+
+// output is how an answer is shown.
+type output struct {
+	format string
+}
+
+// bind declares -o, for commands that have a wide form or not.
+func (o *output) bind(cmd *cobra.Command, wide bool) {
+	formats := []string{formatTable, formatJSON, formatYAML}
+	if wide {
+		formats = []string{formatTable, formatWide, formatJSON, formatYAML}
+	}
+	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "how to show the answer: "+strings.Join(formats, ", "))
+	complete(cmd, "output", func() []string { return formats })
+	previous := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if err := oneOf("--output", o.format, formats); err != nil {
+			return err
+		}
+		if previous == nil {
+			return nil
+		}
+		return previous(cmd, args)
+	}
+}
+
+// forPrograms says that the answer is data.
+func (o *output) forPrograms() bool { return o.format == formatJSON || o.format == formatYAML }
+
+func (o *output) wide() bool { return o.format == formatWide }
+
+// data writes a value as JSON or YAML.
+func (o *output) data(w io.Writer, value any) error {
+	if o.format == formatYAML {
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("writing YAML: %w", err)
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// table writes rows in columns, the first row of which are the headings. prefix goes before each row.
+func table(w io.Writer, prefix string, rows [][]string) error {
+	var aligned strings.Builder
+	t := tabwriter.NewWriter(&aligned, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(aligned.String()) {
+		if _, err := fmt.Fprintln(w, prefix+strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete offers values for a flag to a shell.
+func complete(cmd *cobra.Command, flag string, values func() []string) {
+	// The only error is that the flag does not exist, which every use of it would show.
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// oneOf refuses a flag's value that is not one of some.
+func oneOf(flag, value string, values []string) error {
+	if slices.Contains(values, value) {
+		return nil
+	}
+	return usageError("%s: %q is not possible: use %s", flag, value, orList(values))
+}
+
+// orList is a list for a sentence.
+func orList(values []string) string {
+	if len(values) < 2 {
+		return strings.Join(values, "")
+	}
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
+}

@@ -1,0 +1,293 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// describe words a plan.
+func (p *planCommand) describe(out page, a *answer) error {
+	plan := &a.plan
+	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %s, %s", heading(a), plan.Summary(), hourly(plan.HourlyPrice))))
+	out.line("")
+	if a.model == nil {
+		out.fact("pods", fmt.Sprintf("your own, one on each machine; nothing is known of what they need but %s",
+			count(plan.GPUsPerNode, "GPU")))
+	} else {
+		p.describeModel(out, a)
+	}
+	out.fact("price", p.price(plan))
+	p.describeMemory(out, plan)
+	for _, part := range []struct {
+		name, mark, code string
+		texts            []string
+	}{{"Warnings", "!", yellow, plan.Warnings}, {"Advice", "→", green, plan.Advice}} {
+		if len(part.texts) == 0 {
+			continue
+		}
+		out.heading(part.name)
+		for _, text := range part.texts {
+			out.point(out.paint(part.code, part.mark), p.worded(text))
+		}
+	}
+	if err := p.alternatives(out, plan); err != nil {
+		return err
+	}
+	p.rest(out, plan)
+	p.compared(out, a.workspace)
+	return nil
+}
+
+// worded names flags in place of fields where the request came from flags.
+func (p *planCommand) worded(text string) string {
+	if p.file != "" {
+		return text
+	}
+	return flagged(text)
+}
+
+func heading(a *answer) string {
+	if a.model == nil {
+		return key(a.workspace)
+	}
+	return title(a.workspace, a.model.HubID)
+}
+
+// hourly is a price per hour in words.
+func hourly(usd float64) string {
+	if usd < 0 {
+		return "no price known"
+	}
+	return dollars(usd) + " $/h"
+}
+
+func (p *planCommand) describeModel(out page, a *answer) {
+	plan := &a.plan
+	data, _ := p.catalog.Engine(plan.Engine)
+	out.fact("weights", weights(plan.Artifact))
+	out.fact("engine", engineLine(plan, &data))
+	out.fact("layout", layout(plan))
+	out.fact("holds", holds(plan, &data))
+	if performance := plan.Performance; performance != nil {
+		out.fact("speed", speed(performance))
+	}
+	out.fact("disk", fmt.Sprintf("%d GiB for weights and image on each machine", plan.DiskGiB))
+	if a.model.Gated {
+		out.fact("access", fmt.Sprintf("gated: accept the licence of %s on the hub, and name a Secret with a token in "+
+			"inference.preset.presetOptions.modelAccessSecret", a.model.HubID))
+	}
+	if a.model.License != "" {
+		out.fact("licence", a.model.License)
+	}
+}
+
+func weights(a *model.Artifact) string {
+	basis := ""
+	if !a.BytesExact() {
+		basis = " (estimated)"
+	}
+	text := fmt.Sprintf("%s, %s GiB%s, of %s", a.Quantization, digits(float64(a.Bytes())/gib), basis, a.Repo)
+	if a.Revision != "" && a.Revision != "main" {
+		text += " at " + a.Revision[:min(len(a.Revision), 12)]
+	}
+	if !a.Native {
+		text += ", which you allowed: the publisher released another precision"
+	}
+	return text
+}
+
+// engineLine is the engine with the settings that the plan chose for it.
+func engineLine(plan *planner.Plan, data *catalog.Engine) string {
+	parts := []string{strings.TrimSpace(plan.Engine + " " + data.Version)}
+	for _, setting := range []struct{ name, value string }{
+		{"max-num-seqs", number(plan.MaxNumSeqs)},
+		{"max-num-batched-tokens", number(plan.MaxBatchedTokens)},
+		{"gpu-memory-utilization", share2(plan.GPUMemoryUtilization)},
+		{"kv-cache-dtype", text(plan.KVCacheType)},
+	} {
+		if setting.value != none {
+			parts = append(parts, setting.name+" "+setting.value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func share2(value float64) string {
+	if value == 0 {
+		return none
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}
+
+// layout says how the model spreads over the GPUs.
+func layout(plan *planner.Plan) string {
+	var parts []string
+	add := func(n int, one, many string) {
+		if n > 1 {
+			parts = append(parts, fmt.Sprintf(many, n))
+		} else if one != "" {
+			parts = append(parts, one)
+		}
+	}
+	add(plan.DataParallel, "", "%d replicas, requests shared among them")
+	add(plan.TensorParallel, "", "each layer over %d GPUs (tensor parallel)")
+	add(plan.PipelineParallel, "", "the layers in %d stages (pipeline parallel)")
+	switch {
+	case len(parts) > 0:
+	case plan.GPUsPerNode == 0:
+		return "the whole model in main memory, without a GPU"
+	default:
+		return "the whole model on one GPU"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// holds says what fits, and what the engine then does with more.
+func holds(plan *planner.Plan, data *catalog.Engine) string {
+	text := fmt.Sprintf("%s of %d tokens each at once", count(plan.Concurrency, "sequence"), plan.MaxModelLen)
+	if data.Split == catalog.SplitTensor && plan.KVCacheTokens > 0 {
+		text += fmt.Sprintf("; the KV cache has %d tokens, so more of them where they are shorter", plan.KVCacheTokens)
+	}
+	return text
+}
+
+func speed(s *planner.Performance) string {
+	return fmt.Sprintf("first token after %s, then %s per token; %s tokens/s in all, under %s at once, each %d tokens in and %d out (%s)",
+		millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), count(s.Concurrency, "request"),
+		s.InputTokens, s.OutputTokens, s.Basis)
+}
+
+// price says what is paid, how and where.
+func (p *planCommand) price(plan *planner.Plan) string {
+	s, _ := p.catalog.SKU(plan.InstanceType)
+	region := p.region
+	if region == "" {
+		region = p.catalog.ReferenceRegion(s.Cloud)
+	}
+	if plan.HourlyPrice < 0 {
+		return fmt.Sprintf("not known in %s (%s)", text(region), s.Cloud)
+	}
+	out := fmt.Sprintf("%s $/h", dollars(plan.HourlyPrice))
+	if plan.Nodes > 1 {
+		out += fmt.Sprintf(" for %d machines", plan.Nodes)
+	}
+	out += fmt.Sprintf(", %s in %s (%s)", paid(plan.CapacityType), text(region), s.Cloud)
+	if performance := plan.Performance; performance != nil && performance.PricePerMillion >= 0 {
+		out += fmt.Sprintf("; %s $ per million output tokens at that load", digits(performance.PricePerMillion))
+	}
+	return out
+}
+
+func paid(t v1beta1.CapacityType) string {
+	switch t {
+	case v1beta1.CapacityReserved:
+		return "from a reservation"
+	case v1beta1.CapacitySpot:
+		return "as spot"
+	default:
+		return "on demand"
+	}
+}
+
+func (p *planCommand) describeMemory(out page, plan *planner.Plan) {
+	memory := plan.Memory
+	if memory == nil || memory.Total <= 0 {
+		return
+	}
+	whose := "Memory of the GPU"
+	if gpus := plan.Nodes * plan.GPUsPerNode; gpus > 1 {
+		whose = fmt.Sprintf("Memory of each of the %d GPUs", gpus)
+	}
+	out.heading(fmt.Sprintf("%s: %.2f GiB (%s)", whose, memory.Total, memory.Basis))
+	out.bar(memory.Total, []share{
+		{"weights", memory.Weights, "█", blue},
+		{"KV cache", memory.KVCache, "▓", green},
+		{"overhead", memory.Overhead, "▒", magenta},
+		{"free", memory.Free(), "░", dim},
+	})
+}
+
+// alternatives are what would have been chosen next.
+func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
+	if len(plan.Alternatives) == 0 {
+		return nil
+	}
+	out.heading("Alternatives, best first")
+	rows := [][]string{{"", "MACHINES", "GPUS", "$/H", "$/M TOKENS", "TTFT", "TPOT"}}
+	if p.wide() {
+		rows[0] = append(rows[0], "TOKENS/S", "BASIS")
+	}
+	rows[0] = append(rows[0], "WHY NOT")
+	for i := range plan.Alternatives {
+		v := &plan.Alternatives[i]
+		row := []string{strconv.Itoa(i + 1), fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType), p.gpusOf(v), dollars(v.HourlyPrice)}
+		row = append(row, paceOf(v.Performance, p.wide())...)
+		rows = append(rows, append(row, v.Reason))
+	}
+	return table(out.w, "  ", rows)
+}
+
+// gpusOf are the GPUs that an alternative uses, on all machines.
+func (p *planCommand) gpusOf(v *planner.Verdict) string {
+	s, _ := p.catalog.SKU(v.InstanceType)
+	gpu, known := p.catalog.GPU(s.GPU)
+	if !known {
+		return none
+	}
+	return fmt.Sprintf("%d × %s", v.GPUsPerNode*v.Nodes, gpu.Class)
+}
+
+// paceOf is the speed of an alternative in columns.
+func paceOf(s *planner.Performance, wide bool) []string {
+	out := []string{none, none, none, none, none}
+	if s != nil {
+		out = []string{
+			digits(s.PricePerMillion), millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), string(s.Basis),
+		}
+	}
+	if !wide {
+		out = out[:3]
+	}
+	return out
+}
+
+// rest tells of the options that were turned down.
+func (p *planCommand) rest(out page, plan *planner.Plan) {
+	switch {
+	case len(plan.Rejected) == 0:
+	case p.explain:
+		explain(out, plan.Rejected)
+	default:
+		out.line("")
+		out.line("%s turned down; --explain lists them with the reasons.", wasWere(len(plan.Rejected), "further option"))
+	}
+}
+
+// compared says whose prices were compared, where nobody chose.
+func (p *planCommand) compared(out page, ws *v1beta1.Workspace) {
+	if len(p.clouds) > 0 || p.region != "" || ws.Resource.InstanceType != "" {
+		return
+	}
+	var places []string
+	for _, cloud := range clouds(p.catalog) {
+		places = append(places, fmt.Sprintf("%s (%s)", cloud, p.catalog.ReferenceRegion(cloud)))
+	}
+	out.line("")
+	out.line("Prices are those of %s; --cloud and --region choose others.", strings.Join(places, ", "))
+}
+
+func wasWere(n int, thing string) string {
+	if n == 1 {
+		return count(n, thing) + " was"
+	}
+	return count(n, thing) + " were"
+}

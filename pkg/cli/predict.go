@@ -1,0 +1,126 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// predict asks the laws.
+func (s *subject) predict() estimate {
+	budget := s.budget()
+	pace := s.physics.Speed(&physics.Deployment{
+		GPU: &s.gpu, Layout: s.layout, Serving: &s.serving, Budget: &budget, Engine: &s.engine,
+	}, s.load)
+	return estimate{
+		WeightsGiBPerGPU: thousandths(budget.Weights), KVCacheGiBPerGPU: thousandths(budget.KVCache),
+		KVCacheTokens: budget.KVTokens, MaxConcurrency: hundredths(budget.MaxConcurrency),
+		ActivationGiB: thousandths(budget.Activation), NonTorchGiB: thousandths(budget.NonTorch), CUDAGraphGiB: thousandths(budget.Graphs),
+		TTFTMillis: hundredths(pace.TTFT), TPOTMillis: hundredths(pace.TPOT),
+		OutputTokensPerSecond: hundredths(pace.OutputTokensPerSecond),
+		Fits:                  budget.KVCache > 0 && budget.MaxConcurrency >= 1, Queues: pace.Queues,
+		MemoryBasis: budget.Basis, SpeedBasis: pace.Basis, Assumed: s.assumed, Notes: s.notes,
+	}
+}
+
+// budget is the memory of the fullest GPU.
+func (s *subject) budget() physics.Budget {
+	if s.engine.Split != catalog.SplitLayers {
+		return physics.Memory(s.physics, &s.gpu, s.layout, &s.serving, &s.engine)
+	}
+	return s.physics.LayerSplit(s.gpu.MemoryGiB, s.layout.TP*s.layout.PP, s.serving.MaxModelLen, s.serving.MaxNumSeqs, &s.engine.Memory)
+}
+
+// remark adds what a person should know of the settings.
+func (s *subject) remark(gpus int, shape *model.Shape) {
+	note := func(format string, args ...any) { s.notes = append(s.notes, fmt.Sprintf(format, args...)) }
+	used := s.layout.TP * s.layout.PP * s.layout.DP
+	if gpus > used {
+		note("%d of the %d GPUs are idle: tp × pp × dp is %d", gpus-used, gpus, used)
+	}
+	if shape.Heads%s.layout.TP != 0 {
+		note("%s refuses to start: %d attention heads cannot be split %d ways", s.engine.Name, shape.Heads, s.layout.TP)
+	}
+	if longest := s.load.Input + s.load.Output; longest > s.serving.MaxModelLen {
+		note("%d + %d tokens are more than the %d of max-model-len: the engine refuses such requests", s.load.Input, s.load.Output, s.serving.MaxModelLen)
+	}
+}
+
+// describeEstimate words an estimate.
+func describeEstimate(out page, e *estimate) {
+	a := &e.Assumed
+	out.line("%s", out.paint(bold, fmt.Sprintf("%s in %s on %d × %s", a.Model, a.Quantization, a.GPUs, a.GPU)))
+	out.line("")
+	out.fact("engine", fmt.Sprintf("%s %s, tensor parallel %d, pipeline parallel %d, data parallel %d",
+		a.Engine, a.EngineVersion, a.TensorParallel, a.PipelineParallel, a.DataParallel))
+	settings := fmt.Sprintf("max-model-len %d, max-num-seqs %d, max-num-batched-tokens %d", a.MaxModelLen, a.MaxNumSeqs, a.MaxBatchedTokens)
+	if a.GPUMemoryUtilization > 0 {
+		settings += fmt.Sprintf(", gpu-memory-utilization %v, kv-cache-dtype %s", a.GPUMemoryUtilization, a.KVCacheType)
+	}
+	out.fact("settings", settings)
+	out.fact("holds", fmt.Sprintf("%d tokens of KV cache, %.2f sequences of %d tokens, on each replica",
+		e.KVCacheTokens, e.MaxConcurrency, a.MaxModelLen))
+	if e.OutputTokensPerSecond > 0 {
+		out.fact("speed", e.speed())
+	}
+	out.fact("fits", verdict(e))
+	overhead := e.ActivationGiB + e.NonTorchGiB + e.CUDAGraphGiB
+	out.heading(fmt.Sprintf("Memory of each GPU: %.2f GiB (%s)", a.TotalGiBPerGPU, e.MemoryBasis))
+	out.bar(max(a.TotalGiBPerGPU, e.WeightsGiBPerGPU+overhead), []share{
+		{"weights", e.WeightsGiBPerGPU, "█", blue},
+		{"KV cache", max(e.KVCacheGiBPerGPU, 0), "▓", green},
+		{"activations", e.ActivationGiB, "▒", magenta},
+		{"libraries", e.NonTorchGiB, "▒", magenta},
+		{"CUDA graphs", e.CUDAGraphGiB, "▒", magenta},
+		{"not used", max(a.TotalGiBPerGPU-e.WeightsGiBPerGPU-overhead-max(e.KVCacheGiBPerGPU, 0), 0), "░", dim},
+	})
+	if len(e.Notes) > 0 {
+		out.heading("Notes")
+	}
+	for _, text := range e.Notes {
+		out.point(out.paint(yellow, "!"), text)
+	}
+}
+
+// speed words the speed of what starts.
+func (e *estimate) speed() string {
+	out := speed(&planner.Performance{
+		InputTokens: e.Assumed.Input, OutputTokens: e.Assumed.Output, Concurrency: e.Assumed.Concurrency,
+		TTFTMillis: e.TTFTMillis, TPOTMillis: e.TPOTMillis, OutputTokensPerSecond: e.OutputTokensPerSecond, Basis: e.SpeedBasis,
+	})
+	if e.Queues {
+		out += "; some of them wait for their turn"
+	}
+	return out
+}
+
+// verdict says whether the engine starts, and what is missing.
+func verdict(e *estimate) string {
+	switch {
+	case e.Fits:
+		return "yes"
+	case e.KVCacheGiBPerGPU <= 0:
+		return fmt.Sprintf("no: %.2f GiB per GPU are missing before there is any KV cache", -e.KVCacheGiBPerGPU)
+	default:
+		return fmt.Sprintf("no: the KV cache holds %.2f of one sequence of %d tokens; a smaller --max-model-len would start",
+			e.MaxConcurrency, e.Assumed.MaxModelLen)
+	}
+}
+
+func thousandths(value float64) float64 { return rounded(value, 1000) }
+func hundredths(value float64) float64  { return rounded(value, 100) }
+
+// rounded is a figure that JSON can hold.
+func rounded(value, parts float64) float64 {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return 0
+	}
+	return math.Round(value*parts) / parts
+}

@@ -1,0 +1,120 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// none stands in tables where there is no figure.
+const none = "-"
+
+const (
+	gib     = 1 << 30
+	billion = 1e9
+)
+
+// dollars words a price per hour; none where it is not known.
+func dollars(usd float64) string {
+	if usd < 0 {
+		return none
+	}
+	if usd > 0 && usd < 0.1 {
+		return strconv.FormatFloat(usd, 'f', 4, 64)
+	}
+	return strconv.FormatFloat(usd, 'f', 2, 64)
+}
+
+// digits words a figure with three significant digits, and no exponent.
+func digits(value float64) string {
+	switch {
+	case value < 0:
+		return none
+	case value >= 100:
+		return strconv.FormatFloat(value, 'f', 0, 64)
+	case value >= 10:
+		return strconv.FormatFloat(value, 'f', 1, 64)
+	default:
+		return strconv.FormatFloat(value, 'f', 2, 64)
+	}
+}
+
+// millis words a time that is given in milliseconds.
+func millis(value float64) string {
+	if value >= 1000 {
+		return digits(value/1000) + " s"
+	}
+	return digits(value) + " ms"
+}
+
+// number words a whole number that may be missing.
+func number(n int) string {
+	if n == 0 {
+		return none
+	}
+	return strconv.Itoa(n)
+}
+
+// tokens words a context.
+func tokens(n int) string {
+	switch {
+	case n == 0:
+		return none
+	case n%1024 == 0:
+		return fmt.Sprintf("%dK", n/1024)
+	default:
+		return strconv.Itoa(n)
+	}
+}
+
+// params words a number of parameters.
+func params(n int64) string {
+	if n == 0 {
+		return none
+	}
+	return digits(float64(n)/billion) + "B"
+}
+
+// text is a text for a table.
+func text(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+// yesNo words a truth for a table.
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// count words a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// folded breaks a text into lines of at most width characters, where it has blanks.
+func folded(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

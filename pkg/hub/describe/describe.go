@@ -1,0 +1,136 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package describe
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/model/hfconfig"
+)
+
+// Bounds on the files that describe a model; package hfconfig has the same.
+const (
+	maxConfig = 4 << 20
+	maxIndex  = 32 << 20
+)
+
+// Description is what a repository says of its model.
+type Description struct {
+	// Model has one artifact, pinned to the commit that the revision named.
+	Model model.Model
+	// Architecture is the class that serves the model.
+	Architecture string
+	// Notes say in a sentence each what was assumed or left out.
+	Notes []string
+}
+
+// Model is Inspect for those who need the model only.
+func Model(ctx context.Context, c *hub.Client, repo, revision string) (model.Model, error) {
+	d, err := Inspect(ctx, c, repo, revision)
+	return d.Model, err
+}
+
+// Inspect asks a hub what a repository, org/name, says of its model at a branch, tag or commit; an empty
+// revision means main. Its errors are *Errors.
+func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Description, error) {
+	if revision == "" {
+		revision = "main"
+	}
+	d, license, err := inspect(ctx, c, repo, revision)
+	if err != nil {
+		return Description{}, &Error{Endpoint: c.Endpoint(), Repo: repo, Revision: revision, License: license, Err: err}
+	}
+	return d, nil
+}
+
+// inspect returns the licence even where it fails, for whoever has to accept it.
+func inspect(ctx context.Context, c *hub.Client, repo, revision string) (Description, string, error) {
+	if !isRepo(repo) {
+		return Description{}, "", errNotAnID
+	}
+	info, err := askAPI(ctx, c, repo, revision)
+	if err != nil {
+		return Description{}, "", err
+	}
+	at := hub.File{Repo: repo, Revision: revision}
+	if info.Commit != "" {
+		at.Revision = info.Commit
+	}
+	files, commit, err := configs(ctx, c, at)
+	if err != nil {
+		return Description{}, info.License, err
+	}
+	if commit != "" {
+		at.Revision = commit
+	}
+	if files.Index, err = weightIndex(ctx, c, at); err != nil {
+		return Description{}, info.License, err
+	}
+	facts, err := hfconfig.ParseFiles(files)
+	if err != nil {
+		return Description{}, info.License, err
+	}
+	d := Description{Model: facts.Model(repo, at.Revision), Architecture: facts.Architecture, Notes: facts.Notes}
+	d.Model.Gated, d.Model.License = info.Gated, info.License
+	if facts.WeightBytes == 0 {
+		d.Notes = append(d.Notes, "the repository does not say how large its weights are: their size is computed from the shape")
+	}
+	return d, info.License, nil
+}
+
+// askAPI returns what the API says. Mirrors that serve files only have none: that is not an error, and
+// nothing is known.
+func askAPI(ctx context.Context, c *hub.Client, repo, revision string) (hub.Info, error) {
+	known, err := c.Info(ctx, repo, revision)
+	if err != nil && hub.LacksAPI(err) {
+		return hub.Info{}, nil
+	}
+	return known, err
+}
+
+// configs fetches config.json and hf_quant_config.json, and the commit that they are of where the answer
+// names it.
+func configs(ctx context.Context, c *hub.Client, at hub.File) (hfconfig.Files, string, error) {
+	config, commit, err := readJSON(ctx, c, at, "config.json", maxConfig)
+	if err != nil {
+		return hfconfig.Files{}, "", err
+	}
+	if commit != "" {
+		at.Revision = commit
+	}
+	side, _, err := readJSON(ctx, c, at, "hf_quant_config.json", maxConfig)
+	if err != nil && !isMissing(err) {
+		return hfconfig.Files{}, "", err
+	}
+	return hfconfig.Files{Config: config, Quantization: side}, commit, nil
+}
+
+// readJSON returns a file of the repository, and its commit where the hub names it.
+func readJSON(ctx context.Context, c *hub.Client, at hub.File, path string, most int64) (content []byte, commit string, err error) {
+	at.Path = path
+	return c.ReadJSON(ctx, at, most)
+}
+
+func isMissing(err error) bool {
+	_, ok := errors.AsType[*hub.NotFoundError](err)
+	return ok
+}
+
+// isRepo says whether a text is an id that can be part of an address as it stands.
+func isRepo(repo string) bool {
+	org, name, ok := strings.Cut(repo, "/")
+	return ok && isName(org) && isName(name)
+}
+
+func isName(text string) bool {
+	const plain = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return text != "" && len(text) <= 128 && strings.Trim(text, plain+"._-") == "" && strings.ContainsAny(text[:1], plain)
+}
+
+// errNotAnID says that a text is no repository's id.
+var errNotAnID = errors.New("not a model id: want ORG/NAME")

@@ -1,0 +1,86 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package describe
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/model/hfconfig"
+)
+
+// Error says in one sentence why a repository's model is not known, and what to do. What it wraps
+// tells the cases apart: *hub.NotFoundError, *hub.UnauthorizedError, *hub.UnreachableError, *hfconfig.FieldError,
+// *hfconfig.UnsupportedError.
+type Error struct {
+	Endpoint, Repo, Revision string
+	// License of a gated repository, where it is known.
+	License string
+	Err     error
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// wayOut is how a model is planned for without the hub.
+const wayOut = "supply its config.json by --config FILE on the command line, or its facts by a catalogue overlay in a cluster"
+
+func (e *Error) Error() string {
+	if missing, ok := errors.AsType[*hub.NotFoundError](e.Err); ok {
+		return e.missing(missing)
+	}
+	if refused, ok := errors.AsType[*hub.UnauthorizedError](e.Err); ok {
+		return e.refused(refused)
+	}
+	if away, ok := errors.AsType[*hub.UnreachableError](e.Err); ok {
+		again := "try again"
+		if away.RetryAfter > 0 {
+			again = fmt.Sprintf("try again in %s", away.RetryAfter.Round(time.Second))
+		}
+		return fmt.Sprintf("%v: %s, or %s", away, again, wayOut)
+	}
+	if errors.Is(e.Err, errNotAnID) {
+		return fmt.Sprintf("model %q: %v", e.Repo, e.Err)
+	}
+	if _, ok := errors.AsType[*hfconfig.UnsupportedError](e.Err); ok {
+		return fmt.Sprintf("model %q: %v", e.Repo, e.Err)
+	}
+	if _, ok := errors.AsType[*hfconfig.FieldError](e.Err); ok {
+		return fmt.Sprintf("model %q: %v: correct and %s", e.Repo, e.Err, wayOut)
+	}
+	return fmt.Sprintf("model %q: %v", e.Repo, e.Err)
+}
+
+func (e *Error) missing(missing *hub.NotFoundError) string {
+	switch {
+	case missing.Missing == "revision":
+		return fmt.Sprintf("model %q: %s has no revision %q of it: check the branch, tag or commit", e.Repo, e.Endpoint, e.Revision)
+	case missing.File.Path == "config.json" && missing.Missing == "file":
+		return fmt.Sprintf("model %q: it has no config.json at revision %q, so nothing says what its weights are: name the repository with the original weights, or %s",
+			e.Repo, e.Revision, wayOut)
+	}
+	return fmt.Sprintf("model %q: %s has no such model: check its spelling, or %s", e.Repo, e.Endpoint, wayOut)
+}
+
+func (e *Error) refused(refused *hub.UnauthorizedError) string {
+	page := e.Endpoint + "/" + e.Repo
+	conditions := "its conditions"
+	if e.License != "" {
+		conditions = fmt.Sprintf("its licence (%s)", e.License)
+	}
+	const where = "HF_TOKEN, in a cluster the Secret that modelAccessSecret names"
+	switch {
+	case refused.Gated && refused.TokenSent:
+		return fmt.Sprintf("model %q is gated, and the account of the given token has not accepted %s: accept at %s, give another account's token (%s), or %s",
+			e.Repo, conditions, page, where, wayOut)
+	case refused.Gated:
+		return fmt.Sprintf("model %q is gated: accept %s at %s and give that account's token (%s), or %s", e.Repo, conditions, page, where, wayOut)
+	case refused.TokenSent:
+		return fmt.Sprintf("model %q does not exist on %s, or the given token may not read it: check the spelling and the token (%s), or %s",
+			e.Repo, e.Endpoint, where, wayOut)
+	}
+	return fmt.Sprintf("model %q does not exist on %s, or is not open to everybody: check the spelling, give a token (%s), or %s",
+		e.Repo, e.Endpoint, where, wayOut)
+}

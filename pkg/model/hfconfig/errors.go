@@ -1,0 +1,63 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hfconfig
+
+import (
+	"fmt"
+	"strings"
+)
+
+// FieldError says that a file holds something that no model has.
+type FieldError struct {
+	// File and Field, with dots between nested keys; no Field means the whole file.
+	File, Field string
+	// Value as it stands in the file, shortened; empty where it is missing.
+	Value string
+	// Must is what a value has to be.
+	Must string
+}
+
+func (e *FieldError) Error() string {
+	switch {
+	case e.Field == "":
+		return fmt.Sprintf("%s %s", e.File, e.Must)
+	case e.Value == "":
+		return fmt.Sprintf("%s: %s %s", e.File, e.Field, e.Must)
+	}
+	return fmt.Sprintf("%s: %s: %s %s", e.File, e.Field, e.Value, e.Must)
+}
+
+// UnsupportedError says that a config is sound and describes what cannot be planned for.
+type UnsupportedError struct {
+	// Architecture and Type are the config's own words; either may be empty.
+	Architecture, Type string
+	// Reason is what kind of model it is; empty where that is not known.
+	Reason string
+}
+
+func (e *UnsupportedError) Error() string {
+	name := "model_type " + quoted(e.Type)
+	if e.Architecture != "" {
+		name = fmt.Sprintf("architecture %s (model_type %s)", quoted(e.Architecture), quoted(e.Type))
+	}
+	if e.Reason != "" {
+		return fmt.Sprintf("config.json: %s %s", name, e.Reason)
+	}
+	return fmt.Sprintf("config.json: %s is not known: describe the model's shape, context and weights as an entry of models in a catalogue overlay", name)
+}
+
+const longestShown = 40
+
+// shown makes a value fit for one line.
+func shown(raw string) string {
+	raw = strings.Join(strings.Fields(strings.ToValidUTF8(raw, "?")), " ")
+	if len(raw) > longestShown {
+		raw = strings.ToValidUTF8(raw[:longestShown], "") + "…"
+	}
+	return raw
+}
+
+func quoted(text string) string {
+	return fmt.Sprintf("%q", shown(text))
+}

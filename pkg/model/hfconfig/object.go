@@ -1,0 +1,235 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hfconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// maxConfig bounds config.json and its small neighbours; the largest published ones have some 100 KiB.
+const maxConfig = 4 << 20
+
+// object is a JSON object whose values are decoded when they are asked for.
+type object map[string]json.RawMessage
+
+// decodeObject reads a file that holds one JSON object. As Python does, it takes NaN and Infinity for
+// values, and the last one of two equal keys.
+func decodeObject(file string, data []byte, most int) (object, error) {
+	if len(data) > most {
+		return nil, &FieldError{File: file, Must: fmt.Sprintf("has %d bytes; at most %d are read", len(data), most)}
+	}
+	var out object
+	err := json.Unmarshal(quoteNonNumbers(data), &out)
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return nil, &FieldError{File: file, Must: fmt.Sprintf("is not JSON: %v, after %d bytes", syntax, syntax.Offset)}
+	}
+	if err != nil || out == nil {
+		return nil, &FieldError{File: file, Must: "is not a JSON object"}
+	}
+	return out, nil
+}
+
+// quoteNonNumbers puts NaN and Infinity, which JSON does not have, into quotes. Where one is needed as a
+// number, it is then reported with the field it stands in.
+func quoteNonNumbers(data []byte) []byte {
+	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
+		return data
+	}
+	var out []byte
+	inString := false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inString = !inString
+		case inString && c == '\\' && i+1 < len(data):
+			out = append(out, c)
+			i++
+		case !inString:
+			if word := nonNumber(data[i:]); word != "" {
+				out = append(append(append(out, '"'), word...), '"')
+				i += len(word) - 1
+				continue
+			}
+		}
+		out = append(out, data[i])
+	}
+	return out
+}
+
+func nonNumber(data []byte) string {
+	for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
+		if bytes.HasPrefix(data, []byte(word)) {
+			return word
+		}
+	}
+	return ""
+}
+
+// sub returns a nested object; nil where there is none.
+func (o object) sub(key string) object {
+	var out object
+	if json.Unmarshal(o[key], &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// text returns a string; empty where there is none.
+func (o object) text(key string) string {
+	var out string
+	if json.Unmarshal(o[key], &out) != nil {
+		return ""
+	}
+	return out
+}
+
+func isNull(raw json.RawMessage) bool {
+	return len(raw) == 0 || string(raw) == "null"
+}
+
+// found is a value and where it stands.
+type found struct {
+	field string
+	raw   json.RawMessage
+}
+
+// level is an object and its name in front of its keys.
+type level struct {
+	prefix string
+	object object
+}
+
+// reader finds values in a config: in the language model's own part, in the outer one, in the defaults of
+// its class. It keeps the first error; after one it returns zeros.
+type reader struct {
+	file     string
+	levels   []level
+	defaults object
+	err      error
+}
+
+// find returns the value of the first key that has one. An explicit null keeps the class's default away.
+func (r *reader) find(keys ...string) (found, bool) {
+	null := map[string]bool{}
+	for _, key := range keys {
+		for _, l := range r.levels {
+			raw, ok := l.object[key]
+			if ok && !isNull(raw) {
+				return found{l.prefix + key, raw}, true
+			}
+			null[key] = null[key] || ok
+		}
+	}
+	for _, key := range keys {
+		if raw := r.defaults[key]; !null[key] && !isNull(raw) {
+			return found{key, raw}, true
+		}
+	}
+	return found{}, false
+}
+
+func (r *reader) has(keys ...string) bool {
+	_, ok := r.find(keys...)
+	return ok
+}
+
+func (r *reader) fail(f found, must string) {
+	if r.err == nil {
+		r.err = &FieldError{File: r.file, Field: f.field, Value: shown(string(f.raw)), Must: must}
+	}
+}
+
+// integer returns a number from least to most, and 0 where no key has one.
+func (r *reader) integer(least, most int, keys ...string) int {
+	f, ok := r.find(keys...)
+	if !ok || r.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(f.raw), 10, 64)
+	if err != nil || n < int64(least) || n > int64(most) {
+		r.fail(f, fmt.Sprintf("must be a whole number from %d to %d", least, most))
+		return 0
+	}
+	return int(n)
+}
+
+// required is integer where a key must have one.
+func (r *reader) required(most int, keys ...string) int {
+	if !r.has(keys...) && r.err == nil {
+		must := "is missing"
+		if len(keys) > 1 {
+			must = fmt.Sprintf("is missing, and so are its other names %v", keys[1:])
+		}
+		r.err = &FieldError{File: r.file, Field: keys[0], Must: must}
+	}
+	return r.integer(1, most, keys...)
+}
+
+// number returns a number above 0 and up to most, and 0 where no key has one.
+func (r *reader) number(most float64, keys ...string) float64 {
+	f, ok := r.find(keys...)
+	if !ok || r.err != nil {
+		return 0
+	}
+	n, err := strconv.ParseFloat(string(f.raw), 64)
+	if err != nil || math.IsNaN(n) || n <= 0 || n > most {
+		r.fail(f, fmt.Sprintf("must be a number above 0 and at most %v", most))
+		return 0
+	}
+	return n
+}
+
+// boolean returns a truth, and false where no key has one.
+func (r *reader) boolean(keys ...string) bool {
+	var out bool
+	r.decode(&out, "must be true or false", keys...)
+	return out
+}
+
+// text returns a string, and "" where no key has one.
+func (r *reader) text(keys ...string) string {
+	var out string
+	r.decode(&out, "must be a text", keys...)
+	return out
+}
+
+// texts and integers return lists, and nil where no key has one.
+func (r *reader) texts(keys ...string) []string {
+	var out []string
+	r.decode(&out, "must be a list of texts", keys...)
+	return out
+}
+
+func (r *reader) integers(keys ...string) []int {
+	var out []int
+	r.decode(&out, "must be a list of whole numbers", keys...)
+	return out
+}
+
+// decode fills into where a key has a value.
+func (r *reader) decode(into any, must string, keys ...string) {
+	f, ok := r.find(keys...)
+	if !ok || r.err != nil {
+		return
+	}
+	if json.Unmarshal(f.raw, into) != nil {
+		r.fail(f, must)
+	}
+}
+
+// flag resolves a switch of the table: "always", or the key that says so.
+func (r *reader) flag(name string) bool {
+	switch name {
+	case "":
+		return false
+	case "always":
+		return true
+	}
+	return r.boolean(name)
+}

@@ -1,0 +1,181 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hfconfig
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// Files are those of a repository that say what its model is. Only Config is required.
+type Files struct {
+	// Config is config.json, Quantization hf_quant_config.json.
+	Config, Quantization []byte
+	// Index is model.safetensors.index.json.
+	Index []byte
+}
+
+// Facts are what planning needs to know of a model.
+type Facts struct {
+	// Architecture is the class that serves the model, Type the language model's model_type.
+	Architecture, Type string
+	Shape              model.Shape
+	// Context is the longest sequence, in tokens, that vLLM takes when it is told none.
+	Context int
+	// Quantization of the weights by its name in the catalogue: bf16, fp8, awq, …
+	Quantization string
+	// WeightBytes is the size of all tensors; 0 where no index says it.
+	WeightBytes int64
+	// IdleBytes of them are fetched and never loaded.
+	IdleBytes int64
+	// RemoteCode says that an engine has to run code that the repository brings.
+	RemoteCode bool
+	// Notes say in a sentence each what was assumed or left out.
+	Notes []string
+}
+
+// Parse reads a config.json alone.
+func Parse(config []byte) (Facts, error) {
+	return ParseFiles(Files{Config: config})
+}
+
+// ParseFiles reads a config.json and what lies beside it. Its errors are one sentence each: a *FieldError
+// where the config is broken, an *UnsupportedError where it describes what cannot be planned for.
+func ParseFiles(files Files) (Facts, error) {
+	known, err := loadTable()
+	if err != nil {
+		return Facts{}, err
+	}
+	return known.parse(files)
+}
+
+// Model returns the model whose weights a repository holds at a revision. Whoever names a repository
+// wants its precision, so the artifact is a native one.
+func (f Facts) Model(repo, revision string) model.Model {
+	basis := model.BytesExact
+	if f.WeightBytes == 0 {
+		basis = model.BytesEstimated
+	}
+	return model.Model{
+		Name: strings.ToLower(path.Base(repo)), HubID: repo, Shape: f.Shape.Clone(), Context: f.Context, RemoteCode: f.RemoteCode,
+		Artifacts: []model.Artifact{{
+			Engine: "vllm", Repo: repo, Revision: revision, Quantization: f.Quantization, Native: true,
+			WeightBytes: f.WeightBytes, WeightBasis: basis, IdleBytes: f.IdleBytes,
+		}},
+	}
+}
+
+func (t table) parse(files Files) (Facts, error) {
+	top, err := decodeObject("config.json", files.Config, maxConfig)
+	if err != nil {
+		return Facts{}, err
+	}
+	r := &reader{file: "config.json", levels: levelsOf(top)}
+	facts := Facts{Type: modelType(r)}
+	// Only the outer architecture is what an engine looks up.
+	if names := (&reader{levels: []level{{object: top}}}).texts("architectures"); len(names) > 0 {
+		facts.Architecture = names[0]
+	}
+	arch, err := t.supported(facts, top)
+	if err != nil {
+		return Facts{}, err
+	}
+	if r.defaults, err = defaultsOf(arch); err != nil {
+		return Facts{}, err
+	}
+	p := &parser{reader: r, arch: arch}
+	if facts.RemoteCode = arch.RemoteCode; facts.RemoteCode {
+		p.note("the engine has to run code that the repository brings for its tokenizer")
+	}
+	facts.Context = p.context()
+	facts.Shape = p.shape(facts.Context)
+	facts.Shape.ExtraParams = p.vision(t, top, facts.Shape.Hidden)
+	if r.err != nil {
+		return Facts{}, r.err
+	}
+	if facts.Quantization, err = p.quantization(top, files.Quantization); err != nil {
+		return Facts{}, err
+	}
+	weights, err := readIndex(files.Index)
+	if err != nil {
+		return Facts{}, err
+	}
+	facts.WeightBytes, facts.IdleBytes = weights.bytes, weights.idle(facts.Shape)
+	if facts.IdleBytes > 0 {
+		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
+			float64(facts.IdleBytes)/(1<<30))
+	}
+	facts.Notes = p.notes
+	return facts, nil
+}
+
+// parser reads one config.
+type parser struct {
+	*reader
+	arch  architecture
+	notes []string
+}
+
+func (p *parser) note(format string, args ...any) {
+	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+}
+
+// levelsOf puts the language model's part of a multimodal config before the whole.
+func levelsOf(top object) []level {
+	for _, key := range []string{"text_config", "llm_config", "language_config"} {
+		if text := top.sub(key); text != nil {
+			return []level{{key + ".", text}, {"", top}}
+		}
+	}
+	if text := top.sub("thinker_config").sub("text_config"); text != nil {
+		return []level{{"thinker_config.text_config.", text}, {"", top}}
+	}
+	return []level{{"", top}}
+}
+
+func modelType(r *reader) string {
+	f, _ := r.find("model_type")
+	return object{"model_type": f.raw}.text("model_type")
+}
+
+// supported returns the class behind a config, or why there is none that can be planned for.
+func (t table) supported(facts Facts, top object) (architecture, error) {
+	unsupported := &UnsupportedError{Architecture: facts.Architecture, Type: facts.Type}
+	switch {
+	case !isNull(top["_diffusers_version"]):
+		unsupported.Architecture, unsupported.Type = top.text("_class_name"), "diffusers"
+		unsupported.Reason = "makes images by diffusion, and is not a language model"
+		return architecture{}, unsupported
+	case facts.Type == "":
+		return architecture{}, &FieldError{File: "config.json", Field: "model_type", Must: "is missing"}
+	case top.isTrue("is_encoder_decoder"):
+		unsupported.Reason = "is an encoder with a decoder; only decoders are planned for"
+		return architecture{}, unsupported
+	}
+	for _, kind := range []string{facts.Type, top.text("model_type")} {
+		if reason, ok := t.refusal(kind); ok {
+			unsupported.Reason = reason
+			return architecture{}, unsupported
+		}
+	}
+	for _, task := range []string{"ForSequenceClassification", "ForTokenClassification", "ForMaskedLM", "ForRewardModel"} {
+		if strings.HasSuffix(facts.Architecture, task) {
+			unsupported.Reason = "answers with scores, not with text"
+			return architecture{}, unsupported
+		}
+	}
+	arch, ok := t.architecture(facts.Type)
+	if !ok {
+		return architecture{}, unsupported
+	}
+	return arch, nil
+}
+
+// isTrue says whether a key is the literal true.
+func (o object) isTrue(key string) bool {
+	return string(o[key]) == "true"
+}

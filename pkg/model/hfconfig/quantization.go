@@ -1,0 +1,179 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hfconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// quantization names the format of the weights as the catalogue does.
+func (p *parser) quantization(top object, side []byte) (string, error) {
+	// The config of the whole wins over that of the language model: so vLLM looks for it.
+	for _, key := range []string{"quantization_config", "compression_config"} {
+		for _, l := range slices.Backward(p.levels) {
+			if config := l.object.sub(key); config != nil {
+				return p.format(&reader{file: p.file, levels: []level{{l.prefix + key + ".", config}}})
+			}
+		}
+	}
+	if len(side) > 0 {
+		o, err := decodeObject("hf_quant_config.json", side, maxConfig)
+		if err != nil {
+			return "", err
+		}
+		r := &reader{file: "hf_quant_config.json", levels: []level{{"quantization.", o.sub("quantization")}}}
+		if r.has("quant_algo") {
+			return p.modelopt(r)
+		}
+	}
+	return p.dtype(top)
+}
+
+// dtype names the format of weights that are not quantised.
+func (p *parser) dtype(top object) (string, error) {
+	r := &reader{file: p.file, levels: slices.Concat([]level{{"", top}}, p.levels)}
+	f, ok := r.find("dtype", "torch_dtype")
+	if !ok {
+		p.note("no dtype is given: bf16 is assumed")
+		return "bf16", nil
+	}
+	switch name := r.text("dtype", "torch_dtype"); strings.TrimPrefix(name, "torch.") {
+	case "bfloat16":
+		return "bf16", nil
+	case "float16", "half":
+		return "fp16", nil
+	case "float32", "float":
+		p.note("the weights are stored in 32 bits, and vLLM loads them in 16")
+		return "f32", nil
+	}
+	r.fail(f, "is no known type of weights: bfloat16, float16 and float32 are")
+	return "", r.err
+}
+
+// format names what quantization_config describes.
+func (p *parser) format(r *reader) (string, error) {
+	var name string
+	switch method := r.text("quant_method"); method {
+	case "fp8", "fbgemm_fp8":
+		name = "fp8-channel"
+		if r.has("weight_block_size") {
+			name = "fp8"
+		}
+	case "awq", "gptq", "auto-round", "awq_marlin", "gptq_marlin":
+		name = p.grouped4(r, method)
+	case "compressed-tensors":
+		name = p.compressed(r)
+	case "mxfp4":
+		name = method
+	case "bitsandbytes":
+		name = "nf4"
+		if r.boolean("load_in_8bit") || r.boolean("_load_in_8bit") {
+			name = "int8"
+		}
+	case "modelopt", "modelopt_fp4", "modelopt_mixed":
+		return p.modelopt(r)
+	default:
+		f, _ := r.find("quant_method")
+		if f.field == "" {
+			f.field = r.levels[0].prefix + "quant_method"
+		}
+		r.fail(f, "is not a format of weights that can be planned for")
+	}
+	return name, r.err
+}
+
+// grouped4 names integer formats with a scale for each group.
+func (p *parser) grouped4(r *reader, method string) string {
+	bits, group := r.required(16, "bits", "w_bit"), r.integer(-1, maxIntermediate, "group_size", "q_group_size")
+	isAWQ := strings.HasPrefix(method, "awq") || strings.Contains(r.text("packing_format"), "awq")
+	switch {
+	case r.err != nil:
+		return ""
+	case bits == 8:
+		return "int8"
+	case bits != 4:
+		f, _ := r.find("bits", "w_bit")
+		r.fail(f, "is a width that cannot be planned for: 4 and 8 can")
+		return ""
+	}
+	if group != 0 && group != 128 {
+		p.note("groups of %d weights share a scale; sizes are computed for 128", group)
+	}
+	if isAWQ {
+		return "awq"
+	}
+	return "gptq-int4"
+}
+
+// compressed names the first group of a compressed-tensors config: further ones hold exceptions.
+func (p *parser) compressed(r *reader) string {
+	f, ok := r.find("config_groups")
+	groups := object{"": f.raw}.sub("")
+	if !ok || len(groups) == 0 {
+		r.fail(found{r.levels[0].prefix + "config_groups", f.raw}, "must describe a group of weights")
+		return ""
+	}
+	names := make([]string, 0, len(groups))
+	for name := range groups {
+		names = append(names, name)
+	}
+	first := slices.Min(names)
+	prefix := f.field + "." + first + ".weights."
+	w := &reader{file: r.file, levels: []level{{prefix, groups.sub(first).sub("weights")}}}
+	bits, kind, strategy := w.required(64, "num_bits"), w.text("type"), w.text("strategy")
+	group := w.integer(-1, maxIntermediate, "group_size")
+	if r.err = w.err; w.err != nil {
+		return ""
+	}
+	switch format := fmt.Sprint(kind, bits); {
+	case format == "float8" && strategy == "block":
+		return "fp8"
+	case format == "float8":
+		return "fp8-channel"
+	case format == "float4" && group == 32:
+		return "mxfp4"
+	case format == "float4":
+		return "nvfp4"
+	case format == "int8":
+		return "int8"
+	case format == "int4" && attentionIgnored(r.texts("ignore")):
+		return "int4-experts"
+	case format == "int4":
+		return "w4a16"
+	}
+	r.fail(found{prefix + "num_bits", fmt.Append(nil, bits)}, fmt.Sprintf("of type %s cannot be planned for", quoted(kind)))
+	return ""
+}
+
+// attentionIgnored says that attention keeps its precision, so that only experts are quantised.
+func attentionIgnored(ignored []string) bool {
+	return slices.ContainsFunc(ignored, func(name string) bool {
+		return strings.HasPrefix(name, "re:") && strings.Contains(name, "self_attn")
+	})
+}
+
+// modelopt names the formats of NVIDIA's ModelOpt.
+func (p *parser) modelopt(r *reader) (string, error) {
+	switch algo := r.text("quant_algo"); algo {
+	case "FP8", "FP8_PER_CHANNEL_PER_TOKEN":
+		return "fp8-channel", r.err
+	case "FP8_PB_WO":
+		return "fp8", r.err
+	case "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4":
+		return "nvfp4", r.err
+	case "MXFP4":
+		return "mxfp4", r.err
+	case "W4A16_AWQ", "W4A8_AWQ":
+		return "awq", r.err
+	case "MIXED_PRECISION":
+		p.note("formats differ between layers: nvfp4 is assumed for all")
+		return "nvfp4", r.err
+	}
+	f, _ := r.find("quant_algo")
+	f.field = r.levels[0].prefix + "quant_algo"
+	r.fail(f, "is not a format of weights that can be planned for")
+	return "", r.err
+}

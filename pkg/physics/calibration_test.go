@@ -1,0 +1,309 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
+	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/presets"
+)
+
+// gib is a GiB in bytes.
+const gib = 1 << 30
+
+// started is one row of kvcache.csv: a start of the engine and what it logged.
+type started map[string]string
+
+// number of a column; 0 where the log does not tell.
+func (s started) number(t *testing.T, column string) float64 {
+	t.Helper()
+	text, known := s[column]
+	if !known {
+		t.Fatalf("there is no column %q", column)
+	}
+	if text == "" {
+		return 0
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatalf("row %s, column %s: %v", s["id"], column, err)
+	}
+	return number
+}
+
+func (s started) failed() bool { return strings.HasPrefix(s["note"], "FAILS") }
+
+func readStarts(t *testing.T) []started {
+	t.Helper()
+	data, err := os.ReadFile("testdata/kvcache.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := csv.NewReader(bytes.NewReader(data))
+	reader.Comment = '#'
+	lines, err := reader.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []started
+	for _, line := range lines[1:] {
+		row := started{}
+		for i, column := range lines[0] {
+			row[column] = line[i]
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// published is a model as a log's start loaded it.
+type published struct {
+	Quantization string      `json:"quantization"`
+	Bytes        int64       `json:"bytes"`
+	Shape        model.Shape `json:"shape"`
+}
+
+// shelf finds models by repository: in the presets, else in testdata.
+type shelf struct {
+	catalog *catalog.Catalog
+	others  map[string]published
+}
+
+func newShelf(t testing.TB) shelf {
+	t.Helper()
+	c, err := catalog.Load(presets.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile("testdata/models.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := shelf{catalog: c}
+	if err := yaml.UnmarshalStrict(data, &s.others); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s shelf) find(repo string) (published, bool) {
+	if m, err := s.catalog.ResolveModel(repo); err == nil {
+		for _, a := range m.Artifacts {
+			if a.Engine == "vllm" && strings.EqualFold(a.Repo, repo) {
+				return published{a.Quantization, a.LoadedBytes(), m.Shape}, true
+			}
+		}
+	}
+	p, known := s.others[repo]
+	return p, known
+}
+
+func (s shelf) model(t testing.TB, p published) *physics.Model {
+	t.Helper()
+	format, known := s.catalog.Quantization(p.Quantization)
+	if !known {
+		t.Fatalf("there is no quantization %q", p.Quantization)
+	}
+	return physics.NewModel(p.Shape, physics.Weights{Format: format, Bytes: p.Bytes})
+}
+
+// vllm is the engine of the presets.
+func (s shelf) vllm(t testing.TB) *catalog.Engine {
+	t.Helper()
+	e, known := s.catalog.Engine("vllm")
+	if !known {
+		t.Fatal("there is no engine vllm")
+	}
+	return &e
+}
+
+// excluded says why a row is not among those that the figures of the KV cache hold for; empty where it is.
+func excluded(t *testing.T, row started, p published, known bool) string {
+	v := row["vllm_version"]
+	switch {
+	case !known:
+		return "the model's shape is not known for sure"
+	case strings.HasPrefix(v, "V0"), strings.HasPrefix(v, "0.5"):
+		return "engine V0"
+	case p.Shape.ExtraParams > 0:
+		return "a vision tower, which the profile run feeds too"
+	case row.failed():
+		return "did not start: checked apart"
+	case row.number(t, "weights_gib_per_gpu") == 0:
+		return "weights are not logged"
+	case row.number(t, "kv_gib_per_gpu") == 0:
+		return "KV cache is not logged"
+	case row.number(t, "max_num_seqs") == 0:
+		return "max-num-seqs is not stated"
+	default:
+		return ""
+	}
+}
+
+// predict is the budget of a row's start.
+func predict(t *testing.T, row started, m *physics.Model, e *catalog.Engine) (physics.Budget, physics.Layout) {
+	t.Helper()
+	tp := int(row.number(t, "tp"))
+	gpu := sku.GPU{Class: row["gpu"], MemoryGiB: row.number(t, "gpu_total_gib")}
+	layout := physics.Layout{TP: tp, PP: 1, DP: 1, Nodes: 1}
+	if strings.HasSuffix(gpu.Class, "SXM") {
+		layout.LinkedGPUs = int(row.number(t, "gpu_count"))
+	}
+	version := strings.TrimLeft(row["vllm_version"], "~")
+	if !strings.HasPrefix(version, "0.") {
+		version = "0.11" // rows that name none are older than the release that counts graphs
+	}
+	return physics.Memory(m, &gpu, layout, &physics.Serving{
+		MaxModelLen: int(row.number(t, "max_model_len")), MaxNumSeqs: int(row.number(t, "max_num_seqs")),
+		Utilization: row.number(t, "gpu_mem_util"), Version: version,
+	}, e), layout
+}
+
+// The published logs of text models bear out the memory law; `go test -v -run Calibration` prints them.
+func TestKVCacheCalibration(t *testing.T) {
+	s := newShelf(t)
+	e := s.vllm(t)
+	var off []float64
+	for _, row := range readStarts(t) {
+		p, known := s.find(row["hf_repo"])
+		why := excluded(t, row, p, known)
+		name := fmt.Sprintf("%2s %-26s %-18s x%s", row["id"], row["model"], row["gpu"], row["tp"])
+		if !known || row.number(t, "gpu_total_gib") == 0 || row.number(t, "gpu_mem_util") == 0 {
+			t.Logf("%s excluded: %s", name, why)
+			continue
+		}
+		b, _ := predict(t, row, s.model(t, p), e)
+		logged := row.number(t, "kv_gib_per_gpu")
+		text := fmt.Sprintf("%s weights %6.2f, logged %6s; KV cache %6.2f, logged %6s", name, b.Weights,
+			row["weights_gib_per_gpu"], b.KVCache, row["kv_gib_per_gpu"])
+		if why != "" {
+			t.Logf("%s; excluded: %s", text, why)
+			continue
+		}
+		by := b.KVCache - logged
+		t.Logf("%s: %+.2f GiB", text, by)
+		off = append(off, math.Abs(by))
+		if by > 0.3 {
+			t.Errorf("row %s: %.2f GiB more KV cache than logged", row["id"], by)
+		}
+	}
+	slices.Sort(off)
+	if len(off) < 8 {
+		t.Fatalf("only %d rows count, of 8 that did", len(off))
+	}
+	median := off[len(off)/2]
+	t.Logf("KV cache: %d rows, median error %.3f GiB, largest %.2f GiB", len(off), median, off[len(off)-1])
+	if median > 0.15 {
+		t.Errorf("median error of the KV cache: %.3f GiB, more than 0.15", median)
+	}
+}
+
+// Weights per GPU are those that were logged.
+func TestWeightsCalibration(t *testing.T) {
+	s := newShelf(t)
+	e := s.vllm(t)
+	otherwise := map[string]string{
+		"38": "a vision tower, of which more is loaded than the checkpoint has",
+		"43": "the checkpoint's size is an estimate of two formats mixed",
+		"45": "this release's MXFP4 kernels padded two dimensions",
+	}
+	checked := 0
+	for _, row := range readStarts(t) {
+		p, known := s.find(row["hf_repo"])
+		logged := row.number(t, "weights_gib_per_gpu")
+		switch why := otherwise[row["id"]]; {
+		case !known || logged == 0:
+		case why != "":
+			t.Logf("row %s excluded: %s", row["id"], why)
+		default:
+			checked++
+			m := s.model(t, p)
+			weights := m.WeightBytes(physics.Layout{TP: int(row.number(t, "tp")), PP: 1}) * e.Profile.WeightFactor / gib
+			if off := weights/logged - 1; math.Abs(off) > 0.01 {
+				t.Errorf("row %s, %s: weights of %.2f GiB, logged %.2f: %+.2f %%", row["id"], row["model"], weights, logged, 100*off)
+			}
+		}
+	}
+	if checked < 12 {
+		t.Errorf("only %d rows count, of 12 that did", checked)
+	}
+}
+
+// The tokens of a KV cache of the logged size are those that were logged.
+func TestKVTokensCalibration(t *testing.T) {
+	s := newShelf(t)
+	e := s.vllm(t)
+	checked := 0
+	for _, row := range readStarts(t) {
+		p, known := s.find(row["hf_repo"])
+		kv, tokens := row.number(t, "kv_gib_per_gpu"), row.number(t, "kv_tokens")
+		if !known || kv == 0 || tokens == 0 || len(p.Shape.Pattern) > 0 {
+			continue
+		}
+		checked++
+		layout := physics.Layout{TP: int(row.number(t, "tp")), PP: 1}
+		got := holding(s.model(t, p), layout, roomy(4096), e, kv).KVTokens
+		off := float64(got)/tokens - 1
+		t.Logf("row %s, %s: %d tokens, logged %.0f: %+.2f %%", row["id"], row["model"], got, tokens, 100*off)
+		if math.Abs(off) > 0.01 {
+			t.Errorf("row %s: %d tokens, logged %.0f", row["id"], got, tokens)
+		}
+	}
+	if checked < 6 {
+		t.Errorf("only %d rows count, of 6 that did", checked)
+	}
+}
+
+// roomy is a way to serve that leaves the size of the KV cache to the test.
+func roomy(length int) physics.Serving {
+	return physics.Serving{MaxModelLen: length, MaxNumSeqs: 256, MaxBatchedTokens: 2048}
+}
+
+// holding is the budget on a GPU that leaves a KV cache of the size.
+func holding(m *physics.Model, l physics.Layout, s physics.Serving, e *catalog.Engine, kv float64) physics.Budget {
+	s.Utilization = 1
+	gpu := sku.GPU{MemoryGiB: 1000}
+	gpu.MemoryGiB += kv - physics.Memory(m, &gpu, l, &s, e).KVCache
+	return physics.Memory(m, &gpu, l, &s, e)
+}
+
+// What did not start for lack of memory is not said to fit.
+func TestFailedStartsDoNotFit(t *testing.T) {
+	s := newShelf(t)
+	e := s.vllm(t)
+	checked := 0
+	for _, row := range readStarts(t) {
+		p, known := s.find(row["hf_repo"])
+		if !row.failed() || !known {
+			continue
+		}
+		if strings.HasPrefix(row["vllm_version"], "V0") {
+			t.Logf("row %s excluded: engine V0, which computes whole prompts at once", row["id"])
+			continue
+		}
+		checked++
+		m := s.model(t, p)
+		b, layout := predict(t, row, m, e)
+		if need := m.KVNeed(layout, &physics.Serving{MaxBatchedTokens: 2048}, 1, 1, e); b.KVCache >= need {
+			t.Errorf("row %s fits with %.2f GiB of KV cache, of which it needs %.2f; the log says that it does not", row["id"], b.KVCache, need)
+		}
+	}
+	if checked == 0 {
+		t.Error("no failed start was checked")
+	}
+}

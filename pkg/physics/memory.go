@@ -1,0 +1,187 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Memory predicts how an engine that splits by tensors divides a GPU's memory when it starts: what its
+// profile run does not need of its share is KV cache. The budget is that of the GPU with the least KV
+// cache; tokens and concurrency are those of the stage that holds fewest.
+func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Budget {
+	law := &e.Profile
+	serving := s.settled(gpu, law)
+	tp := max(l.TP, 1)
+	forward := m.forward(tp, &serving, law)
+	sampled := m.sampled(&serving, law)
+	base := Budget{Total: gpu.MemoryGiB, NonTorch: nonTorch(&l, law.NonTorchGiB), Graphs: m.graphs(&serving, e), Basis: m.basis(law.Basis)}
+	if m.states || m.shape.ExtraParams > 0 {
+		base.Basis = v1beta1.BasisEstimated // no log of such a model bears out the law
+	}
+	p := m.poolOf(tp, serving.KVType, law.BlockTokens)
+	each := p.atOnce(serving.MaxModelLen, serving.MaxBatchedTokens)
+	out, fewest := Budget{}, math.Inf(1)
+	all, count := m.stages(l.PP)
+	for i, st := range all[:count] {
+		b := base
+		b.Weights = m.stageWeights(st, tp) * law.WeightFactor / gib
+		b.Activation = max(forward, law.FixedGiB)
+		if st.last {
+			b.Activation = max(forward, sampled)
+		}
+		// A stage captures graphs of its own layers.
+		b.Graphs *= float64(st.layers) / float64(max(m.shape.Layers, 1))
+		b.KVCache = b.Total*serving.Utilization - b.Weights - b.Activation - b.NonTorch - b.Graphs
+		if i == 0 || b.KVCache < out.KVCache {
+			out = b
+		}
+		fewest = min(fewest, b.KVCache*gib/max(p.block(st), 1))
+	}
+	out.KVTokens, out.MaxConcurrency = p.capacity(math.Floor(max(fewest, 0)), each, serving.MaxModelLen)
+	return out
+}
+
+// capacity is what a number of blocks holds of sequences of a length that take a number of blocks each, as
+// the engine logs it.
+func (p *pool) capacity(blocks float64, each, length int) (tokens int, concurrency float64) {
+	if each > 0 {
+		concurrency = blocks / float64(each)
+	}
+	held := concurrency * float64(length)
+	if p.m.uniform {
+		held = blocks * float64(p.tokens)
+	}
+	return int(min(held, math.MaxInt32)), concurrency
+}
+
+// Settled returns the settings with what an engine does by itself where nothing is said.
+func (s Serving) Settled(gpu *sku.GPU, e *catalog.Engine) Serving {
+	return s.settled(gpu, &e.Profile)
+}
+
+// settled returns the settings with the engine's defaults where nothing is said: those of a large GPU
+// where none is named.
+func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
+	out := *s
+	out.MaxModelLen = max(out.MaxModelLen, 1)
+	if out.Utilization == 0 {
+		out.Utilization = law.DefaultUsed
+		if s.Version != "" && older(s.Version, law.UsedSince) {
+			out.Utilization = law.FormerUsed
+		}
+	}
+	if out.MaxNumSeqs <= 0 || out.MaxBatchedTokens <= 0 {
+		class, memory := "", math.Inf(1)
+		if gpu != nil {
+			class, memory = gpu.Class, gpu.MemoryGiB
+		}
+		sequences, batchTokens := law.Default(class, memory)
+		if out.MaxNumSeqs <= 0 {
+			out.MaxNumSeqs = sequences
+		}
+		if out.MaxBatchedTokens <= 0 {
+			out.MaxBatchedTokens = batchTokens
+		}
+	}
+	out.MaxNumSeqs, out.MaxBatchedTokens = max(out.MaxNumSeqs, 1), max(out.MaxBatchedTokens, 1)
+	return out
+}
+
+// forward is the peak of a batch of tokens in the widest layer, in GiB.
+func (m *Model) forward(tp int, s *Serving, law *catalog.MemoryProfile) float64 {
+	hidden, share := float64(m.shape.Hidden), 1/float64(tp)
+	wide := 0.0
+	for i := range m.kinds {
+		kind := &m.kinds[i]
+		width := law.ForwardCopies * (2*float64(kind.dense)*share + 4*hidden)
+		if kind.topK > 0 {
+			expert := float64(kind.expert) * share
+			width += float64(kind.topK) * (max(2*expert, hidden) + expert)
+		}
+		wide = max(wide, width)
+	}
+	peak := float64(s.MaxBatchedTokens) * wide * plainBytes
+	if mla := m.shape.MLA; mla != nil && !mla.Direct && mla.IndexHeads == 0 {
+		// Sparse attention reads the latent vectors as they are.
+		heads := float64(ceilDiv(m.shape.Heads, tp))
+		peak += float64(latentTokens(s, law)) * heads * float64(mla.NopeDim+mla.ValueDim) * plainBytes
+	}
+	return peak / gib
+}
+
+// sampled is the peak where every sequence gets a row of logits, in GiB.
+func (m *Model) sampled(s *Serving, law *catalog.MemoryProfile) float64 {
+	rows := float64(min(s.MaxNumSeqs, s.MaxBatchedTokens))
+	return law.SamplerCopies*rows*float64(m.shape.Vocab)*logitBytes/gib + law.FixedGiB
+}
+
+// latentTokens of earlier context are expanded to keys and values at once: enough for eight whole
+// sequences or four blocks of each, up to a limit (determine_chunked_prefill_workspace_size in
+// vllm/model_executor/layers/attention/mla_attention.py).
+func latentTokens(s *Serving, law *catalog.MemoryProfile) int {
+	blocks := s.MaxNumSeqs * law.BlockTokens
+	return max(min(max(8*s.MaxModelLen, 4*blocks), law.LatentTokens), blocks)
+}
+
+// logitBytes of an f32 logit.
+const logitBytes = 4
+
+// nonTorch is what the libraries take of a GPU in GiB.
+func nonTorch(l *Layout, law catalog.NonTorch) float64 {
+	linked := l.LinkedGPUs >= l.TP
+	switch {
+	case l.TP <= 1 && l.PP <= 1:
+		return law.Single
+	case l.TP > 2 && linked:
+		return law.Group
+	case l.TP == 2 && linked:
+		return law.Pair
+	case l.Nodes > 1:
+		return max(law.Pair, law.PCIe)
+	default:
+		return law.PCIe
+	}
+}
+
+// graphs is the memory of CUDA graphs that the engine takes out of its share, in GiB.
+func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
+	version := s.Version
+	if version == "" {
+		version = e.Version
+	}
+	if s.Eager || older(version, e.Profile.GraphsSince) {
+		return 0
+	}
+	for i := range e.Profile.Graphs {
+		step := &e.Profile.Graphs[i]
+		if (step.ParamsB == 0 || m.params <= step.ParamsB) && (!step.States || m.states) {
+			return step.GiB
+		}
+	}
+	return 0
+}
+
+// older says whether a release comes before another one. What is no number counts as the newest.
+func older(version, than string) bool {
+	for than != "" {
+		var v, t string
+		v, version, _ = strings.Cut(version, ".")
+		t, than, _ = strings.Cut(than, ".")
+		number, err := strconv.Atoi(strings.TrimPrefix(v, "v"))
+		if err != nil && v != "" {
+			return false
+		}
+		if other, _ := strconv.Atoi(t); number != other {
+			return number < other
+		}
+	}
+	return false
+}

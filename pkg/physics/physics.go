@@ -1,0 +1,85 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package physics predicts what a model takes of GPUs and how fast it serves on them: memory of the
+// fullest GPU, tokens of KV cache, time to the first token, time per token.
+//
+// It must not know prices, machine types or what is preferable: the planner ranks, this package
+// computes. It is pure, and its constants are data of the engines (catalog.MemoryProfile, catalog.Speed).
+package physics
+
+import (
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// gib is a GiB in bytes.
+const gib = 1 << 30
+
+// Weights are a model's in one format.
+type Weights struct {
+	Format model.Quantization
+	// Bytes of all tensors; 0 means what Format makes of the shape.
+	Bytes int64
+	// Basis of Bytes.
+	Basis v1beta1.Basis
+}
+
+// Layout spreads one engine over GPUs.
+type Layout struct {
+	// TP GPUs share each layer, PP stages share the layers, DP replicas share the requests; at least 1.
+	TP, PP, DP int
+	// Nodes that it spreads over: whole stages on each.
+	Nodes int
+	// LinkedGPUs of a machine that the GPUs' own link joins, and NetworkGBs of RDMA per GPU, as sku.SKU.
+	LinkedGPUs int
+	NetworkGBs float64
+}
+
+// Serving is how the engine is told to serve.
+type Serving struct {
+	// MaxModelLen in tokens of one sequence, MaxNumSeqs sequences at once on each replica, and
+	// MaxBatchedTokens computed in one step.
+	MaxModelLen, MaxNumSeqs, MaxBatchedTokens int
+	// Utilization is the share of the GPU's memory that the engine may use.
+	Utilization float64
+	// KVType of the cache's elements: auto or empty for the model's own, fp8, …
+	KVType string
+	// Eager runs without CUDA graphs.
+	Eager bool
+	// Version of the engine; empty means the catalogue's.
+	Version string
+}
+
+// Load is what clients send: Concurrency sequences at any time, each of Input tokens answered by Output.
+type Load struct {
+	Input, Output, Concurrency int
+}
+
+// Budget is the memory of the fullest GPU in GiB.
+type Budget struct {
+	Total, Weights, Activation, NonTorch, Graphs float64
+	// KVCache is what is left of the engine's share; negative where the engine does not start.
+	KVCache float64
+	// KVTokens that the cache of one replica holds where all layers keep every token; where some do not,
+	// those of sequences of MaxModelLen.
+	KVTokens int
+	// MaxConcurrency is how many sequences of MaxModelLen the cache of one replica holds.
+	MaxConcurrency float64
+	Basis          v1beta1.Basis
+}
+
+// Pace is how fast a deployment serves under a load.
+type Pace struct {
+	// TTFT and TPOT in milliseconds, mean.
+	TTFT, TPOT float64
+	// OutputTokensPerSecond of all replicas.
+	OutputTokensPerSecond float64
+	// Queues says that the load does not fit and sequences wait, which TTFT includes.
+	Queues bool
+	Basis  v1beta1.Basis
+}
+
+// GPU is the hardware.
+type GPU = sku.GPU

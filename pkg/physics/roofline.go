@@ -1,0 +1,202 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics
+
+import (
+	"math"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// roofline is a model on GPUs: what bytes and operations take. All times are in seconds, all rates in
+// bytes or operations per second that kernels reach.
+type roofline struct {
+	w     *work
+	speed *catalog.Speed
+	sum   reducer
+	tp    int
+	// linear, plain and experts are rates of the kernels.
+	linear, plain, experts rates
+	// cache is the bandwidth of attention, attention its operations over a prompt.
+	cache, attention float64
+	elements         elements
+	hidden           float64
+	// layers is what the layers' overheads take.
+	layers    float64
+	allLayers float64
+	estimated bool
+	// input and output tokens of a sequence.
+	input, output float64
+}
+
+// rates of one kernel.
+type rates struct {
+	bandwidth, compute float64
+	estimated          bool
+}
+
+// sixteen is the peak in 16 bits: older GPUs have it for fp16 alone.
+func sixteen(gpu *sku.GPU) float64 {
+	return max(gpu.PeakTFLOPs["bf16"], gpu.PeakTFLOPs["fp16"])
+}
+
+// rooflineOf looks up the constants for a deployment; false where the hardware's peak is not known.
+func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
+	speed, gpu := &d.Engine.Speed, d.GPU
+	peak := sixteen(gpu)
+	if peak <= 0 || gpu.BandwidthGBs <= 0 {
+		return roofline{}, false
+	}
+	r := roofline{
+		w: &m.work, speed: speed, tp: max(d.Layout.TP, 1), hidden: float64(m.shape.Hidden),
+		sum: reducerOf(gpu, &d.Layout, speed), elements: m.elementsOf(d.Serving.KVType), allLayers: float64(m.shape.Layers),
+	}
+	r.plain = ratesOf(gpu, speed, speed.Dense[defaultKernel], "")
+	r.linear = r.plain
+	if m.quantisesLinear() {
+		r.linear = ratesOf(gpu, speed, kernelOf(speed.Dense, m.weights.Format.Name), m.weights.Format.Peak)
+	}
+	perLayer := 0.0
+	if len(m.work.experts) > 0 {
+		expert := kernelOf(speed.Experts, m.weights.Format.Name)
+		r.experts = ratesOf(gpu, speed, expert, m.weights.Format.Peak)
+		perLayer = expert.LayerMicros
+		if native := expert.Native; native.Type != "" && gpu.PeakTFLOPs[native.Type] > 0 {
+			perLayer = native.LayerMicros
+		}
+	}
+	r.cache = gpu.BandwidthGBs * giga * speed.KVBandwidth * generation(gpu, speed).Bandwidth
+	r.attention = peak * tera * speed.Attention * generation(gpu, speed).Compute
+	r.layers = (r.w.halves/2*speed.LayerMicros + r.w.expertLayers*perLayer) * micro
+	if r.tp > 1 {
+		r.layers += r.w.sums / 2 * speed.ParallelMicros * micro
+	}
+	if d.Serving.Eager {
+		r.layers += (r.w.halves/2 + r.w.expertLayers) * speed.EagerMicros * micro
+	}
+	r.estimated = r.sum.estimated || r.linear.estimated || r.plain.estimated || r.experts.estimated || d.Serving.Eager
+	return r, true
+}
+
+const (
+	giga = 1e9
+	tera = 1e12
+	// defaultKernel is for matrices of 16 bits and those that are decompressed to them.
+	defaultKernel = "default"
+)
+
+// quantisesLinear says whether the format is that of all matrices, not of experts alone.
+func (m *Model) quantisesLinear() bool {
+	return m.weights.Format.Scope != "experts"
+}
+
+// kernelOf is the kernel of a format, else the one of the rest.
+func kernelOf(kernels map[string]catalog.Kernel, format string) catalog.Kernel {
+	if k, ok := kernels[format]; ok {
+		return k
+	}
+	return kernels[defaultKernel]
+}
+
+// generation is how a GPU's generation does; the shares are 1 where nothing is said.
+func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
+	if g, ok := speed.Generations[gpu.ComputeCapability]; ok {
+		return g
+	}
+	return catalog.Generation{Bandwidth: 1, Compute: 1, NarrowCompute: 1}
+}
+
+// ratesOf is what a kernel reaches on a GPU. Weights of a type that the GPU cannot compute in are
+// decompressed to 16 bits, which costs nothing but the estimate's certainty.
+func ratesOf(gpu *sku.GPU, speed *catalog.Speed, k catalog.Kernel, peakType string) rates {
+	g := generation(gpu, speed)
+	out := rates{estimated: k.Estimated, bandwidth: gpu.BandwidthGBs * giga * k.Bandwidth * g.Bandwidth}
+	if native := k.Native; native.Type != "" && gpu.PeakTFLOPs[native.Type] > 0 {
+		peakType = native.Peak
+	}
+	share, peak := k.Compute*g.Compute, sixteen(gpu)
+	switch narrow := gpu.PeakTFLOPs[peakType]; {
+	case peakType == "" || peakType == "bf16" || peakType == "fp16":
+	case narrow > 0:
+		share, peak = k.Compute*g.NarrowCompute, narrow
+	default:
+		share = max(share, speed.Dense[defaultKernel].Compute*g.Compute/2)
+		out.estimated = true
+	}
+	out.compute = peak * tera * share
+	return out
+}
+
+// matrices is what multiplying a number of tokens takes: the experts' weights that they choose are read.
+func (r *roofline) matrices(tokens float64) float64 {
+	tp := float64(r.tp)
+	bytes, params := r.w.linear.on(tp)
+	memory, compute := bytes/r.linear.bandwidth, 2*params*tokens/r.linear.compute
+	bytes, params = r.w.plain.on(tp)
+	memory += (bytes + r.w.output/tp) / r.plain.bandwidth
+	compute += 2 * params * tokens / r.plain.compute
+	time := either(memory, compute)
+	if len(r.w.experts) == 0 {
+		return time
+	}
+	memory, compute = 0, 0
+	for i := range r.w.experts {
+		e := &r.w.experts[i]
+		memory += e.layers * e.hit(tokens) * e.bytes
+		compute += 2 * e.layers * e.topK * e.params * tokens
+	}
+	return time + either(memory/tp/r.experts.bandwidth, compute/tp/r.experts.compute)
+}
+
+// either is the longer of two times that overlap, with a smooth corner.
+func either(a, b float64) float64 {
+	a, b = a*a, b*b
+	return math.Sqrt(math.Sqrt(a*a + b*b))
+}
+
+// sums is what adding up the parts of a number of tokens takes in all layers.
+func (r *roofline) sums(tokens float64) float64 {
+	return r.w.sums * r.sum.seconds(tokens*r.hidden*activationBytes)
+}
+
+// activationBytes of an element.
+const activationBytes = 2
+
+// decodeTime is that of a step that computes one token of each of a number of sequences.
+func (r *roofline) decodeTime(sequences float64) float64 {
+	read := 0.0
+	for i := range r.w.mixers {
+		read += r.w.mixers[i].read(r.input+r.output/2, r.tp, r.elements)
+	}
+	time := r.matrices(sequences) + sequences*read/r.cache + r.sums(sequences) + r.layers
+	time += (r.speed.StepMicros + r.speed.SequenceMicros*sequences) * micro
+	return time
+}
+
+// promptTime is what a prompt takes, chunk by chunk, how much of that it shares with steps of a number of
+// sequences that it joins, and what its longest chunk takes there.
+func (r *roofline) promptTime(chunk, sequences float64) (time, shared, longest float64) {
+	operations := 0.0
+	for i := range r.w.mixers {
+		operations += r.w.mixers[i].pair * r.w.mixers[i].pairs(r.input)
+	}
+	attention := operations / float64(r.tp) / r.attention
+	whole := math.Ceil(r.input/chunk) - 1
+	time, shared = r.chunkTime(r.input-whole*chunk, sequences)
+	longest = time - shared + attention
+	if whole > 0 {
+		more, saved := r.chunkTime(chunk, sequences)
+		time, shared, longest = time+whole*more, shared+whole*saved, more-saved+attention/whole
+	}
+	return time + attention, shared, longest
+}
+
+// chunkTime is that of tokens of a prompt without attention, and what is saved in a step of a number of
+// sequences.
+func (r *roofline) chunkTime(tokens, sequences float64) (time, shared float64) {
+	alone := r.matrices(tokens) + r.sums(tokens)
+	joined := r.matrices(sequences+tokens) + r.sums(sequences+tokens) - r.matrices(sequences) - r.sums(sequences)
+	return alone + r.allLayers*r.speed.PromptMicros*micro, min(max(alone-joined, 0), alone)
+}

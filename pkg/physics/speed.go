@@ -1,0 +1,202 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics
+
+import (
+	"math"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Deployment is an engine that serves a model on GPUs.
+type Deployment struct {
+	GPU     *sku.GPU
+	Layout  Layout
+	Serving *Serving
+	// Budget of the memory, which decides how many sequences run at once.
+	Budget *Budget
+	Engine *catalog.Engine
+}
+
+// Speed predicts how fast a deployment serves clients that keep a number of sequences open: each sends
+// its next request when it has its answer, and all of them start at one moment, as benchmarks do. The
+// pace is zero where the hardware's peak is not known, and where not one sequence fits; that queues.
+//
+// A step reads the weights (of experts those that its tokens choose at random) and the sequences' KV
+// cache, or computes, whichever takes longer; sums over GPUs and overheads come on top. Prompts join the
+// steps of running sequences and make them longer: that is how much a token waits for the prompts of
+// others.
+func (m *Model) Speed(d *Deployment, load Load) Pace {
+	out := Pace{Basis: v1beta1.BasisEstimated}
+	r, known := m.rooflineOf(d)
+	if !known || load.Concurrency < 1 || load.Output < 1 {
+		return out
+	}
+	replicas := float64(min(max(d.Layout.DP, 1), load.Concurrency))
+	open := float64(load.Concurrency) / replicas
+	r.input, r.output = float64(max(load.Input, 1)), float64(load.Output)
+	serving := d.Serving.settled(d.GPU, &d.Engine.Profile)
+	seats := m.seats(d, &serving, r.input+r.output/2)
+	out.Queues = seats < 1 || !m.holds(d, &serving, load.Input+load.Output, int(math.Ceil(open)))
+	if seats < 1 {
+		return out
+	}
+	running := min(open, seats)
+	p := pipelineOf(d, m.shape.Layers)
+	s := steady{roofline: &r, pipeline: &p, chunk: chunkOf(d, &serving)}
+	s.settle(running)
+	first, answer := s.first(running), r.output*s.token
+	rate := running / (first + answer)
+	out.OutputTokensPerSecond = replicas * rate * r.output
+	// Little's law: of those that are open, the ones that do not run wait. A sequence waits for room for its
+	// prompt, and, put aside where there is none for its answer, for that.
+	wait := (open - running) / rate
+	early := r.input / (r.input + r.output/2)
+	out.TTFT = (first + wait*early) * 1e3
+	out.TPOT = (s.token + wait*(1-early)/r.output) * 1e3
+	if !r.estimated && p.stages == 1 && slices.Contains(d.Engine.Speed.Measured, d.GPU.Name) {
+		out.Basis = m.basis(d.Engine.Speed.Basis)
+	}
+	return out
+}
+
+// steady is a replica under a load that does not change.
+type steady struct {
+	*roofline
+	*pipeline
+	// chunk is how many tokens of prompts a step computes.
+	chunk float64
+	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
+	step, token float64
+	// prompt is what a prompt takes, shared what it saves where it joins a step: weights are read once.
+	// longest is what its longest chunk takes then.
+	prompt, shared, longest float64
+}
+
+// settle finds the times for a number of sequences, some of which compute their prompts.
+func (s *steady) settle(running float64) {
+	decoding := running
+	s.prompt, s.shared, s.longest = s.promptTime(s.chunk, running/s.batches)
+	for range rounds {
+		s.step = s.stepTime(s.roofline, decoding)
+		others := (decoding - min(decoding, 1)) / s.output
+		s.token = s.step + (others*s.prompt-min(others, 1)*s.shared)/s.batches
+		answer := s.output * s.token
+		decoding = max(running*answer/(s.first(running)+answer), min(running, 1))
+	}
+}
+
+// rounds are enough for a part in a thousand: sequences spend little of their time in their prompts.
+const rounds = 3
+
+// first is the time to the first token while a number of sequences run.
+func (s *steady) first(running float64) float64 {
+	// Chunks of a prompt follow one another through the stages: the longest one passes all of them.
+	own := (s.prompt - s.shared + (s.batches-1)*s.longest) / s.batches
+	law := s.speed
+	return law.FirstMicros*micro + law.FirstSteps*s.step + own + law.Burst*running*s.prompt/s.batches +
+		s.hops(s.input, s.roofline)
+}
+
+// chunkOf is how many tokens of prompts a step of an engine computes.
+func chunkOf(d *Deployment, serving *Serving) float64 {
+	if d.Engine.Split == catalog.SplitLayers && d.Serving.MaxBatchedTokens <= 0 {
+		return float64(max(d.Engine.Memory.BatchTokens, 1))
+	}
+	return float64(serving.MaxBatchedTokens)
+}
+
+// holds says whether a replica runs a number of sequences to their ends, which come together if their
+// starts did.
+func (m *Model) holds(d *Deployment, serving *Serving, length, sequences int) bool {
+	if d.Engine.Split == catalog.SplitLayers {
+		return float64(sequences) <= d.Budget.MaxConcurrency
+	}
+	return sequences <= serving.MaxNumSeqs && m.KVNeed(d.Layout, serving, length, sequences, d.Engine) <= d.Budget.KVCache
+}
+
+// seats are how many sequences of a length a replica runs at once: as many as it is told to, and as the KV
+// cache holds.
+func (m *Model) seats(d *Deployment, serving *Serving, length float64) float64 {
+	if d.Engine.Split == catalog.SplitLayers {
+		return math.Floor(d.Budget.MaxConcurrency)
+	}
+	told := float64(serving.MaxNumSeqs)
+	if m.uniform {
+		return math.Floor(min(told, float64(d.Budget.KVTokens)/length))
+	}
+	each, e := 0.0, m.elementsOf(serving.KVType)
+	for i := range m.work.mixers {
+		each += m.work.mixers[i].held(length, max(d.Layout.TP, 1), e)
+	}
+	each /= float64(max(d.Layout.PP, 1))
+	if each <= 0 {
+		return told
+	}
+	return math.Floor(min(told, max(d.Budget.KVCache, 0)*gib*pooled/each))
+}
+
+// pooled is the share of a KV cache of several kinds of layers that is not lost to rounding.
+const pooled = 0.95
+
+// pipeline is how stages work together.
+type pipeline struct {
+	stages float64
+	// batches of sequences are in flight, one in each stage.
+	batches float64
+	// slow is how much longer a full pipeline takes than its stages one after another: the longest
+	// decides, and they wait for one another.
+	slow float64
+	hop  catalog.Hop
+}
+
+// pipelineOf describes the stages of a layout. An engine of whole layers computes all sequences in one
+// batch, stage after stage.
+func pipelineOf(d *Deployment, layers int) pipeline {
+	pp := max(d.Layout.PP, 1)
+	out := pipeline{stages: float64(pp), batches: 1, slow: 1}
+	if pp == 1 {
+		return out
+	}
+	if d.Engine.Split == catalog.SplitTensor {
+		out.batches = out.stages
+		out.slow = float64(ceilDiv(layers, pp)*pp) / float64(max(layers, 1)) / d.Engine.Speed.Pipeline
+	}
+	hops := &d.Engine.Speed.Hops
+	switch {
+	case d.Layout.Nodes <= 1:
+		out.hop = hops.Machine
+		if d.Layout.LinkedGPUs >= pp*max(d.Layout.TP, 1) && d.GPU.LinkGBs > 0 {
+			out.hop.GBs = d.GPU.LinkGBs
+		}
+	case d.Layout.NetworkGBs > 0:
+		out.hop = hops.RDMA
+		out.hop.GBs = d.Layout.NetworkGBs
+	default:
+		out.hop = hops.Ethernet
+	}
+	return out
+}
+
+// stepTime is the time in which every sequence gets a token.
+func (p *pipeline) stepTime(r *roofline, sequences float64) float64 {
+	batch := max(sequences/p.batches, min(sequences, 1))
+	time := r.decodeTime(batch)
+	if p.stages > 1 {
+		full := min(1, (batch*p.batches-1)/p.batches)
+		time *= 1 + (p.slow-1)*max(full, 0)
+	}
+	return time + p.hops(batch, r)
+}
+
+// hops is what messages of a number of tokens take from the first stage to the last.
+func (p *pipeline) hops(tokens float64, r *roofline) float64 {
+	if p.stages <= 1 {
+		return 0
+	}
+	return (p.stages - 1) * (p.hop.Micros*micro + tokens*r.hidden*activationBytes/(p.hop.GBs*giga))
+}

@@ -1,0 +1,165 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics
+
+import (
+	"math"
+
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// work is what a step asks of GPUs, prepared once for a model in one format.
+type work struct {
+	// linear are matrices that every token needs in the format's size, plain those that it leaves out.
+	linear, plain matrices
+	// experts by kind of layer.
+	experts []expertWork
+	// mixers attend to tokens.
+	mixers []mixer
+	// output is the matrix of the logits, bytes and parameters.
+	output, outputParams float64
+	// halves are mixers and feed-forward parts of layers without experts, expertLayers those with; sums are
+	// the parts after which tensor parallelism adds up.
+	halves, expertLayers, sums float64
+}
+
+// matrices by how tensor parallelism cuts them: bytes and parameters.
+type matrices struct {
+	split, replicated             float64
+	splitParams, replicatedParams float64
+	// keyValue are cut by heads.
+	keyValue, keyValueParams float64
+	kvHeads                  int
+}
+
+// expertWork is the experts of layers of one kind.
+type expertWork struct {
+	layers, experts, topK float64
+	// missed is the logarithm of the probability that a token does not choose an expert.
+	missed float64
+	// bytes and params of one expert.
+	bytes, params float64
+}
+
+// mixer is how layers of one kind attend.
+type mixer struct {
+	cache cache
+	// pair is the operations of a query and a key in all of the layers.
+	pair float64
+}
+
+// workOf prepares a model.
+func workOf(shape model.Shape, kinds []model.Layers, size sizes) work {
+	w := work{outputParams: float64(shape.EmbeddingParams())}
+	w.output = w.outputParams * size.plain
+	for _, kind := range kinds {
+		w.addLayers(kind, size)
+	}
+	return w
+}
+
+func (w *work) addLayers(kind model.Layers, size sizes) {
+	count, projected := float64(kind.Count), float64(size.projected(kind))
+	replicated := float64(kind.Replicated)
+	w.linear.add(count, kind, size.linear)
+	w.linear.replicated += count * projected * size.linear
+	w.linear.replicatedParams += count * projected
+	w.plain.replicated += count * (replicated - projected) * size.plain
+	w.plain.replicatedParams += count * (replicated - projected)
+	halves := 0.0
+	if kind.Attention > 0 {
+		halves++
+	}
+	if kind.Dense > 0 || kind.Experts > 0 {
+		halves++
+	}
+	w.sums += count * halves
+	if kind.Experts == 0 || kind.TopK == 0 {
+		w.halves += count * halves
+		return
+	}
+	w.expertLayers += count
+	w.experts = append(w.experts, expertWork{
+		layers: count, experts: float64(kind.Experts), topK: float64(kind.TopK),
+		missed: math.Log1p(-min(float64(kind.TopK)/float64(kind.Experts), nearlyOne)),
+		bytes:  float64(kind.Expert) * size.expert, params: float64(kind.Expert),
+	})
+}
+
+// nearlyOne keeps a logarithm finite where every token needs every expert.
+const nearlyOne = 1 - 1e-9
+
+func (m *matrices) add(count float64, kind model.Layers, bytes float64) {
+	split := count * float64(kind.Attention+kind.Dense)
+	m.split += split * bytes
+	m.splitParams += split
+	m.keyValue += count * float64(kind.KeyValue) * bytes
+	m.keyValueParams += count * float64(kind.KeyValue)
+	m.kvHeads = max(m.kvHeads, kind.KVHeads)
+}
+
+// on are the bytes and parameters on each of a number of GPUs.
+func (m *matrices) on(tp float64) (bytes, params float64) {
+	kv := 1 / tp
+	if m.kvHeads > 0 {
+		kv = max(kv, 1/float64(m.kvHeads))
+	}
+	return m.split/tp + m.keyValue*kv + m.replicated, m.splitParams/tp + m.keyValueParams*kv + m.replicatedParams
+}
+
+// hit is how many different experts a number of tokens choose, if they choose at random.
+func (e *expertWork) hit(tokens float64) float64 {
+	return -e.experts * math.Expm1(tokens*e.missed)
+}
+
+// addMixers prepares attention; caches must be known.
+func (w *work) addMixers(shape model.Shape, caches []cache) {
+	// A key costs a multiplication and an addition for each element of it, as does a value.
+	pair := 2 * float64(shape.Heads) * float64(shape.HeadDim+shape.HeadDim)
+	if shape.ValueDim > 0 {
+		pair = 2 * float64(shape.Heads) * float64(shape.HeadDim+shape.ValueDim)
+	}
+	if mla := shape.MLA; mla != nil {
+		pair = 2 * float64(shape.Heads) * float64(mla.NopeDim+mla.RopeDim+mla.ValueDim)
+	}
+	for _, c := range caches {
+		m := mixer{cache: c}
+		if c.state == 0 {
+			m.pair = pair * float64(c.count)
+		}
+		w.mixers = append(w.mixers, m)
+	}
+}
+
+// pairs of a query and an earlier key of a prompt.
+func (m *mixer) pairs(tokens float64) float64 {
+	window := float64(m.cache.window)
+	switch {
+	case window == 0 || tokens <= window:
+		return tokens * tokens / 2
+	case m.cache.chunked:
+		return tokens * window / 2
+	default:
+		return tokens*window - window*window/2
+	}
+}
+
+// read is what a sequence of a length has read of its cache for one token, on each of a number of GPUs. A
+// state is read and written.
+func (m *mixer) read(length float64, tp int, e elements) float64 {
+	c := &m.cache
+	if c.window > 0 {
+		length = min(length, float64(c.window))
+	}
+	return float64(c.count) * (length*c.perToken(tp, e) + 2*c.state/float64(tp))
+}
+
+// held is what a sequence of a length keeps on each of a number of GPUs.
+func (m *mixer) held(length float64, tp int, e elements) float64 {
+	c := &m.cache
+	if c.window > 0 {
+		length = min(length, float64(c.window))
+	}
+	return float64(c.count) * (length*c.perToken(tp, e) + c.state/float64(tp))
+}

@@ -1,0 +1,81 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
+// or a KV cache in fewer bits, or a part of a GPU.
+func (p *Planner) advice(r Request, chosen *option) []string {
+	if chosen.layout.form == nil {
+		return nil
+	}
+	var out []string
+	for _, try := range []func(Request, *option) string{p.fewerBits, p.smallerCache, p.slice} {
+		if text := try(r, chosen); text != "" {
+			out = append(out, clip(text, longestWarning))
+		}
+	}
+	return out
+}
+
+// fewerBits is the cheapest machine with weights that need consent.
+func (p *Planner) fewerBits(r Request, chosen *option) string {
+	var consents []string
+	for _, a := range r.Model.Artifacts {
+		if !allows(r.Constraints, a) && p.engines[strings.ToLower(a.Engine)] != nil && a.Engine == chosen.layout.form.artifact.Engine {
+			consents = append(consents, a.Quantization)
+		}
+	}
+	if len(consents) == 0 || chosen.price < 0 {
+		return ""
+	}
+	relaxed := r
+	relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
+	o, ok := p.best(relaxed)
+	if !ok || o.price < 0 || o.price >= chosen.price || o.layout.form.artifact.Native {
+		return ""
+	}
+	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s $/h: allow them with inference.engine.allowedQuantizations: [%s]",
+		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), dollars(chosen.price),
+		o.layout.form.artifact.Quantization)
+}
+
+// smallerCache is the cheapest machine with an 8-bit KV cache.
+func (p *Planner) smallerCache(r Request, chosen *option) string {
+	const eightBits = "fp8"
+	f := chosen.layout.form
+	if f.kvType != "" || chosen.price < 0 || len(kvTypes(r, f.engine)) != 1 || !slices.Contains(f.engine.KVTypes(), eightBits) {
+		return ""
+	}
+	relaxed := r
+	relaxed.Constraints.AllowedKVCacheTypes = []string{eightBits}
+	o, ok := p.best(relaxed)
+	if !ok || o.price < 0 || o.price >= chosen.price || o.layout.form.kvType == "" {
+		return ""
+	}
+	return fmt.Sprintf("a KV cache in %s would serve it on %s instead of %s $/h: allow it with inference.engine.allowedKVCacheTypes: [%s]",
+		eightBits, priced(o), dollars(chosen.price), eightBits)
+}
+
+// slice is the smallest part of the chosen GPU that would hold the objectives.
+func (p *Planner) slice(_ Request, chosen *option) string {
+	l := &chosen.layout
+	if l.spread.tp*l.spread.stages != 1 {
+		return ""
+	}
+	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed
+	for _, profile := range chosen.machine.gpu.MIG {
+		if profile.Count < 2 || used > profile.MemoryGiB {
+			continue
+		}
+		return fmt.Sprintf("a %s slice of an %s would hold the objectives, %d to a GPU: where the administrator offers MIG slices, "+
+			"a smaller part of the machine would do", profile.Name, chosen.machine.gpu.Class, profile.Count)
+	}
+	return ""
+}

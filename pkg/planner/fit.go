@@ -1,0 +1,270 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// gib is a GiB in bytes.
+const gib = 1 << 30
+
+// What an engine with settings for it is told about sequences: usualSequences at once where they fit and
+// nothing else is asked for, at most mostSequences.
+const (
+	usualSequences = 256
+	mostSequences  = 1024
+)
+
+// pace is how fast a layout serves.
+type pace = physics.Pace
+
+// fitted is how an engine is told to use the GPUs of a layout, and what that takes of them.
+type fitted struct {
+	target  target
+	serving physics.Serving
+	budget  physics.Budget
+	memory  Memory
+}
+
+// fit looks for the settings with which a layout holds the target, or a lowered one. If there are none,
+// it returns by how many GiB the fullest GPU lacks memory.
+func (d *modelDemand) fit(f *form, m *machine, way spread, lowering bool) (fitted, float64) {
+	fits := func(t target) bool { return d.tryTarget(f, m, way, t) <= 0 }
+	t, ok := d.target, fits(d.target)
+	if !ok && lowering {
+		t, ok = d.target.lowered(fits)
+	}
+	if ok {
+		return d.settle(f, m, way, t), 0
+	}
+	if lowering {
+		t = d.target.least()
+	}
+	return fitted{target: t}, d.tryTarget(f, m, way, t)
+}
+
+// tryTarget returns by how many GiB the fullest GPU lacks memory for a target, with the settings that
+// need least.
+func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float64 {
+	if f.engine.Split == catalog.SplitLayers {
+		return -d.settle(f, m, way, t).memory.Free()
+	}
+	_, batch := batchTokens(f.engine, m)
+	serving := d.serving(f, m, t, d.fewestSequences(way, t), batch)
+	budget := f.memory(m, way, serving)
+	return f.need(way, serving, perReplica(t, way)) - budget.KVCache
+}
+
+// settle chooses the settings for a target that fits: as many sequences at once as leave it room.
+func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
+	if f.engine.Split == catalog.SplitLayers {
+		return d.settleLayers(f, m, way, t)
+	}
+	usual, least := batchTokens(f.engine, m)
+	for sequences := d.mostSequences(way, t); ; sequences /= 2 {
+		sequences = max(sequences, d.fewestSequences(way, t))
+		for _, batch := range [...]int{usual, least} {
+			serving := d.serving(f, m, t, sequences, batch)
+			budget := f.memory(m, way, serving)
+			last := sequences == d.fewestSequences(way, t) && batch == least
+			if last || f.need(way, serving, perReplica(t, way)) <= budget.KVCache {
+				return fitted{target: t, serving: serving, budget: budget, memory: memoryOf(budget, serving)}
+			}
+		}
+	}
+}
+
+// settleLayers is settle for an engine that allocates the KV cache of its sequences when it starts.
+func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fitted {
+	budget := f.physics.LayerSplit(m.gpu.MemoryGiB, way.stages, t.length, t.concurrency, &f.engine.Memory)
+	return fitted{
+		target: t, budget: budget,
+		serving: physics.Serving{MaxModelLen: t.length, MaxNumSeqs: t.concurrency, MaxBatchedTokens: f.engine.Memory.BatchTokens},
+		memory: Memory{
+			Total: budget.Total, Weights: budget.Weights, KVCache: budget.KVCache,
+			Overhead: thousandths(budget.Activation + budget.NonTorch + budget.Graphs), Basis: budget.Basis,
+		},
+	}
+}
+
+// serving returns the settings of an engine that profiles its memory.
+func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch int) physics.Serving {
+	out := physics.Serving{
+		MaxModelLen: t.length, MaxNumSeqs: sequences, MaxBatchedTokens: batch,
+		Utilization: d.settings.GPUMemoryUtilization, KVType: f.kvType, Eager: d.settings.Eager,
+	}
+	if out.Utilization == 0 {
+		out.Utilization = utilization(f.engine, m.gpu.MemoryGiB)
+	}
+	return out
+}
+
+// utilization is the share of a GPU's memory to ask for: all but what is spared, in hundredths.
+func utilization(e *catalog.Engine, total float64) float64 {
+	return min(math.Floor((1-e.Profile.SpareGiB/total)*100)/100, e.Profile.MostUsed)
+}
+
+// batchTokens are how many tokens the engine would compute in one step on the GPU by default, and on the
+// smallest GPU, which takes the least memory.
+func batchTokens(e *catalog.Engine, m *machine) (usual, least int) {
+	_, usual = e.Profile.Default(m.gpu.Class, m.gpu.MemoryGiB)
+	least = usual
+	for i := range e.Profile.Defaults {
+		least = min(least, e.Profile.Defaults[i].BatchTokens)
+	}
+	return usual, least
+}
+
+// fewestSequences and mostSequences bound how many sequences a replica works on at once.
+func (d *modelDemand) fewestSequences(way spread, t target) int {
+	if d.settings.MaxNumSeqs > 0 {
+		return d.settings.MaxNumSeqs
+	}
+	return min(perReplica(t, way).concurrency, mostSequences)
+}
+
+func (d *modelDemand) mostSequences(way spread, t target) int {
+	if d.settings.MaxNumSeqs > 0 {
+		return d.settings.MaxNumSeqs
+	}
+	most := usualSequences
+	for most < perReplica(t, way).concurrency && most < mostSequences {
+		most *= 2
+	}
+	return most
+}
+
+// perReplica is the part of a target that one replica must hold.
+func perReplica(t target, way spread) target {
+	t.concurrency = (t.concurrency + way.replicas - 1) / way.replicas
+	return t
+}
+
+// memory is the budget of the fullest GPU.
+func (f *form) memory(m *machine, way spread, s physics.Serving) physics.Budget {
+	return physics.Memory(f.physics, &m.gpu, way.physics(m), &s, f.engine)
+}
+
+// need is the KV cache of the fullest GPU for the sequences of a target, in GiB.
+func (f *form) need(way spread, s physics.Serving, t target) float64 {
+	return f.physics.KVNeed(physics.Layout{TP: way.tp, PP: way.pipeline(), DP: 1, Nodes: way.nodes}, &s, t.length, t.concurrency, f.engine)
+}
+
+// physics describes the spread to the laws.
+func (s spread) physics(m *machine) physics.Layout {
+	return physics.Layout{
+		TP: s.tp, PP: s.pipeline(), DP: s.replicas, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs, NetworkGBs: m.NetworkGBs,
+	}
+}
+
+// memoryOf words a budget as what a plan tells of a GPU: what the engine does not ask for is free.
+func memoryOf(b physics.Budget, s physics.Serving) Memory {
+	return Memory{
+		Total: b.Total, Weights: thousandths(b.Weights), KVCache: math.Floor(b.KVCache*1000) / 1000,
+		Overhead: thousandths(b.Total*s.Utilization - b.Weights - b.KVCache), Basis: b.Basis,
+	}
+}
+
+// thousandths rounds up: finer figures would pretend to be exact.
+func thousandths(gibs float64) float64 {
+	return math.Ceil(gibs*1000-1e-6) / 1000
+}
+
+// extended returns the settings with the longest sequences that fit.
+func (d *modelDemand) extended(l *layout, m *machine) fitted {
+	if l.form.engine.Split == catalog.SplitLayers {
+		fits := func(t target) bool { return d.settleLayers(l.form, m, l.spread, t).memory.Free() >= 0 }
+		return d.settleLayers(l.form, m, l.spread, l.fitted.target.extended(fits))
+	}
+	out := l.fitted
+	fits := func(t target) bool {
+		s := out.serving
+		s.MaxModelLen = t.length
+		return l.form.need(l.spread, s, perReplica(t, l.spread)) <= l.form.memory(m, l.spread, s).KVCache
+	}
+	out.target = out.target.extended(fits)
+	out.serving.MaxModelLen = out.target.length
+	out.budget = l.form.memory(m, l.spread, out.serving)
+	out.memory = memoryOf(out.budget, out.serving)
+	if held := int(out.budget.MaxConcurrency) * l.spread.replicas; !out.target.concurrencySet {
+		out.target.concurrency = max(out.target.concurrency, min(held, out.serving.MaxNumSeqs*l.spread.replicas))
+	}
+	return out
+}
+
+// needed is the KV cache of the fullest GPU for the target of a layout, in GiB.
+func (d *modelDemand) needed(l *layout) float64 {
+	if l.form.engine.Split == catalog.SplitLayers {
+		return l.fitted.memory.KVCache
+	}
+	return l.form.need(l.spread, l.fitted.serving, perReplica(l.fitted.target, l.spread))
+}
+
+// loadFor is what the speed is judged at, no longer than the target's sequences.
+func (d *modelDemand) loadFor(t target) physics.Load {
+	out := d.typical
+	out.Output = max(1, min(out.Output, t.length/2))
+	out.Input = max(1, min(out.Input, t.length-out.Output))
+	if out.Concurrency == 0 {
+		out.Concurrency = t.concurrency
+	}
+	return out
+}
+
+// judge predicts how fast a layout serves the typical load. For Throughput with no concurrency asked
+// for, that is the load that yields most under the floors.
+func (d *modelDemand) judge(l *layout, m *machine) {
+	deployed := physics.Deployment{
+		GPU: &m.gpu, Layout: l.spread.physics(m), Serving: &l.fitted.serving, Budget: &l.fitted.budget, Engine: l.form.engine,
+	}
+	if l.form.engine.Speed.Basis == "" {
+		return // nothing is known of the engine's speed
+	}
+	l.load = d.loadFor(l.fitted.target)
+	l.pace = l.form.physics.Speed(&deployed, l.load)
+	if !d.saturate || l.pace.TPOT == 0 {
+		return
+	}
+	for load := l.load; ; {
+		load.Concurrency *= 2
+		if load.Concurrency > l.fitted.serving.MaxNumSeqs*l.spread.replicas {
+			return
+		}
+		p := l.form.physics.Speed(&deployed, load)
+		if p.Queues || p.TTFT > millis(d.floors.ttft) || p.TPOT > millis(d.floors.tpot) ||
+			p.OutputTokensPerSecond <= l.pace.OutputTokensPerSecond {
+			return
+		}
+		l.load, l.pace = load, p
+	}
+}
+
+// isSlow says whether a layout does not keep a floor.
+func (d *modelDemand) isSlow(l *layout) bool {
+	return l.pace.TPOT > millis(d.floors.tpot) || l.pace.TTFT > millis(d.floors.ttft)
+}
+
+// slowness says which floor a layout does not keep.
+func (d *modelDemand) slowness(l *layout) string {
+	at := "at " + count(l.load.Concurrency, "request")
+	switch p := l.pace; {
+	case p.TPOT > millis(d.floors.tpot):
+		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, at, d.floors.tpot)
+	case p.TTFT > millis(d.floors.ttft):
+		return fmt.Sprintf("too slow: %.1f s to the first token %s, the limit is %v", p.TTFT/1000, at, d.floors.ttft)
+	default:
+		return ""
+	}
+}
+
+// millis is a duration in the unit of a pace.
+func millis(t time.Duration) float64 {
+	return float64(t) / float64(time.Millisecond)
+}

@@ -1,0 +1,165 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// form is one way to serve a model: its weights in one format, on the engine that loads them, with one
+// type of KV cache.
+type form struct {
+	artifact model.Artifact
+	format   model.Quantization
+	engine   *catalog.Engine
+	// kvType of the KV cache; empty means the model's own.
+	kvType string
+	// physics of the weights; shared by the forms that differ in the KV cache only.
+	physics *physics.Model
+	// unsplit remembers why the model cannot be split 1, 2, 4, … ways; nil where not asked yet.
+	unsplit [7]*string
+}
+
+// String names the form for a message.
+func (f form) String() string {
+	if f.kvType != "" {
+		return f.artifact.Quantization + " and KV cache in " + f.kvType
+	}
+	return f.artifact.Quantization
+}
+
+// forms returns the ways to serve the model that this installation can run and the user allows, best
+// first: released precision before what the user consented to.
+func (p *Planner) forms(r Request) ([]form, []string, error) {
+	artifacts, warnings, err := p.artifacts(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out []form
+	for _, a := range artifacts {
+		format, _ := p.catalog.Quantization(a.Quantization) // the catalogue checked that it exists
+		engine := p.engines[strings.ToLower(a.Engine)]
+		basis := v1beta1.BasisExact
+		if !a.BytesExact() {
+			basis = v1beta1.BasisEstimated
+		}
+		weights := physics.NewModel(r.Model.Shape, physics.Weights{Format: format, Bytes: a.LoadedBytes(), Basis: basis})
+		for _, kvType := range kvTypes(r, engine) {
+			out = append(out, form{artifact: a, format: format, engine: engine, kvType: kvType, physics: weights})
+		}
+	}
+	return out, warnings, nil
+}
+
+// kvTypes returns the types of KV cache to consider: the one that the user set, else the model's own and
+// then those that the user allows.
+func kvTypes(r Request, e *catalog.Engine) []string {
+	if t := r.Constraints.Engine.KVCacheType; t != "" && t != automatic {
+		return []string{t}
+	}
+	out := []string{""}
+	if e.Split != catalog.SplitTensor {
+		return out
+	}
+	for _, t := range distinct(r.Constraints.AllowedKVCacheTypes) {
+		if t != automatic {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// automatic is how engines call a setting that they choose themselves.
+const automatic = "auto"
+
+// artifacts returns the forms of the weights that can be loaded here and the user allows, best first.
+func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
+	if r.Engine != "" {
+		if _, known := p.engines[strings.ToLower(r.Engine)]; !known {
+			return nil, nil, p.engineUnknown(r)
+		}
+	}
+	var loadable, usable []model.Artifact
+	engine := p.engineFor(r)
+	for _, a := range r.Model.Artifacts {
+		if engine != "" && strings.EqualFold(a.Engine, engine) {
+			loadable = append(loadable, a)
+		}
+	}
+	if len(loadable) == 0 {
+		return nil, nil, p.notSupported(r)
+	}
+	for _, a := range loadable {
+		if allows(r.Constraints, a) {
+			usable = append(usable, a)
+		}
+	}
+	if len(usable) == 0 {
+		return nil, nil, consentNeeded(r, loadable)
+	}
+	slices.SortStableFunc(usable, func(a, b model.Artifact) int { return boolOrder(a.Native, b.Native) })
+	return usable, quantizationWarnings(r, loadable), nil
+}
+
+// engineFor is the engine that the user asked for, else the first one of the model's that can be run.
+func (p *Planner) engineFor(r Request) string {
+	if r.Engine != "" {
+		return r.Engine
+	}
+	for _, a := range r.Model.Artifacts {
+		if p.engines[strings.ToLower(a.Engine)] != nil {
+			return a.Engine
+		}
+	}
+	return ""
+}
+
+// allows says whether the user may be given a form of the weights.
+func allows(c Constraints, a model.Artifact) bool {
+	return a.Native || slices.ContainsFunc(c.AllowedQuantizations, func(q string) bool {
+		return strings.EqualFold(q, a.Quantization)
+	})
+}
+
+// quantizationWarnings tells of consent to forms that do not exist.
+func quantizationWarnings(r Request, loadable []model.Artifact) []string {
+	unknown := slices.DeleteFunc(distinct(r.Constraints.AllowedQuantizations), func(name string) bool {
+		return slices.ContainsFunc(loadable, func(a model.Artifact) bool { return strings.EqualFold(a.Quantization, name) })
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	return []string{clip(fmt.Sprintf("inference.engine.allowedQuantizations: %s is published as %s, not as %s",
+		r.Model.Name, quantizations(loadable), strings.Join(unknown, ", ")), longestWarning)}
+}
+
+// quantizations lists the forms of a model.
+func quantizations(artifacts []model.Artifact) string {
+	names := make([]string, 0, len(artifacts))
+	for _, a := range artifacts {
+		if !slices.Contains(names, a.Quantization) {
+			names = append(names, a.Quantization)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// boolOrder puts true first.
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}

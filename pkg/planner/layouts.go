@@ -1,0 +1,166 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// spread is how a model is laid out over machines.
+type spread struct {
+	// nodes, and on each of them: tp GPUs share each layer, stages follow one another, replicas are whole
+	// copies. More than one replica means one node.
+	nodes, tp, stages, replicas int
+}
+
+// gpus that are used on each machine.
+func (s spread) gpus() int { return s.tp * s.stages * s.replicas }
+
+// pipeline is the number of stages on all machines.
+func (s spread) pipeline() int { return s.nodes * s.stages }
+
+// String is the spread for a message.
+func (s spread) String() string {
+	return fmt.Sprintf("TP %d × PP %d × DP %d", s.tp, s.pipeline(), s.replicas)
+}
+
+// spreads returns the ways to use a number of machines, and why the larger tensor-parallel sizes are
+// not among them.
+func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, illegal string) {
+	if f.engine.Split == catalog.SplitLayers {
+		return d.layerSpreads(m), ""
+	}
+	first := max(d.tp, 1)
+	if first > m.GPUs {
+		return nil, fmt.Sprintf("has %s, tensor parallelism over %d is asked for", count(m.GPUs, "GPU"), first)
+	}
+	for tp := first; tp <= m.GPUs; tp *= 2 {
+		if illegal = f.unsplittable(&d.model.Shape, tp); illegal != "" {
+			break
+		}
+		ways = d.tensorSpreads(ways, m, nodes, tp)
+		if d.tp > 0 {
+			break
+		}
+	}
+	return ways, illegal
+}
+
+// unsplittable is cannotSplit of the form, which is asked for every machine and remembered.
+func (f *form) unsplittable(s *model.Shape, parts int) string {
+	at := bits.TrailingZeros(uint(parts))
+	if parts != 1<<at || at >= len(f.unsplit) {
+		return cannotSplit(s, &f.format, parts)
+	}
+	if f.unsplit[at] == nil {
+		reason := cannotSplit(s, &f.format, parts)
+		f.unsplit[at] = &reason
+	}
+	return *f.unsplit[at]
+}
+
+// layerSpreads gives each GPU of one machine a run of layers.
+func (d *modelDemand) layerSpreads(m *machine) []spread {
+	least, most := 1, min(m.GPUs, d.model.Shape.Layers+1)
+	if d.gpus > 0 {
+		least, most = d.gpus, min(d.gpus, most)
+	}
+	var ways []spread
+	for stages := least; stages <= most; stages++ {
+		ways = append(ways, spread{nodes: 1, tp: 1, stages: stages, replicas: 1})
+	}
+	return ways
+}
+
+// tensorSpreads adds the ways to use machines with one tensor-parallel size.
+func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int) []spread {
+	for stages := 1; tp*stages <= m.GPUs; stages *= 2 {
+		if nodes*stages > d.mostStages() {
+			break
+		}
+		if d.pp > 0 && d.pp != nodes*stages {
+			continue
+		}
+		for replicas := 1; tp*stages*replicas <= m.GPUs; replicas *= 2 {
+			if replicas > 1 && (nodes > 1 || d.model.Shape.MoE != nil) {
+				// Replicas of a mixture of experts share their experts, which nothing here predicts.
+				break
+			}
+			way := spread{nodes: nodes, tp: tp, stages: stages, replicas: replicas}
+			if (d.dp == 0 || d.dp == replicas) && (d.gpus == 0 || d.gpus == way.gpus()) {
+				ways = append(ways, way)
+			}
+		}
+	}
+	return ways
+}
+
+// mostStages is the longest pipeline that is worth planning, of three layers to two stages: with one layer
+// to a stage, GPUs mostly wait.
+func (d *modelDemand) mostStages() int {
+	return max((2*d.model.Shape.Layers+2)/3, d.pp)
+}
+
+// cannotSplit says why a model's layers cannot be cut in a number of parts.
+func cannotSplit(s *model.Shape, q *model.Quantization, parts int) string {
+	if parts == 1 {
+		return ""
+	}
+	if s.Heads%parts != 0 {
+		return fmt.Sprintf("%d attention heads cannot be split %d ways", s.Heads, parts)
+	}
+	if s.MLA == nil && s.KVHeads%parts != 0 && parts%s.KVHeads != 0 {
+		return fmt.Sprintf("%d KV heads cannot be split %d ways", s.KVHeads, parts)
+	}
+	for _, l := range s.LayerKinds() {
+		if reason := cannotCut(&l, q, parts); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// cannotCut says why a layer's matrices cannot be cut in a number of parts.
+func cannotCut(l *model.Layers, q *model.Quantization, parts int) string {
+	block := max(q.Block, 1)
+	if l.Experts > 0 && (l.ExpertWidth%parts != 0 || l.ExpertWidth/parts%block != 0) {
+		return fmt.Sprintf("experts of width %d cannot be split %d ways%s", l.ExpertWidth, parts, inBlocks(block, q))
+	}
+	if q.Scope == model.ScopeExperts {
+		block = 1
+	}
+	if l.DenseWidth > 0 && (l.DenseWidth%parts != 0 || l.DenseWidth/parts%block != 0) {
+		return fmt.Sprintf("an MLP of width %d cannot be split %d ways%s", l.DenseWidth, parts, inBlocks(block, q))
+	}
+	return ""
+}
+
+// inBlocks words the blocks of a format.
+func inBlocks(block int, q *model.Quantization) string {
+	if block == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" in %s's blocks of %d", q.Name, block)
+}
+
+// legalParallel returns the tensor-parallel size nearest to the one that a user asked for which the
+// model's shape admits, and why that one is not.
+func legalParallel(s *model.Shape, q *model.Quantization, wanted int) (int, string) {
+	reason := cannotSplit(s, q, wanted)
+	if reason == "" {
+		return wanted, ""
+	}
+	for distance := 1; ; distance++ {
+		if below := wanted - distance; below >= 1 && cannotSplit(s, q, below) == "" {
+			return below, reason
+		}
+		if above := wanted + distance; cannotSplit(s, q, above) == "" && above <= s.Heads {
+			return above, reason
+		}
+	}
+}

@@ -1,0 +1,269 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// mostNodes is more machines than any model of the catalogue needs.
+const mostNodes = 256
+
+// plainNodes is how many machines without RDMA share a model, unless the user named their type: every
+// stage boundary costs a message over the ordinary network on every step, and any of the machines can
+// fail.
+const plainNodes = 2
+
+// slowNodes is how many machines are tried where fewer hold the model and are too slow.
+const slowNodes = 4
+
+// layout is a deployment of a model on machines of one type.
+type layout struct {
+	form   *form
+	spread spread
+	fitted fitted
+	// pace under load.
+	pace pace
+	load physics.Load
+	// needed is the KV cache of a GPU for the target, in GiB; what is longer or more is a gift.
+	needed float64
+}
+
+// place looks for the fewest machines, then the best form of the model, that hold the target and are
+// fast enough. Where the user named the machine type, objectives that the user did not set are lowered
+// before a machine is added.
+func (d *modelDemand) place(m *machine) (*option, string) {
+	if m.GPUs == 0 {
+		return nil, "has no GPU"
+	}
+	why := newMisfit()
+	for nodes := d.fewestNodes(m); nodes <= d.mostNodes(m); nodes++ {
+		for _, lowering := range d.passes() {
+			for i := range d.forms {
+				if o := d.placeForm(&d.forms[i], m, nodes, lowering, why); o != nil {
+					return o, ""
+				}
+			}
+		}
+		if !why.moreNodesHelp {
+			break
+		}
+		why.moreNodesHelp = false
+	}
+	return nil, d.verdict(m, why)
+}
+
+// misfit gathers why a machine type does not do.
+type misfit struct {
+	// illegal is why a machine cannot run any form at all, slow why those that fit do not keep the
+	// objectives, unsplit why a larger tensor-parallel size is not possible.
+	illegal, slow, unsplit string
+	// lack is the smallest lack of memory of a GPU in GiB, of a form with a target.
+	lack   float64
+	form   *form
+	target target
+	nodes  int
+	// moreNodesHelp says that a form lacks memory that more machines would bring.
+	moreNodesHelp bool
+}
+
+func newMisfit() *misfit { return &misfit{lack: math.Inf(1)} }
+
+// passes are whether objectives are lowered: never, or not at first.
+func (d *modelDemand) passes() []bool {
+	if d.target.lowerable {
+		return []bool{false, true}
+	}
+	return []bool{false}
+}
+
+// placeForm lays one form of the model out on a number of machines.
+func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, why *misfit) *option {
+	if reason := illegal(f, m); reason != "" {
+		why.illegal = cmp.Or(why.illegal, reason)
+		return nil
+	}
+	ways, unsplit := d.spreads(f, m, nodes)
+	why.unsplit = cmp.Or(unsplit, why.unsplit)
+	var best layout
+	for _, way := range ways {
+		l := layout{form: f, spread: way}
+		var lack float64
+		if l.fitted, lack = d.fit(f, m, way, lowering); lack > 0 {
+			why.record(f, l.fitted.target, nodes, lack)
+			continue
+		}
+		d.judge(&l, m)
+		if !d.floors.waived && d.isSlow(&l) {
+			// Stages on further machines take requests in turn, which helps a little.
+			why.slow = cmp.Or(why.slow, d.slowness(&l))
+			why.moreNodesHelp = why.moreNodesHelp || nodes < slowNodes
+			continue
+		}
+		if best.form == nil || d.byLayout(&l, &best) < 0 {
+			best = l
+		}
+	}
+	if best.form == nil {
+		return nil
+	}
+	best.needed = d.needed(&best)
+	best.fitted = d.extended(&best, m)
+	return &option{layout: best, nodes: nodes, gpus: best.spread.gpus(), warnings: d.layoutWarnings(&best, m)}
+}
+
+// record keeps the smallest lack.
+func (why *misfit) record(f *form, t target, nodes int, lack float64) {
+	why.moreNodesHelp = why.moreNodesHelp || f.engine.Split == catalog.SplitTensor
+	if lack < why.lack {
+		why.lack, why.form, why.target, why.nodes = lack, f, t, nodes
+	}
+}
+
+// byLayout orders the layouts on the same machines, which cost the same.
+func (d *modelDemand) byLayout(a, b *layout) int {
+	replica := func(l *layout) int { return l.spread.tp * l.spread.stages }
+	switch d.optimizeFor {
+	case v1beta1.OptimizeForLatency:
+		return cmp.Or(
+			cmp.Compare(a.pace.TPOT, b.pace.TPOT),
+			cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
+	case v1beta1.OptimizeForThroughput:
+		return cmp.Or(
+			cmp.Compare(b.pace.OutputTokensPerSecond, a.pace.OutputTokensPerSecond),
+			cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
+	default:
+		// The smallest replica wastes least on talk between GPUs; copies of it use the rest of machines
+		// that are paid for anyway.
+		return cmp.Or(
+			cmp.Compare(replica(a), replica(b)), cmp.Compare(b.spread.replicas, a.spread.replicas),
+			cmp.Compare(a.pace.TPOT, b.pace.TPOT), cmp.Compare(b.spread.tp, a.spread.tp))
+	}
+}
+
+// fewestNodes is a number of machines below which weights and KV cache alone do not fit, however they are
+// split.
+func (d *modelDemand) fewestNodes(m *machine) int {
+	if d.forms[0].engine.Split == catalog.SplitLayers {
+		return 1
+	}
+	t := d.target
+	if t.lowerable {
+		t = t.least()
+	}
+	least := math.Inf(1)
+	for i := range d.forms {
+		f := &d.forms[i]
+		s := physics.Serving{MaxModelLen: 1, MaxNumSeqs: 1, MaxBatchedTokens: 1, KVType: f.kvType}
+		cache := f.physics.KVNeed(physics.Layout{TP: 1, PP: 1, DP: 1, Nodes: 1}, &s, t.length, t.concurrency, f.engine)
+		least = min(least, f.physics.Bytes()/gib+cache)
+	}
+	// Blocks of KV cache round in either direction.
+	nodes := int(math.Ceil(0.9 * least / (m.gpu.MemoryGiB * float64(m.GPUs))))
+	return max(1, min(nodes, d.mostNodes(m)))
+}
+
+// mostNodes is how many machines of a type may be used.
+func (d *modelDemand) mostNodes(m *machine) int {
+	most := min(mostNodes, d.mostStages())
+	if !d.named && m.NetworkGBs == 0 {
+		most = min(most, plainNodes)
+	}
+	if d.forms[0].engine.Split == catalog.SplitLayers || d.singleNode {
+		most = 1
+	}
+	if d.limit > 0 {
+		most = min(most, d.limit)
+	}
+	return most
+}
+
+// illegal says why a machine cannot run a form of a model at all.
+func illegal(f *form, m *machine) string {
+	e := f.engine
+	need, named := e.ComputeCapability[f.artifact.Quantization]
+	what := f.artifact.Quantization
+	if !named {
+		need, named = e.ComputeCapability["default"]
+		what = "engine " + e.Name
+	}
+	switch {
+	case named && m.gpu.ComputeCapability == "":
+		return fmt.Sprintf("%s needs an NVIDIA GPU of compute capability %s, %s is none", what, need, m.gpu.Class)
+	case named && capability(m.gpu.ComputeCapability) < capability(need):
+		return fmt.Sprintf("%s needs compute capability %s, %s has %s", what, need, m.gpu.Class, m.gpu.ComputeCapability)
+	case m.VCPUs < e.CPUs:
+		return fmt.Sprintf("has %s, engine %s needs %d", count(m.VCPUs, "vCPU"), e.Name, e.CPUs)
+	case m.MemoryGiB < float64(e.MemoryGiB):
+		return fmt.Sprintf("has %g GiB of memory, engine %s needs %d", m.MemoryGiB, e.Name, e.MemoryGiB)
+	default:
+		return ""
+	}
+}
+
+// verdict words why a machine type does not do.
+func (d *modelDemand) verdict(m *machine, why *misfit) string {
+	switch {
+	case why.slow != "":
+		return why.slow
+	case why.form != nil:
+		return d.doesNotFit(m, why)
+	case why.illegal != "":
+		return why.illegal
+	case why.unsplit != "":
+		return why.unsplit
+	case d.gpus > 0:
+		return fmt.Sprintf("%d GPUs are asked for, the model's layers spread over %d at most", d.gpus, d.model.Shape.Layers+1)
+	default:
+		return "no legal way to spread the model over its GPUs"
+	}
+}
+
+// doesNotFit words a lack of memory: that of the machines that may be used, or of a single layer.
+func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
+	form := ""
+	if len(d.forms) > 1 {
+		form = " with " + why.form.String()
+	}
+	text := fmt.Sprintf("does not fit%s by %s GiB per GPU at %s", form, atLeastTenth(why.lack), why.target)
+	if why.nodes > 1 {
+		text += fmt.Sprintf(" on %d machines", why.nodes)
+	}
+	switch {
+	case why.form.engine.Split == catalog.SplitLayers:
+	case d.singleNode:
+		text += ", and this version serves a model from one machine"
+	case d.limit > 0 && d.limit == d.mostNodes(m):
+		text += fmt.Sprintf(", and at most %d are allowed", d.limit)
+	case d.mostNodes(m) == plainNodes && !d.named:
+		text += ", and without RDMA no more are planned unless the type is named"
+	default:
+		text += fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and more machines do not help", why.form.physics.LayerBytes(m.GPUs)/gib)
+	}
+	if why.unsplit != "" && why.form.engine.Split == catalog.SplitTensor {
+		text += "; " + why.unsplit
+	}
+	return text
+}
+
+// layoutWarnings tells which objectives a layout was chosen without.
+func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
+	var warnings []string
+	if text := loweredWarning(d.target, l.fitted.target, m.Name); text != "" {
+		warnings = append(warnings, text)
+	}
+	if d.floors.waived {
+		if text := d.slowness(l); text != "" {
+			warnings = append(warnings, text+": set inference.objectives to insist, or leave resource.instanceType out to have a "+
+				"faster machine chosen")
+		}
+	}
+	return warnings
+}

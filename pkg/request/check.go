@@ -1,0 +1,77 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// RefusedError is something about a Workspace that its user must change before there can be a plan.
+type RefusedError struct {
+	// Reason is one of the API's reasons.
+	Reason string
+	// Message is a sentence with the field, the value and the way out.
+	Message string
+}
+
+// Error returns the message.
+func (e *RefusedError) Error() string { return e.Reason + ": " + e.Message }
+
+// Check refuses what admission refuses as well, for objects that did not pass it, and what this version
+// cannot do. The error is a *RefusedError.
+func Check(ws *v1beta1.Workspace) error {
+	switch {
+	case ws.Tuning != nil && ws.Inference != nil, ws.Tuning == nil && ws.Inference == nil:
+		return invalid("exactly one of inference and tuning must be set")
+	case ws.Tuning != nil:
+		return &RefusedError{
+			Reason: v1beta1.ReasonTuningNotAvailable,
+			Message: "tuning is not available in this version; nothing is bought. " +
+				"Delete this Workspace, or keep it until a version with tuning is installed",
+		}
+	case ws.Inference.TemplateError != "":
+		return invalid("inference.template cannot be read: " + ws.Inference.TemplateError)
+	case (ws.Inference.Preset == nil) == (ws.Inference.Template == nil):
+		return invalid("exactly one of inference.preset and inference.template must be set")
+	case ws.Inference.Template != nil && len(ws.Inference.Template.Spec.Containers) == 0:
+		return invalid("inference.template.spec.containers is empty: name at least one container")
+	}
+	if problem := workload.NameProblem(ws.Name); problem != "" {
+		return invalid(problem)
+	}
+	return checkResource(&ws.Resource)
+}
+
+func checkResource(resource *v1beta1.ResourceSpec) error {
+	switch {
+	case resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting:
+		return &RefusedError{
+			Reason: v1beta1.ReasonNotSupported,
+			Message: "this Workspace asks for existing nodes (a labelSelector without an instanceType, or " +
+				"resource.placement.nodeSource Existing), which this version cannot use: no machine is bought for it. " +
+				"Make it again with resource.instanceType, or with resource.placement.nodeSource Provisioned",
+		}
+	case resource.Partition != nil:
+		return &RefusedError{
+			Reason: v1beta1.ReasonNotSupported,
+			Message: "resource.partition shares the GPUs of existing nodes, which this version cannot use: " +
+				"no machine is bought for it. Make the Workspace again without resource.partition",
+		}
+	case resource.Placement == nil || resource.Placement.MaxHourlyPrice == "":
+		return nil
+	}
+	if limit, err := strconv.ParseFloat(resource.Placement.MaxHourlyPrice, 64); err != nil || limit <= 0 {
+		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which buys nothing: "+
+			"give a price above 0 in USD per hour, or set suspend", resource.Placement.MaxHourlyPrice))
+	}
+	return nil
+}
+
+func invalid(message string) error {
+	return &RefusedError{Reason: v1beta1.ReasonSpecInvalid, Message: message}
+}

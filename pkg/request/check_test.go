@@ -1,0 +1,124 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+// TestBringYourOwnIsNeverPlanned tries every combination of KAITO's fields beside a labelSelector
+// without an instanceType: none of them gets as far as the planner, so nothing is bought.
+func TestBringYourOwnIsNeverPlanned(t *testing.T) {
+	count := 3
+	fields := []func(*v1beta1.Workspace){
+		func(ws *v1beta1.Workspace) { ws.Resource.Count = &count },
+		func(ws *v1beta1.Workspace) { ws.Resource.PreferredNodes = []string{"node-1"} },
+		func(ws *v1beta1.Workspace) {
+			ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionAccelerator, Count: &count}
+		},
+		func(ws *v1beta1.Workspace) {
+			ws.Inference.Preset = nil
+			ws.Inference.Template = &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+		},
+		func(ws *v1beta1.Workspace) { ws.Inference.Config = "config" },
+		func(ws *v1beta1.Workspace) { ws.Inference.Adapters = []v1beta1.AdapterSpec{{}} },
+		func(ws *v1beta1.Workspace) {
+			ws.Annotations = map[string]string{
+				v1beta1.AnnotationNodeClassName: "gpu", v1beta1.AnnotationBypassResourceChecks: "",
+				v1beta1.AnnotationEnableLoadBalancer: "True", v1beta1.AnnotationRuntime: "transformers",
+			}
+		},
+		func(ws *v1beta1.Workspace) { ws.Labels = map[string]string{v1beta1.LabelInferenceSet: "set"} },
+	}
+	for set := range 1 << len(fields) {
+		ws := preset("some-model")
+		ws.Resource.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "gpu"}}
+		for i, field := range fields {
+			if set&(1<<i) != 0 {
+				field(ws)
+			}
+		}
+		problem, ok := errors.AsType[*request.RefusedError](request.Check(ws))
+		if !ok || problem.Reason != v1beta1.ReasonNotSupported {
+			t.Errorf("fields %b: %v, want it refused as %s", set, request.Check(ws), v1beta1.ReasonNotSupported)
+		}
+	}
+}
+
+// preset is a Workspace that names a model.
+func preset(name string, change ...func(*v1beta1.Workspace)) *v1beta1.Workspace {
+	ws := &v1beta1.Workspace{}
+	ws.Name, ws.Namespace = "chat", "team-a"
+	ws.Inference = &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: name}}
+	for _, c := range change {
+		c(ws)
+	}
+	return ws
+}
+
+func TestCheck(t *testing.T) {
+	tests := []struct {
+		reason string
+		ws     *v1beta1.Workspace
+		want   string
+	}{
+		{reason: "a model's name is enough", ws: preset("some-model")},
+		{
+			reason: "nothing is asked for",
+			ws:     preset("", func(ws *v1beta1.Workspace) { ws.Inference = nil }),
+			want:   "SpecInvalid: exactly one of inference and tuning must be set",
+		},
+		{
+			reason: "tuning buys nothing",
+			ws:     preset("", func(ws *v1beta1.Workspace) { ws.Inference, ws.Tuning = nil, &v1beta1.TuningSpec{} }),
+			want: "TuningNotAvailable: tuning is not available in this version; nothing is bought. " +
+				"Delete this Workspace, or keep it until a version with tuning is installed",
+		},
+		{
+			reason: "a preset and a template",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Inference.Template = &corev1.PodTemplateSpec{}
+			}),
+			want: "SpecInvalid: exactly one of inference.preset and inference.template must be set",
+		},
+		{
+			reason: "a template that is none",
+			ws:     preset("some-model", func(ws *v1beta1.Workspace) { ws.Inference.TemplateError = "containers: 5" }),
+			want:   "SpecInvalid: inference.template cannot be read: containers: 5",
+		},
+		{
+			reason: "a template without containers",
+			ws: preset("", func(ws *v1beta1.Workspace) {
+				ws.Inference.Preset, ws.Inference.Template = nil, &corev1.PodTemplateSpec{}
+			}),
+			want: "SpecInvalid: inference.template.spec.containers is empty: name at least one container",
+		},
+		{
+			reason: "a price that buys nothing",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "0"}
+			}),
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "0", which buys nothing: give a price above 0 in USD per hour, or set suspend`,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			got := ""
+			if err := request.Check(test.ws); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"strconv"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// gpuResource is what a template asks GPUs by.
+const gpuResource = "nvidia.com/gpu"
+
+// ForTemplate is the request of a Workspace that has passed Check and brings pods of its own.
+func ForTemplate(ws *v1beta1.Workspace) planner.Request {
+	return planner.Request{Constraints: constraints(ws), Template: templateDemand(ws)}
+}
+
+// Engines finds what is known of an engine.
+type Engines interface {
+	Engine(name string) (catalog.Engine, bool)
+}
+
+// ForModel is the request of a Workspace that has passed Check and names a model. config is what its
+// ConfigMap says. The error is a *RefusedError.
+func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
+	out := planner.Request{Model: m, Constraints: constraints(ws), Objectives: objectives(ws)}
+	if ws.Inference.Engine != nil {
+		out.Engine = ws.Inference.Engine.Name
+	}
+	data, ok := known.Engine(engineOf(out))
+	if !ok {
+		return out, nil
+	}
+	var err error
+	out.Constraints.Engine, err = engineSettings(data, config, Args(ws))
+	return out, err
+}
+
+// engineOf is the name of the engine that the user's flags are for: the one that was asked for, else that
+// of the weights that the publisher prefers.
+func engineOf(r planner.Request) string {
+	if r.Engine != "" || len(r.Model.Artifacts) == 0 {
+		return r.Engine
+	}
+	return r.Model.Artifacts[0].Engine
+}
+
+func constraints(ws *v1beta1.Workspace) planner.Constraints {
+	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
+	if count := ws.Resource.Count; count != nil && *count > 1 {
+		out.MaxNodes = *count
+	}
+	if ws.Inference.Engine != nil {
+		out.AllowedQuantizations = ws.Inference.Engine.AllowedQuantizations
+		out.AllowedKVCacheTypes = ws.Inference.Engine.AllowedKVCacheTypes
+	}
+	placement := ws.Resource.Placement
+	if placement == nil {
+		return out
+	}
+	out.InstanceTypes = placement.InstanceTypes
+	out.Accelerators = placement.Accelerators
+	out.Zones = placement.Zones
+	out.CapacityTypes = placement.CapacityTypes
+	// Check saw to it: nothing, or a number above 0.
+	out.MaxHourlyPrice, _ = strconv.ParseFloat(placement.MaxHourlyPrice, 64)
+	return out
+}
+
+func objectives(ws *v1beta1.Workspace) planner.Objectives {
+	in := ws.Inference.Objectives
+	if in == nil {
+		return planner.Objectives{}
+	}
+	out := planner.Objectives{
+		MaxModelLen: number(in.MaxModelLen), Concurrency: number(in.Concurrency),
+		InputTokens: number(in.InputTokens), OutputTokens: number(in.OutputTokens),
+		OptimizeFor: in.OptimizeFor,
+	}
+	if in.TimeToFirstToken != nil {
+		out.TimeToFirstToken = in.TimeToFirstToken.Duration
+	}
+	if in.TimePerOutputToken != nil {
+		out.TimePerOutputToken = in.TimePerOutputToken.Duration
+	}
+	return out
+}
+
+func number(value *int32) int {
+	if value == nil {
+		return 0
+	}
+	return int(*value)
+}
+
+// templateDemand reads what the user's pod asks of each machine.
+func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
+	out := &planner.TemplateDemand{Nodes: 1}
+	if count := ws.Resource.Count; count != nil && *count > 1 {
+		out.Nodes = *count
+	}
+	for _, container := range ws.Inference.Template.Spec.Containers {
+		quantity := container.Resources.Limits[gpuResource]
+		out.GPUs += int(quantity.Value())
+	}
+	return out
+}
+
+// Args are the engine's flags that the Workspace sets.
+func Args(ws *v1beta1.Workspace) map[string]string {
+	out := map[string]string{}
+	if ws.Inference.Engine != nil {
+		for key, value := range ws.Inference.Engine.Args {
+			out[key] = string(value)
+		}
+	}
+	return out
+}

@@ -1,0 +1,177 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request_test
+
+import (
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/presets"
+)
+
+func known(t *testing.T) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load(presets.FS(), fstest.MapFS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func someModel(engines ...string) *model.Model {
+	m := &model.Model{Name: "some-model"}
+	for _, e := range engines {
+		m.Artifacts = append(m.Artifacts, model.Artifact{Engine: e})
+	}
+	return m
+}
+
+func TestForModel(t *testing.T) {
+	everything := preset("some-model", func(ws *v1beta1.Workspace) {
+		ws.Resource = v1beta1.ResourceSpec{
+			Count: new(3), InstanceType: "type",
+			Placement: &v1beta1.PlacementSpec{
+				InstanceTypes: []string{"a", "b"}, Accelerators: []string{"L4"}, Zones: []string{"z1"},
+				CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}, MaxHourlyPrice: "7.50",
+			},
+		}
+		ws.Inference.Engine = &v1beta1.EngineSpec{
+			Name: "vllm", AllowedQuantizations: []string{"awq"}, AllowedKVCacheTypes: []string{"fp8"},
+			Args: map[string]v1beta1.EngineArg{"tensor-parallel-size": "4", "max_model_len": "4096"},
+		}
+		ws.Inference.Objectives = &v1beta1.ObjectivesSpec{
+			MaxModelLen: new(int32(2048)), Concurrency: new(int32(5)), InputTokens: new(int32(100)), OutputTokens: new(int32(50)),
+			TimeToFirstToken: &metav1.Duration{Duration: time.Second}, TimePerOutputToken: &metav1.Duration{Duration: time.Millisecond},
+			OptimizeFor: v1beta1.OptimizeForLatency,
+		}
+	})
+	vllm := someModel("vllm")
+	tests := []struct {
+		reason string
+		ws     *v1beta1.Workspace
+		model  *model.Model
+		config string
+		want   planner.Request
+	}{
+		{
+			reason: "a name alone leaves everything to the planner",
+			ws:     preset("some-model"), model: vllm,
+			want: planner.Request{Model: vllm},
+		},
+		{
+			reason: "a count of 1 is what the schema puts where nothing was given",
+			ws:     preset("some-model", func(ws *v1beta1.Workspace) { ws.Resource.Count = new(1) }), model: vllm,
+			want: planner.Request{Model: vllm},
+		},
+		{
+			reason: "every field; the Workspace's flags win over the ConfigMap's, by any spelling",
+			ws:     everything, model: vllm,
+			config: "vllm:\n  max-model-len: 1024\n  tp: 2\n  gpu-memory-utilization: 0.8\n  enforce-eager: true\n" +
+				"  kv-cache-dtype: fp8\n  max-num-seqs: 64\n  pipeline-parallel-size: 2\n  data-parallel-size: 1\n",
+			want: planner.Request{
+				Model: vllm, Engine: "vllm",
+				Objectives: planner.Objectives{
+					MaxModelLen: 2048, Concurrency: 5, InputTokens: 100, OutputTokens: 50,
+					TimeToFirstToken: time.Second, TimePerOutputToken: time.Millisecond, OptimizeFor: v1beta1.OptimizeForLatency,
+				},
+				Constraints: planner.Constraints{
+					InstanceType: "type", InstanceTypes: []string{"a", "b"}, Accelerators: []string{"L4"}, Zones: []string{"z1"},
+					CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}, MaxHourlyPrice: 7.5, MaxNodes: 3,
+					AllowedQuantizations: []string{"awq"}, AllowedKVCacheTypes: []string{"fp8"},
+					Engine: planner.EngineSettings{
+						MaxModelLen: 4096, TensorParallel: 4, PipelineParallel: 2, DataParallel: 1, MaxNumSeqs: 64,
+						GPUMemoryUtilization: 0.8, Eager: true, KVCacheType: "fp8",
+					},
+				},
+			},
+		},
+		{
+			reason: "a word beside numbers leaves the choice to the planner",
+			ws:     preset("some-model"), model: vllm, config: "vllm:\n  max-model-len: auto\n",
+			want: planner.Request{Model: vllm},
+		},
+		{
+			reason: "another engine's section is not for this one",
+			ws:     preset("some-model"), model: someModel("llamacpp", "vllm"), config: "vllm:\n  max-model-len: 1024\n",
+			want: planner.Request{Model: someModel("llamacpp", "vllm")},
+		},
+		{
+			reason: "an engine that nobody knows is for the planner to refuse",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Inference.Engine = &v1beta1.EngineSpec{Name: "other", Args: map[string]v1beta1.EngineArg{"max-model-len": "x"}}
+			}), model: vllm,
+			want: planner.Request{Model: vllm, Engine: "other"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			config, err := engine.ParseConfig([]byte(test.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := request.ForModel(test.ws, test.model, config, known(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, test := range []struct{ reason, config, want string }{
+		{
+			"a number that is none", "vllm: {max-model-len: much}",
+			`SpecInvalid: section "vllm" of inference_config.yaml: flag "max-model-len" of engine vllm needs a whole number or one of auto, not "much"`,
+		},
+		{
+			"no GPUs", "vllm: {tensor-parallel-size: 0}",
+			`SpecInvalid: flag "tensor-parallel-size" of engine vllm is 0: it must be at least 1`,
+		},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			config, err := engine.ParseConfig([]byte(test.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = request.ForModel(preset("some-model"), someModel("vllm"), config, known(t))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if diff := cmp.Diff(test.want, err.Error()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestForTemplate(t *testing.T) {
+	ws := preset("", func(ws *v1beta1.Workspace) {
+		limits := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}
+		container := corev1.Container{Resources: corev1.ResourceRequirements{Limits: limits}}
+		ws.Resource.Count = new(3)
+		ws.Inference.Preset = nil
+		ws.Inference.Template = &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{container, container}}}
+	})
+	want := planner.Request{
+		Constraints: planner.Constraints{MaxNodes: 3}, Template: &planner.TemplateDemand{Nodes: 3, GPUs: 4},
+	}
+	if diff := cmp.Diff(want, request.ForTemplate(ws)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

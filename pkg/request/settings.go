@@ -1,0 +1,63 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// ArgsField is where a Workspace has flags of its engine.
+const ArgsField = "inference.engine.args"
+
+// engineSettings are the flags that a plan depends on: those of the ConfigMap, and over them those of the
+// Workspace. Only an engine that shards by tensor and profiles its memory has such flags.
+func engineSettings(data catalog.Engine, config engine.Config, args map[string]string) (planner.EngineSettings, error) {
+	if data.Split != catalog.SplitTensor {
+		return planner.EngineSettings{}, nil
+	}
+	settings, _, err := engine.Resolve(data, config.Flags(data.Name), engine.Source{Name: ArgsField, Flags: args})
+	if err != nil {
+		return planner.EngineSettings{}, invalid(err.Error())
+	}
+	var out planner.EngineSettings
+	whole := map[string]*int{
+		"max-model-len": &out.MaxModelLen, "max-num-seqs": &out.MaxNumSeqs,
+		"tensor-parallel-size": &out.TensorParallel, "pipeline-parallel-size": &out.PipelineParallel,
+		"data-parallel-size": &out.DataParallel,
+	}
+	for _, setting := range settings {
+		switch into := whole[setting.Name]; {
+		case into != nil:
+			if *into, err = positive(data, setting); err != nil {
+				return planner.EngineSettings{}, err
+			}
+		case setting.Name == "gpu-memory-utilization":
+			// Resolve saw to it that this is a number.
+			out.GPUMemoryUtilization, _ = strconv.ParseFloat(setting.Value, 64)
+		case setting.Name == "kv-cache-dtype":
+			out.KVCacheType = setting.Value
+		case setting.Name == "enforce-eager":
+			out.Eager = setting.Value == "true"
+		}
+	}
+	return out, nil
+}
+
+// positive reads a number. A word that the flag knows beside numbers, such as auto, leaves the choice to
+// the plan.
+func positive(data catalog.Engine, setting engine.Setting) (int, error) {
+	value, err := strconv.Atoi(setting.Value)
+	if err != nil {
+		return 0, nil //nolint:nilerr // Resolve saw to it that it is a number or one of the flag's words
+	}
+	if value < 1 {
+		return 0, invalid(fmt.Sprintf("flag %q of engine %s is %d: it must be at least 1", setting.Name, data.Name, value))
+	}
+	return value, nil
+}

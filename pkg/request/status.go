@@ -1,0 +1,116 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"strconv"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Bounds of what the status says about a plan, as in the schema.
+const (
+	alternativeLimit = 8
+	reasonLimit      = 256
+	warningLimit     = 16
+	warningLength    = 512
+	adviceLimit      = 4
+)
+
+// Status is a plan as users read it. revision names what holds the whole of it.
+func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
+	out := &v1beta1.PlanStatus{
+		Revision:            revision,
+		Summary:             plan.Summary(),
+		InstanceType:        plan.InstanceType,
+		Nodes:               int32(plan.Nodes),
+		Accelerator:         plan.Accelerator,
+		AcceleratorsPerNode: int32(plan.GPUsPerNode),
+		CapacityType:        plan.CapacityType,
+		Engine:              plan.Engine,
+		TensorParallel:      int32(plan.TensorParallel),
+		PipelineParallel:    int32(plan.PipelineParallel),
+		DataParallel:        int32(plan.DataParallel),
+		MaxModelLen:         int32(plan.MaxModelLen),
+		Concurrency:         int32(plan.Concurrency),
+		MaxNumSeqs:          int32(plan.MaxNumSeqs),
+		KVCacheType:         plan.KVCacheType,
+		HourlyPrice:         Price(plan.HourlyPrice),
+	}
+	if plan.GPUMemoryUtilization > 0 {
+		out.GPUMemoryUtilization = gib(plan.GPUMemoryUtilization)
+	}
+	if memory := plan.Memory; memory != nil {
+		out.Memory = &v1beta1.PlanMemory{
+			Total: gib(memory.Total), Weights: gib(memory.Weights), KVCache: gib(memory.KVCache),
+			Overhead: gib(memory.Overhead), Free: gib(memory.Free()), Basis: memory.Basis,
+		}
+	}
+	out.Performance = performance(plan.Performance)
+	for i, verdict := range plan.Alternatives {
+		if i == alternativeLimit {
+			break
+		}
+		out.Alternatives = append(out.Alternatives, v1beta1.PlanAlternative{
+			InstanceType: verdict.InstanceType,
+			Nodes:        int32(verdict.Nodes),
+			HourlyPrice:  Price(verdict.HourlyPrice),
+			Reason:       Shorten(verdict.Reason, reasonLimit),
+		})
+	}
+	out.Rejected = int32(len(plan.Rejected) + len(plan.Alternatives) - len(out.Alternatives))
+	out.Warnings = sentences(plan.Warnings, warningLimit)
+	out.Advice = sentences(plan.Advice, adviceLimit)
+	return out
+}
+
+// performance is what to expect of a plan; nil where nothing is known.
+func performance(p *planner.Performance) *v1beta1.PlanPerformance {
+	if p == nil {
+		return nil
+	}
+	return &v1beta1.PlanPerformance{
+		InputTokens: int32(p.InputTokens), OutputTokens: int32(p.OutputTokens), Concurrency: int32(p.Concurrency),
+		TimeToFirstToken: millis(p.TTFTMillis), TimePerOutputToken: millis(p.TPOTMillis),
+		OutputTokensPerSecond:       strconv.FormatFloat(p.OutputTokensPerSecond, 'f', -1, 64),
+		PricePerMillionOutputTokens: Price(p.PricePerMillion), Basis: p.Basis,
+	}
+}
+
+// millis words a time as Go's durations and the API's are written.
+func millis(value float64) string {
+	return strconv.FormatFloat(value, 'f', -1, 64) + "ms"
+}
+
+// sentences are the first ones, none longer than the status takes.
+func sentences(texts []string, most int) []string {
+	var out []string
+	for _, text := range texts[:min(len(texts), most)] {
+		out = append(out, Shorten(text, warningLength))
+	}
+	return out
+}
+
+// Price in USD with at most four decimals; empty where none is known.
+func Price(usd float64) string {
+	if usd < 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(int64(usd*10000+0.5))/10000, 'f', -1, 64)
+}
+
+func gib(value float64) string { return strconv.FormatFloat(value, 'f', 2, 64) }
+
+// Shorten cuts a text of the API to at most limit bytes, at a rune's border.
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len("…")
+	for end > 0 && text[end]&0xC0 == 0x80 {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -1,0 +1,68 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+func TestStatus(t *testing.T) {
+	plan := &planner.Plan{
+		InstanceType: "type", Nodes: 2, Accelerator: "L4", GPUResource: "nvidia.com/gpu", GPUsPerNode: 4, MachineGPUs: 8,
+		CapacityType: v1beta1.CapacitySpot, Engine: "vllm", TensorParallel: 4, PipelineParallel: 2, DataParallel: 1,
+		MaxModelLen: 8192, Concurrency: 4, HourlyPrice: 3.67305,
+		MaxNumSeqs: 256, GPUMemoryUtilization: 0.93, KVCacheType: "fp8",
+		Performance: &planner.Performance{
+			InputTokens: 1024, OutputTokens: 256, Concurrency: 4, TTFTMillis: 419, TPOTMillis: 31.4, OutputTokensPerSecond: 120,
+			PricePerMillion: 8.5, Basis: v1beta1.BasisEstimated,
+		},
+		Memory: &planner.Memory{Total: 22, Weights: 14.956, KVCache: 4, Overhead: 1.5, Basis: v1beta1.BasisMeasured},
+	}
+	for range 10 {
+		plan.Alternatives = append(plan.Alternatives, planner.Verdict{
+			InstanceType: "other", Nodes: 1, HourlyPrice: -1, Reason: strings.Repeat("é", 200),
+		})
+	}
+	for range 20 {
+		plan.Warnings = append(plan.Warnings, "look out")
+		plan.Advice = append(plan.Advice, strings.Repeat("x", 600))
+		plan.Rejected = append(plan.Rejected, planner.Verdict{InstanceType: "small"})
+	}
+	got := request.Status(plan, "chat-1")
+	want := &v1beta1.PlanStatus{
+		Revision: "chat-1", Summary: "2 × type (4 of 8 × L4)", InstanceType: "type", Nodes: 2, Accelerator: "L4",
+		AcceleratorsPerNode: 4, CapacityType: v1beta1.CapacitySpot, Engine: "vllm", TensorParallel: 4, PipelineParallel: 2,
+		DataParallel: 1, MaxModelLen: 8192, Concurrency: 4, HourlyPrice: "3.6731",
+		MaxNumSeqs: 256, GPUMemoryUtilization: "0.93", KVCacheType: "fp8",
+		Performance: &v1beta1.PlanPerformance{
+			InputTokens: 1024, OutputTokens: 256, Concurrency: 4, TimeToFirstToken: "419ms", TimePerOutputToken: "31.4ms",
+			OutputTokensPerSecond: "120", PricePerMillionOutputTokens: "8.5", Basis: v1beta1.BasisEstimated,
+		},
+		Memory: &v1beta1.PlanMemory{
+			Total: "22.00", Weights: "14.96", KVCache: "4.00", Overhead: "1.50", Free: "1.54", Basis: v1beta1.BasisMeasured,
+		},
+		Rejected: 22,
+	}
+	for range 8 {
+		want.Alternatives = append(want.Alternatives, v1beta1.PlanAlternative{
+			InstanceType: "other", Nodes: 1, Reason: strings.Repeat("é", 126) + "…",
+		})
+	}
+	for range 16 {
+		want.Warnings = append(want.Warnings, "look out")
+	}
+	for range 4 {
+		want.Advice = append(want.Advice, strings.Repeat("x", 509)+"…")
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,93 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/test/integration/sim"
+)
+
+// unseenMachine keeps the machine that was asked for out of the controller's
+// cache for longer than a cache takes: it is there all the time, so it has not vanished, and nobody
+// waits before it is used.
+func unseenMachine(t *testing.T, life *life) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	life.recorder.Hide(&karpv1.NodeClaimList{}, func(claim client.Object) bool {
+		return claim.GetLabels()[v1beta1.LabelMachineWorkspaceNamespace] == ws.Namespace
+	})
+	w.create(t, ws)
+	eventually(t, "a machine", func() (bool, string) { return w.karpenter.ClaimsEver(ws.UID) == 1, "none" })
+	asked := time.Now()
+	during(t, "one machine that has not vanished", 5*time.Second, func() (bool, string) {
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		reason := ""
+		for _, attempt := range ws.Status.Attempts {
+			reason += attempt.Reason
+		}
+		return reason == "" && w.karpenter.ClaimsEver(ws.UID) == 1, saying(ws)
+	})
+	life.recorder.Show(&karpv1.NodeClaimList{})
+	w.untilServing(t, ws)
+	if took := time.Since(asked); took > longEnough {
+		t.Errorf("ready %s after it was asked for; want it soon after the cache shows the machine", took)
+	}
+	checkAttempts(t, ws, "1 ")
+	w.remove(t, ws)
+}
+
+// unseenAttempt has a machine vanish before the controller's cache shows the
+// attempt that it came from: it must not be asked for again without a pause.
+func unseenAttempt(t *testing.T, life *life) {
+	const machine = "Standard_NC64as_T4_v3"
+	w := theWorld
+	w.karpenter.Script(machine, sim.NoCapacity)
+	ws := kaitoForm(w.namespace(t), "chat")
+	ws.Resource.InstanceType = machine
+	ws.Inference.Config = "settings"
+	w.create(t, ws)
+	w.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonConfigNotFound)
+	w.passes(t, life, ws, 2) // what it says is in the cache
+	life.recorder.Freeze(ws)
+	if err := w.client.Create(t.Context(), configMap(ws.Namespace, threads(3))); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a machine", func() (bool, string) { return w.karpenter.ClaimsEver(ws.UID) > 0, "none" })
+	w.untilReleased(t, ws)
+	during(t, "no second machine", time.Second, func() (bool, string) {
+		count := w.karpenter.ClaimsEver(ws.UID)
+		return count == 1, fmt.Sprintf("%d NodeClaims", count)
+	})
+	life.recorder.Thaw(client.ObjectKeyFromObject(ws))
+	w.karpenter.Script(machine, sim.Works)
+	w.untilServing(t, ws)
+	checkAttempts(t, ws, "1 Vanished", "2 ")
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 2 {
+		t.Errorf("NodeClaims ever made: %d, want 2", got)
+	}
+	w.remove(t, ws)
+}
+
+// checkAttempts compares the attempts of a Workspace, each as its number and what it ended with.
+func checkAttempts(t *testing.T, ws *v1beta1.Workspace, want ...string) {
+	t.Helper()
+	var got []string
+	for _, attempt := range ws.Status.Attempts {
+		got = append(got, fmt.Sprintf("%d %s", attempt.Number, attempt.Reason))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+}
