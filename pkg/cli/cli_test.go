@@ -65,13 +65,14 @@ func shipped(t *testing.T, args ...string) ran {
 // silentHub knows one model, or nothing but an error.
 type silentHub struct {
 	model model.Model
+	notes []string
 	err   error
 	asked *[]string
 }
 
-func (h silentHub) Describe(_ context.Context, id string) (model.Model, error) {
+func (h silentHub) Describe(_ context.Context, id string) (model.Model, []string, error) {
 	*h.asked = append(*h.asked, id)
-	return h.model, h.err
+	return h.model, h.notes, h.err
 }
 
 // TestGolden pins what users and programs read, word by word.

@@ -121,7 +121,7 @@ func TestErrors(t *testing.T) {
 			"machines that GPUs do not fill", "estimate --model small --gpu B-80 --gpus 4 --nodes 3", 2,
 			"kubectl berth estimate: --nodes is 3, which does not divide 4 GPUs",
 		},
-		{"no GPUs", "estimate --model small --gpu B-80 --gpus 0", 2, "kubectl berth estimate: --gpus is 0, it must be from 1 to 100000000"},
+		{"no GPUs", "estimate --model small --gpu B-80 --gpus 0", 2, "kubectl berth estimate: --gpus is 0, it must be from 1 to 4096"},
 		{
 			"a share above one", "estimate --model small --gpu B-80 --gpu-memory-utilization 1.5", 2,
 			"kubectl berth estimate: --gpu-memory-utilization is 1.5, it must be above 0 and at most 1",
@@ -250,7 +250,7 @@ func TestHub(t *testing.T) {
 	}{
 		{reason: "the catalogue has it", model: "made-up/Small-Chat", out: "made-up/Small-Chat: 1 × "},
 		{
-			reason: "the hub has it; its weights have the size that follows from the shape", hub: silentHub{model: described},
+			reason: "the hub has it; its weights have the size that follows from the shape", hub: silentHub{model: described, notes: []string{"something was assumed"}},
 			model: "org/Other", asked: []string{"org/Other"}, out: "org/Other: 1 × ",
 		},
 		{
@@ -269,6 +269,9 @@ func TestHub(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.asked, asked); diff != "" {
 				t.Errorf("asked for (-want +got):\n%s", diff)
+			}
+			if len(test.hub.notes) > 0 && !strings.Contains(got.Out, "  ! "+test.hub.notes[0]) {
+				t.Errorf("%q does not tell what was assumed", got.Out)
 			}
 			if !strings.HasPrefix(got.Out, test.out) || strings.Contains(got.Out, " 0.00 GiB") {
 				t.Errorf("out is %q, want it to begin with %q and to state the weights' size", got.Out, test.out)

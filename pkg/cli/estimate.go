@@ -154,31 +154,34 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 		return usageError("--gpu-memory-utilization is %v, it must be above 0 and at most 1", e.serving.Utilization)
 	}
 	for _, flag := range []struct {
-		name         string
-		value, least int
+		name               string
+		value, least, most int
 	}{
-		{"gpus", e.gpus, 0},
-		{"nodes", e.nodes, 1},
-		{"tp", e.tp, 0},
-		{"pp", e.pp, 1},
-		{"dp", e.dp, 1},
-		{"max-num-seqs", e.serving.MaxNumSeqs, 0},
-		{"max-num-batched-tokens", e.serving.MaxBatchedTokens, 0},
-		{"max-model-len", e.serving.MaxModelLen, 0},
-		{"input-len", e.load.Input, 1},
-		{"output-len", e.load.Output, 1},
-		{"concurrency", e.load.Concurrency, 1},
+		{"gpus", e.gpus, 0, mostGPUs},
+		{"nodes", e.nodes, 1, mostGPUs},
+		{"tp", e.tp, 0, mostGPUs},
+		{"pp", e.pp, 1, mostGPUs},
+		{"dp", e.dp, 1, mostGPUs},
+		{"max-num-seqs", e.serving.MaxNumSeqs, 0, mostTokens},
+		{"max-num-batched-tokens", e.serving.MaxBatchedTokens, 0, mostTokens},
+		{"max-model-len", e.serving.MaxModelLen, 0, mostTokens},
+		{"input-len", e.load.Input, 1, mostTokens},
+		{"output-len", e.load.Output, 1, mostTokens},
+		{"concurrency", e.load.Concurrency, 1, mostTokens},
 	} {
 		given := cmd.Flags().Changed(flag.name)
-		if flag.value < max(flag.least, 1) && (given || flag.value != 0) || flag.value > mostOfAny {
-			return usageError("--%s is %d, it must be from 1 to %d", flag.name, flag.value, mostOfAny)
+		if flag.value < max(flag.least, 1) && (given || flag.value != 0) || flag.value > flag.most {
+			return usageError("--%s is %d, it must be from 1 to %d", flag.name, flag.value, flag.most)
 		}
 	}
 	return nil
 }
 
-// mostOfAny bounds every number, so that products of them stay numbers.
-const mostOfAny = 100_000_000
+// Bounds of what makes sense, so that products of numbers stay numbers.
+const (
+	mostGPUs   = 4096
+	mostTokens = 100_000_000
+)
 
 // subject is a model on GPUs under an engine.
 type subject struct {
@@ -202,7 +205,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if s.engine, ok = known.Engine(e.engine); !ok {
 		return nil, usageError("--engine: %q is not an engine of the catalogue: use %s", e.engine, orList(engineNames(known)))
 	}
-	m, err := e.finder.model(ctx, e.name)
+	m, notes, err := e.finder.model(ctx, e.name)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +216,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if err != nil {
 		return nil, err
 	}
-	s.notes = w.notes
+	s.notes = slices.Concat(notes, w.notes)
 	if s.layout, err = e.layout(known, &s.gpu, m.Shape.Layers); err != nil {
 		return nil, err
 	}

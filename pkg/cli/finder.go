@@ -19,9 +19,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// Describer tells of models that the catalogue does not have.
+// Describer tells of models that the catalogue does not have, and in sentences what it assumed of them.
 type Describer interface {
-	Describe(ctx context.Context, id string) (model.Model, error)
+	Describe(ctx context.Context, id string) (m model.Model, notes []string, err error)
 }
 
 // finder finds models: in the catalogue, in a config.json, on the hub.
@@ -44,29 +44,31 @@ func (f *finder) bind(cmd *cobra.Command, w World) {
 	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, for one that neither the catalogue nor the hub has")
 }
 
-// model returns the model that a name stands for. With --config the name only labels it.
-func (f *finder) model(ctx context.Context, name string) (model.Model, error) {
+// model returns the model that a name stands for, and what was assumed of it. With --config the name only
+// labels it.
+func (f *finder) model(ctx context.Context, name string) (model.Model, []string, error) {
 	if f.config != "" {
 		return f.fromConfig(name)
 	}
 	m, err := f.catalog.ResolveModel(name)
 	if err == nil {
-		return m, nil
+		return m, nil, nil
 	}
 	if !strings.Contains(name, "/") {
-		return model.Model{}, usageError("%w (a Hugging Face id has the form ORG/NAME)", err)
+		return model.Model{}, nil, usageError("%w (a Hugging Face id has the form ORG/NAME)", err)
 	}
 	if f.offline {
-		return model.Model{}, usageError("%w (with --offline nobody else is asked: pass the model's config.json with --config FILE)", err)
+		return model.Model{}, nil, usageError("%w (with --offline nobody else is asked: pass the model's config.json with --config FILE)", err)
 	}
 	hub, problem := f.hub(f.endpoint, f.token)
 	if problem != nil {
-		return model.Model{}, usageError("--hub-endpoint: %w", problem)
+		return model.Model{}, nil, usageError("--hub-endpoint: %w", problem)
 	}
-	if m, problem = hub.Describe(ctx, name); problem != nil {
-		return model.Model{}, &exitError{code: codeHub, err: f.notDescribed(err, problem)}
+	m, notes, problem := hub.Describe(ctx, name)
+	if problem != nil {
+		return model.Model{}, nil, &exitError{code: codeHub, err: f.notDescribed(err, problem)}
 	}
-	return f.complete(m), nil
+	return f.complete(m), notes, nil
 }
 
 // notDescribed joins what the hub says with what the catalogue has instead.
@@ -79,10 +81,10 @@ func (f *finder) notDescribed(unknown, problem error) error {
 }
 
 // fromConfig reads the model from a file.
-func (f *finder) fromConfig(name string) (model.Model, error) {
+func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 	data, err := readFile(f.config, nil)
 	if err != nil {
-		return model.Model{}, usageError("--config: %w", err)
+		return model.Model{}, nil, usageError("--config: %w", err)
 	}
 	files := hfconfig.Files{Config: data}
 	// What else says how the weights are stored lies beside it, where it was downloaded with them.
@@ -91,12 +93,12 @@ func (f *finder) fromConfig(name string) (model.Model, error) {
 	files.Index, _ = os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
 	described, err := hfconfig.ParseFiles(files)
 	if err != nil {
-		return model.Model{}, usageError("--config %s: %w", f.config, err)
+		return model.Model{}, nil, usageError("--config %s: %w", f.config, err)
 	}
 	if name == "" {
 		name = filepath.Base(f.config)
 	}
-	return f.complete(described.Model(name, "main")), nil
+	return f.complete(described.Model(name, "main")), described.Notes, nil
 }
 
 // complete fills in the size of weights that nobody stated.

@@ -24,6 +24,7 @@ func newHub(endpoint, token string) (Describer, error) {
 }
 
 // Describe returns what the hub says of a model's main branch.
-func (h hubDescriber) Describe(ctx context.Context, id string) (model.Model, error) {
-	return describe.Model(ctx, h.client, id, "")
+func (h hubDescriber) Describe(ctx context.Context, id string) (model.Model, []string, error) {
+	d, err := describe.Inspect(ctx, h.client, id, "")
+	return d.Model, d.Notes, err
 }

@@ -104,7 +104,7 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	if err != nil {
 		return err
 	}
-	found, err := o.model(ctx, ws.Inference.Preset.Name)
+	found, notes, err := o.model(ctx, ws.Inference.Preset.Name)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	if out.plan, err = o.planner.Plan(asked); err != nil {
 		return refused(err)
 	}
-	warnings = append(warnings, config.Foreign(out.plan.Engine)...)
+	warnings = append(append(warnings, notes...), config.Foreign(out.plan.Engine)...)
 	out.plan.Warnings = append(out.plan.Warnings, warnings...)
 	return nil
 }

@@ -154,8 +154,10 @@ func layout(plan *planner.Plan) string {
 // holds says what fits, and what the engine then does with more.
 func holds(plan *planner.Plan, data *catalog.Engine) string {
 	text := fmt.Sprintf("%s of %d tokens each at once", count(plan.Concurrency, "sequence"), plan.MaxModelLen)
-	if data.Split == catalog.SplitTensor && plan.KVCacheTokens > 0 {
-		text += fmt.Sprintf("; the KV cache has %d tokens, so more of them where they are shorter", plan.KVCacheTokens)
+	// Where some layers keep less than every token, the number is one of long sequences and no help.
+	cached := plan.KVCacheTokens * max(plan.DataParallel, 1)
+	if data.Split == catalog.SplitTensor && cached >= plan.Concurrency*plan.MaxModelLen {
+		text += fmt.Sprintf("; the KV cache has %d tokens, so more of them where they are shorter", cached)
 	}
 	return text
 }

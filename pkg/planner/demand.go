@@ -16,14 +16,20 @@ import (
 
 // demand is what machines are wanted for.
 type demand interface {
-	// place lays the demand out on machines of one type. Where that is impossible, verdict says why.
-	place(m *machine) (o *option, verdict string)
+	// place lays the demand out on machines of one type. Where that is impossible, no option comes back.
+	place(m *machine) (*option, refusal)
 	// fewest machines that any option takes.
 	fewest() int
 	// warnings about the request, whatever machine is chosen.
 	warnings() []string
 	// compare orders options by what the request optimises for; the price is compared afterwards.
 	compare(a, b *option) int
+}
+
+// refusal is why a number of machines of one type do not meet a demand.
+type refusal struct {
+	nodes  int
+	reason string
 }
 
 // demand returns what a request wants machines for.
@@ -47,11 +53,11 @@ func (d templateDemand) fewest() int              { return max(d.want.Nodes, 1) 
 func (d templateDemand) warnings() []string       { return nil }
 func (d templateDemand) compare(_, _ *option) int { return 0 }
 
-func (d templateDemand) place(m *machine) (*option, string) {
+func (d templateDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs < d.want.GPUs {
-		return nil, fmt.Sprintf("has %s, the template asks for %d", count(m.GPUs, "GPU"), d.want.GPUs)
+		return nil, refusal{d.fewest(), fmt.Sprintf("has %s, the template asks for %d", count(m.GPUs, "GPU"), d.want.GPUs)}
 	}
-	return &option{nodes: d.fewest(), gpus: d.want.GPUs}, ""
+	return &option{nodes: d.fewest(), gpus: d.want.GPUs}, refusal{}
 }
 
 // modelDemand wants machines for one deployment of a model.

@@ -113,6 +113,10 @@ func (p *Planner) doesNotFit(r Request, found outcome) string {
 			p.alternatively(r, relaxations{quantization: true, objectives: true, machines: true}))
 	}
 	closest := p.closest(found.misfits)
+	if len(found.misfits) == 1 {
+		return fmt.Sprintf("%s does not work on the only machine type allowed, %s: %s%s", what, closest.InstanceType, closest.Reason,
+			p.alternatively(r, relaxations{quantization: true, objectives: true, machines: true}))
+	}
 	return fmt.Sprintf("%s works on none of the %s allowed; the largest, %s: %s%s", what,
 		count(len(found.misfits), "machine type"), closest.InstanceType, closest.Reason,
 		p.alternatively(r, relaxations{quantization: true, objectives: true, machines: true}))

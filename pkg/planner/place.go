@@ -39,16 +39,16 @@ type layout struct {
 // place looks for the fewest machines, then the best form of the model, that hold the target and are
 // fast enough. Where the user named the machine type, objectives that the user did not set are lowered
 // before a machine is added.
-func (d *modelDemand) place(m *machine) (*option, string) {
+func (d *modelDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs == 0 {
-		return nil, "has no GPU"
+		return nil, refusal{1, "has no GPU"}
 	}
 	why := newMisfit()
 	for nodes := d.fewestNodes(m); nodes <= d.mostNodes(m); nodes++ {
 		for _, lowering := range d.passes() {
 			for i := range d.forms {
 				if o := d.placeForm(&d.forms[i], m, nodes, lowering, why); o != nil {
-					return o, ""
+					return o, refusal{}
 				}
 			}
 		}
@@ -57,7 +57,7 @@ func (d *modelDemand) place(m *machine) (*option, string) {
 		}
 		why.moreNodesHelp = false
 	}
-	return nil, d.verdict(m, why)
+	return nil, refusal{why.count(), d.verdict(m, why)}
 }
 
 // misfit gathers why a machine type does not do.
@@ -65,6 +65,8 @@ type misfit struct {
 	// illegal is why a machine cannot run any form at all, slow why those that fit do not keep the
 	// objectives, unsplit why a larger tensor-parallel size is not possible.
 	illegal, slow, unsplit string
+	// slowNodes is how many machines were too slow.
+	slowNodes int
 	// lack is the smallest lack of memory of a GPU in GiB, of a form with a target.
 	lack   float64
 	form   *form
@@ -75,6 +77,14 @@ type misfit struct {
 }
 
 func newMisfit() *misfit { return &misfit{lack: math.Inf(1)} }
+
+// count is the number of machines that a verdict is about.
+func (why *misfit) count() int {
+	if why.slow != "" {
+		return why.slowNodes
+	}
+	return max(why.nodes, 1)
+}
 
 // passes are whether objectives are lowered: never, or not at first.
 func (d *modelDemand) passes() []bool {
@@ -103,7 +113,9 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 		d.judge(&l, m)
 		if !d.floors.waived && d.isSlow(&l) {
 			// Stages on further machines take requests in turn, which helps a little.
-			why.slow = cmp.Or(why.slow, d.slowness(&l))
+			if why.slow == "" {
+				why.slow, why.slowNodes = d.slowness(&l), nodes
+			}
 			why.moreNodesHelp = why.moreNodesHelp || nodes < slowNodes
 			continue
 		}

@@ -176,13 +176,12 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 		return
 	}
 	found.tried++
-	o, reason := d.place(m)
-	nodes := d.fewest()
-	if reason == "" {
-		nodes, reason = o.nodes, p.lacksDisk(o, m)
+	o, refused := d.place(m)
+	if o != nil {
+		refused = refusal{o.nodes, p.lacksDisk(o, m)}
 	}
-	if reason != "" {
-		found.misfits = append(found.misfits, reject(nodes, price, reason))
+	if refused.reason != "" {
+		found.misfits = append(found.misfits, reject(refused.nodes, price, refused.reason))
 		return
 	}
 	o.machine, o.capacityType, o.price = m, capacityType, total(price, o.nodes)
