@@ -77,6 +77,9 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
+// karpenter is how machines are bought, as the catalogue calls it.
+const karpenter = "karpenter"
+
 // NewManager returns a manager with the controllers set up, ready to start.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()
@@ -121,6 +124,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Live:   mgr.GetAPIReader(),
 		Planner: planner.New(known, planner.Settings{
 			Clouds: o.Clouds, Region: o.Region, Engines: slices.Sorted(maps.Keys(commands)), SingleNode: true,
+			Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB,
 		}),
 		Catalog:     known,
 		Provisioner: provisioner,

@@ -35,6 +35,8 @@ type Controller struct {
 	// Clouds whose machine types may be bought; empty means all. Region is the one to quote prices of.
 	Clouds []string
 	Region string
+	// OSDiskGiB of the machines that the NodeClasses make; 0 means that it is not known.
+	OSDiskGiB int
 	// NodeClasses that machines are bought with; the first one is the default.
 	NodeClasses []v1beta1.NodeClassReference
 	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
@@ -58,6 +60,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
 	flags.Func("cloud", "cloud whose machine types may be bought, azure, aws or gcp; repeatable; none means all", o.addCloud)
 	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means the one that each cloud's catalogue quotes")
+	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0, "size of the OS disk that the NodeClass gives its machines: what needs more, and more than "+
+		"their local disk, is not bought; 0 means not known, and disks are not considered")
 	flags.Func("node-class", "NodeClass to buy with, as group/kind/name; repeatable, the first is the default", o.addNodeClass)
 	flags.StringVar(&o.AgentImage, "agent-image", "", "image of modelberth-agent (required)")
 	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)
@@ -76,6 +80,9 @@ func (o *Controller) Validate() error {
 	}
 	if o.Workers < 1 {
 		problems = append(problems, fmt.Errorf("--workers is %d, it must be at least 1", o.Workers))
+	}
+	if o.OSDiskGiB < 0 {
+		problems = append(problems, fmt.Errorf("--os-disk-gib is %d, it must be at least 0", o.OSDiskGiB))
 	}
 	if o.QPS <= 0 || o.Burst <= 0 {
 		problems = append(problems, fmt.Errorf("--kube-client-qps is %v and --kube-client-burst %d, both must be above 0", o.QPS, o.Burst))

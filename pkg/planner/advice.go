@@ -4,9 +4,13 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/sku"
 )
 
 // advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
@@ -63,10 +67,14 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 		eightBits, priced(o), dollars(chosen.price), eightBits)
 }
 
-// slice is the smallest part of the chosen GPU that would hold the objectives.
-func (p *Planner) slice(_ Request, chosen *option) string {
+// slice is the smallest part of the chosen GPU that would meet the objectives.
+func (p *Planner) slice(r Request, chosen *option) string {
 	l := &chosen.layout
-	if l.spread.tp*l.spread.stages != 1 {
+	if l.spread.tp*l.spread.stages != 1 || cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost) != v1beta1.OptimizeForCost {
+		return ""
+	}
+	d, err := p.modelDemand(r)
+	if err != nil {
 		return ""
 	}
 	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed
@@ -74,8 +82,29 @@ func (p *Planner) slice(_ Request, chosen *option) string {
 		if profile.Count < 2 || used > profile.MemoryGiB {
 			continue
 		}
-		return fmt.Sprintf("a %s slice of an %s would hold the objectives, %d to a GPU: where the administrator offers MIG slices, "+
+		part := *chosen.machine
+		part.gpu = sliced(part.gpu, profile)
+		try := *l
+		try.spread.replicas = 1
+		d.judge(&try, &part)
+		if try.pace.TPOT == 0 || d.isSlow(&try) {
+			continue
+		}
+		return fmt.Sprintf("a %s slice of an %s would meet the objectives, %d to a GPU: where the administrator offers MIG slices, "+
 			"a smaller part of the machine would do", profile.Name, chosen.machine.gpu.Class, profile.Count)
 	}
 	return ""
+}
+
+// sliced is a part of a GPU: its share of the memory's bandwidth, and of the sevenths that compute. The
+// first digit of a profile's name is the number of the sevenths.
+func sliced(g sku.GPU, profile sku.MIGProfile) sku.GPU {
+	out := g
+	out.BandwidthGBs *= min(profile.MemoryGiB/g.MemoryGiB, 1/float64(profile.Count))
+	share := float64(profile.Name[0]-'0') / 7
+	out.PeakTFLOPs = map[string]float64{}
+	for dtype, peak := range g.PeakTFLOPs {
+		out.PeakTFLOPs[dtype] = peak * min(max(share, 1.0/7), 1)
+	}
+	return out
 }

@@ -36,7 +36,11 @@ type refusal struct {
 func (p *Planner) demand(r Request) (demand, error) {
 	switch {
 	case r.Model != nil:
-		return p.modelDemand(r)
+		d, err := p.modelDemand(r)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
 	case r.Template != nil:
 		return templateDemand{*r.Template}, nil
 	default:
@@ -84,7 +88,7 @@ type modelDemand struct {
 	warns      []string
 }
 
-func (p *Planner) modelDemand(r Request) (demand, error) {
+func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	forms, warnings, err := p.forms(r)
 	if err != nil {
 		return nil, err
