@@ -176,13 +176,15 @@ type PlanStatus struct {
 
 // PlanPerformance is how fast a plan serves a load, as decimal strings.
 type PlanPerformance struct {
-	// inputTokens of a typical prompt, outputTokens of its answer.
-	InputTokens  int32 `json:"inputTokens"`
+	// inputTokens is the length of a typical prompt.
+	InputTokens int32 `json:"inputTokens"`
+	// outputTokens is the length of its answer.
 	OutputTokens int32 `json:"outputTokens"`
 	// concurrency is the number of such requests at any time.
 	Concurrency int32 `json:"concurrency"`
-	// timeToFirstToken and timePerOutputToken are means.
-	TimeToFirstToken   string `json:"timeToFirstToken"`
+	// timeToFirstToken is the mean time from a request to the first token of its answer.
+	TimeToFirstToken string `json:"timeToFirstToken"`
+	// timePerOutputToken is the mean time between two tokens of an answer.
 	TimePerOutputToken string `json:"timePerOutputToken"`
 	// outputTokensPerSecond of all replicas together.
 	OutputTokensPerSecond string `json:"outputTokensPerSecond"`
