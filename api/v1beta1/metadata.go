@@ -56,6 +56,10 @@ const (
 	AnnotationStreamSourceType        = "inference.kaito.sh/stream-source-type"
 )
 
+// AnnotationGPU is set by an administrator on a node whose labels do not tell what its GPUs are. Its value
+// is a GPU's name in the catalogue, for example A100-80-SXM.
+const AnnotationGPU = "modelberth.dev/gpu"
+
 // Annotations that Modelberth writes.
 const (
 	// AnnotationHash is the hash of what a revision was made from.

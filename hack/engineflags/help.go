@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"maps"
@@ -18,50 +17,85 @@ import (
 // option is one entry of a help text: its spellings without dashes, sorted.
 type option []string
 
-// parseHelp reads the entries that begin at the start of a line, as in "-c,  --ctx-size N   text", and
-// leaves out those that only say that they were removed.
-func parseHelp(r io.Reader) ([]option, error) {
-	spelling := regexp.MustCompile(`^ *--?([A-Za-z][\w.-]*)(,?)`)
-	var options []option
-	scanner := bufio.NewScanner(r)
-	for scanner.Scan() {
-		line := scanner.Text()
-		if !strings.HasPrefix(line, "-") || strings.Contains(line, "argument has been removed") {
-			continue
-		}
-		var names option
-		for {
-			match := spelling.FindStringSubmatch(line)
-			if match == nil {
-				break
-			}
-			names = append(names, match[1])
-			line = line[len(match[0]):]
-			if match[2] == "" {
-				break
-			}
-		}
-		if len(names) > 0 {
-			slices.Sort(names)
-			options = append(options, slices.Compact(names))
-		}
-	}
-	return options, scanner.Err()
+func newOption(names []string) option {
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// compare tells what the help has and the preset lacks, and the other way round.
+// parseHelp reads a help text in llama.cpp's form, whose entries begin at the start of a line, or in that
+// of Python's argparse, which indents them.
+func parseHelp(r io.Reader) ([]option, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Split(string(text), "\n")
+	entry := argparseEntry
+	if slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "-") && !strings.HasPrefix(line, "-----") }) {
+		entry = llamaEntry
+	}
+	var options []option
+	for _, line := range lines {
+		if names := entry(line); len(names) > 0 {
+			options = append(options, newOption(names))
+		}
+	}
+	return options, nil
+}
+
+// llamaEntry returns the spellings of an entry as in "-c,  --ctx-size N   text", and none of one that only
+// says that it was removed.
+func llamaEntry(line string) []string {
+	spelling := regexp.MustCompile(`^ *--?([A-Za-z][\w.-]*)(,?)`)
+	if !strings.HasPrefix(line, "-") || strings.Contains(line, "argument has been removed") {
+		return nil
+	}
+	var names []string
+	for {
+		match := spelling.FindStringSubmatch(line)
+		if match == nil {
+			return names
+		}
+		names = append(names, match[1])
+		if match[2] == "" {
+			return names
+		}
+		line = line[len(match[0]):]
+	}
+}
+
+// argparseEntry returns the spellings of an entry as in "  --size SIZE, -s SIZE  text". The one for help
+// itself is every program's.
+func argparseEntry(line string) []string {
+	const indent = "  "
+	line, indented := strings.CutPrefix(line, indent)
+	if !indented || !strings.HasPrefix(line, "-") {
+		return nil
+	}
+	heading, _, _ := strings.Cut(line, "  ")
+	var names []string
+	for part := range strings.SplitSeq(heading, ", -") {
+		name := strings.TrimLeft(strings.Fields(part)[0], "-")
+		if name == "help" {
+			return nil
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// compare tells what the engine has and the preset lacks, and the other way round.
 func compare(flags map[string]catalog.Flag, options []option) []string {
 	listed := map[string]string{}
 	for name, flag := range flags {
-		spellings := slices.Concat([]string{name}, flag.Aliases, flag.Negations)
-		slices.Sort(spellings)
+		spellings := newOption(slices.Concat([]string{name}, flag.Aliases, flag.Negations))
 		listed[strings.Join(spellings, ", ")] = name
 	}
 	var differences []string
 	for _, option := range options {
 		key := strings.Join(option, ", ")
 		if _, known := listed[key]; !known {
-			differences = append(differences, fmt.Sprintf("only in the help: %s", key))
+			differences = append(differences, fmt.Sprintf("only in the engine: %s", key))
 		}
 		delete(listed, key)
 	}

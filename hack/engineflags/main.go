@@ -1,10 +1,15 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command engineflags compares the flags that a preset of an engine lists with what the engine's own
-// --help says, so that moving to another release is a matter of reading a short list.
+// Command engineflags compares the flags that a preset of an engine lists with what the engine itself says,
+// so that moving to another release is a matter of reading a short list.
 //
 //	llama-server --help | go run ./hack/engineflags presets/engines/llamacpp.yaml
+//	vllm serve --help=all | go run ./hack/engineflags presets/engines/vllm.yaml
+//	go run ./hack/engineflags presets/engines/vllm.yaml arg_utils.py cli_args.py
+//
+// The last form reads Python sources instead of a help text, for where there is nothing to run: then it says
+// nothing about spellings that switch a flag off. vLLM's help leaves out --model, which its parser knows.
 //
 // It prints one line per difference and ends with 1 if there is any. It decides nothing about kinds of
 // values: help texts do not tell them reliably.
@@ -40,8 +45,8 @@ func run(args []string, help io.Reader, out, errs io.Writer) int {
 }
 
 func compareFile(args []string, help io.Reader) ([]string, error) {
-	if len(args) != 1 {
-		return nil, fmt.Errorf("needs one argument, the preset's path, and the engine's --help on standard input")
+	if len(args) == 0 {
+		return nil, fmt.Errorf("needs the preset's path, and the engine's --help on standard input or paths of its sources")
 	}
 	data, err := os.ReadFile(args[0])
 	if err != nil {
@@ -56,6 +61,10 @@ func compareFile(args []string, help io.Reader) ([]string, error) {
 	if len(preset.Engines) != 1 {
 		return nil, fmt.Errorf("%s lists %d engines: it must list one", args[0], len(preset.Engines))
 	}
+	flags := preset.Engines[0].Flags
+	if sources := args[1:]; len(sources) > 0 {
+		return compareSources(flags, sources)
+	}
 	options, err := parseHelp(help)
 	if err != nil {
 		return nil, fmt.Errorf("reading help from standard input: %w", err)
@@ -63,5 +72,21 @@ func compareFile(args []string, help io.Reader) ([]string, error) {
 	if len(options) == 0 {
 		return nil, fmt.Errorf("standard input lists no options: pipe the engine's --help into this command")
 	}
-	return compare(preset.Engines[0].Flags, options), nil
+	return compare(flags, options), nil
+}
+
+func compareSources(flags map[string]catalog.Flag, paths []string) ([]string, error) {
+	var options []option
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading source: %w", err)
+		}
+		found := parseSource(string(text))
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s registers no options: name files with add_argument calls or FrontendArgs classes", path)
+		}
+		options = append(options, found...)
+	}
+	return compare(withoutNegations(flags), distinct(options)), nil
 }

@@ -38,8 +38,10 @@ type Config struct {
 	Log   *slog.Logger
 
 	Repo, Revision string
-	// Files are paths within the repository, checked by CheckPath.
-	Files []string
+	// Files are paths within the repository, checked by CheckPath. Where there are none, Selection says
+	// which files are wanted.
+	Files     []string
+	Selection Selection
 	// SHA256 overrides what the hub says of some of them.
 	SHA256 map[string]hub.Digest
 	// Connections bounds the requests under way at once.
@@ -88,11 +90,14 @@ func (f *Fetcher) Run(ctx context.Context) error {
 	defer watch.Wait()
 	defer cancel(nil)
 
-	wants, err := f.lacking(ctx, f.wants())
+	wants, listed, err := f.wants(ctx)
 	if err != nil {
 		return err
 	}
-	targets, err := f.lookUp(ctx, wants)
+	if wants, err = f.lacking(ctx, wants); err != nil {
+		return err
+	}
+	targets, err := f.lookUp(ctx, wants, listed)
 	if err != nil {
 		return err
 	}
@@ -105,13 +110,23 @@ func (f *Fetcher) Run(ctx context.Context) error {
 	return f.fetchAll(ctx, targets)
 }
 
-func (f *Fetcher) wants() []want {
+// wants are the files that were named, or those that the hub lists; then with what it says of them.
+func (f *Fetcher) wants(ctx context.Context) ([]want, *listing, error) {
+	if len(f.config.Files) == 0 {
+		listed, err := f.list(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		wants := listed.wants()
+		f.tracker.expect(wants)
+		return wants, listed, nil
+	}
 	var out []want
 	for _, p := range f.config.Files {
 		file := hub.File{Repo: f.config.Repo, Revision: f.config.Revision, Path: p}
 		out = append(out, want{file: file, given: f.config.SHA256[p]})
 	}
-	return out
+	return out, nil, nil
 }
 
 // lacking returns the files that are not on the volume, as far as that can be

@@ -42,18 +42,34 @@ type FileProgress struct {
 type tracker struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
+	// files are not known before the hub has listed them, where nobody named them.
+	known bool
 	files []FileProgress
 	index map[string]int
 	meter meter
 }
 
 func newTracker(c clock.PassiveClock, paths []string) *tracker {
-	t := &tracker{clock: c, index: map[string]int{}}
-	for i, p := range paths {
-		t.files = append(t.files, FileProgress{Path: p, Stage: StageWaiting})
-		t.index[p] = i
+	t := &tracker{clock: c, known: len(paths) > 0, index: map[string]int{}}
+	for _, p := range paths {
+		t.add(p)
 	}
 	return t
+}
+
+func (t *tracker) add(path string) {
+	t.index[path] = len(t.files)
+	t.files = append(t.files, FileProgress{Path: path, Stage: StageWaiting})
+}
+
+// expect names the files, once they are known.
+func (t *tracker) expect(wants []want) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known, t.files, t.index = true, nil, map[string]int{}
+	for _, w := range wants {
+		t.add(w.file.Path)
+	}
 }
 
 // set replaces what is known of a file.
@@ -82,6 +98,9 @@ func (t *tracker) snapshot() Progress {
 	now := t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.known {
+		return Progress{Stage: StageWaiting, Files: []FileProgress{}}
+	}
 	p := Progress{Ready: true, Stage: StageReady, Files: append([]FileProgress(nil), t.files...)}
 	for _, f := range t.files {
 		p.Bytes += f.Bytes

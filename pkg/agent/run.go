@@ -31,7 +31,7 @@ const (
 const (
 	userAgent   = "modelberth-agent"
 	reportEvery = 10 * time.Second
-	usageText   = "usage: modelberth-agent fetch --repo ORG/NAME --file PATH [flags]"
+	usageText   = "usage: modelberth-agent fetch --repo ORG/NAME {--file PATH | --weights PATTERN} [flags]"
 )
 
 // Main is the whole program: it returns the exit code once ctx ends or the
@@ -75,7 +75,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	defer func() { _ = root.Close() }()
 	fetcher := New(Config{
 		Hub: client, Root: root, Clock: clock.RealClock{}, Log: log,
-		Repo: s.Repo, Revision: s.Revision, Files: s.Files, SHA256: s.SHA256,
+		Repo: s.Repo, Revision: s.Revision, Files: s.Files, Selection: s.Selection, SHA256: s.SHA256,
 		Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
 	stop, err := serve(ctx, s.Listen, fetcher.Progress, log)

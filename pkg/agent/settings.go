@@ -34,6 +34,7 @@ type Settings struct {
 	Endpoint, Token string
 	Repo, Revision  string
 	Files           []string
+	Selection       Selection
 	SHA256          map[string]hub.Digest
 	Dest, Listen    string
 	TerminationLog  string
@@ -59,6 +60,7 @@ func ParseFetch(args []string, getenv func(string) string, usage io.Writer) (Set
 		s.Files = append(s.Files, v)
 		return nil
 	})
+	s.Selection.define(flags)
 	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", s.addSHA256)
 	if err := flags.Parse(args); err != nil {
 		return Settings{}, err
@@ -92,7 +94,7 @@ func (s *Settings) check() error {
 	if err := checkRevision(s.Revision); err != nil {
 		return err
 	}
-	if err := checkFiles(s.Files, s.SHA256); err != nil {
+	if err := s.checkWanted(); err != nil {
 		return err
 	}
 	if s.Connections < 1 || s.Connections > maxConnections {
@@ -103,6 +105,39 @@ func (s *Settings) check() error {
 	}
 	if s.Dest == "" {
 		return errors.New("--dest is empty: name a directory")
+	}
+	return nil
+}
+
+// define adds the flags that select files by patterns.
+func (s *Selection) define(flags *flag.FlagSet) {
+	for _, f := range []struct {
+		name, usage string
+		into        *[]string
+	}{
+		{"weights", "`PATTERN` of files of the repository, at least one of which must exist; instead of --file; repeat for more", &s.Weights},
+		{"include", "`PATTERN` of further files, none of which need exist; repeat for more", &s.Include},
+		{"exclude", "`PATTERN` of files to leave out; repeat for more", &s.Exclude},
+	} {
+		flags.Func(f.name, f.usage, func(v string) error {
+			if _, err := path.Match(v, ""); err != nil || v == "" {
+				return fmt.Errorf("%q is not a pattern such as *.safetensors", v)
+			}
+			*f.into = append(*f.into, v)
+			return nil
+		})
+	}
+}
+
+// checkWanted sees to it that files are either named or selected.
+func (s *Settings) checkWanted() error {
+	switch {
+	case s.Selection.isEmpty():
+		return checkFiles(s.Files, s.SHA256)
+	case len(s.Files)+len(s.SHA256) > 0:
+		return errors.New("--weights, --include and --exclude select files of the whole repository: do not name files with --file and --sha256 too")
+	case len(s.Selection.Weights) == 0:
+		return errors.New("--weights is missing: give a pattern such as *.safetensors")
 	}
 	return nil
 }
@@ -123,7 +158,7 @@ func checkRevision(revision string) error {
 
 func checkFiles(files []string, sums map[string]hub.Digest) error {
 	if len(files) == 0 {
-		return errors.New("--file is missing: name at least one file of the repository")
+		return errors.New("--file is missing: name at least one file of the repository, or select files with --weights")
 	}
 	known := map[string]bool{}
 	for _, f := range files {
@@ -154,7 +189,7 @@ func CheckPath(p string) error {
 	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
 		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
 	}
-	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix} {
+	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName} {
 		if strings.HasSuffix(p, suffix) {
 			return fmt.Errorf("--file %q ends in %q, which the agent keeps for itself", p, suffix)
 		}

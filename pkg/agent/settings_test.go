@@ -89,6 +89,10 @@ func TestParseFetchRefuses(t *testing.T) {
 		{"half a checksum", []string{"--repo", "o/n", "--file", "a", "--sha256", "a=abc"}, "is not a SHA-256"},
 		{"a checksum without a file", []string{"--repo", "o/n", "--file", "a", "--sha256", "abc"}, "is not of the form PATH=HEX"},
 		{"a stray argument", []string{"--repo", "o/n", "--file", "a", "b"}, `argument "b" is not understood`},
+		{"files and a selection", []string{"--repo", "o/n", "--file", "a", "--weights", "*"}, "do not name files with --file and --sha256 too"},
+		{"a selection without weights", []string{"--repo", "o/n", "--include", "*.json"}, "--weights is missing"},
+		{"a pattern that is none", []string{"--repo", "o/n", "--weights", "[a"}, `"[a" is not a pattern such as *.safetensors`},
+		{"an empty pattern", []string{"--repo", "o/n", "--weights", ""}, `"" is not a pattern`},
 		{"an unknown flag", []string{"--what"}, "flag provided but not defined"},
 		{"no connections", []string{"--repo", "o/n", "--file", "a", "--connections", "0"}, "--connections is 0"},
 		{"no patience", []string{"--repo", "o/n", "--file", "a", "--give-up-after", "0s"}, "--give-up-after is 0s"},
@@ -126,6 +130,7 @@ func TestCheckPath(t *testing.T) {
 		{"the agent's own names", "a.partial", false},
 		{"the agent's own record", "a.partial.json", false},
 		{"the agent's own marker", "a.verified", false},
+		{"the agent's own list", ".modelberth-listing", false},
 		{"too long", strings.Repeat("a", maxPath+1), false},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

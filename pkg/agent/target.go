@@ -46,15 +46,41 @@ func (e *UnverifiableError) Error() string {
 }
 
 // lookUp asks the hub for everything that a fetch must know beforehand: the
-// commit once, so that all files are of one revision, then each file.
-func (f *Fetcher) lookUp(ctx context.Context, wants []want) ([]target, error) {
+// commit once, so that all files are of one revision, then each file. What it
+// listed before need not be asked for again.
+func (f *Fetcher) lookUp(ctx context.Context, wants []want, listed *listing) ([]target, error) {
 	if len(wants) == 0 {
 		return nil, nil
+	}
+	if listed != nil {
+		return f.lookUpListed(ctx, wants, listed)
 	}
 	commit, err := f.commit(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return f.describeAll(ctx, wants, commit)
+}
+
+// lookUpListed asks for files of which the list leaves something open.
+func (f *Fetcher) lookUpListed(ctx context.Context, wants []want, listed *listing) ([]target, error) {
+	var targets []target
+	var vague []want
+	for _, w := range wants {
+		if t := listed.target(w); t.isVague() {
+			vague = append(vague, w)
+		} else {
+			targets = append(targets, t)
+		}
+	}
+	if len(vague) == 0 {
+		return targets, nil
+	}
+	described, err := f.describeAll(ctx, vague, listed.Commit)
+	return append(targets, described...), err
+}
+
+func (f *Fetcher) describeAll(ctx context.Context, wants []want, commit string) ([]target, error) {
 	targets := make([]target, len(wants))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(f.config.Connections)

@@ -24,9 +24,11 @@ func (m *merger) build() (*Catalog, error) {
 		regions: maps.Clone(m.regions),
 
 		quantizations: map[string]model.Quantization{},
+
+		products: map[string]sku.GPU{},
 	}
 	for _, step := range []func(*Catalog) error{
-		m.indexGPUs, m.indexSKUs, m.indexQuantizations, m.indexEngines, m.indexModels, m.indexRepos,
+		m.indexGPUs, m.indexProducts, m.indexSKUs, m.indexQuantizations, m.indexEngines, m.indexModels, m.indexRepos,
 	} {
 		if err := step(c); err != nil {
 			return nil, err

@@ -24,6 +24,9 @@ type Catalog struct {
 
 	quantizations map[string]model.Quantization
 
+	// products is keyed by what GPUs call themselves in labels, in the form of productKey.
+	products map[string]sku.GPU
+
 	// repos is keyed by every lower-case name that stands for a repository.
 	repos map[string]repoOf
 

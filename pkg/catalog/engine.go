@@ -116,13 +116,15 @@ type Reservation struct {
 type Flag struct {
 	// Kind of its value.
 	Kind FlagKind `json:"kind"`
-	// Values of a string are all that are accepted, unless empty; those of an int are words that are
-	// accepted beside numbers.
+	// Values of a string are all that are accepted, unless empty; those of an int or a size are words
+	// that are accepted beside numbers.
 	Values []string `json:"values,omitempty"`
 	// Aliases are other spellings of the name.
 	Aliases []string `json:"aliases,omitempty"`
 	// Negations are spellings that switch a bool off, the one to render first.
 	Negations []string `json:"negations,omitempty"`
+	// Many says that it takes several values, each of the kind.
+	Many bool `json:"many,omitempty"`
 }
 
 // FlagKind is the type of a flag's value.
@@ -135,6 +137,9 @@ const (
 	FlagInt    FlagKind = "int"
 	FlagFloat  FlagKind = "float"
 	FlagString FlagKind = "string"
-	// FlagJSON takes a JSON object.
+	// FlagJSON takes JSON, as a rule an object.
 	FlagJSON FlagKind = "json"
+	// FlagSize takes a whole number that may end in k, m, g or t for powers of 1000, in K, M, G or T for
+	// powers of 1024.
+	FlagSize FlagKind = "size"
 )

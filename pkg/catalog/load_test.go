@@ -389,8 +389,9 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestEngineFlagsAreChecked(t *testing.T) {
 	for _, tc := range []struct{ reason, old, replacement, want string }{
-		{"an unknown kind", "kind: int", "kind: integer", `flags.c.kind: "integer" must be bool, int, float, string or json`},
-		{"values of a bool", "{kind: bool,", "{kind: bool, values: [x],", `flags.a.values: [x] must be absent: only a string or an int can have them`},
+		{"an unknown kind", "kind: int", "kind: integer", `flags.c.kind: "integer" must be bool, int, size, float, string or json`},
+		{"values of a bool", "{kind: bool,", "{kind: bool, values: [x],", `flags.a.values: [x] must be absent: only a string, an int or a size can have them`},
+		{"several values of a bool", "{kind: bool,", "{kind: bool, many: true,", `flags.a.many: true must be absent: a bool has no value, and JSON has lists of its own`},
 		{"a negation of what is no bool", "{kind: int,", "{kind: int, negations: [no-c],", `flags.c.negations: [no-c] must be absent: only a bool can be switched off`},
 		{"a spelling of two flags", "aliases: [b]", "aliases: [c]", `flags.c: "c" is a spelling of a too`},
 		{"a leading dash", "aliases: [b]", "aliases: [--b]", `flags.a: "--b" must be a flag's name without dashes`},

@@ -41,11 +41,14 @@ func (c *check) flags(e Engine) {
 	for _, name := range sortedKeys(e.Flags) {
 		flag := e.Flags[name]
 		field := "flags." + name
-		if !slices.Contains([]FlagKind{FlagBool, FlagInt, FlagFloat, FlagString, FlagJSON}, flag.Kind) {
-			c.fail(field+".kind", fmt.Sprintf("%q", flag.Kind), "must be bool, int, float, string or json")
+		if !slices.Contains([]FlagKind{FlagBool, FlagInt, FlagFloat, FlagString, FlagJSON, FlagSize}, flag.Kind) {
+			c.fail(field+".kind", fmt.Sprintf("%q", flag.Kind), "must be bool, int, size, float, string or json")
 		}
-		if flag.Kind != FlagString && flag.Kind != FlagInt && len(flag.Values) > 0 {
-			c.fail(field+".values", flag.Values, "must be absent: only a string or an int can have them")
+		if len(flag.Values) > 0 && !slices.Contains([]FlagKind{FlagString, FlagInt, FlagSize}, flag.Kind) {
+			c.fail(field+".values", flag.Values, "must be absent: only a string, an int or a size can have them")
+		}
+		if flag.Many && slices.Contains([]FlagKind{FlagBool, FlagJSON}, flag.Kind) {
+			c.fail(field+".many", flag.Many, "must be absent: a bool has no value, and JSON has lists of its own")
 		}
 		if flag.Kind != FlagBool && len(flag.Negations) > 0 {
 			c.fail(field+".negations", flag.Negations, "must be absent: only a bool can be switched off")

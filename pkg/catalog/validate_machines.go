@@ -28,6 +28,9 @@ func validateGPU(g sku.GPU) error {
 	for i, alias := range g.Aliases {
 		c.text(fmt.Sprintf("aliases[%d]", i), alias, isName, "must be a name such as A100-80, with dashes for blanks")
 	}
+	for i, product := range g.Products {
+		c.text(fmt.Sprintf("products[%d]", i), product, isName, "must be a label's value such as NVIDIA-A100-SXM4-80GB")
+	}
 	c.positive("memoryGiB", g.MemoryGiB, mostMemoryGiB)
 	c.positive("bandwidthGBs", g.BandwidthGBs, mostBandwidthGBs)
 	if g.ComputeCapability != "" {

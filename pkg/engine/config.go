@@ -169,10 +169,10 @@ func (c Config) Foreign(engine string) []string {
 		switch {
 		case section == engine || len(names) == 0:
 		case section == "":
-			warnings = append(warnings, sentence("%s: %s ignored, because engine %s has no such setting",
+			warnings = append(warnings, Sentence("%s: %s ignored, because engine %s has no such setting",
 				v1beta1.InferenceConfigKey, are(names), engine))
 		default:
-			warnings = append(warnings, sentence(
+			warnings = append(warnings, Sentence(
 				"%s: section %q (%s) is ignored, because engine %s serves the model: put its flags into a section %q",
 				v1beta1.InferenceConfigKey, clip(section, maxName), list(names), engine, engine))
 		}

@@ -10,17 +10,24 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
 // Input is what a command line is made from.
 type Input struct {
-	// Data is what the catalogue says about the engine.
-	Data catalog.Engine
-	Plan planner.Plan
-	// ModelDir is where the artifact's files lie.
-	ModelDir string
+	// Data is what the catalogue says about the engine, Model what it says about the model.
+	Data  catalog.Engine
+	Model model.Model
+	Plan  planner.Plan
+	// ComputeCapability of the plan's GPUs, for example 8.0; empty where it is not known.
+	ComputeCapability string
+	// ModelDir is where the artifact's files lie, CacheDir where the engine may keep what it compiles;
+	// an empty CacheDir leaves the place to the engine.
+	ModelDir, CacheDir string
 	// ServedNames are the names that the endpoint answers to, the first one first.
 	ServedNames []string
 	// Config is the user's ConfigMap, Args are the flags of inference.engine.args; Args win.
@@ -30,6 +37,21 @@ type Input struct {
 	Env []EnvVar
 	// Port to listen on.
 	Port int
+	// Drain is how long answers under way may take once the engine is told to end; 0 cuts them off.
+	Drain time.Duration
+	// AllowRemoteCode says that the administrator lets a model's repository bring code.
+	AllowRemoteCode bool
+	// Member is which one of several machines that serve together this command is for; nil for one that
+	// serves alone.
+	Member *Member
+}
+
+// Member is one of the machines of a plan.
+type Member struct {
+	// Rank from 0, the leader's: a number, or a reference such as $(POD_INDEX) that the kubelet replaces.
+	Rank string
+	// Leader's address, for all members the same.
+	Leader string
 }
 
 // Command is how to start an engine.
@@ -42,13 +64,26 @@ type Command struct {
 	HealthPath string
 	// KVEventsPort publishes the events of the KV cache; 0 where the engine publishes none.
 	KVEventsPort int
+	// SharedMemoryGiB that the engine's processes need; 0 where the engine has no opinion.
+	SharedMemoryGiB int
+	// Weights are the files of the artifact's repository that the engine loads, where the artifact does
+	// not list them.
+	Weights Selection
 	// Warnings in sentences: flags that were asked for and dropped or replaced.
 	Warnings []string
+}
+
+// Selection says which files of a repository are needed, by patterns of the form that path.Match knows.
+type Selection struct {
+	// Weights must match at least one file; Others may match none.
+	Weights, Others []string
+	// Except are files that are not needed although they match.
+	Except []string
 }
 
 // EnvVar is one environment variable.
 type EnvVar struct{ Name, Value string }
 
 // Setting is one flag with its value, by the name that the catalogue lists it under. The value of a
-// bool is "true" or "false".
+// bool is "true" or "false"; several values are separated by blanks.
 type Setting struct{ Name, Value string }

@@ -3,7 +3,38 @@
 
 package engine
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
+
+// MergeEnv puts the user's variables over ours: in our place where both have one, behind ours otherwise.
+func MergeEnv(ours, users []EnvVar) []EnvVar {
+	merged := slices.Clone(ours)
+	for _, variable := range users {
+		at := slices.IndexFunc(ours, func(v EnvVar) bool { return v.Name == variable.Name })
+		if at < 0 {
+			merged = append(merged, variable)
+			continue
+		}
+		merged[at] = variable
+	}
+	return merged
+}
+
+// WithoutReserved drops variables that a user cannot set, with a warning that gives the reason.
+func WithoutReserved(env []EnvVar, reasons map[string]string) ([]EnvVar, []string) {
+	var kept []EnvVar
+	var warnings []string
+	for _, variable := range env {
+		if reason, reserved := reasons[variable.Name]; reserved {
+			warnings = append(warnings, Sentence("inference.engine.env: %s is ignored, because %s", variable.Name, reason))
+			continue
+		}
+		kept = append(kept, variable)
+	}
+	return kept, warnings
+}
 
 // WithoutPrefix drops the variables by which an engine reads its flags, with a warning: their values
 // would bypass every check.
@@ -20,7 +51,7 @@ func WithoutPrefix(env []EnvVar, prefix string) ([]EnvVar, []string) {
 	if len(dropped) == 0 {
 		return kept, nil
 	}
-	return kept, []string{sentence(
+	return kept, []string{Sentence(
 		"inference.engine.env: %s ignored, because variables that start with %s set flags: set them in inference.engine.args",
 		are(dropped), prefix)}
 }

@@ -90,15 +90,20 @@ func (t table) find(key string) (spelling, bool) {
 func (t table) resolve(source Source) (map[string]string, []string, error) {
 	flags, spelled := map[string]string{}, map[string]string{}
 	var unknown []string
+	var parts []part
 	reserved := map[string][]string{}
 	for _, key := range slices.Sorted(maps.Keys(source.Flags)) {
-		found, ok := t.find(key)
+		found, path, ok := t.findPart(key)
 		if !ok {
 			unknown = append(unknown, key)
 			continue
 		}
 		if reason, ok := t.reserved[found.name]; ok {
 			reserved[reason] = append(reserved[reason], key)
+			continue
+		}
+		if path != nil {
+			parts = append(parts, part{key: key, name: found.name, path: path, value: source.Flags[key]})
 			continue
 		}
 		if other, ok := spelled[found.name]; ok {
@@ -111,17 +116,20 @@ func (t table) resolve(source Source) (map[string]string, []string, error) {
 		}
 		flags[found.name] = value
 	}
+	if err := assemble(flags, parts); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", source.Name, err)
+	}
 	return flags, t.dropped(source.Name, unknown, reserved), nil
 }
 
 func (t table) dropped(source string, unknown []string, reserved map[string][]string) []string {
 	var warnings []string
 	if len(unknown) > 0 {
-		warnings = append(warnings, sentence("%s: %s ignored, because engine %s %s has no such flag",
+		warnings = append(warnings, Sentence("%s: %s ignored, because engine %s %s has no such flag",
 			source, are(unknown), t.data.Name, t.data.Version))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(reserved)) {
-		warnings = append(warnings, sentence("%s: %s ignored, because %s", source, are(reserved[reason]), reason))
+		warnings = append(warnings, Sentence("%s: %s ignored, because %s", source, are(reserved[reason]), reason))
 	}
 	return warnings
 }
@@ -140,8 +148,51 @@ func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
 	if value == "" {
 		return "", fmt.Errorf("needs a value%s", oneOf(flag.Values))
 	}
+	if flag.Many {
+		return normaliseMany(flag, value)
+	}
+	return normaliseOne(flag, value)
+}
+
+// normaliseMany accepts values apart from each other by blanks, or as a JSON list.
+func normaliseMany(flag catalog.Flag, value string) (string, error) {
+	values := strings.Fields(value)
+	if strings.HasPrefix(value, "[") {
+		var list []json.RawMessage
+		if err := json.Unmarshal([]byte(value), &list); err != nil {
+			return "", fmt.Errorf("needs values apart from each other by blanks, or a JSON list, not %q", clip(value, maxName))
+		}
+		values = values[:0]
+		for _, raw := range list {
+			var text string
+			if json.Unmarshal(raw, &text) != nil {
+				text = string(raw)
+			}
+			values = append(values, text)
+		}
+	}
+	if len(values) == 0 {
+		return "", fmt.Errorf("needs at least one value%s", oneOf(flag.Values))
+	}
+	for i, each := range values {
+		one, err := normaliseOne(flag, each)
+		switch {
+		case err != nil:
+			return "", err
+		case len(strings.Fields(one)) != 1:
+			return "", fmt.Errorf("takes values without blanks, not %q", clip(each, maxName))
+		}
+		values[i] = one
+	}
+	return strings.Join(values, " "), nil
+}
+
+func normaliseOne(flag catalog.Flag, value string) (string, error) {
 	if slices.Contains(flag.Values, value) {
 		return value, nil
+	}
+	if flag.Kind == catalog.FlagSize {
+		return normaliseSize(flag, value)
 	}
 	return value, checkKind(flag, value)
 }

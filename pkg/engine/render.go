@@ -5,6 +5,7 @@ package engine
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
@@ -23,12 +24,14 @@ func Merge(ours, users []Setting) []Setting {
 	return merged
 }
 
-// Render writes settings as arguments in exec form, flag and value apart.
+// Render writes settings as arguments in exec form, flag and values apart.
 func Render(data catalog.Engine, settings []Setting) []string {
 	var args []string
 	for _, setting := range settings {
 		flag := data.Flags[setting.Name]
 		switch {
+		case flag.Many:
+			args = append(append(args, "--"+setting.Name), strings.Fields(setting.Value)...)
 		case flag.Kind != catalog.FlagBool:
 			args = append(args, "--"+setting.Name, setting.Value)
 		case setting.Value == "true":

@@ -16,8 +16,8 @@ const (
 	maxNames    = 6
 )
 
-// sentence formats a warning and keeps it within what the status holds.
-func sentence(format string, args ...any) string {
+// Sentence formats a warning and keeps it within what the status holds.
+func Sentence(format string, args ...any) string {
 	return clip(oneLine(fmt.Sprintf(format, args...)), maxSentence)
 }
 

@@ -86,6 +86,9 @@ type modelDemand struct {
 	// singleNode says that nothing here spreads a model over machines.
 	singleNode bool
 	warns      []string
+	// trial and kept are the layout that is being tried and the best one so far, ways those to try.
+	trial, kept layout
+	ways        []spread
 }
 
 func (p *Planner) modelDemand(r Request) (*modelDemand, error) {

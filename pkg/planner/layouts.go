@@ -39,6 +39,7 @@ func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	if first > m.GPUs {
 		return nil, fmt.Sprintf("has %s, tensor parallelism over %d is asked for", count(m.GPUs, "GPU"), first)
 	}
+	ways = d.ways[:0]
 	for tp := first; tp <= m.GPUs; tp *= 2 {
 		if illegal = f.unsplittable(&d.model.Shape, tp); illegal != "" {
 			break
@@ -48,6 +49,7 @@ func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, il
 			break
 		}
 	}
+	d.ways = ways
 	return ways, illegal
 }
 

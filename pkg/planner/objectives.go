@@ -153,12 +153,12 @@ func (t target) longest(limit int, fits func(target) bool) target {
 }
 
 // loweredWarning says what was lowered and how to insist.
-func loweredWarning(from, to target, instanceType string) string {
+func loweredWarning(from, to target, m *machine) string {
 	if from.concurrency <= to.concurrency && from.length <= to.length {
 		return ""
 	}
-	return fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist, or leave "+
-		"resource.instanceType out to have a machine chosen that holds them", instanceType, to, from)
+	return fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist, or %s "+
+		"to have a machine chosen that holds them", m.Name, to, from, m.elsewhere())
 }
 
 // String is the target for messages.

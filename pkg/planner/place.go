@@ -102,33 +102,35 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 	}
 	ways, unsplit := d.spreads(f, m, nodes)
 	why.unsplit = cmp.Or(unsplit, why.unsplit)
-	var best layout
+	// The two are reused: a search tries thousands of layouts.
+	l, best := &d.trial, &d.kept
+	best.form = nil
 	for _, way := range ways {
-		l := layout{form: f, spread: way}
+		*l = layout{form: f, spread: way}
 		var lack float64
 		if l.fitted, lack = d.fit(f, m, way, lowering); lack > 0 {
 			why.record(f, l.fitted.target, nodes, lack)
 			continue
 		}
-		d.judge(&l, m)
-		if !d.floors.waived && d.isSlow(&l) {
+		d.judge(l, m)
+		if !d.floors.waived && d.isSlow(l) {
 			// Stages on further machines take requests in turn, which helps a little.
 			if why.slow == "" {
-				why.slow, why.slowNodes = d.slowness(&l), nodes
+				why.slow, why.slowNodes = d.slowness(l), nodes
 			}
 			why.moreNodesHelp = why.moreNodesHelp || nodes < slowNodes
 			continue
 		}
-		if best.form == nil || d.byLayout(&l, &best) < 0 {
-			best = l
+		if best.form == nil || d.better(m, l, best) < 0 {
+			*best = *l
 		}
 	}
 	if best.form == nil {
 		return nil
 	}
-	best.needed = d.needed(&best)
-	best.fitted = d.extended(&best, m)
-	return &option{layout: best, nodes: nodes, gpus: best.spread.gpus(), warnings: d.layoutWarnings(&best, m)}
+	best.needed = d.needed(best)
+	best.fitted = d.extended(best, m)
+	return &option{layout: *best, nodes: nodes, gpus: best.spread.gpus(), warnings: d.layoutWarnings(best, m)}
 }
 
 // record keeps the smallest lack.
@@ -194,6 +196,9 @@ func (d *modelDemand) mostNodes(m *machine) int {
 	if d.limit > 0 {
 		most = min(most, d.limit)
 	}
+	if m.there != nil {
+		most = min(most, len(m.there))
+	}
 	return most
 }
 
@@ -254,6 +259,8 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += ", and this version serves a model from one machine"
 	case d.limit > 0 && d.limit == d.mostNodes(m):
 		text += fmt.Sprintf(", and at most %d are allowed", d.limit)
+	case m.there != nil && len(m.there) == d.mostNodes(m):
+		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
 		text += ", and without RDMA no more are planned unless the type is named"
 	default:
@@ -268,13 +275,12 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 // layoutWarnings tells which objectives a layout was chosen without.
 func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	var warnings []string
-	if text := loweredWarning(d.target, l.fitted.target, m.Name); text != "" {
+	if text := loweredWarning(d.target, l.fitted.target, m); text != "" {
 		warnings = append(warnings, text)
 	}
 	if d.floors.waived {
 		if text := d.slowness(l); text != "" {
-			warnings = append(warnings, text+": set inference.objectives to insist, or leave resource.instanceType out to have a "+
-				"faster machine chosen")
+			warnings = append(warnings, text+": set inference.objectives to insist, or "+m.elsewhere()+" to have a faster machine chosen")
 		}
 	}
 	return warnings

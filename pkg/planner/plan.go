@@ -29,6 +29,10 @@ type Request struct {
 	Constraints Constraints
 	// Template is set where Model is nil.
 	Template *TemplateDemand
+	// Nodes that are there. NodeSource says whether they are used and whether machines are bought; empty
+	// means Any.
+	Nodes      []Node
+	NodeSource v1beta1.NodeSource
 }
 
 // Objectives say what must fit and how fast it must be. Zero means unset.
@@ -106,9 +110,12 @@ type TemplateDemand struct {
 // Plan is the machines and the layout that serve a model. It is stored with the revision that was
 // rendered from it, so its JSON form is stable.
 type Plan struct {
-	// InstanceType, Nodes and the resources on each of them.
+	// InstanceType, Nodes and the resources on each of them. Where existing nodes are used, the type is
+	// empty.
 	InstanceType string `json:"instanceType"`
 	Nodes        int    `json:"nodes"`
+	// NodeNames are the existing nodes that are used; where there are any, nothing is bought.
+	NodeNames []string `json:"nodeNames,omitempty"`
 	// Accelerator is the GPU's name, GPUResource the resource that the device plugin announces, and
 	// GPUsPerNode how many of the machine's GPUs the model uses.
 	Accelerator string `json:"accelerator,omitempty"`
@@ -116,7 +123,7 @@ type Plan struct {
 	GPUsPerNode int    `json:"gpusPerNode,omitempty"`
 	// MachineGPUs is how many GPUs each machine has.
 	MachineGPUs int `json:"machineGPUs,omitempty"`
-	// CapacityType to buy, and Zones it may come from (empty means any).
+	// CapacityType to buy (empty for existing nodes), and Zones it may come from (empty means any).
 	CapacityType v1beta1.CapacityType `json:"capacityType"`
 	Zones        []string             `json:"zones,omitempty"`
 	// TensorParallel, PipelineParallel and DataParallel sizes.
@@ -197,6 +204,8 @@ func (m Memory) Free() float64 {
 type Verdict struct {
 	InstanceType string `json:"instanceType"`
 	Nodes        int    `json:"nodes"`
+	// NodeNames are the existing nodes that the verdict is about; empty for machines that would be bought.
+	NodeNames []string `json:"nodeNames,omitempty"`
 	// HourlyPrice of all machines in USD; negative where no price is known.
 	HourlyPrice float64 `json:"hourlyPrice"`
 	// Layout and performance of options that work.

@@ -48,6 +48,10 @@ type machine struct {
 	// price and spotPrice per hour, negative where the catalogue has none for the region.
 	price, spotPrice float64
 	region           string
+	// there are the existing nodes that are such a machine, the first to be used first, and fullGPUs how
+	// many GPUs each has, of which GPUs are free; nil for machines that are bought.
+	there    []Node
+	fullGPUs int
 }
 
 // unpriced is the price of what the catalogue has no price for.
@@ -91,7 +95,7 @@ func (p *Planner) Plan(r Request) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	found, err := p.search(d, r.Constraints)
+	found, err := p.find(d, r)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -114,6 +118,8 @@ type option struct {
 	price        float64
 	capacityType v1beta1.CapacityType
 	warnings     []string
+	// nodeNames of the existing nodes that are used; nil where machines are bought.
+	nodeNames []string
 }
 
 // perMillion is the price of a million output tokens in USD; negative where it is not known.

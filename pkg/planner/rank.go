@@ -40,10 +40,13 @@ func (found outcome) plan(d demand) Plan {
 		plan.Accelerator, plan.GPUResource = best.machine.gpu.Class, best.machine.Resource
 		plan.GPUsPerNode = best.gpus
 	}
+	if best.nodeNames != nil {
+		best.describeNodes(&plan)
+	}
 	for i, other := range found.options[1:] {
 		verdict := Verdict{
 			InstanceType: other.machine.Name, Nodes: other.nodes, HourlyPrice: other.price, GPUsPerNode: other.gpus,
-			Performance: other.performance(), Reason: found.second(d, best, other),
+			Performance: other.performance(), Reason: found.second(d, best, other), NodeNames: other.nodeNames,
 		}
 		if i < mostAlternatives {
 			plan.Alternatives = append(plan.Alternatives, verdict)
@@ -110,6 +113,9 @@ func significant(value float64) float64 {
 
 // second says why an option that works is not the best.
 func (found outcome) second(d demand, best, other *option) string {
+	if best.nodeNames != nil {
+		return besideNodes(d, best, other)
+	}
 	if m, ok := d.(*modelDemand); ok && d.compare(best, other) != 0 {
 		switch m.optimizeFor {
 		case v1beta1.OptimizeForLatency:

@@ -18,6 +18,9 @@ const (
 // Summary is the plan in one line, for example 1 × Standard_NC24ads_A100_v4 (1 × A100-80).
 func (p Plan) Summary() string {
 	machines := fmt.Sprintf("%d × %s", p.Nodes, p.InstanceType)
+	if len(p.NodeNames) > 0 {
+		machines = existing(p.NodeNames)
+	}
 	switch p.GPUsPerNode {
 	case 0:
 		return machines
@@ -66,6 +69,9 @@ func count(n int, thing string) string {
 
 // clip shortens a text that names from a manifest or an overlay made too long.
 func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}

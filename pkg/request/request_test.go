@@ -137,7 +137,7 @@ func TestBadFlags(t *testing.T) {
 	for _, test := range []struct{ reason, config, want string }{
 		{
 			"a number that is none", "vllm: {max-model-len: much}",
-			`SpecInvalid: section "vllm" of inference_config.yaml: flag "max-model-len" of engine vllm needs a whole number or one of auto, not "much"`,
+			`SpecInvalid: section "vllm" of inference_config.yaml: flag "max-model-len" of engine vllm needs a whole number, as in 32768, 32k or 32K or one of auto, not "much"`,
 		},
 		{
 			"no GPUs", "vllm: {tensor-parallel-size: 0}",

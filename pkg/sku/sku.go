@@ -20,6 +20,8 @@ type GPU struct {
 	Class string `json:"class"`
 	// Aliases are further names that a manifest may use.
 	Aliases []string `json:"aliases,omitempty"`
+	// Products are what the part calls itself in the label nvidia.com/gpu.product of GPU feature discovery.
+	Products []string `json:"products,omitempty"`
 	// MemoryGiB that a program sees on an idle GPU.
 	MemoryGiB float64 `json:"memoryGiB"`
 	// BandwidthGBs is the memory bandwidth in GB/s.
@@ -90,6 +92,7 @@ type SKU struct {
 // Clone returns a copy that shares no memory with the GPU.
 func (g GPU) Clone() GPU {
 	g.Aliases, g.MIG, g.PeakTFLOPs = slices.Clone(g.Aliases), slices.Clone(g.MIG), maps.Clone(g.PeakTFLOPs)
+	g.Products = slices.Clone(g.Products)
 	return g
 }
 

@@ -150,6 +150,24 @@ func withKVEvents(in workload.Input) workload.Input {
 	return in
 }
 
+// wholeRepository is an engine that loads a repository's weights, not files that the preset lists, and
+// says how much shared memory it needs.
+func wholeRepository(in workload.Input) workload.Input {
+	in.Plan.Artifact = &model.Artifact{Repo: "Org/Some-Model", Revision: "main"}
+	in.Engine = engine.Command{
+		Args:            []string{"/models", "--served-model-name", "some-model", "Org/Some-Model"},
+		Env:             []engine.EnvVar{{Name: "HF_HUB_OFFLINE", Value: "1"}},
+		HealthPath:      "/health",
+		KVEventsPort:    5557,
+		SharedMemoryGiB: 10,
+		Weights: engine.Selection{
+			Weights: []string{"*.safetensors"}, Others: []string{"*.json", "*.txt"}, Except: []string{"consolidated*"},
+		},
+	}
+	in.UserID = 2000
+	return in
+}
+
 // cases are the golden files by name.
 func cases() map[string]workload.Input {
 	return map[string]workload.Input{
@@ -157,6 +175,7 @@ func cases() map[string]workload.Input {
 		"preset-4-gpus":    withKVEvents(input(preset(), 4)),
 		"preset-cpu":       input(preset(), 0),
 		"preset-existing":  input(existingNodes(), 1),
+		"whole-repository": wholeRepository(input(preset(), 8)),
 		"every-pod-field":  input(everyPodField(), 1),
 		"own-pod-template": {Workspace: ownTemplate()},
 	}

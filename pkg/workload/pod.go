@@ -6,19 +6,33 @@ package workload
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// defaultGracePeriod lets running answers finish.
-const defaultGracePeriod = 120
+// defaultGracePeriod lets running answers finish. The engine is told to give up on them a little earlier
+// than the kubelet ends it, so that it ends by itself.
+const (
+	defaultGracePeriod = 120
+	gracePeriodMargin  = 10
+)
 
-// shmPerGPU is the shared memory that processes of one engine exchange tensors through.
-const shmPerGPU = 1 << 30
+// shmPerGPU is the shared memory in GiB that processes of one engine exchange tensors through, where the
+// engine does not say.
+const shmPerGPU = 1
+
+// Drain is how long answers under way may take once the pod is told to end.
+func Drain(ws *v1beta1.Workspace) time.Duration {
+	seconds := int64(defaultGracePeriod)
+	if ws.Inference != nil && ws.Inference.Pod != nil {
+		seconds = ptr.Deref(ws.Inference.Pod.TerminationGracePeriodSeconds, seconds)
+	}
+	return time.Duration(max(0, seconds-gracePeriodMargin)) * time.Second
+}
 
 // Names of the pod's volumes, and where they are mounted.
 const (
@@ -93,14 +107,17 @@ func containerSecurity() *corev1.SecurityContext {
 }
 
 func volumes(in Input) []corev1.Volume {
-	shm := resource.NewQuantity(int64(max(1, in.Plan.GPUsPerNode))*shmPerGPU, resource.BinarySI)
+	shm := gibibytes(max(1, in.Plan.GPUsPerNode*shmPerGPU))
+	if in.Engine.SharedMemoryGiB > 0 {
+		shm = gibibytes(in.Engine.SharedMemoryGiB)
+	}
 	list := []corev1.Volume{
 		// Without a size limit: the agent knows what it fetches and says when the disk is full, where
 		// the kubelet would evict the pod.
 		{Name: volumeModels, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: volumeTmp, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: volumeShm, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-			Medium: corev1.StorageMediumMemory, SizeLimit: shm,
+			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
 	if in.Workspace.Inference.Config == "" {

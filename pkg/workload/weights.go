@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
@@ -36,7 +37,7 @@ func weightsContainer(in Input) corev1.Container {
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:                     literals(fetchArgs(in.Settings.HubEndpoint, ptr.Deref(in.Plan.Artifact, model.Artifact{}))),
+		Args:                     literals(fetchArgs(in)),
 		Env:                      hubToken(in.Workspace.Inference.Preset),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
@@ -47,24 +48,43 @@ func weightsContainer(in Input) corev1.Container {
 	}
 }
 
-func fetchArgs(endpoint string, artifact model.Artifact) []string {
+func fetchArgs(in Input) []string {
+	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	args := []string{"fetch"}
-	if endpoint != "" {
-		args = append(args, "--endpoint", endpoint)
+	if in.Settings.HubEndpoint != "" {
+		args = append(args, "--endpoint", in.Settings.HubEndpoint)
 	}
 	args = append(args, "--repo", artifact.Repo)
 	if artifact.Revision != "" {
 		args = append(args, "--revision", artifact.Revision)
 	}
+	args = append(args, wantedArgs(artifact, in.Engine.Weights)...)
+	return append(args, "--dest", ModelDir, "--listen", fmt.Sprintf(":%d", weightsPort))
+}
+
+// wantedArgs name the files of the artifact or, where it lists none, those that the engine loads.
+func wantedArgs(artifact model.Artifact, selection engine.Selection) []string {
+	var args []string
+	each := func(flag string, values []string) {
+		for _, value := range values {
+			args = append(args, flag, value)
+		}
+	}
+	if len(artifact.Files) == 0 {
+		each("--weights", selection.Weights)
+		each("--include", selection.Others)
+		each("--exclude", selection.Except)
+		return args
+	}
 	for _, file := range artifact.Files {
-		args = append(args, "--file", file.Path)
+		each("--file", []string{file.Path})
 	}
 	for _, file := range artifact.Files {
 		if file.SHA256 != "" {
-			args = append(args, "--sha256", file.Path+"="+file.SHA256)
+			each("--sha256", []string{file.Path + "=" + file.SHA256})
 		}
 	}
-	return append(args, "--dest", ModelDir, "--listen", fmt.Sprintf(":%d", weightsPort))
+	return args
 }
 
 // hubToken hands the token of the user's Secret to the agent. It is not optional: without it the pod

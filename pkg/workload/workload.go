@@ -41,6 +41,9 @@ type Settings struct {
 // ModelDir is where the weights are mounted in the engine's container.
 const ModelDir = "/models"
 
+// CacheDir is where the engine may keep what it compiles. It lasts as long as the pod does.
+const CacheDir = tmpDir + "/cache"
+
 // ConfigDir is where the user's ConfigMap is mounted in the engine's container.
 const ConfigDir = "/mnt/config"
 

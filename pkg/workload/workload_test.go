@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -357,5 +358,29 @@ func TestNameProblem(t *testing.T) {
 				t.Errorf("NameProblem(%q): -want +got:\n%s", tc.name, diff)
 			}
 		})
+	}
+}
+
+func TestDrain(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		pod    *v1beta1.PodSpec
+		want   time.Duration
+	}{
+		{"the default period, less what the engine needs to end", nil, 110 * time.Second},
+		{"a pod that says nothing of it", &v1beta1.PodSpec{}, 110 * time.Second},
+		{"the user's period", &v1beta1.PodSpec{TerminationGracePeriodSeconds: new(int64(600))}, 590 * time.Second},
+		{"a period that is too short to wait", &v1beta1.PodSpec{TerminationGracePeriodSeconds: new(int64(5))}, 0},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			ws := preset()
+			ws.Inference.Pod = tc.pod
+			if got := workload.Drain(ws); got != tc.want {
+				t.Errorf("Drain = %s, want %s", got, tc.want)
+			}
+		})
+	}
+	if got := workload.Drain(&v1beta1.Workspace{}); got != 110*time.Second {
+		t.Errorf("Drain of a Workspace without inference = %s", got)
 	}
 }

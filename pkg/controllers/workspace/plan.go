@@ -122,8 +122,8 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, m model.Model, config engine.
 	}
 	out.ServedNames = engine.ServedNames(m, ws.Labels[v1beta1.LabelInferenceSet])
 	rendered, err := command(engine.Input{
-		Data: data, Plan: out.Plan, ModelDir: workload.ModelDir, ServedNames: out.ServedNames,
-		Config: config, Args: request.Args(ws), Env: engineEnv(ws), Port: v1beta1.EnginePort,
+		Data: data, Model: m, Plan: out.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir, ServedNames: out.ServedNames,
+		Config: config, Args: request.Args(ws), Env: engineEnv(ws), Port: v1beta1.EnginePort, Drain: workload.Drain(ws),
 	})
 	if err != nil {
 		return specInvalid(err.Error())

@@ -1,0 +1,163 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// Selection says which files of a repository are wanted where they are not named one by one: by patterns
+// of the form that path.Match knows, which look at the whole path.
+type Selection struct {
+	// Weights must match at least one file; Include may match none.
+	Weights []string `json:"weights,omitempty"`
+	Include []string `json:"include,omitempty"`
+	// Exclude is stronger than both.
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+func (s Selection) isEmpty() bool { return len(s.Weights)+len(s.Include)+len(s.Exclude) == 0 }
+
+// matches ignores patterns that are none: check has refused them.
+func matches(patterns []string, file string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(pattern, file)
+		return ok && err == nil
+	})
+}
+
+// listing is what a selection comes to at one commit. It is kept on the volume: a restart needs no hub, and
+// files are not mixed with those of a later commit.
+type listing struct {
+	Version   int          `json:"version"`
+	Repo      string       `json:"repo"`
+	Revision  string       `json:"revision"`
+	Selection Selection    `json:"selection"`
+	Commit    string       `json:"commit"`
+	Files     []listedFile `json:"files"`
+}
+
+type listedFile struct {
+	Path   string     `json:"path"`
+	Size   int64      `json:"size"`
+	Digest hub.Digest `json:"digest,omitzero"`
+}
+
+const (
+	listingVersion = 1
+	// listingName is where the listing lies on the volume.
+	listingName = ".modelberth-listing"
+	// maxListed bounds the files: the largest models have a few hundred.
+	maxListed = 2048
+)
+
+// list returns the files to fetch, asking the hub only where an earlier run has not.
+func (f *Fetcher) list(ctx context.Context) (*listing, error) {
+	if l, ok := f.readListing(); ok {
+		f.config.Log.Info("files were listed before", "files", len(l.Files), "commit", l.Commit)
+		return l, nil
+	}
+	commit, err := f.commit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := persist(ctx, f.patience, func() ([]hub.Entry, error) {
+		return f.config.Hub.Tree(ctx, f.config.Repo, commit)
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := f.newListing(commit)
+	if l.Files, err = f.selectFiles(tree); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the list of files: %w", err)
+	}
+	f.config.Log.Info("files are listed", "files", len(l.Files), "commit", commit)
+	return l, f.volume.writeRecord(listingName, data)
+}
+
+func (f *Fetcher) newListing(commit string) *listing {
+	return &listing{
+		Version: listingVersion, Repo: f.config.Repo, Revision: f.config.Revision, Selection: f.config.Selection, Commit: commit,
+	}
+}
+
+// readListing returns the listing of an earlier run for the same question.
+func (f *Fetcher) readListing() (*listing, bool) {
+	var l listing
+	data, err := f.volume.readRecord(listingName)
+	if err != nil || decodeStrict(data, &l) != nil {
+		return nil, false
+	}
+	same := f.newListing(l.Commit)
+	same.Files = l.Files
+	if !reflect.DeepEqual(*same, l) || !hub.IsCommit(l.Commit) || len(l.Files) == 0 {
+		return nil, false
+	}
+	if slices.ContainsFunc(l.Files, func(file listedFile) bool { return CheckPath(file.Path) != nil }) {
+		return nil, false
+	}
+	return &l, true
+}
+
+// selectFiles picks from a tree, the largest first: they take longest.
+func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
+	s := f.config.Selection
+	weights := 0
+	var files []listedFile
+	for _, e := range tree {
+		isWeights := matches(s.Weights, e.Path)
+		if (!isWeights && !matches(s.Include, e.Path)) || matches(s.Exclude, e.Path) {
+			continue
+		}
+		if err := CheckPath(e.Path); err != nil {
+			return nil, fmt.Errorf("the hub lists a file that cannot be kept: %w", err)
+		}
+		if isWeights {
+			weights++
+		}
+		files = append(files, listedFile{Path: e.Path, Size: e.Size, Digest: e.Digest})
+	}
+	if weights == 0 {
+		missing := hub.File{Repo: f.config.Repo, Revision: f.config.Revision, Path: s.Weights[0]}
+		return nil, &hub.NotFoundError{File: missing, Missing: "file"}
+	}
+	if len(files) > maxListed {
+		return nil, fmt.Errorf("the hub lists %d files that match: at most %d are possible", len(files), maxListed)
+	}
+	slices.SortFunc(files, func(a, b listedFile) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Path, b.Path))
+	})
+	return files, nil
+}
+
+// wants are the listed files, with the checksums that the tree states.
+func (l *listing) wants() []want {
+	out := make([]want, 0, len(l.Files))
+	for _, file := range l.Files {
+		out = append(out, want{file: hub.File{Repo: l.Repo, Revision: l.Revision, Path: file.Path}, given: file.Digest})
+	}
+	return out
+}
+
+// target is what the tree says of a wanted file.
+func (l *listing) target(w want) target {
+	t := target{want: w, commit: l.Commit, size: -1, digest: w.given}
+	at := slices.IndexFunc(l.Files, func(file listedFile) bool { return file.Path == w.file.Path })
+	if at >= 0 {
+		t.size = l.Files[at].Size
+	}
+	return t
+}

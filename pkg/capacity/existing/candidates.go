@@ -1,0 +1,208 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package existing finds the nodes of a cluster that a Workspace may use without buying any: which ones
+// match, what is free of them, and in a sentence why others are left alone.
+//
+// It decides from objects that were read and must not read or write any, nor know models and plans'
+// physics: which of the nodes are used is for the planner to say.
+package existing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// gpuResource is what NVIDIA's device plugin announces.
+const gpuResource corev1.ResourceName = "nvidia.com/gpu"
+
+// labelGPUPresent is on every node on which GPU feature discovery found a GPU.
+const labelGPUPresent = "nvidia.com/gpu.product"
+
+// Ask is who asks for nodes, and which.
+type Ask struct {
+	// Owner is the Workspace. What its own pods use counts as free: they make room for their successors.
+	Owner capacity.Owner
+	// Selector of nodes; nil means all nodes with GPUs.
+	Selector *metav1.LabelSelector
+	// Preferred are names of nodes to prefer.
+	Preferred []string
+	// Tolerations of the pods.
+	Tolerations []corev1.Toleration
+}
+
+// Catalogue tells what a node is.
+type Catalogue interface {
+	Identify(n sku.Node) (sku.Machine, error)
+}
+
+// Candidates are the nodes that match, by name: what each is, what is free of it, and why it is not used.
+// Pods are those of all namespaces; in nodes and pods nothing is changed.
+func Candidates(nodes []corev1.Node, pods []corev1.Pod, known Catalogue, ask Ask) ([]planner.Node, error) {
+	matches, err := selector(ask.Selector)
+	if err != nil {
+		return nil, err
+	}
+	used := usedBy(pods, ask.Owner)
+	var out []planner.Node
+	for i := range nodes {
+		node := &nodes[i]
+		if !matches.Matches(labels.Set(node.Labels)) || matches.Empty() && !hasGPU(node) {
+			continue
+		}
+		out = append(out, candidate(node, used[node.Name], known, ask))
+	}
+	slices.SortFunc(out, func(a, b planner.Node) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// selector is a user's without the labels that name the owner of a machine, which only the controller sets.
+func selector(of *metav1.LabelSelector) (labels.Selector, error) {
+	if of == nil {
+		return labels.Everything(), nil
+	}
+	reserved, plain := v1beta1.ReservedSelectorKeys(), metav1.LabelSelector{MatchLabels: map[string]string{}}
+	for key, value := range of.MatchLabels {
+		if !slices.Contains(reserved, key) {
+			plain.MatchLabels[key] = value
+		}
+	}
+	for _, expression := range of.MatchExpressions {
+		if !slices.Contains(reserved, expression.Key) {
+			plain.MatchExpressions = append(plain.MatchExpressions, expression)
+		}
+	}
+	out, err := metav1.LabelSelectorAsSelector(&plain)
+	if err != nil {
+		return nil, fmt.Errorf("resource.labelSelector: %w", err)
+	}
+	return out, nil
+}
+
+// hasGPU says whether a node announces GPUs, or has some that are not announced.
+func hasGPU(node *corev1.Node) bool {
+	gpus := node.Status.Allocatable[gpuResource]
+	_, labelled := node.Labels[labelGPUPresent]
+	return !gpus.IsZero() || labelled
+}
+
+// candidate is one node.
+func candidate(node *corev1.Node, used amount, known Catalogue, ask Ask) planner.Node {
+	all := amountOf(node.Status.Allocatable)
+	free := all.less(used)
+	machine, err := known.Identify(sku.Node{
+		Labels: node.Labels, Annotations: node.Annotations,
+		GPUs: int(all.gpus), VCPUs: int(all.millis / 1000), MemoryGiB: gib(all.memory),
+	})
+	out := planner.Node{
+		Name: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Machine: machine, CapacityType: capacityType(node),
+		FreeGPUs: int(free.gpus), FreeVCPUs: int(free.millis / 1000), FreeMemoryGiB: gib(free.memory), FreeDiskGiB: -1,
+		Preferred: slices.Contains(ask.Preferred, node.Name), Unusable: unusable(node, ask),
+	}
+	if all.disk > 0 {
+		out.FreeDiskGiB = gib(free.disk)
+	}
+	if err != nil && out.Unusable == "" {
+		out.Unusable = err.Error()
+	}
+	return out
+}
+
+func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
+
+// unusable says why a node is left alone, whatever it is.
+func unusable(node *corev1.Node, ask Ask) string {
+	switch owner := otherOwner(node, ask.Owner); {
+	case node.Labels[v1beta1.LabelWorkspaceUID] == string(ask.Owner.UID) && ask.Owner.UID != "":
+		return "was bought for this Workspace: it goes when its NodeClaim does"
+	case owner != "":
+		return "belongs to " + owner
+	case node.DeletionTimestamp != nil:
+		return "is being deleted"
+	case node.Spec.Unschedulable:
+		return "is cordoned"
+	}
+	if problem := notReady(node); problem != "" {
+		return problem
+	}
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !tolerated(taint, ask.Tolerations) {
+			return fmt.Sprintf("has the taint %s, which the pods do not tolerate", taint.ToString())
+		}
+	}
+	return ""
+}
+
+// otherOwner names the Workspace that a node was bought for, if it is another one.
+func otherOwner(node *corev1.Node, owner capacity.Owner) string {
+	if node.Labels[v1beta1.LabelWorkspaceUID] != "" {
+		return "another Workspace, whose machine it is" + named(node)
+	}
+	for _, pair := range [...][2]string{
+		{v1beta1.LabelMachineWorkspaceName, v1beta1.LabelMachineWorkspaceNamespace},
+		{v1beta1.LabelWorkspace, v1beta1.LabelWorkspaceNamespace},
+	} {
+		name, namespace := node.Labels[pair[0]], node.Labels[pair[1]]
+		if name != "" && (name != owner.Name || namespace != owner.Namespace) {
+			return fmt.Sprintf("Workspace %s/%s", namespace, name)
+		}
+	}
+	return ""
+}
+
+// named is the name of the Workspace in a node's labels, in brackets.
+func named(node *corev1.Node) string {
+	name := node.Labels[v1beta1.LabelMachineWorkspaceName]
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s/%s)", node.Labels[v1beta1.LabelMachineWorkspaceNamespace], name)
+}
+
+// notReady says why a node takes no pods; a node that has never said that it is ready does not either.
+func notReady(node *corev1.Node) string {
+	for _, condition := range node.Status.Conditions {
+		switch {
+		case condition.Type != corev1.NodeReady:
+		case condition.Status == corev1.ConditionTrue:
+			return ""
+		case condition.Reason != "":
+			return "is not ready: " + condition.Reason
+		}
+	}
+	return "is not ready"
+}
+
+// tolerated says whether pods may be put on a node in spite of a taint.
+func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+			return false
+		}
+		return t.Operator == corev1.TolerationOpExists || t.Key != "" && t.Value == taint.Value
+	})
+}
+
+// capacityType is how a machine is paid for, as its provisioner's label says; empty where none does.
+func capacityType(node *corev1.Node) v1beta1.CapacityType {
+	// The labels of managed node groups: EKS, AKS and GKE.
+	for label, spot := range map[string]string{
+		"eks.amazonaws.com/capacityType": "SPOT", "kubernetes.azure.com/scalesetpriority": "spot", "cloud.google.com/gke-spot": "true",
+	} {
+		if node.Labels[label] == spot {
+			return v1beta1.CapacitySpot
+		}
+	}
+	return v1beta1.CapacityType(node.Labels["karpenter.sh/capacity-type"])
+}

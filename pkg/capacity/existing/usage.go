@@ -1,0 +1,96 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package existing
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// amount of what pods request: GPUs, thousandths of a CPU, bytes of memory and of disk.
+type amount struct{ gpus, millis, memory, disk int64 }
+
+// amountOf reads a list of resources.
+func amountOf(list corev1.ResourceList) amount {
+	gpus, cpu := list[gpuResource], list[corev1.ResourceCPU]
+	memory, disk := list[corev1.ResourceMemory], list[corev1.ResourceEphemeralStorage]
+	return amount{gpus: gpus.Value(), millis: cpu.MilliValue(), memory: memory.Value(), disk: disk.Value()}
+}
+
+func (a amount) plus(b amount) amount {
+	return amount{a.gpus + b.gpus, a.millis + b.millis, a.memory + b.memory, a.disk + b.disk}
+}
+
+// less is what is left; of what is promised twice, nothing is.
+func (a amount) less(b amount) amount {
+	return amount{max(a.gpus-b.gpus, 0), max(a.millis-b.millis, 0), max(a.memory-b.memory, 0), max(a.disk-b.disk, 0)}
+}
+
+// most is the larger of either.
+func (a amount) most(b amount) amount {
+	return amount{max(a.gpus, b.gpus), max(a.millis, b.millis), max(a.memory, b.memory), max(a.disk, b.disk)}
+}
+
+// usedBy is what pods request of each node, those of one owner left out. A pod that has not ended holds what
+// it requested, also one that is on its way out; one that preempts others is promised its node already.
+func usedBy(pods []corev1.Pod, owner capacity.Owner) map[string]amount {
+	used := map[string]amount{}
+	for i := range pods {
+		pod := &pods[i]
+		node := pod.Spec.NodeName
+		if node == "" {
+			node = pod.Status.NominatedNodeName
+		}
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		own := owner.Name != "" && pod.Namespace == owner.Namespace && pod.Labels[v1beta1.LabelWorkspace] == owner.Name
+		if node == "" || ended || own {
+			continue
+		}
+		used[node] = used[node].plus(requested(&pod.Spec))
+	}
+	return used
+}
+
+// requested is what the scheduler counts for a pod: all containers and sidecars together, or an init container
+// with the sidecars that were started before it, whichever is more, and the pod's overhead. What is
+// requested for the pod as a whole takes the place of the containers' CPU and memory.
+func requested(pod *corev1.PodSpec) amount {
+	var sidecars, peak, running amount
+	for i := range pod.InitContainers {
+		c := &pod.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars = sidecars.plus(of(&c.Resources))
+			peak = peak.most(sidecars)
+			continue
+		}
+		peak = peak.most(sidecars.plus(of(&c.Resources)))
+	}
+	running = sidecars
+	for i := range pod.Containers {
+		running = running.plus(of(&pod.Containers[i].Resources))
+	}
+	out := running.most(peak)
+	if pod.Resources != nil {
+		whole := of(pod.Resources)
+		if whole.millis > 0 {
+			out.millis = whole.millis
+		}
+		if whole.memory > 0 {
+			out.memory = whole.memory
+		}
+	}
+	return out.plus(amountOf(pod.Overhead))
+}
+
+// of are a container's requests; a limit without a request is one.
+func of(r *corev1.ResourceRequirements) amount {
+	all := corev1.ResourceList{}
+	maps.Copy(all, r.Limits)
+	maps.Copy(all, r.Requests)
+	return amountOf(all)
+}

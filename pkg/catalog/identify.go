@@ -1,0 +1,201 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Labels of nodes. Those of NVIDIA are written by GPU feature discovery:
+// github.com/NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery.
+const (
+	labelInstanceType = "node.kubernetes.io/instance-type"
+	labelArch         = "kubernetes.io/arch"
+	labelOS           = "kubernetes.io/os"
+
+	labelProduct      = "nvidia.com/gpu.product"
+	labelMemory       = "nvidia.com/gpu.memory"
+	labelCount        = "nvidia.com/gpu.count"
+	labelReplicas     = "nvidia.com/gpu.replicas"
+	labelSharing      = "nvidia.com/gpu.sharing-strategy"
+	labelComputeMajor = "nvidia.com/gpu.compute.major"
+	labelComputeMinor = "nvidia.com/gpu.compute.minor"
+)
+
+const (
+	// nvidiaGPU is the resource that NVIDIA's device plugin announces.
+	nvidiaGPU = "nvidia.com/gpu"
+	// visibleShare of the memory in the label, which is all that the board has, is seen by a program. The
+	// least of the catalogue's: 14.56 of the 15.0 GiB of a T4.
+	visibleShare = 0.97
+	// mostConnectedBy is how many GPUs bridges join; what joins more is a switch.
+	mostConnectedBy = 2
+)
+
+// UnidentifiedError says why it is not known what a node's GPUs are, or why they are not used.
+type UnidentifiedError struct{ Message string }
+
+// Error is a sentence without the node's name.
+func (e *UnidentifiedError) Error() string { return e.Message }
+
+func unidentified(format string, args ...any) error {
+	return &UnidentifiedError{Message: fmt.Sprintf(format, args...)}
+}
+
+// Identify tells what a node is: by the labels of GPU feature discovery, else by its instance type, else by
+// the annotation modelberth.dev/gpu, else by the memory and the compute capability in the labels alone. The
+// error is an *UnidentifiedError.
+func (c *Catalog) Identify(n sku.Node) (sku.Machine, error) {
+	if err := unfit(n); err != nil {
+		return sku.Machine{}, err
+	}
+	known, typed := c.SKU(n.Labels[labelInstanceType])
+	gpu, from, err := c.gpuOf(n, known)
+	if err != nil {
+		return sku.Machine{}, err
+	}
+	out := sku.Machine{GPU: gpu, From: from, SKU: sku.SKU{
+		Name: n.Labels[labelInstanceType], GPU: gpu.Name, GPUs: n.GPUs, Resource: nvidiaGPU,
+		VCPUs: n.VCPUs, MemoryGiB: n.MemoryGiB, Arch: n.Labels[labelArch],
+	}}
+	if typed && known.GPU == gpu.Name {
+		out.SKU.Name, out.SKU.Cloud, out.SKU.NetworkGBs = known.Name, known.Cloud, known.NetworkGBs
+		out.SKU.LinkedGPUs = min(known.LinkedGPUs, n.GPUs)
+	} else if c.switched(gpu.Name) && n.GPUs > 1 {
+		out.SKU.LinkedGPUs = n.GPUs
+	}
+	if out.SKU.LinkedGPUs < 2 {
+		out.SKU.LinkedGPUs = 0
+	}
+	out.SKU.Name = cmp.Or(out.SKU.Name, fmt.Sprintf("%d × %s", n.GPUs, gpu.Class))
+	return out, nil
+}
+
+// unfit says why a node's GPUs cannot be used, whatever they are.
+func unfit(n sku.Node) error {
+	product, replicas := n.Labels[labelProduct], number(n.Labels[labelReplicas])
+	_, slice, isSlice := strings.Cut(product, "-MIG-")
+	counted := number(n.Labels[labelCount])
+	switch system, arch := n.Labels[labelOS], n.Labels[labelArch]; {
+	case system != "" && system != "linux":
+		return unidentified("runs %s, engines need linux", system)
+	case arch != "" && arch != "amd64":
+		return unidentified("has %s CPUs, for which this version has no images", arch)
+	case n.GPUs == 0:
+		return unidentified("announces no %s: it has no GPUs, or no device plugin that works", nvidiaGPU)
+	case isSlice:
+		return unidentified("its GPUs are cut into MIG slices (%s), which this version does not plan for", slice)
+	case replicas > 1, strings.HasSuffix(product, "-SHARED"), shares(n.Labels[labelSharing]):
+		return unidentified("its GPUs are shared by %s, so none of their memory can be promised: have the administrator "+
+			"turn sharing off in the device plugin's configuration", cmp.Or(n.Labels[labelSharing], "several pods"))
+	case counted > 0 && n.GPUs > counted:
+		return unidentified("announces %d of %s for %d GPUs: they are shared, so none of their memory can be promised",
+			n.GPUs, nvidiaGPU, counted)
+	}
+	return nil
+}
+
+func shares(strategy string) bool { return strategy != "" && strategy != "none" }
+
+// gpuOf is a node's GPU and what told it. known is its machine type, if the catalogue has it.
+func (c *Catalog) gpuOf(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error) {
+	product, label := n.Labels[labelProduct], labelledGiB(n)
+	if g, ok := c.products[productKey(product)]; ok && holds(g, label) {
+		return g.Clone(), "label " + labelProduct, nil
+	}
+	if g, ok := c.GPU(known.GPU); ok && known.GPU != "" && known.Unusable == "" && holds(g, label) {
+		return g, "label " + labelInstanceType, nil
+	}
+	if name := n.Annotations[v1beta1.AnnotationGPU]; name != "" {
+		g, ok := c.GPU(name)
+		switch {
+		case !ok:
+			return sku.GPU{}, "", unidentified("annotation %s: %q is not the name of a GPU%s",
+				v1beta1.AnnotationGPU, name, suggestion(c.SimilarGPUs(name)))
+		case !holds(g, label):
+			return sku.GPU{}, "", unidentified("annotation %s: %s has %g GiB of memory, the label %s says %.1f: correct the annotation",
+				v1beta1.AnnotationGPU, g.Name, g.MemoryGiB, labelMemory, label)
+		}
+		return g, "annotation " + v1beta1.AnnotationGPU, nil
+	}
+	return unknownGPU(n, known)
+}
+
+// unknownGPU is what the labels say of a GPU that the catalogue does not have.
+func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error) {
+	product, label, major := n.Labels[labelProduct], labelledGiB(n), n.Labels[labelComputeMajor]
+	capability := major + "." + cmp.Or(n.Labels[labelComputeMinor], "0")
+	wayOut := fmt.Sprintf("install GPU feature discovery, or annotate the node with %s: NAME, for example A100-80-SXM", v1beta1.AnnotationGPU)
+	switch {
+	case product == "" && label == 0 && known.Unusable != "":
+		return gpu, "", unidentified("the catalogue says of its machine type %s: %s; %s", known.Name, known.Unusable, wayOut)
+	case product == "" && label == 0:
+		return gpu, "", unidentified("nothing tells what its GPUs are: neither GPU feature discovery nor a known instance type; %s", wayOut)
+	case label == 0:
+		return gpu, "", unidentified("its GPU %q is not in the catalogue, and no label %s says how much memory it has: %s",
+			product, labelMemory, wayOut)
+	case !isCapability(capability):
+		return gpu, "", unidentified("its GPU %q is not in the catalogue, and no label %s says what it can compute: %s",
+			product, labelComputeMajor, wayOut)
+	}
+	name := cmp.Or(product, "GPU-"+capability)
+	return sku.GPU{Name: name, Class: name, MemoryGiB: label * visibleShare, ComputeCapability: capability}, "label " + labelMemory, nil
+}
+
+// holds says whether a GPU of the catalogue can be one whose label tells a size: a part of a GPU has less.
+// The label may be absent, then its size is 0.
+func holds(g sku.GPU, labelled float64) bool { return labelled == 0 || labelled >= g.MemoryGiB }
+
+// labelledGiB is the memory of each GPU in the label, 0 where there is none.
+func labelledGiB(n sku.Node) float64 { return float64(number(n.Labels[labelMemory])) / 1024 }
+
+// number reads a label; what is no sensible number is 0.
+func number(text string) int {
+	const most = mostMemoryGiB * 1024
+	value, err := strconv.Atoi(text)
+	if err != nil || value < 0 || value > most {
+		return 0
+	}
+	return value
+}
+
+// switched says whether all machine types of the catalogue with many of a GPU join them all, so that one
+// that is not in the catalogue does too.
+func (c *Catalog) switched(gpu string) bool {
+	many := 0
+	for i := range c.sortedSKUs {
+		if s := &c.sortedSKUs[i]; s.GPU == gpu && s.GPUs > mostConnectedBy {
+			if s.LinkedGPUs < s.GPUs {
+				return false
+			}
+			many++
+		}
+	}
+	return many > 0
+}
+
+// productKey is what a GPU's own name is found under: older drivers leave the maker out.
+func productKey(product string) string {
+	return strings.TrimPrefix(strings.ToLower(product), "nvidia-")
+}
+
+// indexProducts finds GPUs by their own names.
+func (m *merger) indexProducts(c *Catalog) error {
+	for _, o := range m.gpus.sorted() {
+		for _, product := range slices.Compact(slices.Sorted(slices.Values(o.entry.Products))) {
+			if other, taken := c.products[productKey(product)]; taken {
+				return fmt.Errorf("catalogue file %q: GPU %q: the product %q means %q already", o.file, o.entry.Name, product, other.Name)
+			}
+			c.products[productKey(product)] = o.entry
+		}
+	}
+	return nil
+}

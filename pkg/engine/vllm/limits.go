@@ -1,0 +1,136 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package vllm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+)
+
+// planned are flags of the user's that are constraints of the plan. It carries the value that is used, and
+// a warning where that is another one.
+func planned() []string {
+	return []string{
+		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",
+		"pipeline-parallel-size", "tensor-parallel-size",
+	}
+}
+
+// limit drops what the artifact needs otherwise, what the plan has decided, and what would need more memory
+// than was planned.
+func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
+	var kept []engine.Setting
+	var warnings []string
+	for _, setting := range users {
+		sentence, replaced := objection(in, setting)
+		if sentence != "" {
+			warnings = append(warnings, sentence)
+		}
+		if !replaced && !slices.Contains(planned(), setting.Name) {
+			kept = append(kept, setting)
+		}
+	}
+	return kept, warnings
+}
+
+// objection is a sentence about a flag that moves away from the plan, and whether ours stays instead.
+func objection(in engine.Input, setting engine.Setting) (sentence string, replaced bool) {
+	switch setting.Name {
+	case "max-num-batched-tokens":
+		return aboutBatch(in, setting.Value)
+	case "dtype":
+		return aboutType(in, setting.Value)
+	case "speculative-config", "spec-method", "enable-lora":
+		if setting.Value == "false" {
+			return "", false
+		}
+		return fmt.Sprintf("flag %s: it needs memory beside what was planned: "+
+			"lower gpu-memory-utilization if the engine does not start", setting.Name), false
+	}
+	return aboutArtifact(in, setting)
+}
+
+func aboutBatch(in engine.Input, value string) (string, bool) {
+	number, _ := strconv.ParseInt(value, 10, 64)
+	switch {
+	case number > int64(in.Plan.MaxBatchedTokens):
+		return fmt.Sprintf("flag max-num-batched-tokens: %d is used instead of %d, because the plan has memory for no more",
+			in.Plan.MaxBatchedTokens, number), true
+	case number < int64(in.Plan.MaxNumSeqs):
+		return fmt.Sprintf("flag max-num-batched-tokens: %d is used instead of %d, because a batch must have a token of each of %d sequences",
+			in.Plan.MaxBatchedTokens, number, in.Plan.MaxNumSeqs), true
+	}
+	return "", false
+}
+
+func aboutType(in engine.Input, value string) (string, bool) {
+	switch {
+	case value == "float" || value == "float32":
+		return fmt.Sprintf("flag dtype: %s is ignored, because it needs twice the memory that was planned", value), true
+	case value == "bfloat16" && isOlderThanAmpere(in):
+		return fmt.Sprintf("flag dtype: half is used instead of bfloat16, which needs compute capability 8.0: the GPUs have %s",
+			in.ComputeCapability), true
+	}
+	return "", false
+}
+
+// aboutArtifact keeps a flag that the artifact cannot do without.
+func aboutArtifact(in engine.Input, setting engine.Setting) (string, bool) {
+	for _, flag := range in.Plan.Artifact.Flags {
+		if flag.Name == setting.Name && orTrue(flag.Value) != setting.Value {
+			return engine.Sentence("flag %s: %s is used instead of %s, because %s",
+				flag.Name, orTrue(flag.Value), setting.Value, flag.Why), true
+		}
+	}
+	return "", false
+}
+
+// checkDashes refuses values that the server's parser would take for flags. Whole numbers it knows.
+func checkDashes(data catalog.Engine, users []engine.Setting) error {
+	for _, setting := range users {
+		flag := data.Flags[setting.Name]
+		if flag.Kind == catalog.FlagInt {
+			continue
+		}
+		values := []string{setting.Value}
+		if flag.Many {
+			values = strings.Fields(setting.Value)
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "-") }) {
+			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, which its parser takes for a flag: "+
+				"write another value", setting.Name, data.Name)
+		}
+	}
+	return nil
+}
+
+// checkTogether refuses combinations that the server refuses to start with.
+func checkTogether(settings []engine.Setting) error {
+	value := map[string]string{}
+	for _, setting := range settings {
+		value[setting.Name] = setting.Value
+	}
+	on := func(name string) bool { return value[name] == "true" }
+	number := func(name string) int { n, _ := strconv.Atoi(value[name]); return n }
+	switch {
+	case on("enable-auto-tool-choice") && value["tool-call-parser"] == "":
+		return errors.New("flag enable-auto-tool-choice of engine vllm needs tool-call-parser: set it to the name of a parser")
+	case on("enable-log-outputs") && !on("enable-log-requests"):
+		return errors.New("flag enable-log-outputs of engine vllm needs enable-log-requests: set it too")
+	case on("enable-per-request-metrics") && on("disable-log-stats"):
+		return errors.New("flags enable-per-request-metrics and disable-log-stats of engine vllm exclude each other: keep one")
+	case number("sse-keep-alive-interval") < 0:
+		return errors.New("flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off")
+	case number("max-num-active-seqs") > number("max-num-seqs"):
+		return fmt.Errorf("flag max-num-active-seqs of engine vllm is %d: at most %d, the plan's max-num-seqs, are possible",
+			number("max-num-active-seqs"), number("max-num-seqs"))
+	}
+	return nil
+}

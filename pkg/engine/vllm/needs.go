@@ -1,0 +1,63 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package vllm
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Shared memory: the server's processes exchange requests and tensors through it, and so does NCCL. At
+// least 1 GiB per GPU, and 10 GiB for eight is what others give.
+const (
+	sharedBaseGiB   = 2
+	sharedPerGPUGiB = 1
+	// mmCacheGiB is the server's default of mm-processor-cache-gb.
+	mmCacheGiB = 4
+)
+
+func sharedMemory(plan planner.Plan, settings []engine.Setting) int {
+	size := sharedBaseGiB + sharedPerGPUGiB*plan.GPUsPerNode
+	inShared, cache := false, float64(mmCacheGiB)
+	for _, setting := range settings {
+		switch setting.Name {
+		case "mm-processor-cache-type":
+			inShared = setting.Value == "shm"
+		case "mm-processor-cache-gb":
+			// Resolve saw to it that this is a number.
+			cache, _ = strconv.ParseFloat(setting.Value, 64)
+		}
+	}
+	if inShared && cache > 0 && cache < 1<<20 {
+		size += int(math.Ceil(cache))
+	}
+	return size
+}
+
+// weights are the files of a Hugging Face repository that the server loads: those beside its config.json,
+// not the originals and other formats that publishers keep in directories.
+func weights(in engine.Input) engine.Selection {
+	if len(in.Plan.Artifact.Files) > 0 {
+		return engine.Selection{}
+	}
+	selection := engine.Selection{
+		Weights: []string{"*.safetensors"},
+		// Configuration, indexes, tokenizers and chat templates.
+		Others: []string{"*.json", "*.jinja", "*.model", "*.model.v*", "*.tiktoken", "*.txt"},
+		// The same weights again, as Mistral names them.
+		Except: []string{"consolidated*"},
+	}
+	if slices.ContainsFunc(in.Plan.Artifact.Flags, func(f model.Flag) bool { return f.Name == "load-format" && f.Value == "mistral" }) {
+		selection.Weights, selection.Except = []string{"consolidated*.safetensors"}, nil
+	}
+	if in.Model.RemoteCode {
+		selection.Others = append(selection.Others, "*.py")
+	}
+	return selection
+}

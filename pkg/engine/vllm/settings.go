@@ -1,0 +1,127 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package vllm
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// quietRoutes are asked every few seconds by probes and scrapers: logged, they would bury the last words
+// of an engine that fails.
+const quietRoutes = "/health,/metrics"
+
+// kvEvents switches on the events of the KV cache. Written out although most of it is the default, so that
+// the port is what the Service says.
+const kvEvents = `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}`
+
+// settings are the flags that carry the plan, in the order in which people read them.
+func settings(in engine.Input) []engine.Setting {
+	list := []engine.Setting{
+		{Name: "served-model-name", Value: strings.Join(in.ServedNames, " ")},
+		{Name: "host", Value: "0.0.0.0"},
+		{Name: "port", Value: strconv.Itoa(in.Port)},
+	}
+	list = append(list, layout(in)...)
+	list = append(list, sizes(in.Plan)...)
+	if isOlderThanAmpere(in) {
+		// bf16 needs 8.0. The server would fall back by itself, with a warning that looks like a fault.
+		list = append(list, engine.Setting{Name: "dtype", Value: "half"})
+	}
+	list = engine.Merge(list, needed(in))
+	if in.Model.RemoteCode {
+		list = append(list, engine.Setting{Name: "trust-remote-code", Value: "true"})
+	}
+	if in.Model.ToolParser != "" {
+		list = append(list,
+			engine.Setting{Name: "enable-auto-tool-choice", Value: "true"},
+			engine.Setting{Name: "tool-call-parser", Value: in.Model.ToolParser})
+	}
+	if in.Model.ReasoningParser != "" {
+		list = append(list, engine.Setting{Name: "reasoning-parser", Value: in.Model.ReasoningParser})
+	}
+	list = append(list,
+		engine.Setting{Name: "kv-events-config", Value: kvEvents},
+		engine.Setting{Name: "disable-access-log-for-endpoints", Value: quietRoutes})
+	if seconds := int(in.Drain / time.Second); seconds > 0 {
+		list = append(list, engine.Setting{Name: "shutdown-timeout", Value: strconv.Itoa(seconds)})
+	}
+	return list
+}
+
+// layout is how the model spreads. The leader's address makes one group of several machines; all but the
+// leader serve nobody.
+func layout(in engine.Input) []engine.Setting {
+	list := []engine.Setting{{Name: "tensor-parallel-size", Value: strconv.Itoa(in.Plan.TensorParallel)}}
+	if n := in.Plan.PipelineParallel; n > 1 {
+		list = append(list, engine.Setting{Name: "pipeline-parallel-size", Value: strconv.Itoa(n)})
+	}
+	if n := in.Plan.DataParallel; n > 1 {
+		list = append(list, engine.Setting{Name: "data-parallel-size", Value: strconv.Itoa(n)})
+	}
+	if in.Plan.Nodes < 2 || in.Member == nil {
+		return list
+	}
+	list = append(list,
+		engine.Setting{Name: "nnodes", Value: strconv.Itoa(in.Plan.Nodes)},
+		engine.Setting{Name: "node-rank", Value: in.Member.Rank},
+		engine.Setting{Name: "master-addr", Value: in.Member.Leader})
+	if in.Member.Rank != leaderRank {
+		list = append(list, engine.Setting{Name: "headless", Value: "true"})
+	}
+	return list
+}
+
+// leaderRank is the rank of the machine that serves.
+const leaderRank = "0"
+
+// sizes are what the plan has memory for.
+func sizes(plan planner.Plan) []engine.Setting {
+	list := []engine.Setting{
+		{Name: "max-model-len", Value: strconv.Itoa(plan.MaxModelLen)},
+		{Name: "max-num-seqs", Value: strconv.Itoa(plan.MaxNumSeqs)},
+		{Name: "max-num-batched-tokens", Value: strconv.Itoa(plan.MaxBatchedTokens)},
+		{Name: "gpu-memory-utilization", Value: strconv.FormatFloat(plan.GPUMemoryUtilization, 'f', -1, 64)},
+	}
+	if plan.KVCacheType != "" {
+		list = append(list, engine.Setting{Name: "kv-cache-dtype", Value: plan.KVCacheType})
+	}
+	return list
+}
+
+// forRank leaves out what only the machine that serves may have; nothing that shapes the computation.
+func forRank(in engine.Input, list []engine.Setting) []engine.Setting {
+	if in.Member == nil || in.Member.Rank == leaderRank {
+		return list
+	}
+	return slices.DeleteFunc(list, func(s engine.Setting) bool { return s.Name == "api-server-count" })
+}
+
+// needed are the flags that the artifact cannot do without. They win over the plan.
+func needed(in engine.Input) []engine.Setting {
+	list := make([]engine.Setting, 0, len(in.Plan.Artifact.Flags))
+	for _, flag := range in.Plan.Artifact.Flags {
+		list = append(list, engine.Setting{Name: flag.Name, Value: orTrue(flag.Value)})
+	}
+	return list
+}
+
+func orTrue(value string) string {
+	if value == "" {
+		return "true"
+	}
+	return value
+}
+
+// isOlderThanAmpere says whether the GPUs are known to lack bf16.
+func isOlderThanAmpere(in engine.Input) bool {
+	major, _, _ := strings.Cut(in.ComputeCapability, ".")
+	number, err := strconv.Atoi(major)
+	return err == nil && number < 8
+}

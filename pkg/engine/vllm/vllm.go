@@ -1,0 +1,158 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vllm renders the command line of vLLM's OpenAI-compatible server, vllm serve.
+//
+// It decides which of the server's flags and variables carry the plan, and how far a user's flags may move
+// away from it. It must not know Kubernetes objects, how the plan was made, or which flags a version has:
+// that is the catalogue's.
+package vllm
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Name of the engine in the catalogue.
+const Name = "vllm"
+
+// kvEventsPort is where the events of the KV cache are published; the server's own default. Each replica
+// but the first one publishes on a port of its own above it.
+const kvEventsPort = 5557
+
+// Command returns how to start vllm serve for the plan. The image's entrypoint is vllm serve itself, so
+// the first argument is the model.
+func Command(in engine.Input) (engine.Command, error) {
+	if err := check(in); err != nil {
+		return engine.Command{}, err
+	}
+	users, warnings, err := engine.Resolve(in.Data,
+		in.Config.Flags(in.Data.Name),
+		engine.Source{Name: "inference.engine.args", Flags: in.Args})
+	if err != nil {
+		return engine.Command{}, err
+	}
+	if err := checkDashes(in.Data, users); err != nil {
+		return engine.Command{}, err
+	}
+	users, limited := limit(in, users)
+	settings := forRank(in, engine.Merge(settings(in), users))
+	if err := checkTogether(settings); err != nil {
+		return engine.Command{}, err
+	}
+	env, hidden := engine.WithoutReserved(in.Env, reservedEnv())
+	return engine.Command{
+		Args:            append([]string{in.ModelDir}, engine.Render(in.Data, settings)...),
+		Env:             engine.MergeEnv(environment(in), env),
+		HealthPath:      in.Data.HealthPath,
+		KVEventsPort:    kvEventsPort,
+		SharedMemoryGiB: sharedMemory(in.Plan, settings),
+		Weights:         weights(in),
+		Warnings:        append(append(in.Config.Foreign(in.Data.Name), warnings...), append(limited, hidden...)...),
+	}, nil
+}
+
+func check(in engine.Input) error {
+	plan := in.Plan
+	switch {
+	case plan.Artifact == nil || plan.Artifact.Repo == "":
+		return errors.New("rendering vllm: the plan names no weights")
+	case len(in.ServedNames) == 0:
+		return errors.New("rendering vllm: the model has no name to be served under")
+	case plan.Nodes > 1 && in.Member == nil:
+		return fmt.Errorf("rendering vllm: the plan has %d machines, and which of them is meant is not said", plan.Nodes)
+	case plan.Nodes > 1 && plan.DataParallel > 1:
+		return fmt.Errorf("rendering vllm: the plan has %d replicas on %d machines, which this version cannot start", plan.DataParallel, plan.Nodes)
+	case in.Model.RemoteCode && !in.AllowRemoteCode:
+		return fmt.Errorf("inference.preset.name: %s runs code from its repository, which this installation does not allow: "+
+			"ask the administrator to allow remote code, or choose another model", in.Model.Name)
+	}
+	if err := checkLayout(plan); err != nil {
+		return err
+	}
+	return checkSizes(plan)
+}
+
+func checkLayout(plan planner.Plan) error {
+	switch {
+	case plan.GPUsPerNode < 1:
+		return errors.New("rendering vllm: the plan has no GPU")
+	case min(plan.TensorParallel, plan.PipelineParallel, plan.DataParallel) < 1:
+		return fmt.Errorf("rendering vllm: the plan is %d × %d × %d GPUs (tensor, pipeline and data parallel)",
+			plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
+	case len(plan.StageLayers) > 0 && len(plan.StageLayers) != plan.PipelineParallel:
+		return fmt.Errorf("rendering vllm: the plan has layers for %d stages and %d stages", len(plan.StageLayers), plan.PipelineParallel)
+	}
+	return nil
+}
+
+func checkSizes(plan planner.Plan) error {
+	switch {
+	case min(plan.MaxModelLen, plan.MaxNumSeqs, plan.MaxBatchedTokens) < 1:
+		return fmt.Errorf("rendering vllm: the plan has room for %d sequences of %d tokens in batches of %d",
+			plan.MaxNumSeqs, plan.MaxModelLen, plan.MaxBatchedTokens)
+	case plan.GPUMemoryUtilization <= 0 || plan.GPUMemoryUtilization > 1:
+		return fmt.Errorf("rendering vllm: the plan uses %v of the GPUs' memory", plan.GPUMemoryUtilization)
+	}
+	return nil
+}
+
+// environment is what the server reads besides its flags.
+func environment(in engine.Input) []engine.EnvVar {
+	env := []engine.EnvVar{
+		// The weights are on the volume; nothing is to be looked up or fetched besides.
+		{Name: "HF_HUB_OFFLINE", Value: "1"},
+		{Name: "VLLM_NO_USAGE_STATS", Value: "1"},
+		// torch asks for the user's name, which an image need not have for the user id.
+		{Name: "USER", Value: "vllm"},
+	}
+	if in.CacheDir != "" {
+		env = append(env,
+			engine.EnvVar{Name: "VLLM_CACHE_ROOT", Value: path.Join(in.CacheDir, "vllm")},
+			engine.EnvVar{Name: "TRITON_CACHE_DIR", Value: path.Join(in.CacheDir, "triton")},
+			engine.EnvVar{Name: "FLASHINFER_WORKSPACE_BASE", Value: path.Join(in.CacheDir, "flashinfer")})
+	}
+	if len(in.Plan.StageLayers) > 1 {
+		env = append(env, engine.EnvVar{Name: partitionEnv, Value: joinInts(in.Plan.StageLayers)})
+	}
+	return env
+}
+
+// partitionEnv tells how many layers each stage of the pipeline has.
+const partitionEnv = "VLLM_PP_LAYER_PARTITION"
+
+// reservedEnv are variables that would undo what flags cannot: each with its reason.
+func reservedEnv() map[string]string {
+	const (
+		plan    = "the plan decides how the model spreads over machines and GPUs"
+		service = "the Service and the probes rely on its value"
+		routes  = "it opens routes by which whoever reaches the endpoint controls the server"
+		code    = "it makes the server run code that is not part of its image"
+	)
+	return map[string]string{
+		partitionEnv:                        plan,
+		"CUDA_VISIBLE_DEVICES":              plan,
+		"VLLM_PORT":                         service,
+		"VLLM_HOST_IP":                      service,
+		"VLLM_SERVER_DEV_MODE":              routes,
+		"VLLM_ALLOW_RUNTIME_LORA_UPDATING":  routes,
+		"VLLM_ALLOW_INSECURE_SERIALIZATION": code,
+		"VLLM_PLUGINS":                      code,
+		"VLLM_ALLOW_LONG_MAX_MODEL_LEN":     "the plan decides what fits into memory",
+		"VLLM_USE_MODELSCOPE":               "the weights are the files that Modelberth fetched and verified",
+	}
+}
+
+func joinInts(list []int) string {
+	texts := make([]string, len(list))
+	for i, n := range list {
+		texts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,359 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// find looks among the nodes that are there, then among what can be bought, as the request says.
+func (p *Planner) find(d demand, r Request) (outcome, error) {
+	source := cmp.Or(r.NodeSource, v1beta1.NodeSourceAny)
+	if source == v1beta1.NodeSourceProvisioned || source == v1beta1.NodeSourceAny && len(r.Nodes) == 0 {
+		return p.search(d, r.Constraints)
+	}
+	there := p.onNodes(d, r)
+	if source == v1beta1.NodeSourceExisting {
+		if lenient, ok := yielding(d, r); ok && len(there.options) == 0 {
+			there = p.onNodes(lenient, r)
+		}
+		if len(there.options) == 0 {
+			return outcome{}, there.infeasible(r)
+		}
+		return there.outcome, nil
+	}
+	bought, err := p.search(d, r.Constraints)
+	if len(there.options) == 0 {
+		if err == nil && len(bought.options) == 0 {
+			err = p.infeasible(r, bought)
+		}
+		if err != nil {
+			return outcome{}, there.beside(err)
+		}
+	}
+	return there.before(bought), nil
+}
+
+// yielding is a demand that lowers what the user did not set, as where the user named a machine type: where
+// nothing is bought, a slow answer is better than none. False where there is nothing to lower.
+func yielding(d demand, r Request) (demand, bool) {
+	m, ok := d.(*modelDemand)
+	if !ok || m.named {
+		return nil, false
+	}
+	out := *m
+	out.named, out.target.lowerable, out.floors = true, true, floorsFor(r.Objectives, true)
+	return &out, true
+}
+
+// nodesFound is what a search among existing nodes found.
+type nodesFound struct {
+	outcome
+	// nodes that were looked at, and the largest group of those that might have been used.
+	nodes   int
+	largest Verdict
+	most    float64
+}
+
+// onNodes places a demand on existing nodes.
+func (p *Planner) onNodes(d demand, r Request) nodesFound {
+	found := nodesFound{nodes: len(r.Nodes)}
+	for _, g := range groups(r.Nodes, func(n *Node) string { return barred(d, r, n) }) {
+		found.consider(d, &g)
+	}
+	slices.SortStableFunc(found.options, byNodes(d))
+	return found
+}
+
+// barred says why a node is not used, whatever the model takes of its GPUs.
+func barred(d demand, r Request, n *Node) string {
+	m := n.machine()
+	if reason := cmp.Or(n.Unusable, unwanted(r.Constraints, n, &m)); reason != "" {
+		return reason
+	}
+	switch asked := max(r.Constraints.GPUs, r.templateGPUs()); {
+	case m.fullGPUs > 0 && m.GPUs <= 0 && (asked > 0 || r.Model != nil):
+		return fmt.Sprintf("no GPU is free: %s in use", count(m.fullGPUs, "GPU"))
+	case m.GPUs < asked:
+		return fmt.Sprintf("%d of %s free, %d are asked for", m.GPUs, count(m.fullGPUs, "GPU"), asked)
+	}
+	if md, ok := d.(*modelDemand); ok {
+		return md.lacksRoom(n, &m)
+	}
+	return ""
+}
+
+// unwanted says which of the user's constraints a node does not meet.
+func unwanted(c Constraints, n *Node, m *machine) string {
+	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
+	switch {
+	case c.InstanceType != "" && !same(c.InstanceType):
+		return "is not of the instance type that is asked for"
+	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
+		return "not among the allowed instance types"
+	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
+		return "not among the allowed accelerators"
+	case len(c.Zones) > 0 && !slices.Contains(c.Zones, n.Zone):
+		return "not in one of the allowed zones"
+	case n.CapacityType == v1beta1.CapacitySpot && len(c.CapacityTypes) > 0 && !slices.Contains(c.CapacityTypes, n.CapacityType):
+		return "is a spot machine, which resource.placement.capacityTypes leaves out"
+	default:
+		return ""
+	}
+}
+
+// templateGPUs are the GPUs that the pod of a template asks for.
+func (r *Request) templateGPUs() int {
+	if r.Template == nil {
+		return 0
+	}
+	return r.Template.GPUs
+}
+
+// lacksRoom says why what is free of a node is not enough for any form of the model.
+func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
+	if e := d.forms[0].engine; n.FreeVCPUs < e.CPUs || n.FreeMemoryGiB < float64(e.MemoryGiB) {
+		return fmt.Sprintf("%s and %.0f GiB of memory are free, engine %s needs %d and %d",
+			count(n.FreeVCPUs, "vCPU"), n.FreeMemoryGiB, e.Name, e.CPUs, e.MemoryGiB)
+	}
+	disk := 0
+	for i := range d.forms {
+		f := &d.forms[i]
+		if illegal(f, m) != "" {
+			continue // which the group's verdict says
+		}
+		need := (&layout{form: f}).diskGiB()
+		if n.FreeDiskGiB < 0 || float64(need) <= n.FreeDiskGiB {
+			return ""
+		}
+		if disk == 0 || need < disk {
+			disk = need
+		}
+	}
+	if disk > 0 {
+		return noDisk(disk, n)
+	}
+	return ""
+}
+
+func noDisk(need int, n *Node) string {
+	return fmt.Sprintf("needs %d GiB of disk for image and weights, has %.0f free", need, n.FreeDiskGiB)
+}
+
+// consider places a demand on the nodes of one group and keeps the best way, or why there is none.
+func (found *nodesFound) consider(d demand, g *nodeGroup) {
+	if g.kind.reason != "" {
+		found.reject(g, 1, g.kind.reason)
+		return
+	}
+	found.tried++
+	var best *option
+	why, most := refusal{}, -1
+	for _, m := range g.machines() {
+		o, refused := onMachine(d, &m)
+		if o != nil {
+			if best == nil || byNodes(d)(o, best) < 0 {
+				best = o
+			}
+			continue
+		}
+		// The verdict is about the way that offers most GPUs.
+		if gpus := m.GPUs * len(m.there); gpus > most {
+			why, most = refused, gpus
+		}
+	}
+	if best != nil {
+		found.options = append(found.options, best)
+		return
+	}
+	v := found.reject(g, why.nodes, why.reason)
+	found.misfits = append(found.misfits, v)
+	if memory := float64(most) * g.kind.memoryGiB; found.largest.Reason == "" || memory > found.most {
+		found.largest, found.most = v, memory
+	}
+}
+
+// reject keeps a verdict about a group.
+func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict {
+	m := g.nodes[0].machine()
+	v := Verdict{InstanceType: m.Name, Nodes: max(nodes, 1), NodeNames: names(g.nodes), Reason: clip(reason, longestVerdict)}
+	found.rejected = append(found.rejected, v)
+	return v
+}
+
+// onMachine places a demand on some of the nodes that are one kind of machine.
+func onMachine(d demand, m *machine) (*option, refusal) {
+	if d.fewest() > len(m.there) {
+		return nil, refusal{d.fewest(), fmt.Sprintf("%s are needed, %d such are free in one zone", count(d.fewest(), "node"), len(m.there))}
+	}
+	o, refused := d.place(m)
+	if o == nil {
+		return nil, refused
+	}
+	chosen := m.there
+	if o.layout.form != nil {
+		need := float64(o.layout.diskGiB())
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(n Node) bool { return n.FreeDiskGiB >= 0 && n.FreeDiskGiB < need })
+		if len(chosen) < o.nodes {
+			return nil, refusal{o.nodes, noDisk(int(need), &m.there[0])}
+		}
+	}
+	o.machine, o.nodeNames = m, names(chosen[:o.nodes])
+	slices.Sort(o.nodeNames)
+	if m.gpu.BandwidthGBs == 0 && m.GPUs > 0 && o.layout.form != nil {
+		o.warnings = append(o.warnings, fmt.Sprintf("the GPU %s is not in the catalogue: how fast it serves is not known", m.gpu.Name))
+	}
+	return o, refusal{}
+}
+
+// byNodes orders options on existing nodes: by the objective, then what the user prefers, then what takes
+// least from others: fewer nodes, less GPU memory, no InfiniBand, fewer GPUs left alone.
+func byNodes(d demand) func(a, b *option) int {
+	return func(a, b *option) int {
+		return cmp.Or(
+			bySpeed(d, a, b),
+			boolOrder(a.preferred(), b.preferred()),
+			cmp.Compare(a.nodes, b.nodes),
+			cmp.Compare(a.memoryGiB(), b.memoryGiB()),
+			cmp.Compare(a.gpus, b.gpus),
+			boolOrder(a.machine.NetworkGBs == 0, b.machine.NetworkGBs == 0),
+			cmp.Compare(a.machine.GPUs, b.machine.GPUs),
+			slices.Compare(a.nodeNames, b.nodeNames),
+		)
+	}
+}
+
+// bySpeed orders options on existing nodes by what the request optimises for. Their price is 0, so tokens
+// per dollar are tokens.
+func bySpeed(d demand, a, b *option) int {
+	m, ok := d.(*modelDemand)
+	known := func(o *option) bool { return o.layout.pace.TPOT > 0 }
+	switch {
+	case !ok:
+		return 0
+	case m.optimizeFor == v1beta1.OptimizeForLatency:
+		return cmp.Or(boolOrder(known(a), known(b)), cmp.Compare(a.layout.pace.TPOT, b.layout.pace.TPOT))
+	case m.optimizeFor == v1beta1.OptimizeForThroughput:
+		return cmp.Compare(b.layout.pace.OutputTokensPerSecond, a.layout.pace.OutputTokensPerSecond)
+	default:
+		return 0
+	}
+}
+
+// preferred says whether the user names all nodes of an option.
+func (o *option) preferred() bool {
+	return !slices.ContainsFunc(o.machine.there, func(n Node) bool { return !n.Preferred && slices.Contains(o.nodeNames, n.Name) })
+}
+
+// memoryGiB of the GPUs that an option uses.
+func (o *option) memoryGiB() float64 { return float64(o.nodes*o.gpus) * o.machine.gpu.MemoryGiB }
+
+// better orders the layouts on the same machines. What is left of bought ones is paid for and may be used;
+// GPUs of nodes that are there are others', so no copies of the model are made for the sake of speed.
+func (d *modelDemand) better(m *machine, a, b *layout) int {
+	switch {
+	case m.there == nil:
+		return d.byLayout(a, b)
+	case d.optimizeFor == v1beta1.OptimizeForLatency:
+		return cmp.Or(cmp.Compare(a.spread.replicas, b.spread.replicas), d.byLayout(a, b))
+	default:
+		return cmp.Or(cmp.Compare(a.spread.gpus(), b.spread.gpus()), d.byLayout(a, b))
+	}
+}
+
+// describeNodes fills in what a plan says about existing nodes.
+func (o *option) describeNodes(plan *Plan) {
+	plan.InstanceType, plan.MachineGPUs, plan.NodeNames = "", o.machine.fullGPUs, o.nodeNames
+	plan.Zones = nil
+	if zone := o.machine.there[0].Zone; zone != "" {
+		plan.Zones = []string{zone}
+	}
+}
+
+// besideNodes says why an option is not better than existing nodes.
+func besideNodes(d demand, best, other *option) string {
+	switch {
+	case other.nodeNames == nil && other.price < 0:
+		return "would be bought, at a price that is not known; the plan's nodes are there already"
+	case other.nodeNames == nil:
+		return fmt.Sprintf("would be bought for %s $/h; the plan's nodes are there already", dollars(other.price))
+	case bySpeed(d, best, other) != 0 && other.layout.pace.TPOT == 0:
+		return "how fast it serves is not known"
+	case bySpeed(d, best, other) != 0:
+		return fmt.Sprintf("slower: %.3g ms per token and %.3g tokens/s against %.3g and %.3g", other.layout.pace.TPOT,
+			other.layout.pace.OutputTokensPerSecond, best.layout.pace.TPOT, best.layout.pace.OutputTokensPerSecond)
+	case best.preferred() != other.preferred():
+		return "resource.preferredNodes names others"
+	case other.nodes != best.nodes:
+		return fmt.Sprintf("takes %s, the plan takes %d", count(other.nodes, "node"), best.nodes)
+	case other.memoryGiB() > best.memoryGiB():
+		return fmt.Sprintf("takes %.0f GiB of GPU memory from others, the plan takes %.0f", other.memoryGiB(), best.memoryGiB())
+	case other.gpus != best.gpus:
+		return fmt.Sprintf("uses %s, the plan uses %d", count(other.gpus, "GPU"), best.gpus)
+	case (other.machine.NetworkGBs > 0) != (best.machine.NetworkGBs > 0):
+		return "has InfiniBand, which the plan does not need"
+	case other.machine.GPUs != best.machine.GPUs:
+		return fmt.Sprintf("has %s free, the plan's node has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
+	default:
+		return "as good, and later by name"
+	}
+}
+
+// before joins what is there with what can be bought, which comes after it.
+func (found *nodesFound) before(bought outcome) outcome {
+	bought.options = slices.Concat(found.options, bought.options)
+	bought.rejected = slices.Concat(found.rejected, bought.rejected)
+	return bought
+}
+
+// beside adds to an error about machines that could be bought why existing nodes do not do either.
+func (found *nodesFound) beside(err error) error {
+	infeasible, ok := errors.AsType[*InfeasibleError](err)
+	if !ok {
+		return err
+	}
+	out := *infeasible
+	out.Rejected = slices.Concat(found.rejected, infeasible.Rejected)
+	if _, text := found.why(); text != "" {
+		out.Message += "; " + text
+	}
+	return &out
+}
+
+// infeasible says why no existing node does, where nothing may be bought.
+func (found *nodesFound) infeasible(r Request) error {
+	reason, text := found.why()
+	what := "the template"
+	if r.Model != nil {
+		what = r.Model.Name
+	}
+	const wayOut = "set resource.placement.nodeSource: Any to have machines bought"
+	if found.nodes == 0 {
+		text = "no node with GPUs is there for it: label nodes so that resource.labelSelector matches them, or " + wayOut
+	} else {
+		text += "; " + wayOut
+	}
+	return &InfeasibleError{Reason: reason, Message: what + ": " + text, Rejected: found.rejected}
+}
+
+// why is a reason and a sentence about existing nodes; empty where there are none.
+func (found *nodesFound) why() (reason, text string) {
+	switch {
+	case found.nodes == 0:
+		return v1beta1.ReasonNoMachineAllowed, ""
+	case found.tried == 0:
+		first := found.rejected[0]
+		return v1beta1.ReasonNoMachineAllowed, fmt.Sprintf("of %s none may be used; %s: %s",
+			count(found.nodes, "existing node"), first.NodeNames[0], first.Reason)
+	default:
+		return v1beta1.ReasonDoesNotFit, fmt.Sprintf("of %s none does; %s: %s",
+			count(found.nodes, "existing node"), found.largest.NodeNames[0], found.largest.Reason)
+	}
+}
