@@ -151,18 +151,19 @@ func inBlocks(block int, q *model.Quantization) string {
 }
 
 // legalParallel returns the tensor-parallel size nearest to the one that a user asked for which the
-// model's shape admits, and why that one is not.
+// model's shape admits, and why that one is not. It is a power of two, as the GPUs of machines are.
 func legalParallel(s *model.Shape, q *model.Quantization, wanted int) (int, string) {
 	reason := cannotSplit(s, q, wanted)
 	if reason == "" {
 		return wanted, ""
 	}
-	for distance := 1; ; distance++ {
-		if below := wanted - distance; below >= 1 && cannotSplit(s, q, below) == "" {
-			return below, reason
-		}
-		if above := wanted + distance; cannotSplit(s, q, above) == "" && above <= s.Heads {
-			return above, reason
+	nearest := 1
+	for parts := 2; parts <= s.Heads; parts *= 2 {
+		if cannotSplit(s, q, parts) == "" && abs(parts-wanted) < abs(nearest-wanted) {
+			nearest = parts
 		}
 	}
+	return nearest, reason
 }
+
+func abs(n int) int { return max(n, -n) }
