@@ -50,6 +50,7 @@ func newRootCommand() *cobra.Command {
 		newPushCommand(state),
 		newKubeconfigCommand(state),
 		newLogsCommand(state),
+		newScriptCommand(state),
 		newDemoCommand(state),
 		newInstallCommand(state),
 		newServeCommand(state),

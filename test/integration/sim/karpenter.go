@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	cloudscript "github.com/modelberth/modelberth/test/script"
 )
 
 const terminationFinalizer = "karpenter.sh/termination"
@@ -55,6 +56,9 @@ type Karpenter struct {
 	script map[target]Behaviour
 	// seen are the claims that ever existed, by UID.
 	seen map[types.UID]owner
+	// players by namespace, and stories, are those of Play.
+	players map[string]*cloudscript.Player
+	stories map[types.UID]*story
 }
 
 // target is what a line of the script is for: an instance type, and one ordinal or any.
@@ -120,6 +124,9 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	behaviour := k.note(claim)
+	if player, st := k.playing(claim); player != nil {
+		return k.play(ctx, player, st, claim)
+	}
 	if !claim.DeletionTimestamp.IsZero() {
 		return againAfterRace(k.terminate(ctx, claim))
 	}

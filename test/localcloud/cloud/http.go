@@ -23,12 +23,16 @@ const maxRequest = 1 << 20
 
 // Handler serves the machine API:
 //
-//	GET    /skus
+//	GET    /skus              GET /script
 //	GET    /machines          POST /machines
 //	GET    /machines/{id}     DELETE /machines/{id}
 func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /skus", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Catalogue(), nil) })
+	mux.HandleFunc("GET /script", func(w http.ResponseWriter, _ *http.Request) {
+		state, err := s.ScriptState()
+		answer(w, state, err)
+	})
 	mux.HandleFunc("GET /machines", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.List(), nil) })
 	mux.HandleFunc("GET /machines/{id}", func(w http.ResponseWriter, r *http.Request) {
 		m, err := s.Get(r.PathValue("id"))
@@ -74,6 +78,9 @@ func (c Code) status() int {
 		return http.StatusConflict
 	case CodeQuota:
 		return http.StatusForbidden
+	case CodeUnavailable, CodeSilent:
+		return http.StatusServiceUnavailable
+	case CodeInternal:
 	}
 	return http.StatusInternalServerError
 }
@@ -107,6 +114,13 @@ func UnixTransport(socket string) *http.Transport {
 func (c *Client) Catalogue(ctx context.Context) ([]sku.SKU, error) {
 	var out []sku.SKU
 	err := c.Do(ctx, http.MethodGet, "/skus", nil, &out)
+	return out, err
+}
+
+// Script returns the script and what came of it.
+func (c *Client) Script(ctx context.Context) (ScriptState, error) {
+	var out ScriptState
+	err := c.Do(ctx, http.MethodGet, "/script", nil, &out)
 	return out, err
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/modelberth/modelberth/test/localcloud/script"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // newTestClient returns a client of a service that answers on a socket.
@@ -71,8 +71,16 @@ func TestClientAndServiceAgree(t *testing.T) {
 	if !errors.As(err, &refused) {
 		t.Fatalf("a refusal arrives as %v", err)
 	}
-	if diff := cmp.Diff(Error{Code: CodeQuota, Message: "enough"}, *refused); diff != "" {
+	want := Error{Code: CodeQuota, Message: "enough", Refusal: &script.Refusal{Ending: script.Keep, Reason: "SubscriptionQuotaReached", Message: "enough"}}
+	if diff := cmp.Diff(want, *refused); diff != "" {
 		t.Errorf("refusal (-want +got):\n%s", diff)
+	}
+	state, err := client.Script(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ScriptState{Script: *rules, Counts: []script.Count{{Attempts: 1, Met: 1}}}, state); diff != "" {
+		t.Errorf("script (-want +got):\n%s", diff)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 	"github.com/modelberth/modelberth/test/localcloud/sku"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // Request asks for a machine.
@@ -29,6 +30,9 @@ type Request struct {
 	// Labels and Taints are what the node registers with, beside the cloud's own labels.
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
+	// Claim is who asks, and Attempt its turn, in which it may ask for several offers.
+	Claim   string `json:"claim,omitempty"`
+	Attempt string `json:"attempt,omitempty"`
 }
 
 // State is where a machine is in its life.
@@ -59,6 +63,27 @@ type Machine struct {
 	PID int `json:"pid,omitempty"`
 	// System marks the machine that belongs to the cloud itself.
 	System bool `json:"system,omitempty"`
+
+	// Fate is what the script has in store for the machine; nil means nothing.
+	Fate *script.Rule `json:"fate,omitempty"`
+	// Answered is when whoever asked is to hear that the machine was sold.
+	Answered time.Time `json:"answered,omitzero"`
+	// Due says that the fate's time has come, and Ends when the machine will then be gone.
+	Due  bool      `json:"due,omitempty"`
+	Ends time.Time `json:"ends,omitzero"`
+}
+
+// ShownGPUs is how many GPUs the node announces.
+func (m Machine) ShownGPUs() int {
+	if m.meets(script.NoGPUs) {
+		return min(m.Fate.GPUs, m.GPUs)
+	}
+	return m.GPUs
+}
+
+// meets says whether the machine's fate is of that kind.
+func (m Machine) meets(outcome script.Outcome) bool {
+	return m.Fate != nil && m.Fate.Outcome == outcome
 }
 
 const providerPrefix = "local://"
@@ -89,6 +114,10 @@ const (
 	CodeConflict Code = "Conflict"
 	// CodeNotFound is the answer when there is no such machine.
 	CodeNotFound Code = "NotFound"
+	// CodeUnavailable is no answer: the cloud's API fails.
+	CodeUnavailable Code = "Unavailable"
+	// CodeSilent stands for an answer that never comes.
+	CodeSilent Code = "Silent"
 	// CodeInternal is the answer when the cloud itself is in trouble.
 	CodeInternal Code = "Internal"
 )
@@ -97,6 +126,12 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+
+	// Cloud and Refusal are whose words those are and what else belongs to them,
+	// where a script speaks; Delay is how long whoever asked waits for them.
+	Cloud   script.Cloud    `json:"cloud,omitempty"`
+	Refusal *script.Refusal `json:"refusal,omitempty"`
+	Delay   time.Duration   `json:"delay,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }

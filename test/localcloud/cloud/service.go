@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/test/localcloud/layout"
-	"github.com/modelberth/modelberth/test/localcloud/script"
 	"github.com/modelberth/modelberth/test/localcloud/sku"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // Runner runs machines.
@@ -32,8 +32,8 @@ type Runner interface {
 type Options struct {
 	Catalogue sku.Catalogue
 	Runner    Runner
-	// Script is read before each sale.
-	Script func() (script.Script, error)
+	// Script is read before each sale, with the edition it is of.
+	Script func() (s script.Script, edition string, err error)
 	// Records is the directory that holds one file for each machine.
 	Records string
 	Log     *slog.Logger
@@ -43,6 +43,7 @@ type Options struct {
 type Service struct {
 	options Options
 	running sync.WaitGroup
+	player  script.Player
 
 	mu       sync.Mutex
 	closed   bool
@@ -50,9 +51,6 @@ type Service struct {
 	sold     int
 	lastSlot int
 }
-
-// restartPause is how long the cloud's own machine rests after it died.
-const restartPause = time.Second
 
 type entry struct {
 	Machine
@@ -88,7 +86,7 @@ func (s *Service) System(name string, labels map[string]string) (Machine, error)
 		return Machine{}, err
 	}
 	m.System = true
-	s.launch(m, labels, 0)
+	s.launch(m, labels)
 	return m.Machine, nil
 }
 
@@ -98,25 +96,58 @@ func (s *Service) Create(request Request) (Machine, error) {
 	if err != nil {
 		return Machine{}, err
 	}
-	rules, err := s.options.Script()
-	if err != nil {
-		return Machine{}, &Error{Code: CodeInternal, Message: err.Error()}
+	if err := s.readScript(); err != nil {
+		return Machine{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if existing := s.named(request.Name); existing != nil {
 		return again(existing.Machine, request)
 	}
-	rule := rules.Decide(script.Offer{SKU: request.SKU, Zone: request.Zone, CapacityType: request.CapacityType})
-	if err := refusal(rule, request); err != nil {
+	answer := s.player.Answer(script.Request{
+		Offer: script.Offer{SKU: request.SKU, Zone: request.Zone, CapacityType: request.CapacityType},
+		Claim: request.Claim, Attempt: request.Attempt,
+	})
+	if err := refusal(answer, request); err != nil {
 		return Machine{}, err
 	}
 	m, err := s.book(request, kind)
 	if err != nil {
 		return Machine{}, err
 	}
-	s.launch(m, NodeLabels(request, kind), rule.Delay.Duration)
+	if answer.Rule.Outcome != script.Accept {
+		m.Fate = &answer.Rule
+	}
+	if m.meets(script.SlowCreate) {
+		m.Answered = m.Created.Add(m.Fate.Delay.Duration)
+	}
+	s.launch(m, NodeLabels(request, kind))
 	return m.Machine, nil
+}
+
+// ScriptState is the script that is being played, and how often each rule was asked and held.
+type ScriptState struct {
+	Script script.Script  `json:"script"`
+	Counts []script.Count `json:"counts"`
+}
+
+// ScriptState returns the script as it would be played now.
+func (s *Service) ScriptState() (ScriptState, error) {
+	if err := s.readScript(); err != nil {
+		return ScriptState{}, err
+	}
+	var state ScriptState
+	state.Script, state.Counts = s.player.State()
+	return state, nil
+}
+
+func (s *Service) readScript() error {
+	rules, edition, err := s.options.Script()
+	if err != nil {
+		return &Error{Code: CodeInternal, Message: err.Error()}
+	}
+	s.player.Play(rules, edition)
+	return nil
 }
 
 // validName is what a node's host name may be.
@@ -146,23 +177,23 @@ func again(existing Machine, request Request) (Machine, error) {
 	return Machine{}, &Error{Code: CodeConflict, Message: fmt.Sprintf("the name %s belongs to machine %s, which is %s", request.Name, existing.ID, existing.State)}
 }
 
-// refusal turns a rule into the cloud's answer.
-func refusal(rule script.Rule, request Request) error {
-	where := fmt.Sprintf("%s (%s) in %s", request.SKU, request.CapacityType, request.Zone)
-	switch rule.Outcome {
-	case script.NoCapacity:
-		return &Error{Code: CodeNoCapacity, Message: orElse(rule.Message, "no capacity for "+where)}
-	case script.Quota:
-		return &Error{Code: CodeQuota, Message: orElse(rule.Message, "quota exceeded for "+where)}
+// refusal turns what the script answers into an error; nil where it sells.
+func refusal(answer script.Answer, request Request) error {
+	code, refuses := map[script.Outcome]Code{
+		script.NoCapacity: CodeNoCapacity,
+		script.Quota:      CodeQuota,
+		script.APIError:   CodeUnavailable,
+	}[answer.Rule.Outcome]
+	if refuses {
+		return &Error{
+			Code: code, Message: answer.Refusal.Message,
+			Cloud: answer.Rule.Cloud, Refusal: &answer.Refusal, Delay: answer.Rule.Delay.Duration,
+		}
+	}
+	if answer.Rule.Outcome == script.Hang {
+		return &Error{Code: CodeSilent, Message: "no answer to the request for machine " + request.Name}
 	}
 	return nil
-}
-
-func orElse(text, otherwise string) string {
-	if text != "" {
-		return text
-	}
-	return otherwise
 }
 
 // book gives the machine its id and addresses.
@@ -191,86 +222,6 @@ func (s *Service) book(request Request, kind sku.SKU) (*entry, error) {
 	}}
 	s.machines[id] = m
 	return m, nil
-}
-
-// launch starts the machine's life, which goes on until it is deleted or lost.
-func (s *Service) launch(m *entry, labels map[string]string, delay time.Duration) {
-	ctx, end := context.WithCancel(context.Background()) // a machine outlives the request for it
-	m.end = end
-	s.record(m.Machine)
-	machine := m.Machine
-	s.running.Go(func() {
-		defer end()
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay):
-			s.live(ctx, machine, labels)
-		}
-		s.gone(machine)
-	})
-}
-
-// live runs the machine until it ends. One that was sold and dies is gone, as in
-// a cloud whose hardware fails; the cloud's own is started again.
-func (s *Service) live(ctx context.Context, machine Machine, labels map[string]string) {
-	log := s.options.Log.With("machine", machine.ID, "node", machine.Name)
-	for {
-		log.Info("machine starts", "sku", machine.SKU, "zone", machine.Zone)
-		err := s.options.Runner.Run(ctx, machine, labels, func(pid int) { s.started(machine.ID, pid) })
-		if ctx.Err() != nil {
-			log.Info("machine ended")
-			if err != nil {
-				log.Error("machine left something behind", "error", err)
-			}
-			return
-		}
-		log.Error("machine was lost", "error", err)
-		if !machine.System {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(restartPause):
-		}
-	}
-}
-
-func (s *Service) started(id string, pid int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, ok := s.machines[id]
-	if !ok {
-		return
-	}
-	m.PID = pid
-	if m.State == Starting {
-		m.State = Running
-	}
-	s.record(m.Machine)
-}
-
-func (s *Service) gone(machine Machine) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.machines, machine.ID)
-	if err := os.Remove(s.recordPath(machine.ID)); err != nil {
-		s.options.Log.Error("machine record stays", "machine", machine.ID, "error", err)
-	}
-}
-
-// Delete ends the machine. It returns before the machine is gone.
-func (s *Service) Delete(id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, ok := s.machines[id]
-	if !ok {
-		return notFound(id)
-	}
-	m.State = Stopping
-	s.record(m.Machine)
-	m.end()
-	return nil
 }
 
 // Get returns the machine with the id.

@@ -6,6 +6,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -17,11 +18,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 	"github.com/modelberth/modelberth/test/localcloud/process"
-	"github.com/modelberth/modelberth/test/localcloud/script"
 	"github.com/modelberth/modelberth/test/localcloud/sku"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // fakeRunner runs machines that do nothing until they are ended or crash.
@@ -81,7 +83,7 @@ func newTestService(t *testing.T) (*Service, *fakeRunner, *script.Script) {
 	s := NewService(Options{
 		Catalogue: testCatalogue(),
 		Runner:    runner,
-		Script:    func() (script.Script, error) { return *rules, nil },
+		Script:    func() (script.Script, string, error) { return *rules, fmt.Sprint(*rules), nil },
 		Records:   t.TempDir(),
 		Log:       slog.New(slog.DiscardHandler),
 	})
@@ -142,21 +144,44 @@ func TestCreateRefuses(t *testing.T) {
 		rules  []script.Rule
 		want   Error
 	}{
-		{reason: "no such type", change: func(r *Request) { r.SKU = "B" }, want: Error{CodeInvalid, `machine type "B" is not in the catalogue`}},
+		{reason: "no such type", change: func(r *Request) { r.SKU = "B" }, want: Error{Code: CodeInvalid, Message: `machine type "B" is not in the catalogue`}},
 		{
 			reason: "no such zone", change: func(r *Request) { r.Zone = "q-1" },
-			want: Error{CodeInvalid, `machine type A is not sold as "on-demand" in zone "q-1": it is sold as on-demand, spot in r-1, r-2`},
+			want: Error{Code: CodeInvalid, Message: `machine type A is not sold as "on-demand" in zone "q-1": it is sold as on-demand, spot in r-1, r-2`},
 		},
 		{
 			reason: "a name that no host can have", change: func(r *Request) { r.Name = "Gpu" },
-			want: Error{CodeInvalid, `machine name "Gpu" is not a host name of at most 63 characters`},
+			want: Error{Code: CodeInvalid, Message: `machine name "Gpu" is not a host name of at most 63 characters`},
 		},
 		{
 			reason: "a name too long for a host", change: func(r *Request) { r.Name = strings.Repeat("x", 64) },
-			want: Error{CodeInvalid, `machine name "` + strings.Repeat("x", 64) + `" is not a host name of at most 63 characters`},
+			want: Error{Code: CodeInvalid, Message: `machine name "` + strings.Repeat("x", 64) + `" is not a host name of at most 63 characters`},
 		},
-		{reason: "scripted: none left", rules: []script.Rule{{Outcome: script.NoCapacity}}, want: Error{CodeNoCapacity, "no capacity for A (on-demand) in r-1"}},
-		{reason: "scripted: not for you", rules: []script.Rule{{Outcome: script.Quota, Message: "ask sales"}}, want: Error{CodeQuota, "ask sales"}},
+		{
+			reason: "scripted: none left", rules: []script.Rule{{Outcome: script.NoCapacity}},
+			want: Error{
+				Code: CodeNoCapacity, Message: "no capacity for A (on-demand) in r-1",
+				Refusal: &script.Refusal{Ending: script.Delete, Message: "no capacity for A (on-demand) in r-1"},
+			},
+		},
+		{
+			reason: "scripted: not for you, after a while", rules: []script.Rule{{Outcome: script.Quota, Message: "ask sales", Delay: metav1.Duration{Duration: time.Second}}},
+			want: Error{
+				Code: CodeQuota, Message: "ask sales", Delay: time.Second,
+				Refusal: &script.Refusal{Ending: script.Keep, Reason: "SubscriptionQuotaReached", Message: "ask sales"},
+			},
+		},
+		{
+			reason: "scripted: throttled, in a cloud's words", rules: []script.Rule{{Outcome: script.APIError, Cloud: script.AWS}},
+			want: Error{
+				Code: CodeUnavailable, Message: "Request limit exceeded", Cloud: script.AWS,
+				Refusal: &script.Refusal{Ending: script.Keep, Reason: "RequestLimitExceeded", Message: "Request limit exceeded"},
+			},
+		},
+		{
+			reason: "scripted: no answer", rules: []script.Rule{{Outcome: script.Hang}},
+			want: Error{Code: CodeSilent, Message: "no answer to the request for machine gpu"},
+		},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			s, _, rules := newTestService(t)

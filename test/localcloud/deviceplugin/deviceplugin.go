@@ -78,6 +78,10 @@ func (p *Plugin) session(ctx context.Context) error {
 			return err
 		}
 	}
+	met, err := os.Stat(kubelet)
+	if err != nil {
+		return fmt.Errorf("looking at the kubelet's socket: %w", err)
+	}
 	server, err := p.serve(ctx)
 	if err != nil {
 		return err
@@ -87,7 +91,21 @@ func (p *Plugin) session(ctx context.Context) error {
 		return err
 	}
 	p.log.Info("devices announced", "count", p.count)
-	return awaitCreation(ctx, watcher, kubelet)
+	return awaitRenewal(ctx, watcher, kubelet, met)
+}
+
+// awaitRenewal returns when the socket is another than the one that was met. The
+// news of that one may still be on its way, and arrive when it is gone again.
+func awaitRenewal(ctx context.Context, watcher *fsnotify.Watcher, path string, met os.FileInfo) error {
+	for {
+		if err := awaitCreation(ctx, watcher, path); err != nil {
+			return err
+		}
+		now, err := os.Stat(path)
+		if err == nil && (!os.SameFile(met, now) || !met.ModTime().Equal(now.ModTime())) {
+			return nil
+		}
+	}
 }
 
 func awaitCreation(ctx context.Context, watcher *fsnotify.Watcher, path string) error {

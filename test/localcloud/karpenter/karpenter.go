@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/operator"
 
 	"github.com/modelberth/modelberth/test/localcloud/cloud"
+	"github.com/modelberth/modelberth/test/localcloud/interruption"
 	"github.com/modelberth/modelberth/test/localcloud/provider"
 	"github.com/modelberth/modelberth/test/localcloud/provider/v1alpha1"
 	"github.com/modelberth/modelberth/test/localcloud/sku"
@@ -49,5 +50,6 @@ func operate(client *cloud.Client, skus []sku.SKU) {
 	decorated := overlay.Decorate(plain, op.GetClient(), op.InstanceTypeStore)
 	cluster := state.NewCluster(op.Clock, op.GetClient(), decorated)
 	all := controllers.NewControllers(ctx, op.Manager, op.Clock, op.GetClient(), op.EventRecorder, decorated, plain, cluster, op.InstanceTypeStore)
+	all = append(all, interruption.New(op.GetClient(), client, op.EventRecorder))
 	op.WithControllers(ctx, all...).Start(ctx)
 }

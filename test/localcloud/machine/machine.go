@@ -25,6 +25,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/node"
 	"github.com/modelberth/modelberth/test/localcloud/pki"
 	"github.com/modelberth/modelberth/test/localcloud/process"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // InitCommand is the hidden command of this program that becomes a node.
@@ -158,13 +159,16 @@ func (r *Runner) config(m cloud.Machine, labels map[string]string) (node.Config,
 		Network:      m.Network,
 		Labels:       labels,
 		Taints:       m.Taints,
-		GPUs:         m.GPUs,
+		GPUs:         m.ShownGPUs(),
 		GPUResource:  m.GPUResource,
 		SandboxImage: r.SandboxImage,
 		APIServer:    r.APIServer,
 		Authority:    r.Authority.Cert,
 		Kubelet:      kubelet,
 		Proxy:        proxy,
+	}
+	if m.Fate != nil && m.Fate.Outcome == script.NotReady {
+		config.Falls = m.Fate.After.Duration
 	}
 	if m.System {
 		// No cloud sold it, so Karpenter has nothing to look up.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -37,6 +38,8 @@ type Config struct {
 	GPUs         int                `json:"gpus,omitempty"`
 	GPUResource  string             `json:"gpuResource,omitempty"`
 	SandboxImage string             `json:"sandboxImage"`
+	// Falls is when the kubelet falls silent for good; zero is never.
+	Falls time.Duration `json:"falls,omitempty"`
 	// APIServer is the URL that kubelet and kube-proxy talk to.
 	APIServer string `json:"apiServer"`
 	// Authority is the certificate that all others are checked against.

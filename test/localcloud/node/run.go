@@ -68,18 +68,24 @@ func writeFiles(c Config) error {
 func keep(ctx context.Context, c Config, starter process.Starter, log *slog.Logger) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	run := func(command process.Command) {
+	run := func(ctx context.Context, command process.Command) {
 		keeper := process.NewKeeper(command, starter, log)
 		running.Go(func() { keeper.Run(ctx) })
 	}
-	run(containerdCommand())
-	run(proxyCommand())
+	run(ctx, containerdCommand())
+	run(ctx, proxyCommand())
 	waiting, cancel := context.WithTimeout(ctx, runtimeDeadline)
 	defer cancel()
 	if err := process.Await(waiting, "containerd", 50*time.Millisecond, dialRuntime); err != nil {
 		log.Warn("container runtime is late", "error", err)
 	}
-	run(kubeletCommand(c))
+	kubelet, silence := ctx, func() {}
+	if c.Falls > 0 {
+		// Its pods go on, as they do where a kubelet dies.
+		kubelet, silence = context.WithTimeout(ctx, c.Falls)
+	}
+	defer silence()
+	run(kubelet, kubeletCommand(c))
 	if c.GPUs > 0 {
 		plugin := deviceplugin.New(filepath.Join(kubeletDir, "device-plugins"), c.GPUResource, c.GPUs, log)
 		running.Go(func() { plugin.Run(ctx) })

@@ -158,7 +158,10 @@ func requestFor(claim *karpv1.NodeClaim, o offer) cloud.Request {
 	}
 	maps.Copy(labels, claim.Labels)
 	taints := slices.Concat(claim.Spec.Taints, claim.Spec.StartupTaints, []corev1.Taint{karpv1.UnregisteredNoExecuteTaint})
-	return cloud.Request{Name: claim.Name, SKU: o.sku, Zone: o.zone, CapacityType: o.capacityType, Labels: labels, Taints: taints}
+	return cloud.Request{
+		Name: claim.Name, SKU: o.sku, Zone: o.zone, CapacityType: o.capacityType, Labels: labels, Taints: taints,
+		Claim: string(claim.UID),
+	}
 }
 
 // claimOf describes a machine as Karpenter wants to hear it.

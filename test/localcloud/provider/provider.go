@@ -12,7 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -55,6 +55,8 @@ type Provider struct {
 	cloud Cloud
 	skus  map[string]sku.SKU
 	types []*cloudprovider.InstanceType
+	// attempts numbers the requests of all claims; it goes on from one process to the next.
+	attempts atomic.Int64
 }
 
 var _ cloudprovider.CloudProvider = (*Provider)(nil)
@@ -62,6 +64,7 @@ var _ cloudprovider.CloudProvider = (*Provider)(nil)
 // New returns a provider that sells the given machine types.
 func New(kube client.Reader, c Cloud, skus []sku.SKU) *Provider {
 	p := &Provider{kube: kube, cloud: c, skus: map[string]sku.SKU{}}
+	p.attempts.Store(time.Now().UnixNano())
 	for _, s := range skus {
 		p.skus[s.Name] = s
 		p.types = append(p.types, instanceType(s))
@@ -129,35 +132,6 @@ func (p *Provider) checkNodeClass(ctx context.Context, claim *karpv1.NodeClaim) 
 		return cloudprovider.NewCreateError(fmt.Errorf("readiness of LocalNodeClass %q is unknown", name), reasonNodeClassReadiness, "NodeClass readiness is unknown")
 	}
 	return nil
-}
-
-// buy tries the offers in their order until the cloud sells one.
-func (p *Provider) buy(ctx context.Context, claim *karpv1.NodeClaim, offers []offer) (cloud.Machine, error) {
-	var refusals []string
-	quota := ""
-	for _, o := range offers {
-		m, err := p.cloud.Create(ctx, requestFor(claim, o))
-		if err == nil {
-			return m, nil
-		}
-		var refused *cloud.Error
-		if !errors.As(err, &refused) {
-			return cloud.Machine{}, fmt.Errorf("creating machine %s: %w", claim.Name, err)
-		}
-		switch refused.Code {
-		case cloud.CodeNoCapacity:
-		case cloud.CodeQuota:
-			quota = refused.Message
-		default:
-			return cloud.Machine{}, cloudprovider.NewCreateError(refused, reasonCreateFailed, refused.Message)
-		}
-		refusals = append(refusals, refused.Message)
-	}
-	all := errors.New(strings.Join(refusals, "; "))
-	if quota != "" {
-		return cloud.Machine{}, cloudprovider.NewCreateError(all, reasonQuota, quota)
-	}
-	return cloud.Machine{}, cloudprovider.NewInsufficientCapacityError(all)
 }
 
 // Get implements cloudprovider.CloudProvider.

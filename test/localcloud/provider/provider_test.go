@@ -13,6 +13,7 @@ import (
 
 	"github.com/awslabs/operatorpkg/status"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -291,12 +292,13 @@ func TestCreate(t *testing.T) {
 func TestRequest(t *testing.T) {
 	c := &fakeCloud{}
 	wanted := claim(demand(corev1.LabelInstanceTypeStable, "large"), demand("example.com/team", "a"), demand("example.com/any", "a", "b"))
+	wanted.UID = "uid"
 	wanted.Spec.StartupTaints = []corev1.Taint{{Key: "warming", Effect: corev1.TaintEffectNoExecute}}
 	if _, err := newTestProvider(c, nodeClass(metav1.ConditionTrue)).Create(t.Context(), wanted); err != nil {
 		t.Fatal(err)
 	}
 	want := []cloud.Request{{
-		Name: "gpu", SKU: "large", Zone: "r-1", CapacityType: "on-demand",
+		Name: "gpu", SKU: "large", Zone: "r-1", CapacityType: "on-demand", Claim: "uid",
 		Labels: map[string]string{"mine": "yes", "node.kubernetes.io/instance-type": "large", "example.com/team": "a"},
 		Taints: []corev1.Taint{
 			{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule},
@@ -304,7 +306,8 @@ func TestRequest(t *testing.T) {
 			{Key: "karpenter.sh/unregistered", Effect: corev1.TaintEffectNoExecute},
 		},
 	}}
-	if diff := cmp.Diff(want, c.requests); diff != "" {
+	unnumbered := cmpopts.IgnoreFields(cloud.Request{}, "Attempt")
+	if diff := cmp.Diff(want, c.requests, unnumbered); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 }

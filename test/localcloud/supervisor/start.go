@@ -27,8 +27,8 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/netspace"
 	"github.com/modelberth/modelberth/test/localcloud/process"
 	"github.com/modelberth/modelberth/test/localcloud/registry"
-	"github.com/modelberth/modelberth/test/localcloud/script"
 	"github.com/modelberth/modelberth/test/localcloud/sku"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // pollInterval is how often a starting program is asked whether it is ready.
@@ -80,7 +80,7 @@ func (s *Supervisor) startCloud(ctx context.Context) error {
 	s.service = cloud.NewService(cloud.Options{
 		Catalogue: catalogue,
 		Runner:    s.runner(),
-		Script:    func() (script.Script, error) { return script.Load(s.options.Layout.Script()) },
+		Script:    func() (script.Script, string, error) { return script.Load(s.options.Layout.Script()) },
 		Records:   s.options.Layout.Machines(),
 		Log:       s.log,
 	})
