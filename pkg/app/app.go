@@ -124,7 +124,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Live:   mgr.GetAPIReader(),
 		Planner: planner.New(known, planner.Settings{
 			Clouds: o.Clouds, Region: o.Region, Engines: slices.Sorted(maps.Keys(commands)), SingleNode: true,
-			Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB,
+			Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
 		}),
 		Catalog:     known,
 		Provisioner: provisioner,

@@ -35,8 +35,10 @@ type Controller struct {
 	// Clouds whose machine types may be bought; empty means all. Region is the one to quote prices of.
 	Clouds []string
 	Region string
-	// OSDiskGiB of the machines that the NodeClasses make; 0 means that it is not known.
+	// OSDiskGiB of the machines that the NodeClasses make; 0 means that it is not known. LocalDisk says
+	// that pods and images live on the machines' local disks where those are larger.
 	OSDiskGiB int
+	LocalDisk bool
 	// NodeClasses that machines are bought with; the first one is the default.
 	NodeClasses []v1beta1.NodeClassReference
 	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
@@ -60,8 +62,10 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
 	flags.Func("cloud", "cloud whose machine types may be bought, azure, aws or gcp; repeatable; none means all", o.addCloud)
 	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means the one that each cloud's catalogue quotes")
-	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0, "size of the OS disk that the NodeClass gives its machines: what needs more, and more than "+
-		"their local disk, is not bought; 0 means not known, and disks are not considered")
+	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0, "size of the OS disk that the NodeClass gives its machines: what needs more is not bought; "+
+		"0 means not known, and disks are not considered")
+	flags.BoolVar(&o.LocalDisk, "local-disk-holds-pods", false, "the NodeClass puts pods and images on the machines' local disks, "+
+		"for example by instanceStorePolicy RAID0 on AWS")
 	flags.Func("node-class", "NodeClass to buy with, as group/kind/name; repeatable, the first is the default", o.addNodeClass)
 	flags.StringVar(&o.AgentImage, "agent-image", "", "image of modelberth-agent (required)")
 	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)

@@ -137,7 +137,11 @@ func (m *Model) seats(d *Deployment, serving *Serving, length float64) float64 {
 	if each <= 0 {
 		return told
 	}
-	return math.Floor(min(told, max(d.Budget.KVCache, 0)*gib*pooled/each))
+	held := max(d.Budget.KVCache, 0) * gib * pooled / each
+	if held < 1 && d.Budget.MaxConcurrency >= 1 {
+		held = 1 // the engine itself says that it holds a whole sequence
+	}
+	return math.Floor(min(told, held))
 }
 
 // pooled is the share of a KV cache of several kinds of layers that is not lost to rounding.

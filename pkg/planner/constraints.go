@@ -92,6 +92,11 @@ func (p *Planner) unknownAccelerators(c Constraints) []string {
 	return []string{clip(warning, longestWarning)}
 }
 
+// isNamed says whether the user named a machine type, alone or in a list.
+func isNamed(c Constraints, m *machine) bool {
+	return c.InstanceType != "" || slices.ContainsFunc(c.InstanceTypes, func(name string) bool { return strings.EqualFold(name, m.Name) })
+}
+
 // isAccelerator says whether a name stands for the machine's GPU: by class, part or alias.
 func isAccelerator(m *machine, name string) bool {
 	if m.GPUs == 0 {
@@ -152,15 +157,17 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 }
 
 // capacityType chooses how to pay: from a reservation, which is paid for already, then spot where it is
-// allowed and sold, because it never costs more, then on demand. Where nothing but reserved is allowed,
+// allowed, sold and not dearer, then on demand. Where nothing but reserved is allowed,
 // the cloud may hold a reservation that the catalogue does not know.
 func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityType, string) {
+	onDemand := slices.Contains(allowed, v1beta1.CapacityOnDemand)
+	spotIsDearer := m.spotPrice > m.price && m.price >= 0 // so its administrator says
 	switch {
 	case m.Reserved && slices.Contains(allowed, v1beta1.CapacityReserved):
 		return v1beta1.CapacityReserved, ""
-	case m.Spot && slices.Contains(allowed, v1beta1.CapacitySpot):
+	case m.Spot && slices.Contains(allowed, v1beta1.CapacitySpot) && (!onDemand || !spotIsDearer):
 		return v1beta1.CapacitySpot, ""
-	case slices.Contains(allowed, v1beta1.CapacityOnDemand):
+	case onDemand:
 		return v1beta1.CapacityOnDemand, ""
 	case slices.Contains(allowed, v1beta1.CapacityReserved):
 		return v1beta1.CapacityReserved, ""

@@ -110,20 +110,28 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	}
 	d.target, d.warns = targetFor(d.model, r.Objectives, named)
 	d.warns = append(d.warns, warnings...)
-	d.warns = append(d.warns, d.legalise()...)
+	d.warns = append(d.warns, d.legalise(p.mostGPUs(c))...)
 	return d, nil
 }
 
 // legalise replaces settings that no machine could honour by the nearest legal ones, and says so.
-func (d *modelDemand) legalise() []string {
+func (d *modelDemand) legalise(gpus int) []string {
 	var warnings []string
 	replace := func(setting string, from, to any, reason string) {
 		warnings = append(warnings, clip(fmt.Sprintf("%s: %v is replaced by %v: %s", setting, from, to, reason), longestWarning))
 	}
 	if wanted := d.settings.TensorParallel; wanted > 0 {
-		legal, reason := legalParallel(&d.model.Shape, &d.forms[0].format, wanted)
+		legal, reason := legalParallel(&d.model.Shape, &d.forms[0].format, wanted, gpus)
 		if d.tp = legal; reason != "" {
 			replace("tensor-parallel-size", wanted, legal, reason)
+		}
+	}
+	if told := d.settings.MaxNumSeqs; told > 0 && told < d.target.concurrency {
+		if !d.target.concurrencySet {
+			d.target.concurrency = told
+		} else if d.dp*told < d.target.concurrency {
+			warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d is fewer than the inference.objectives.concurrency of %d: "+
+				"on each replica, requests beyond it wait", told, d.target.concurrency))
 		}
 	}
 	if layers := d.model.Shape.Layers; d.pp > layers {
@@ -143,6 +151,19 @@ func (d *modelDemand) legalise() []string {
 	return warnings
 }
 
+// mostGPUs is the largest number of GPUs of a machine that the constraints may allow.
+func (p *Planner) mostGPUs(c Constraints) int {
+	most := 1
+	for i := range p.machines {
+		m := &p.machines[i]
+		if m.Unusable == "" && (c.InstanceType == "" && len(c.InstanceTypes) == 0 || strings.EqualFold(m.Name, c.InstanceType) ||
+			len(c.InstanceTypes) > 0 && isNamed(Constraints{InstanceTypes: c.InstanceTypes}, m)) {
+			most = max(most, m.GPUs)
+		}
+	}
+	return most
+}
+
 // The shares of a GPU's memory that a user may ask for.
 const (
 	leastUtilization = 0.1
@@ -156,10 +177,12 @@ func (d *modelDemand) warnings() []string { return d.warns }
 func (d *modelDemand) compare(a, b *option) int {
 	switch d.optimizeFor {
 	case v1beta1.OptimizeForLatency:
-		return cmp.Compare(a.layout.pace.TPOT, b.layout.pace.TPOT)
+		return cmp.Or(
+			boolOrder(a.layout.pace.TPOT > 0, b.layout.pace.TPOT > 0),
+			cmp.Compare(a.layout.pace.TPOT, b.layout.pace.TPOT))
 	case v1beta1.OptimizeForThroughput:
 		return cmp.Or(
-			boolOrder(a.price >= 0, b.price >= 0),
+			boolOrder(a.perMillion() >= 0, b.perMillion() >= 0),
 			cmp.Compare(a.perMillion(), b.perMillion()))
 	default:
 		return 0

@@ -19,7 +19,7 @@ const gib = 1 << 30
 // nothing else is asked for, at most mostSequences.
 const (
 	usualSequences = 256
-	mostSequences  = 1024
+	mostSequences  = 1 << 16
 )
 
 // pace is how fast a layout serves.
@@ -56,7 +56,7 @@ func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float
 	if f.engine.Split == catalog.SplitLayers {
 		return -d.settle(f, m, way, t).memory.Free()
 	}
-	_, batch := batchTokens(f.engine, m)
+	_, batch := d.batchTokens(f.engine, m)
 	serving := d.serving(f, m, t, d.fewestSequences(way, t), batch)
 	budget := f.memory(m, way, serving)
 	return f.need(way, serving, perReplica(t, way)) - budget.KVCache
@@ -67,7 +67,7 @@ func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 	if f.engine.Split == catalog.SplitLayers {
 		return d.settleLayers(f, m, way, t)
 	}
-	usual, least := batchTokens(f.engine, m)
+	usual, least := d.batchTokens(f.engine, m)
 	for sequences := d.mostSequences(way, t); ; sequences /= 2 {
 		sequences = max(sequences, d.fewestSequences(way, t))
 		for _, batch := range [...]int{usual, least} {
@@ -97,7 +97,8 @@ func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fi
 // serving returns the settings of an engine that profiles its memory.
 func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch int) physics.Serving {
 	out := physics.Serving{
-		MaxModelLen: t.length, MaxNumSeqs: sequences, MaxBatchedTokens: batch,
+		// The engine refuses a batch of fewer tokens than sequences.
+		MaxModelLen: t.length, MaxNumSeqs: sequences, MaxBatchedTokens: max(batch, sequences),
 		Utilization: d.settings.GPUMemoryUtilization, KVType: f.kvType, Eager: d.settings.Eager,
 	}
 	if out.Utilization == 0 {
@@ -112,8 +113,11 @@ func utilization(e *catalog.Engine, total float64) float64 {
 }
 
 // batchTokens are how many tokens the engine would compute in one step on the GPU by default, and on the
-// smallest GPU, which takes the least memory.
-func batchTokens(e *catalog.Engine, m *machine) (usual, least int) {
+// smallest GPU, which takes the least memory; or those that the user asked for.
+func (d *modelDemand) batchTokens(e *catalog.Engine, m *machine) (usual, least int) {
+	if asked := d.settings.MaxBatchedTokens; asked > 0 {
+		return asked, asked
+	}
 	_, usual = e.Profile.Default(m.gpu.Class, m.gpu.MemoryGiB)
 	least = usual
 	for i := range e.Profile.Defaults {
@@ -246,8 +250,12 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 	}
 }
 
-// isSlow says whether a layout does not keep a floor.
+// isSlow says whether a layout does not keep a floor. Where its pace is not known, it keeps the usual
+// floors, but none that the user set.
 func (d *modelDemand) isSlow(l *layout) bool {
+	if l.pace.TPOT == 0 {
+		return d.floors.set
+	}
 	return l.pace.TPOT > millis(d.floors.tpot) || l.pace.TTFT > millis(d.floors.ttft)
 }
 
@@ -255,6 +263,8 @@ func (d *modelDemand) isSlow(l *layout) bool {
 func (d *modelDemand) slowness(l *layout) string {
 	at := "at " + count(l.load.Concurrency, "request")
 	switch p := l.pace; {
+	case p.TPOT == 0 && d.floors.set:
+		return "how fast it serves is not known, and inference.objectives sets a limit"
 	case p.TPOT > millis(d.floors.tpot):
 		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, at, d.floors.tpot)
 	case p.TTFT > millis(d.floors.ttft):

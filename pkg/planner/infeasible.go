@@ -66,6 +66,10 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 		cheapest := found.tooDear[0]
 		out.Reason = v1beta1.ReasonNoMachineAllowed
 		out.Message = p.overLimit(r, cheapest)
+	case found.unpriced > 0:
+		out.Reason = v1beta1.ReasonNoMachineAllowed
+		out.Message = "no machine type that works has a known price: name one in resource.instanceType, or have the administrator " +
+			"set the region or add prices"
 	case found.tried == 0:
 		out.Reason = v1beta1.ReasonNoMachineAllowed
 		out.Message = p.noneAllowed(r, found)
@@ -97,8 +101,24 @@ func (p *Planner) noneAllowed(r Request, found outcome) string {
 		return fmt.Sprintf("resource.instanceType: %s: %s; drop one of the two constraints",
 			found.rejected[0].InstanceType, found.rejected[0].Reason)
 	}
+	if reason := sameReason(found.rejected); reason != "" {
+		return "no machine type is left: " + reason
+	}
 	const sentence = "resource.placement and resource.count together leave no machine type: widen them"
 	return strings.Join(append([]string{sentence}, found.warnings...), "; ")
+}
+
+// sameReason is the reason that all verdicts share, if they do.
+func sameReason(verdicts []Verdict) string {
+	if len(verdicts) == 0 {
+		return ""
+	}
+	for _, v := range verdicts {
+		if v.Reason != verdicts[0].Reason {
+			return ""
+		}
+	}
+	return verdicts[0].Reason
 }
 
 // doesNotFit says how far the closest machine is from holding the model, and what would help.
@@ -156,7 +176,7 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 	}
 	if try.objectives && (r.Objectives.Concurrency != 1 || r.Objectives.MaxModelLen > leastModelLen) {
 		relaxed := r
-		relaxed.Objectives = Objectives{Concurrency: 1, MaxModelLen: min(r.Model.Context, leastModelLen)}
+		relaxed.Objectives.Concurrency, relaxed.Objectives.MaxModelLen = 1, min(r.Model.Context, leastModelLen)
 		if o, ok := p.best(relaxed); ok {
 			return fmt.Sprintf("; with inference.objectives.maxModelLen: %d and concurrency: 1 it works on %s",
 				o.layout.fitted.target.length, priced(o))
@@ -171,9 +191,8 @@ func (p *Planner) anotherMachine(r Request, try relaxations) string {
 		return ""
 	}
 	relaxed := r
-	relaxed.Constraints = Constraints{
-		AllowedQuantizations: r.Constraints.AllowedQuantizations, CapacityTypes: r.Constraints.CapacityTypes,
-	}
+	c := &relaxed.Constraints
+	c.InstanceType, c.InstanceTypes, c.Accelerators, c.Zones, c.MaxNodes, c.GPUs = "", nil, nil, nil, 0, 0
 	if o, ok := p.best(relaxed); ok {
 		return "; " + priced(o) + " would do"
 	}

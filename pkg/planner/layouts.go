@@ -81,22 +81,29 @@ func (d *modelDemand) layerSpreads(m *machine) []spread {
 
 // tensorSpreads adds the ways to use machines with one tensor-parallel size.
 func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int) []spread {
-	for stages := 1; tp*stages <= m.GPUs; stages *= 2 {
-		if nodes*stages > d.mostStages() {
-			break
+	first := 1
+	if d.pp > 0 {
+		first = d.pp / nodes
+		if first*nodes != d.pp {
+			return ways
 		}
-		if d.pp > 0 && d.pp != nodes*stages {
-			continue
-		}
-		for replicas := 1; tp*stages*replicas <= m.GPUs; replicas *= 2 {
+	}
+	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages *= 2 {
+		for replicas := max(d.dp, 1); tp*stages*replicas <= m.GPUs; replicas *= 2 {
 			if replicas > 1 && (nodes > 1 || d.model.Shape.MoE != nil) {
 				// Replicas of a mixture of experts share their experts, which nothing here predicts.
 				break
 			}
 			way := spread{nodes: nodes, tp: tp, stages: stages, replicas: replicas}
-			if (d.dp == 0 || d.dp == replicas) && (d.gpus == 0 || d.gpus == way.gpus()) {
+			if d.gpus == 0 || d.gpus == way.gpus() {
 				ways = append(ways, way)
 			}
+			if d.dp > 0 {
+				break
+			}
+		}
+		if d.pp > 0 {
+			break
 		}
 	}
 	return ways
@@ -151,14 +158,17 @@ func inBlocks(block int, q *model.Quantization) string {
 }
 
 // legalParallel returns the tensor-parallel size nearest to the one that a user asked for which the
-// model's shape admits, and why that one is not. It is a power of two, as the GPUs of machines are.
-func legalParallel(s *model.Shape, q *model.Quantization, wanted int) (int, string) {
+// model's shape and the machines' GPUs admit, and why that one is not.
+func legalParallel(s *model.Shape, q *model.Quantization, wanted, gpus int) (int, string) {
 	reason := cannotSplit(s, q, wanted)
+	if reason == "" && wanted > gpus {
+		reason = fmt.Sprintf("no machine allowed has more than %s", count(gpus, "GPU"))
+	}
 	if reason == "" {
 		return wanted, ""
 	}
 	nearest := 1
-	for parts := 2; parts <= s.Heads; parts *= 2 {
+	for parts := 2; parts <= min(s.Heads, gpus); parts++ {
 		if cannotSplit(s, q, parts) == "" && abs(parts-wanted) < abs(nearest-wanted) {
 			nearest = parts
 		}

@@ -29,6 +29,8 @@ const (
 // floors are the slowest that will do.
 type floors struct {
 	ttft, tpot time.Duration
+	// set says that the user set one of them.
+	set bool
 	// waived says that the user named the machine type and set no floor: a slow answer is better than
 	// none.
 	waived bool
@@ -38,6 +40,7 @@ func floorsFor(o Objectives, named bool) floors {
 	return floors{
 		ttft:   cmp.Or(o.TimeToFirstToken, usualTTFT),
 		tpot:   cmp.Or(o.TimePerOutputToken, usualTPOT),
+		set:    o.TimeToFirstToken > 0 || o.TimePerOutputToken > 0,
 		waived: named && o.TimeToFirstToken == 0 && o.TimePerOutputToken == 0,
 	}
 }
@@ -62,8 +65,9 @@ type target struct {
 
 // targetFor returns what must fit, and warns where the user asked for more than the model can do.
 func targetFor(m model.Model, o Objectives, lowerable bool) (target, []string) {
+	typical := typicalLoad(o)
 	t := target{
-		length: min(m.Context, targetModelLen), concurrency: targetSequences,
+		length: min(m.Context, max(targetModelLen, typical.Input+typical.Output)), concurrency: targetSequences,
 		lengthSet: o.MaxModelLen > 0, concurrencySet: o.Concurrency > 0,
 		context: m.Context, lowerable: lowerable,
 	}
@@ -77,6 +81,10 @@ func targetFor(m model.Model, o Objectives, lowerable bool) (target, []string) {
 	if o.MaxModelLen > m.Context {
 		warnings = append(warnings, fmt.Sprintf("inference.objectives.maxModelLen: %d is more than the %d tokens that %s "+
 			"was made for; %d is used", o.MaxModelLen, m.Context, m.Name, m.Context))
+	}
+	if asked := o.InputTokens + o.OutputTokens; asked > t.length {
+		warnings = append(warnings, fmt.Sprintf("inference.objectives: a request of inputTokens and outputTokens has %d tokens, "+
+			"sequences may have %d: speeds are those of shorter requests", asked, t.length))
 	}
 	return t, warnings
 }

@@ -101,6 +101,9 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 		return nil
 	}
 	ways, unsplit := d.spreads(f, m, nodes)
+	if len(ways) == 0 && nodes < d.pp {
+		why.moreNodesHelp = true // the stages that were asked for do not fit fewer machines
+	}
 	why.unsplit = cmp.Or(unsplit, why.unsplit)
 	// The two are reused: a search tries thousands of layouts.
 	l, best := &d.trial, &d.kept
@@ -236,6 +239,8 @@ func (d *modelDemand) verdict(m *machine, why *misfit) string {
 		return why.illegal
 	case why.unsplit != "":
 		return why.unsplit
+	case d.gpus > 0 && d.forms[0].engine.Split == catalog.SplitTensor:
+		return fmt.Sprintf("no legal tensor, pipeline and data parallelism uses %s", count(d.gpus, "GPU"))
 	case d.gpus > 0:
 		return fmt.Sprintf("%d GPUs are asked for, the model's layers spread over %d at most", d.gpus, d.model.Shape.Layers+1)
 	default:
@@ -264,7 +269,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	case d.mostNodes(m) == plainNodes && !d.named:
 		text += ", and without RDMA no more are planned unless the type is named"
 	default:
-		text += fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and more machines do not help", why.form.physics.LayerBytes(m.GPUs)/gib)
+		text += d.whyNoMore(m, why.form)
 	}
 	if why.unsplit != "" && why.form.engine.Split == catalog.SplitTensor {
 		text += "; " + why.unsplit
@@ -284,4 +289,13 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 		}
 	}
 	return warnings
+}
+
+// whyNoMore says why more machines do not help.
+func (d *modelDemand) whyNoMore(m *machine, f *form) string {
+	layer := f.physics.LayerBytes(m.GPUs) / gib
+	if 2*layer > m.gpu.MemoryGiB*f.engine.Profile.MostUsed {
+		return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit", layer)
+	}
+	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, the rest is KV cache and overhead, and more machines do not help", layer)
 }

@@ -90,6 +90,7 @@ type EngineSettings struct {
 	// MaxModelLen beats the objective.
 	MaxModelLen          int
 	MaxNumSeqs           int
+	MaxBatchedTokens     int
 	TensorParallel       int
 	PipelineParallel     int
 	DataParallel         int

@@ -27,8 +27,10 @@ type Settings struct {
 	SingleNode bool
 	// Provisioner that launches the machines, for example karpenter; empty means any.
 	Provisioner string
-	// OSDiskGiB of the machines that are bought; 0 means that their disk is not known.
+	// OSDiskGiB of the machines that are bought; 0 means that their disk is not known. LocalDisk says that
+	// pods and images live on the machines' local disks instead, where they are larger.
 	OSDiskGiB int
+	LocalDisk bool
 }
 
 // Planner plans from one catalogue. It keeps no state between plans, so it may be shared.
@@ -137,6 +139,8 @@ type outcome struct {
 	options []*option
 	// tooDear are options that only the price limit forbids, cheapest first.
 	tooDear []*option
+	// unpriced counts options that are not considered because nobody knows their price.
+	unpriced int
 	// tried counts the machines that the constraints allow, except the price limit.
 	tried int
 	// misfits are the machines that were tried and do not meet the demand, and rejected all that are
@@ -192,6 +196,11 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 	}
 	o.machine, o.capacityType, o.price = m, capacityType, total(price, o.nodes)
 	o.warnings = append(o.warnings, priceWarnings(m, capacityType)...)
+	if o.price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
+		found.unpriced++
+		reject(o.nodes, price, fmt.Sprintf("no price known in %s, so it is not chosen unless it is named", m.regionName()))
+		return
+	}
 	if reason := tooDear(c, m, o.price); reason != "" {
 		reject(o.nodes, price, reason)
 		found.tooDear = append(found.tooDear, o)
@@ -229,7 +238,10 @@ func (p *Planner) lacksDisk(o *option, m *machine) string {
 	if o.layout.form == nil || p.settings.OSDiskGiB == 0 {
 		return ""
 	}
-	need, has := o.layout.diskGiB(), max(float64(p.settings.OSDiskGiB), m.LocalDiskGiB)
+	need, has := o.layout.diskGiB(), float64(p.settings.OSDiskGiB)
+	if p.settings.LocalDisk {
+		has = max(has, m.LocalDiskGiB)
+	}
 	if float64(need) <= has {
 		return ""
 	}

@@ -46,13 +46,13 @@ func TestPlan(t *testing.T) {
 			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 2, Reason: "same price: uses 2 GPUs, the plan uses 1"},
 			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, Reason: "dearer: 3.00 $/h against 2.00"},
 			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, Reason: "dearer: 14.69 $/h against 2.00"},
-			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, GPUsPerNode: 1, Reason: "no price known in eastus"},
 		},
 		Rejected: []planner.Verdict{
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
 			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, Other-99 is none"},
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 6.9 GiB per GPU at 8192 tokens × 4"},
+			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so it is not chosen unless it is named"},
 		},
 		Advice: []string{"q4 weights (org/weights) would serve it on Small (0.50 $/h) instead of 2.00 $/h: " +
 			"allow them with inference.engine.allowedQuantizations: [q4]"},
@@ -593,7 +593,7 @@ func TestRegion(t *testing.T) {
 	if got, want := plan.Summary(), "1 × Eight (1 of 8 × G-40)"; got != want {
 		t.Errorf("plan = %s, want %s, the only one with a price there", got, want)
 	}
-	if got, want := plan.Alternatives[0].Reason, "no price known in westus"; got != want {
-		t.Errorf("first alternative: %q, want %q", got, want)
+	if len(plan.Alternatives) > 0 {
+		t.Errorf("alternatives without a price: %v", plan.Alternatives)
 	}
 }

@@ -171,7 +171,7 @@ func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline
 			price = math.MaxFloat64
 		}
 		switch {
-		case s.Unusable != "", c.GPUs > s.GPUs, c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice,
+		case s.Unusable != "", c.GPUs > s.GPUs, !known && !slices.Contains(c.InstanceTypes, s.Name), c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice,
 			len(c.InstanceTypes) > 0 && !slices.Contains(c.InstanceTypes, s.Name),
 			len(c.Accelerators) > 0 && g.Class != "Class-0" && g.Name != "GPU-1",
 			len(c.CapacityTypes) > 0 && !s.Spot, g.ComputeCapability == "7.0":

@@ -102,7 +102,7 @@ func (s score) compare(other score) int {
 // excluded says whether a machine may not be used at all.
 func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) bool {
 	_, priced := s.Prices["eastus"]
-	return s.Unusable != "" || c.GPUs > s.GPUs || c.MaxHourlyPrice > 0 && !priced ||
+	return s.Unusable != "" || c.GPUs > s.GPUs || !priced && (c.MaxHourlyPrice > 0 || !slices.Contains(c.InstanceTypes, s.Name)) ||
 		len(c.InstanceTypes) > 0 && !slices.Contains(c.InstanceTypes, s.Name) ||
 		len(c.Accelerators) > 0 && g.Class != "Class-0" && g.Name != "GPU-1" ||
 		len(c.CapacityTypes) > 0 && !s.Spot || g.ComputeCapability == "7.0"

@@ -28,7 +28,8 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 	var out planner.EngineSettings
 	whole := map[string]*int{
 		"max-model-len": &out.MaxModelLen, "max-num-seqs": &out.MaxNumSeqs,
-		"tensor-parallel-size": &out.TensorParallel, "pipeline-parallel-size": &out.PipelineParallel,
+		"max-num-batched-tokens": &out.MaxBatchedTokens,
+		"tensor-parallel-size":   &out.TensorParallel, "pipeline-parallel-size": &out.PipelineParallel,
 		"data-parallel-size": &out.DataParallel,
 	}
 	for _, setting := range settings {
