@@ -34,6 +34,10 @@ type Engine struct {
 	// ComputeCapability is the least that a GPU must have, by the quantization of the weights; the
 	// entry "default" holds for those that are not named.
 	ComputeCapability map[string]string `json:"computeCapability,omitempty"`
+	// SparseAttention are the GPUs that have kernels for it; empty means that all have.
+	SparseAttention []SparseGPU `json:"sparseAttention,omitempty"`
+	// KVCacheTypes are the types of KV cache that can be planned for beside the model's own.
+	KVCacheTypes []KVCacheType `json:"kvCacheTypes,omitempty"`
 	// Memory holds the constants of the engine's memory law where Split is layers, Profile where it is
 	// tensor; the other one is zero.
 	Memory  EngineMemory  `json:"memory,omitzero"`
@@ -57,6 +61,7 @@ func (e Engine) ImageFor(gpus int) string {
 // Clone returns a copy that shares no memory with the engine.
 func (e Engine) Clone() Engine {
 	e.ComputeCapability = maps.Clone(e.ComputeCapability)
+	e.SparseAttention, e.KVCacheTypes = cloneSparse(e.SparseAttention), cloneKVTypes(e.KVCacheTypes)
 	e.Profile, e.Speed = e.Profile.Clone(), e.Speed.Clone()
 	e.Reserved = slices.Clone(e.Reserved)
 	for i := range e.Reserved {

@@ -48,6 +48,11 @@ func isCapability(text string) bool {
 	return ok && madeOf(major, digits, 2) && madeOf(minor, digits, 1)
 }
 
+// isReleaseNumber is for the release of an engine that a fact holds until or from.
+func isReleaseNumber(text string) bool {
+	return madeOf(text, digits+".", 16) && !strings.HasPrefix(text, ".") && !strings.HasSuffix(text, ".")
+}
+
 // isSHA256 is for digests in lower-case hexadecimal digits.
 func isSHA256(text string) bool {
 	return len(text) == 64 && madeOf(text, digits+"abcdef", 64)

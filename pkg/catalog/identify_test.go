@@ -129,8 +129,8 @@ func TestIdentify(t *testing.T) {
 		},
 		{
 			"an unknown GPU: memory and compute capability, no more",
-			sku.Node{GPUs: 1, Labels: labels(product, "NVIDIA-L40", memory, "46068", "nvidia.com/gpu.compute.major", "8", "nvidia.com/gpu.compute.minor", "9")},
-			identity{Name: "1 × NVIDIA-L40", GPU: "NVIDIA-L40", From: "label " + memory, GPUs: 1, MemoryGiB: 0.97 * 46068 / 1024, Capability: "8.9"},
+			sku.Node{GPUs: 1, Labels: labels(product, "NVIDIA-RTX-6000-Ada", memory, "46068", "nvidia.com/gpu.compute.major", "8", "nvidia.com/gpu.compute.minor", "9")},
+			identity{Name: "1 × NVIDIA-RTX-6000-Ada", GPU: "NVIDIA-RTX-6000-Ada", From: "label " + memory, GPUs: 1, MemoryGiB: 0.97 * 46068 / 1024, Capability: "8.9"},
 		},
 		{
 			"a part of a known GPU that has its name is not that GPU",
@@ -139,8 +139,8 @@ func TestIdentify(t *testing.T) {
 		},
 		{
 			"an unknown GPU of unknown size",
-			sku.Node{GPUs: 1, Labels: labels(product, "NVIDIA-L40", memory, "plenty")},
-			identity{Failed: `its GPU "NVIDIA-L40" is not in the catalogue, and no label nvidia.com/gpu.memory says how much memory it has: ` +
+			sku.Node{GPUs: 1, Labels: labels(product, "NVIDIA-RTX-6000-Ada", memory, "plenty")},
+			identity{Failed: `its GPU "NVIDIA-RTX-6000-Ada" is not in the catalogue, and no label nvidia.com/gpu.memory says how much memory it has: ` +
 				"install GPU feature discovery, or " + annotate},
 		},
 		{

@@ -91,8 +91,3 @@ func (m MemoryProfile) Default(class string, gib float64) (sequences, batchToken
 	}
 	return 0, 0
 }
-
-// KVTypes are the types of KV cache that the engine knows.
-func (e Engine) KVTypes() []string {
-	return e.Flags["kv-cache-dtype"].Values
-}

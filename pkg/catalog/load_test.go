@@ -318,6 +318,10 @@ func TestLoadRefuses(t *testing.T) {
 			`catalogue file "formats.yaml": quantization "half": the name "f16" means "fp16" already`,
 		},
 		{
+			"a sibling that lacks the files", "models.yaml", modelWith("files:", "siblings: [Org/O], files:"),
+			`catalogue file "models.yaml": models[0] "nn": artifacts[0].siblings: [Org/O] is for artifacts without files, which have a repository's own names`,
+		},
+		{
 			"a quantization of nothing", "formats.yaml", "quantizations: [{name: q, bytesPerParam: 0, scope: all, peak: fp16}]",
 			`catalogue file "formats.yaml": quantizations[0] "q": bytesPerParam: 0 must be above 0 and at most 8`,
 		},
@@ -329,6 +333,26 @@ func TestLoadRefuses(t *testing.T) {
 			"weights that shrink when they are loaded", "formats.yaml",
 			"quantizations: [{name: q, bytesPerParam: 1, scope: all, peak: fp8, loadedFactor: 0.9}]",
 			`catalogue file "formats.yaml": quantizations[0] "q": loadedFactor: 0.9 must be from 1 to 2`,
+		},
+		{
+			"a factor until no release", "formats.yaml",
+			"quantizations: [{name: q, bytesPerParam: 1, scope: all, peak: fp8, formerFactor: 1.1, formerUntil: now}]",
+			`catalogue file "formats.yaml": quantizations[0] "q": formerUntil: "now" must be a release such as "0.11", in quotes`,
+		},
+		{
+			"a KV cache that the engine's flag does not know", "engines.yaml",
+			profiled("split: tensor", "split: tensor\n  kvCacheTypes: [{names: [int8], capability: '8.0'}]"),
+			`catalogue file "engines.yaml": engines[0] "x": kvCacheTypes[0].names: "int8" is not one of flags.kv-cache-dtype.values`,
+		},
+		{
+			"sparse attention on every GPU", "engines.yaml",
+			profiled("split: tensor", "split: tensor\n  sparseAttention: [{capability: any}]"),
+			`catalogue file "engines.yaml": engines[0] "x": sparseAttention[0].capability: "any" must be two numbers such as "8.0"`,
+		},
+		{
+			"sparse attention with a KV cache that is not planned for", "engines.yaml",
+			profiled("split: tensor", "split: tensor\n  sparseAttention: [{capability: '12.0', kvTypes: [fp8]}]"),
+			`catalogue file "engines.yaml": engines[0] "x": sparseAttention[0].kvTypes: "fp8" is not one of kvCacheTypes`,
 		},
 		{
 			"a compute capability for a format that does not exist", "engines.yaml", profiled("default:", "fp61: '8.0', default:"),
@@ -456,7 +480,7 @@ func TestUnknownNamesSuggest(t *testing.T) {
 		{
 			"a letter of a repository is missing",
 			func() error { _, err := c.ResolveModel("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamc"); return err },
-			`preset "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamc" is not in the catalogue: did you mean llama-3.3-70b-instruct, llama-3.3-70b-instruct-fp8-dynamic or meta-llama-3.1-70b-instruct-fp8-dynamic?`,
+			`preset "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamc" is not in the catalogue: did you mean llama-3.3-70b-instruct, llama-3.3-70b-instruct-fp8 or llama-3.3-70b-instruct-fp8-dynamic?`,
 		},
 		{
 			"the end is missing", func() error { _, err := c.ResolveModel("gpt-oss"); return err },

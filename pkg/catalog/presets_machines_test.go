@@ -39,16 +39,18 @@ func TestPresetsGPUNames(t *testing.T) {
 		"GB200": "GB200", "L40S": "L40S", "l40s": "L40S", "L4-24": "L4", "A10-24": "A10", "A10G-24": "A10G", "T4-16": "T4",
 		"V100-32": "V100-32", "RTX4090-24": "RTX4090-24", "RTX3090-24": "RTX3090-24", "RTX PRO 6000-96": "RTX-PRO-6000-96",
 		"rtx pro  6000": "RTX-PRO-6000-96", "RTX-PRO-6000": "RTX-PRO-6000-96", "MI300X-192": "MI300X-192", "MI300X": "MI300X-192",
-		"B200-180": "B200-180-SXM", "H200-141": "H200-141-SXM", "H200": "H200-141-SXM", "RTX2080Ti-22 mod": "RTX2080Ti-22",
+		"B200-180": "B200-180-SXM", "H200-141": "H200-141-SXM", "H200": "H200-141-SXM",
+		"RTX 4090": "RTX4090-24", "rtx 3090": "RTX3090-24", "RTX PRO 5000-72": "RTX-PRO-5000-72", "H200-141-NVL": "H200-141-NVL",
+		"H20-96": "H20-96", "L40": "L40", "RTX2080Ti-22 mod": "RTX2080Ti-22",
 		// Classes with several parts mean the SXM one.
-		"H100-80": "H100-80-SXM", "A100-80": "A100-80-SXM", "A100-40": "A100-40-SXM", "V100-16": "V100-16-SXM", "H100-94": "H100-94-NVL",
+		"H100": "H100-80-SXM", "A100": "A100-80-SXM", "H100-80": "H100-80-SXM", "A100-80": "A100-80-SXM", "A100-40": "A100-40-SXM", "V100-16": "V100-16-SXM", "H100-94": "H100-94-NVL",
 	} {
 		if g, ok := c.GPU(name); !ok || g.Name != want {
 			t.Errorf("GPU(%q) = %q, %v, want %q", name, g.Name, ok, want)
 		}
 	}
-	if g, ok := c.GPU("H100"); ok {
-		t.Errorf("GPU(H100) = %q, want nothing: it may be 80 or 94 GB", g.Name)
+	if g, ok := c.GPU("RTX"); ok {
+		t.Errorf("GPU(RTX) = %q, want nothing: it may be any of several", g.Name)
 	}
 }
 
@@ -62,12 +64,13 @@ func TestPresetsGPUsAreSane(t *testing.T) {
 		if g.Link == "" || g.LinkGBs < 16 || g.LinkGBs > 900 || g.LinkGBs > g.BandwidthGBs {
 			t.Errorf("%s: link %q of %v GB/s at a memory bandwidth of %v", g.Name, g.Link, g.LinkGBs, g.BandwidthGBs)
 		}
-		// A byte of memory is read in 20 to 60 ms, and 70 to 400 operations go with a byte that is read.
+		// A byte of memory is read in 20 to 60 ms, and 70 to 400 operations go with a byte that is read; H20 is made with
+		// fewer.
 		if pass := g.MemoryGiB / g.BandwidthGBs * 1000; pass < 15 || pass > 80 {
 			t.Errorf("%s: reading all of its memory takes %.0f ms", g.Name, pass)
 		}
 		peaks := g.PeakTFLOPs
-		if intensity := peaks["fp16"] * 1000 / g.BandwidthGBs; intensity < 70 || intensity > 450 {
+		if intensity := peaks["fp16"] * 1000 / g.BandwidthGBs; intensity < 35 || intensity > 450 {
 			t.Errorf("%s: %.0f operations per byte", g.Name, intensity)
 		}
 		bf16 := !nvidia || capability(g) >= 8

@@ -43,6 +43,10 @@ func validateQuantization(q model.Quantization) error {
 	if q.LoadedFactor != 0 {
 		c.within("loadedFactor", q.LoadedFactor, 1, 2)
 	}
+	if q.FormerFactor != 0 || q.FormerUntil != "" {
+		c.within("formerFactor", q.FormerFactor, 1, 2)
+		c.text("formerUntil", q.FormerUntil, isReleaseNumber, `must be a release such as "0.11", in quotes`)
+	}
 	if len(q.Consent) > longestReason || strings.ContainsAny(q.Consent, "\r\n") {
 		c.fail("consent", fmt.Sprintf("%.40q…", q.Consent), fmt.Sprintf("must be one line of at most %d bytes", longestReason))
 	}

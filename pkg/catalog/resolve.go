@@ -34,19 +34,31 @@ func (c *Catalog) ResolveModel(name string) (model.Model, error) {
 }
 
 // repoOf is a repository and the name of the model whose weights it holds.
-type repoOf struct{ name, model string }
+type repoOf struct {
+	name, model string
+	sibling     bool
+}
 
 // viewOf is a model as one of its repositories has it. Naming the repository is consent to its
 // precision, so all of its artifacts count as released ones.
 func viewOf(m model.Model, repo string) model.Model {
 	m = m.Clone()
 	m.HubID, m.Name, m.Aliases = repo, baseName(repo), nil
-	m.Artifacts = slices.DeleteFunc(m.Artifacts, func(a model.Artifact) bool { return a.Repo != repo })
+	m.Artifacts = slices.DeleteFunc(m.Artifacts, func(a model.Artifact) bool {
+		return a.Repo != repo && !slices.Contains(a.Siblings, repo)
+	})
 	for i := range m.Artifacts {
-		m.Artifacts[i].Native = true
+		a := &m.Artifacts[i]
+		if a.Repo != repo {
+			a.Repo, a.Revision = repo, mainRevision
+		}
+		a.Native, a.Siblings = true, nil
 	}
 	return m
 }
+
+// mainRevision is the branch that repositories of weights have.
+const mainRevision = "main"
 
 // indexRepos indexes models by their artifacts' repositories. Two models cannot have one repository,
 // unless it is the hub id of one of them.
@@ -54,20 +66,30 @@ func (m *merger) indexRepos(c *Catalog) error {
 	owners := map[string]repoOf{}
 	for _, o := range m.models.sorted() {
 		for i, a := range o.entry.Artifacts {
-			key := strings.ToLower(a.Repo)
-			of, taken := c.models[key]
-			if other, claimed := owners[key]; !taken && claimed {
-				of, taken = c.models[other.model], true
+			for n, repo := range append([]string{a.Repo}, a.Siblings...) {
+				key := strings.ToLower(repo)
+				of, taken := c.models[key]
+				if other, claimed := owners[key]; !taken && claimed {
+					of, taken = c.models[other.model], true
+				}
+				if taken && (of.Name != o.entry.Name || n > 0) {
+					return fmt.Errorf("catalogue file %q: model %q: artifacts[%d].%s: %q is a repository of %q already",
+						o.file, o.entry.Name, i, repoField(n), repo, of.Name)
+				}
+				owners[key] = repoOf{name: repo, model: o.entry.Name, sibling: n > 0}
 			}
-			if taken && of.Name != o.entry.Name {
-				return fmt.Errorf("catalogue file %q: model %q: artifacts[%d].repo: %q is a repository of %q already",
-					o.file, o.entry.Name, i, a.Repo, of.Name)
-			}
-			owners[key] = repoOf{name: a.Repo, model: o.entry.Name}
 		}
 	}
 	c.repos = withBaseNames(owners, c.models)
 	return nil
+}
+
+// repoField names the field of an artifact's repository: itself, and then its siblings.
+func repoField(n int) string {
+	if n == 0 {
+		return "repo"
+	}
+	return fmt.Sprintf("siblings[%d]", n-1)
 }
 
 // withBaseNames adds the basenames that mean one repository and no model.
@@ -76,7 +98,15 @@ func withBaseNames(repos map[string]repoOf, models map[string]model.Model) map[s
 	ambiguous := map[string]bool{}
 	for _, key := range sortedKeys(repos) {
 		base := baseName(key)
-		if _, taken := out[base]; taken || ambiguous[base] {
+		other, taken := out[base]
+		if taken && other.model == repos[key].model && (other.sibling || repos[key].sibling) {
+			// A repository under two owners: what the catalogue lists first counts.
+			if other.sibling && !repos[key].sibling {
+				out[base] = repos[key]
+			}
+			continue
+		}
+		if taken || ambiguous[base] {
 			delete(out, base)
 			ambiguous[base] = true
 			continue
@@ -99,7 +129,9 @@ func (c *Catalog) similarModels(name string) []string {
 	for _, m := range c.sortedModels {
 		names = append(append(names, m.Name), m.Aliases...)
 		for _, a := range m.Artifacts {
-			names = append(names, baseName(a.Repo))
+			for _, repo := range append([]string{a.Repo}, a.Siblings...) {
+				names = append(names, baseName(repo))
+			}
 		}
 	}
 	return closest(baseName(name), names)

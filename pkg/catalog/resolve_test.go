@@ -108,6 +108,10 @@ func TestRepositoriesHaveOneModel(t *testing.T) {
 			`catalogue file "models.yaml": model "nn": artifacts[0].repo: "org/m" is a repository of "m" already`,
 		},
 		{
+			"a sibling of another model", modelWith("files: [{path: n.gguf, bytes: 100}]", "siblings: [org/M-gguf], weightBytes: 100"),
+			`catalogue file "models.yaml": model "nn": artifacts[0].siblings[0]: "org/M-gguf" is a repository of "m" already`,
+		},
+		{
 			"a flag that the engine does not have",
 			modelWith("quantization: f16,", "quantization: f16, flags: [{name: cc, why: because}],"),
 			`catalogue file "models.yaml": model "nn": artifacts[0].flags[0].name: "cc" is not a flag of engine e: did you mean c?`,

@@ -32,6 +32,12 @@ func (c *check) artifacts(all []model.Artifact) {
 func (c *check) artifact(field string, a model.Artifact) {
 	c.text(field+".engine", a.Engine, isLowerName, "must be an engine's name")
 	c.text(field+".repo", a.Repo, isRepo, "must be a repository such as org/Model-GGUF")
+	for i, repo := range a.Siblings {
+		c.text(fmt.Sprintf("%s.siblings[%d]", field, i), repo, isRepo, "must be a repository such as org/Model")
+	}
+	if len(a.Siblings) > 0 && len(a.Files) > 0 {
+		c.fail(field+".siblings", a.Siblings, "is for artifacts without files, which have a repository's own names")
+	}
 	c.text(field+".revision", a.Revision, isRevision, "must be a branch, tag or commit")
 	c.text(field+".quantization", a.Quantization, isLowerName, "must be a lower-case name such as f16")
 	switch {

@@ -27,8 +27,9 @@ func (e Engine) Validate() error {
 	c.within("memoryGiB", float64(e.MemoryGiB), 1, 10_000)
 	for _, quantization := range sortedKeys(e.ComputeCapability) {
 		c.text("computeCapability."+quantization, e.ComputeCapability[quantization], isCapability,
-			`must be two numbers such as "8.0"`)
+			mustCapability)
 	}
+	c.caches(e)
 	c.laws(e)
 	c.speed(e.Speed)
 	c.flags(e)

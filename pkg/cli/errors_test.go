@@ -63,7 +63,15 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"a price that is none", "plan --model small --max-hourly-price cheap", 2,
-			`kubectl berth plan: --max-hourly-price is "cheap", which buys nothing: give a price above 0 in USD per hour, or set suspend`,
+			`kubectl berth plan: --max-hourly-price is "cheap", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			"a price that would lift the limit", "plan --model small --max-hourly-price NaN", 2,
+			`kubectl berth plan: --max-hourly-price is "NaN", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			"a release without a number", "estimate --model small --gpu B-80-SXM --engine-version newest", 2,
+			`kubectl berth estimate: --engine-version: "newest" is no release: give its number, such as 0.11`,
 		},
 		{
 			"too low a price", "plan --model small --max-hourly-price 0.5 --cloud azure", 3,
@@ -133,7 +141,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"an unknown cache", "estimate --model small --gpu B-80 --kv-dtype fp2", 2,
-			`kubectl berth estimate: --kv-dtype: engine vllm has no KV cache of type "fp2": use auto or fp8`,
+			`kubectl berth estimate: --kv-dtype: engine vllm has no KV cache of type "fp2" that could be predicted: use auto or fp8`,
 		},
 		{
 			"an unknown engine of an estimate", "estimate --model small --gpu B-80 --engine sg", 2,

@@ -153,6 +153,9 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	case e.serving.Utilization < 0 || e.serving.Utilization > 1:
 		return usageError("--gpu-memory-utilization is %v, it must be above 0 and at most 1", e.serving.Utilization)
 	}
+	if version := e.serving.Version; version != "" && !physics.IsRelease(version) {
+		return usageError("--engine-version: %q is no release: give its number, such as 0.11", version)
+	}
 	for _, flag := range []struct {
 		name               string
 		value, least, most int
@@ -193,6 +196,8 @@ type subject struct {
 	load    physics.Load
 	assumed assumed
 	notes   []string
+	// refused says that the engine does not start on the GPU, or as it is told to.
+	refused bool
 }
 
 // subject gathers what is to be predicted.
@@ -223,9 +228,11 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if err := s.serveAs(e.kvType, m.Context); err != nil {
 		return nil, err
 	}
+	w.weights.Version = s.serving.Version
 	s.physics = physics.NewModel(m.Shape, w.weights)
 	s.assume(m.HubID, w.weights.Format.Name, cmp.Or(e.gpus, s.layout.TP*s.layout.PP*s.layout.DP))
-	s.remark(e.gpus, &m.Shape)
+	s.remark(e.gpus)
+	s.refuse(&m.Shape, &w.weights.Format, w.kvType)
 	return s, nil
 }
 
@@ -287,7 +294,8 @@ func (s *subject) serveAs(kvType string, context int) error {
 	case "", "auto", "bf16", "fp16", "bfloat16", "float16":
 	default:
 		if types := s.engine.KVTypes(); !slices.Contains(types, kvType) {
-			return usageError("--kv-dtype: engine %s has no KV cache of type %q: use %s", s.engine.Name, kvType, orList(types))
+			return usageError("--kv-dtype: engine %s has no KV cache of type %q that could be predicted: use %s",
+				s.engine.Name, kvType, orList(append([]string{"auto"}, types...)))
 		}
 		s.serving.KVType = kvType
 	}

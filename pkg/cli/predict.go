@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -25,7 +26,7 @@ func (s *subject) predict() estimate {
 		ActivationGiB: thousandths(budget.Activation), NonTorchGiB: thousandths(budget.NonTorch), CUDAGraphGiB: thousandths(budget.Graphs),
 		TTFTMillis: hundredths(pace.TTFT), TPOTMillis: hundredths(pace.TPOT),
 		OutputTokensPerSecond: hundredths(pace.OutputTokensPerSecond),
-		Fits:                  budget.KVCache > 0 && budget.MaxConcurrency >= 1, Queues: pace.Queues,
+		Fits:                  !s.refused && budget.KVCache > 0 && budget.MaxConcurrency >= 1, Queues: pace.Queues,
 		MemoryBasis: budget.Basis, SpeedBasis: pace.Basis, Assumed: s.assumed, Notes: s.notes,
 	}
 }
@@ -39,17 +40,31 @@ func (s *subject) budget() physics.Budget {
 }
 
 // remark adds what a person should know of the settings.
-func (s *subject) remark(gpus int, shape *model.Shape) {
+func (s *subject) remark(gpus int) {
 	note := func(format string, args ...any) { s.notes = append(s.notes, fmt.Sprintf(format, args...)) }
 	used := s.layout.TP * s.layout.PP * s.layout.DP
 	if gpus > used {
 		note("%d of the %d GPUs are idle: tp × pp × dp is %d", gpus-used, gpus, used)
 	}
-	if shape.Heads%s.layout.TP != 0 {
-		note("%s refuses to start: %d attention heads cannot be split %d ways", s.engine.Name, shape.Heads, s.layout.TP)
-	}
 	if longest := s.load.Input + s.load.Output; longest > s.serving.MaxModelLen {
 		note("%d + %d tokens are more than the %d of max-model-len: the engine refuses such requests", s.load.Input, s.load.Output, s.serving.MaxModelLen)
+	}
+}
+
+// refuse notes why the engine would not start, whatever the memory. kvType is what the weights need where
+// nothing is said.
+func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType string) {
+	split := ""
+	if s.engine.Split == catalog.SplitTensor {
+		split = planner.CannotSplit(shape, format, s.layout.TP)
+	}
+	for _, reason := range []string{
+		planner.CannotRun(&s.engine, shape, format.Name, cmp.Or(s.serving.KVType, kvType), &s.gpu), split,
+	} {
+		if reason != "" {
+			s.refused = true
+			s.notes = append(s.notes, fmt.Sprintf("%s refuses to start: %s", s.engine.Name, reason))
+		}
 	}
 }
 
@@ -106,6 +121,8 @@ func verdict(e *estimate) string {
 	switch {
 	case e.Fits:
 		return "yes"
+	case e.KVCacheGiBPerGPU > 0 && e.MaxConcurrency >= 1:
+		return "no: the engine refuses to start, see the notes"
 	case e.KVCacheGiBPerGPU <= 0:
 		return fmt.Sprintf("no: %.2f GiB per GPU are missing before there is any KV cache", -e.KVCacheGiBPerGPU)
 	default:

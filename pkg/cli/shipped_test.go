@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,10 +33,52 @@ func TestNamesOfGPUs(t *testing.T) {
 	for _, name := range []string{
 		"H100-80-SXM", "H100-94-NVL", "A100-80-SXM", "A100-80-PCIe", "A100-40-SXM", "H200-141-SXM", "B200-180-SXM", "GB200", "L40S",
 		"L4-24", "A10-24", "A10G-24", "T4-16", "V100-32", "RTX4090-24", "RTX PRO 6000-96", "MI300X-192", "h100-80-sxm", "rtx pro  6000-96",
+		"H100", "A100", "RTX 4090", "RTX PRO 5000-72", "H200-141-NVL", "H20-96", "L40",
 	} {
 		got := shipped(t, "estimate", "--model", "microsoft/phi-4", "--gpu", name, "-o", "json")
 		if got.Code != 0 {
 			t.Errorf("%s: %s", name, got.Err)
+		}
+	}
+}
+
+// TestEstimateRefuses tells of what the engine does not start with, whatever the memory.
+func TestEstimateRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		reason, note string
+		args         []string
+	}{
+		{
+			"bf16 on a GPU without it", "vllm refuses to start: bf16 needs compute capability 8.0, V100-32 has 7.0",
+			[]string{"--model", "Qwen/Qwen3-8B", "--gpu", "V100-32"},
+		},
+		{
+			"heads that eight GPUs cannot share", "vllm refuses to start: 10 KV heads cannot be split 8 ways",
+			[]string{"--model", "microsoft/phi-4", "--gpu", "H100-80-SXM", "--tp", "8"},
+		},
+		{
+			"kernels that there are not", "vllm refuses to start: sparse attention runs on compute capability 9.0, 10.0, 10.3 or 12.0, A100-80 has 8.0",
+			[]string{"--model", "deepseek-ai/DeepSeek-V3.2", "--gpu", "A100", "--tp", "16", "--nodes", "2"},
+		},
+		{
+			"a KV cache that kernels cannot read", "vllm refuses to start: a KV cache in fp8 needs compute capability 8.0, T4 has 7.5",
+			[]string{"--model", "Qwen/Qwen3-0.6B", "--dtype", "fp16", "--gpu", "T4", "--kv-dtype", "fp8"},
+		},
+		{
+			"nothing is wrong, and the weights bring the KV cache that is needed", "",
+			[]string{"--model", "deepseek-ai/DeepSeek-V4-Flash", "--gpu", "RTX PRO 6000-96", "--tp", "4", "--max-model-len", "65536"},
+		},
+	} {
+		var got struct {
+			Fits  bool
+			Notes []string
+		}
+		out := shipped(t, append([]string{"estimate", "-o", "json"}, tc.args...)...)
+		if err := json.Unmarshal([]byte(out.Out), &got); err != nil {
+			t.Fatalf("%s: %v: %s", tc.reason, err, out.Err)
+		}
+		if tc.note == "" && !got.Fits || tc.note != "" && (got.Fits || !slices.Contains(got.Notes, tc.note)) {
+			t.Errorf("%s: fits is %v, notes are %q; want %q", tc.reason, got.Fits, got.Notes, tc.note)
 		}
 	}
 }

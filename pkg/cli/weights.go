@@ -18,6 +18,8 @@ import (
 type chosenWeights struct {
 	weights physics.Weights
 	notes   []string
+	// kvType is the type of KV cache that the weights cannot do without, if any.
+	kvType string
 }
 
 // weightsFor returns the weights of a model for an engine in a data type: those that are published, else
@@ -66,6 +68,11 @@ func asPublished(known *catalog.Catalog, a *model.Artifact, name string) chosenW
 		basis = v1beta1.BasisEstimated
 	}
 	out := chosenWeights{weights: physics.Weights{Format: format, Bytes: a.LoadedBytes(), Basis: basis}}
+	for _, flag := range a.Flags {
+		if flag.Name == "kv-cache-dtype" {
+			out.kvType = flag.Value
+		}
+	}
 	if !a.Native {
 		out.notes = []string{fmt.Sprintf("the weights are those of %s", a.Repo)}
 	}

@@ -44,6 +44,9 @@ type Artifact struct {
 	Engine string `json:"engine"`
 	// Repo on the hub, for example org/Model-GGUF.
 	Repo string `json:"repo"`
+	// Siblings are repositories with weights of the same shape, format and size: former names of Repo, other
+	// releases of the model, or other people's weights. Naming one means the artifact in that repository.
+	Siblings []string `json:"siblings,omitempty"`
 	// Revision is a branch, tag or commit of Repo.
 	Revision string `json:"revision"`
 	// Files that the engine loads; the first one is named on its command line. Empty where the engine
@@ -129,6 +132,6 @@ func (m Model) Clone() Model {
 
 // Clone returns a copy that shares no memory with the artifact.
 func (a Artifact) Clone() Artifact {
-	a.Files, a.Flags = slices.Clone(a.Files), slices.Clone(a.Flags)
+	a.Files, a.Flags, a.Siblings = slices.Clone(a.Files), slices.Clone(a.Flags), slices.Clone(a.Siblings)
 	return a
 }

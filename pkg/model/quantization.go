@@ -25,6 +25,9 @@ type Quantization struct {
 	// LoadedFactor is how much larger the quantised weights are on a GPU than on disk, because kernels
 	// pad them; 0 means 1.
 	LoadedFactor float64 `json:"loadedFactor,omitempty"`
+	// FormerFactor is that of releases of the engine before FormerUntil.
+	FormerFactor float64 `json:"formerFactor,omitempty"`
+	FormerUntil  string  `json:"formerUntil,omitempty"`
 }
 
 // Scope says which weights a format applies to.

@@ -5,8 +5,6 @@ package physics
 
 import (
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -167,21 +165,4 @@ func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 		}
 	}
 	return 0
-}
-
-// older says whether a release comes before another one. What is no number counts as the newest.
-func older(version, than string) bool {
-	for than != "" {
-		var v, t string
-		v, version, _ = strings.Cut(version, ".")
-		t, than, _ = strings.Cut(than, ".")
-		number, err := strconv.Atoi(strings.TrimPrefix(v, "v"))
-		if err != nil && v != "" {
-			return false
-		}
-		if other, _ := strconv.Atoi(t); number != other {
-			return number < other
-		}
-	}
-	return false
 }

@@ -135,7 +135,7 @@ func sizesOf(shape model.Shape, kinds []model.Layers, w Weights) sizes {
 			}
 		}
 	}
-	factor *= max(format.LoadedFactor, 1)
+	factor *= w.loadedFactor()
 	s.expert *= factor
 	if format.Scope != model.ScopeExperts {
 		s.linear *= factor

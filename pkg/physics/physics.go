@@ -24,6 +24,16 @@ type Weights struct {
 	Bytes int64
 	// Basis of Bytes.
 	Basis v1beta1.Basis
+	// Version of the engine that loads them; empty means the catalogue's.
+	Version string
+}
+
+// loadedFactor is how much larger the quantised weights are on a GPU than on disk.
+func (w *Weights) loadedFactor() float64 {
+	if f := &w.Format; f.FormerFactor > 0 && w.Version != "" && older(w.Version, f.FormerUntil) {
+		return f.FormerFactor
+	}
+	return max(w.Format.LoadedFactor, 1)
 }
 
 // Layout spreads one engine over GPUs.

@@ -54,7 +54,8 @@ func (p *Planner) fewerBits(r Request, chosen *option) string {
 func (p *Planner) smallerCache(r Request, chosen *option) string {
 	const eightBits = "fp8"
 	f := chosen.layout.form
-	if f.kvType != "" || chosen.price < 0 || len(kvTypes(r, f.engine)) != 1 || !slices.Contains(f.engine.KVTypes(), eightBits) {
+	types, _ := kvTypes(r, f.engine)
+	if f.kvName() != "" || chosen.price < 0 || len(types) != 1 || f.engine.KVType(eightBits) == nil {
 		return ""
 	}
 	relaxed := r

@@ -97,14 +97,16 @@ func isNamed(c Constraints, m *machine) bool {
 	return c.InstanceType != "" || slices.ContainsFunc(c.InstanceTypes, func(name string) bool { return strings.EqualFold(name, m.Name) })
 }
 
-// isAccelerator says whether a name stands for the machine's GPU: by class, part or alias.
+// isAccelerator says whether a name stands for the machine's GPU: by class, part or alias, or by the class
+// without its size, which means all sizes: H100 is H100-80 and H100-94.
 func isAccelerator(m *machine, name string) bool {
 	if m.GPUs == 0 {
 		return false
 	}
 	name = strings.ReplaceAll(name, " ", "-") // as the catalogue's lookup does
 	same := func(other string) bool { return strings.EqualFold(name, other) }
-	return same(m.gpu.Class) || same(m.gpu.Name) || slices.ContainsFunc(m.gpu.Aliases, same)
+	family, _, _ := strings.Cut(m.gpu.Class, "-")
+	return same(m.gpu.Class) || same(m.gpu.Name) || same(family) || slices.ContainsFunc(m.gpu.Aliases, same)
 }
 
 // allowed returns how a machine would be paid for, or why it may not be used. The price limit and the
@@ -139,7 +141,7 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	if len(types) == 0 {
 		types = []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacityOnDemand}
 	}
-	reason := ""
+	asked, reason := types, ""
 	for _, e := range c.Excluded {
 		if !strings.EqualFold(e.InstanceType, m.Name) {
 			continue
@@ -150,7 +152,10 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 		types = slices.DeleteFunc(slices.Clone(types), func(t v1beta1.CapacityType) bool { return t == e.CapacityType })
 		reason = e.Reason
 	}
-	if _, unsold := capacityType(types, m); reason != "" && unsold != "" {
+	left, unsold := capacityType(types, m)
+	// A reservation that nobody knows of does not stand in for what the cloud has refused on demand.
+	guessed := left == v1beta1.CapacityReserved && !m.Reserved && slices.Contains(asked, v1beta1.CapacityOnDemand)
+	if reason != "" && (unsold != "" || guessed) {
 		return nil, reason
 	}
 	return types, ""

@@ -126,7 +126,7 @@ func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	disk := 0
 	for i := range d.forms {
 		f := &d.forms[i]
-		if illegal(f, m) != "" {
+		if illegal(f, &d.model.Shape, m) != "" {
 			continue // which the group's verdict says
 		}
 		need := (&layout{form: f}).diskGiB()

@@ -52,7 +52,9 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 			basis = v1beta1.BasisEstimated
 		}
 		weights := physics.NewModel(r.Model.Shape, physics.Weights{Format: format, Bytes: a.LoadedBytes(), Basis: basis})
-		for _, kvType := range kvTypes(r, engine) {
+		types, ignored := kvTypes(r, engine)
+		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
+		for _, kvType := range types {
 			out = append(out, form{artifact: a, format: format, engine: engine, kvType: kvType, physics: weights})
 		}
 	}
@@ -60,21 +62,18 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 }
 
 // kvTypes returns the types of KV cache to consider: the one that the user set, else the model's own and
-// then those that the user allows.
-func kvTypes(r Request, e *catalog.Engine) []string {
-	if t := r.Constraints.Engine.KVCacheType; t != "" && t != automatic {
-		return []string{t}
-	}
-	out := []string{""}
+// then those that the user allows; and it warns of those that cannot be planned for.
+func kvTypes(r Request, e *catalog.Engine) (types, warnings []string) {
+	own := []string{""}
 	if e.Split != catalog.SplitTensor {
-		return out
+		return own, nil
 	}
-	for _, t := range distinct(r.Constraints.AllowedKVCacheTypes) {
-		if t != automatic {
-			out = append(out, t)
-		}
+	set, warnings := knownKVTypes(kvFlag, []string{r.Constraints.Engine.KVCacheType}, &r.Model.Shape, e)
+	if len(set) > 0 {
+		return set, warnings
 	}
-	return out
+	allowed, more := knownKVTypes("inference.engine.allowedKVCacheTypes", distinct(r.Constraints.AllowedKVCacheTypes), &r.Model.Shape, e)
+	return append(own, allowed...), append(warnings, more...)
 }
 
 // automatic is how engines call a setting that they choose themselves.

@@ -77,7 +77,8 @@ func TestNodesAgainstKAITO(t *testing.T) {
 		}
 	}
 	t.Logf("%d plans take as many machines as KAITO, %d take fewer, %d take more, %d are refused", same, fewer, more, refused)
-	if fewer < 40 || more > 1 || refused > 12 {
+	// Of those refused, 6 are A10s and A100s for two models with sparse attention: there are no kernels for them.
+	if fewer < 40 || more > 1 || refused > 15 {
 		t.Error("the comparison with KAITO has become worse")
 	}
 }
@@ -86,7 +87,8 @@ func TestNodesAgainstKAITO(t *testing.T) {
 func checkRefusal(t *testing.T, what string, err error) {
 	t.Helper()
 	text := err.Error()
-	if !strings.Contains(text, "a layer takes") && !strings.Contains(text, "needs compute capability") {
+	if !strings.Contains(text, "a layer takes") && !strings.Contains(text, "needs compute capability") &&
+		!strings.Contains(text, "runs on compute capability") {
 		t.Errorf("%s: refused without a reason that counts: %v", what, err)
 		return
 	}

@@ -88,8 +88,12 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int) []
 			return ways
 		}
 	}
-	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages *= 2 {
-		for replicas := max(d.dp, 1); tp*stages*replicas <= m.GPUs; replicas *= 2 {
+	next := func(n int) int { return 2 * n }
+	if d.gpus > 0 {
+		next = func(n int) int { return n + 1 } // the number that is asked for need not be a power of two
+	}
+	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages = next(stages) {
+		for replicas := max(d.dp, 1); tp*stages*replicas <= m.GPUs; replicas = next(replicas) {
 			if replicas > 1 && (nodes > 1 || d.model.Shape.MoE != nil) {
 				// Replicas of a mixture of experts share their experts, which nothing here predicts.
 				break

@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
@@ -96,7 +97,7 @@ func (d *modelDemand) passes() []bool {
 
 // placeForm lays one form of the model out on a number of machines.
 func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, why *misfit) *option {
-	if reason := illegal(f, m); reason != "" {
+	if reason := illegal(f, &d.model.Shape, m); reason != "" {
 		why.illegal = cmp.Or(why.illegal, reason)
 		return nil
 	}
@@ -206,19 +207,11 @@ func (d *modelDemand) mostNodes(m *machine) int {
 }
 
 // illegal says why a machine cannot run a form of a model at all.
-func illegal(f *form, m *machine) string {
-	e := f.engine
-	need, named := e.ComputeCapability[f.artifact.Quantization]
-	what := f.artifact.Quantization
-	if !named {
-		need, named = e.ComputeCapability["default"]
-		what = "engine " + e.Name
+func illegal(f *form, s *model.Shape, m *machine) string {
+	if reason := CannotRun(f.engine, s, f.artifact.Quantization, f.kvName(), &m.gpu); reason != "" {
+		return reason
 	}
-	switch {
-	case named && m.gpu.ComputeCapability == "":
-		return fmt.Sprintf("%s needs an NVIDIA GPU of compute capability %s, %s is none", what, need, m.gpu.Class)
-	case named && capability(m.gpu.ComputeCapability) < capability(need):
-		return fmt.Sprintf("%s needs compute capability %s, %s has %s", what, need, m.gpu.Class, m.gpu.ComputeCapability)
+	switch e := f.engine; {
 	case m.VCPUs < e.CPUs:
 		return fmt.Sprintf("has %s, engine %s needs %d", count(m.VCPUs, "vCPU"), e.Name, e.CPUs)
 	case m.MemoryGiB < float64(e.MemoryGiB):

@@ -4,6 +4,7 @@
 package planner_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -11,7 +12,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -149,13 +150,10 @@ func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, g
 // Sizes within rounding of a GPU's memory are told apart by neither side, so it says when to skip.
 func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline bool) {
 	m, c := *r.Model, r.Constraints
-	length, concurrency := min(m.Context, 8192), 4
-	if r.Objectives.MaxModelLen > 0 {
-		length = min(r.Objectives.MaxModelLen, m.Context)
+	if r.Objectives.TimeToFirstToken > 0 || r.Objectives.TimePerOutputToken > 0 {
+		return nil, 0, false // nothing is known of this engine's speed
 	}
-	if r.Objectives.Concurrency > 0 {
-		concurrency = r.Objectives.Concurrency
-	}
+	length, concurrency := aim(r)
 	type score struct {
 		price float64
 		gpus  int
@@ -166,15 +164,8 @@ func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline
 	}
 	for _, s := range w.SKUs {
 		g := gpuOf[s.GPU]
-		price, known := s.Prices["eastus"]
-		if !known {
-			price = math.MaxFloat64
-		}
-		switch {
-		case s.Unusable != "", c.GPUs > s.GPUs, !known && !slices.Contains(c.InstanceTypes, s.Name), c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice,
-			len(c.InstanceTypes) > 0 && !slices.Contains(c.InstanceTypes, s.Name),
-			len(c.Accelerators) > 0 && g.Class != "Class-0" && g.Name != "GPU-1",
-			len(c.CapacityTypes) > 0 && !s.Spot, g.ComputeCapability == "7.0":
+		price, sold := excluded(s, g, c)
+		if !sold || c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice {
 			continue
 		}
 	forms:
@@ -211,10 +202,14 @@ func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline
 }
 
 // checkProperties plans once for a random world and checks what must hold of every plan.
-func checkProperties(t *testing.T, seed uint64) (planned, compared bool) {
+func checkProperties(t *testing.T, seed uint64, speed catalog.Speed) (planned, compared bool) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := randomWorld(r)
+	enrich(r, &w, speed)
 	request := randomRequest(r, w)
+	if r.IntN(8) > 0 {
+		enrichRequest(r, w, &request)
+	}
 	plan, err := planner.New(w.load(t), planner.Settings{}).Plan(request)
 	checkShuffled(t, r, w, request, plan, err)
 	if request.Constraints.InstanceType == "" {
@@ -263,6 +258,7 @@ func formatsOf(t *testing.T, w world) map[string]model.Quantization {
 func checkPlan(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	limit := request.Constraints.MaxHourlyPrice
+	told := cmp.Or(request.Constraints.Engine.MaxModelLen, request.Objectives.MaxModelLen)
 	verdicts := slices.Concat(plan.Alternatives, plan.Rejected)
 	considered := len(w.SKUs)
 	if request.Constraints.InstanceType != "" {
@@ -276,7 +272,7 @@ func checkPlan(t *testing.T, seed uint64, w world, request planner.Request, plan
 	case plan.MaxModelLen < 1 || plan.MaxModelLen > request.Model.Context || plan.Concurrency < 1:
 		t.Errorf("seed %d: %d tokens × %d of a model with %d", seed, plan.MaxModelLen, plan.Concurrency, request.Model.Context)
 	case request.Objectives.Concurrency > 0 && plan.Concurrency != request.Objectives.Concurrency,
-		request.Objectives.MaxModelLen > 0 && plan.MaxModelLen != min(request.Objectives.MaxModelLen, request.Model.Context):
+		told > 0 && plan.MaxModelLen != min(told, request.Model.Context):
 		t.Errorf("seed %d: objectives %+v, planned %d tokens × %d", seed, request.Objectives, plan.MaxModelLen, plan.Concurrency)
 	case len(verdicts)+1 != considered:
 		t.Errorf("seed %d: %d verdicts and the plan for %d machines", seed, len(verdicts), considered)
@@ -288,6 +284,11 @@ func checkPlan(t *testing.T, seed uint64, w world, request planner.Request, plan
 			t.Errorf("seed %d: verdict on %s: %q", seed, v.InstanceType, v.Reason)
 		}
 	}
+	checkPrice(t, seed, w, request, plan)
+	checkPace(t, seed, w, request, plan)
+	if w.Engines[0].Split == catalog.SplitTensor {
+		checkServing(t, seed, request, plan)
+	}
 }
 
 // checkShuffled plans again from the same facts in another order: not a byte may differ.
@@ -297,14 +298,16 @@ func checkShuffled(t *testing.T, r *rand.Rand, w world, request planner.Request,
 	other.SKUs, other.GPUs = slices.Clone(w.SKUs), slices.Clone(w.GPUs)
 	r.Shuffle(len(other.SKUs), func(i, j int) { other.SKUs[i], other.SKUs[j] = other.SKUs[j], other.SKUs[i] })
 	r.Shuffle(len(other.GPUs), func(i, j int) { other.GPUs[i], other.GPUs[j] = other.GPUs[j], other.GPUs[i] })
-	for _, list := range []*[]string{
-		&request.Constraints.InstanceTypes, &request.Constraints.Accelerators, &request.Constraints.AllowedQuantizations,
-	} {
+	c := &request.Constraints
+	for _, list := range []*[]string{&c.InstanceTypes, &c.Accelerators, &c.AllowedQuantizations, &c.AllowedKVCacheTypes} {
 		*list = slices.Clone(*list)
 		slices.Reverse(*list)
 	}
+	c.CapacityTypes, c.Excluded = slices.Clone(c.CapacityTypes), slices.Clone(c.Excluded)
+	slices.Reverse(c.CapacityTypes)
+	slices.Reverse(c.Excluded)
 	again, againErr := planner.New(other.load(t), planner.Settings{}).Plan(request)
-	if diff := cmp.Diff(encode(t, plan, planErr), encode(t, again, againErr)); diff != "" {
+	if diff := gocmp.Diff(encode(t, plan, planErr), encode(t, again, againErr)); diff != "" {
 		t.Errorf("shuffled facts change the plan (-want +got):\n%s", diff)
 	}
 }
@@ -331,9 +334,15 @@ func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request
 	switch {
 	case err != nil:
 		t.Errorf("seed %d: with more memory it is infeasible: %v", seed, err)
+	case !forCost(request):
 	case plan.HourlyPrice >= 0 && (again.HourlyPrice < 0 || again.HourlyPrice > plan.HourlyPrice):
 		t.Errorf("seed %d: with more memory it costs %v rather than %v", seed, again.HourlyPrice, plan.HourlyPrice)
 	}
+}
+
+// forCost says whether the price decides.
+func forCost(r planner.Request) bool {
+	return cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost) == v1beta1.OptimizeForCost
 }
 
 // checkLowerPrices plans with a cheaper catalogue: the plan may not get dearer.
@@ -345,11 +354,15 @@ func checkLowerPrices(t *testing.T, seed uint64, r *rand.Rand, w world, request 
 		if price, known := s.Prices["eastus"]; known {
 			cheaper.SKUs[i].Prices = map[string]float64{"eastus": price * r.Float64()}
 		}
+		if price, known := s.SpotPrices["eastus"]; known {
+			cheaper.SKUs[i].SpotPrices = map[string]float64{"eastus": price * r.Float64()}
+		}
 	}
 	again, err := planner.New(cheaper.load(t), planner.Settings{}).Plan(request)
 	switch {
 	case err != nil:
 		t.Errorf("seed %d: with lower prices it is infeasible: %v", seed, err)
+	case !forCost(request):
 	case plan.HourlyPrice >= 0 && again.HourlyPrice > plan.HourlyPrice:
 		t.Errorf("seed %d: with lower prices it costs %v rather than %v", seed, again.HourlyPrice, plan.HourlyPrice)
 	}
@@ -357,9 +370,10 @@ func checkLowerPrices(t *testing.T, seed uint64, r *rand.Rand, w world, request 
 
 func TestProperties(t *testing.T) {
 	planned, compared := 0, 0
-	const rounds = 400
+	const rounds = 500
+	speed := speedOfVLLM(t)
 	for seed := range uint64(rounds) {
-		p, c := checkProperties(t, seed)
+		p, c := checkProperties(t, seed, speed)
 		if p {
 			planned++
 		}
@@ -376,5 +390,6 @@ func TestProperties(t *testing.T) {
 
 func FuzzPlan(f *testing.F) {
 	f.Add(uint64(1 << 40))
-	f.Fuzz(func(t *testing.T, seed uint64) { checkProperties(t, seed) })
+	speed := speedOfVLLM(f)
+	f.Fuzz(func(t *testing.T, seed uint64) { checkProperties(t, seed, speed) })
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -19,14 +20,7 @@ import (
 
 // shardTensors turns a random world into one whose engine splits by tensors and profiles its memory.
 func shardTensors(r *rand.Rand, w *world) {
-	e := &w.Engines[0]
-	e.Split, e.Memory = catalog.SplitTensor, catalog.EngineMemory{}
-	e.Profile = catalog.MemoryProfile{
-		Basis: v1beta1.BasisMeasured, SpareGiB: 1.5, MostUsed: 0.95, DefaultUsed: 0.9, SamplerCopies: 9, FixedGiB: 0.15,
-		ForwardCopies: 2, WeightFactor: 1.005, NonTorchGiB: catalog.NonTorch{Single: 0.1, PCIe: 0.2, Pair: 0.6, Group: 0.9},
-		Graphs: []catalog.GraphStep{{ParamsB: 16, GiB: 0.5}, {GiB: 1}}, GraphsSince: "0.21", BlockTokens: 16,
-		Defaults: []catalog.BatchDefault{{LeastGiB: 70, Sequences: 1024, BatchTokens: 8192}, {Sequences: 256, BatchTokens: 2048}},
-	}
+	profiled(&w.Engines[0])
 	for i := range w.SKUs {
 		s := &w.SKUs[i]
 		s.GPUs = 1 << r.IntN(4)
@@ -38,47 +32,88 @@ func shardTensors(r *rand.Rand, w *world) {
 	}
 }
 
+// profiled makes an engine one that splits by tensors and profiles its memory.
+func profiled(e *catalog.Engine) {
+	e.Split, e.Memory = catalog.SplitTensor, catalog.EngineMemory{}
+	e.Profile = catalog.MemoryProfile{
+		Basis: v1beta1.BasisMeasured, SpareGiB: 1.5, MostUsed: 0.95, DefaultUsed: 0.9, SamplerCopies: 9, FixedGiB: 0.15,
+		ForwardCopies: 2, WeightFactor: 1.005, NonTorchGiB: catalog.NonTorch{Single: 0.1, PCIe: 0.2, Pair: 0.6, Group: 0.9},
+		Graphs: []catalog.GraphStep{{ParamsB: 16, GiB: 0.5}, {GiB: 1}}, GraphsSince: "0.21", BlockTokens: 16,
+		Defaults: []catalog.BatchDefault{{LeastGiB: 70, Sequences: 1024, BatchTokens: 8192}, {Sequences: 256, BatchTokens: 2048}},
+	}
+}
+
 // tensorSearch is bruteForce for engines that split by tensors.
 func tensorSearch(formats map[string]model.Quantization) func(world, planner.Request) ([]string, int, bool) {
 	return func(w world, r planner.Request) ([]string, int, bool) { return tensorBest(w, r, formats) }
 }
 
-// tensorBest returns the machines that are best by price and the tie-breaks before the name, found by
-// trying everything, and how many machines and GPUs they take. It says when a size is within rounding of
-// a GPU's memory.
+// tensorBest returns the machines that are best by the objective, the price and the tie-breaks before the
+// name, found by trying everything, and how many of their GPUs are used. It says when a size is within
+// rounding of a GPU's memory.
 func tensorBest(w world, r planner.Request, formats map[string]model.Quantization) (best []string, gpus int, borderline bool) {
-	m, c := *r.Model, r.Constraints
-	length, concurrency := min(m.Context, 8192), 4
-	if r.Objectives.MaxModelLen > 0 {
-		length = min(r.Objectives.MaxModelLen, m.Context)
-	}
-	if r.Objectives.Concurrency > 0 {
-		concurrency = r.Objectives.Concurrency
-	}
-	bestScore := score{price: math.Inf(1)}
 	gpuOf := map[string]sku.GPU{}
 	for _, g := range w.GPUs {
 		gpuOf[g.Name] = g
 	}
+	length, concurrency := aim(r)
+	var options []tried
 	for _, s := range w.SKUs {
 		g := gpuOf[s.GPU]
-		if excluded(s, g, c) {
+		price, sold := excluded(s, g, r.Constraints)
+		if !sold {
 			continue
 		}
-		try := tensorTrial{sku: s, gpu: g, engine: &w.Engines[0], model: &m, length: length, concurrency: concurrency, asked: c.GPUs}
-		this, ok := try.best(c, formats)
+		try := tensorTrial{sku: s, gpu: g, engine: &w.Engines[0], request: &r, length: length, concurrency: concurrency, price: price}
+		o, ok := try.best(formats)
 		borderline = borderline || try.borderline
-		if !ok || c.MaxHourlyPrice > 0 && this.price > c.MaxHourlyPrice {
-			continue
-		}
-		switch order := this.compare(bestScore); {
-		case order == 0:
-			best = append(best, s.Name)
-		case order < 0:
-			bestScore, best = this, []string{s.Name}
+		if limit := r.Constraints.MaxHourlyPrice; ok && (limit == 0 || o.price <= limit) {
+			options = append(options, o)
 		}
 	}
-	return best, bestScore.gpus, borderline
+	options = affordable(r, options)
+	if len(options) == 0 {
+		return nil, 0, borderline
+	}
+	byObjective := func(a, b tried) int { return a.compare(b, r.Objectives.OptimizeFor) }
+	first := slices.MinFunc(options, byObjective)
+	for _, o := range options {
+		if byObjective(o, first) == 0 {
+			best = append(best, o.name)
+		}
+	}
+	return best, first.gpus, borderline
+}
+
+// aim is the context and the concurrency that a request without a machine's name must get.
+func aim(r planner.Request) (length, concurrency int) {
+	o, s := r.Objectives, r.Constraints.Engine
+	load := typical(r)
+	length = cmp.Or(s.MaxModelLen, o.MaxModelLen, max(8192, load.Input+load.Output))
+	concurrency = cmp.Or(o.Concurrency, 4)
+	if o.Concurrency == 0 && s.MaxNumSeqs > 0 {
+		concurrency = min(concurrency, s.MaxNumSeqs)
+	}
+	return min(length, r.Model.Context), concurrency
+}
+
+// typical is the request at which speed is judged.
+func typical(r planner.Request) physics.Load {
+	return physics.Load{
+		Input: cmp.Or(r.Objectives.InputTokens, 1024), Output: cmp.Or(r.Objectives.OutputTokens, 256), Concurrency: r.Objectives.Concurrency,
+	}
+}
+
+// affordable drops what optimising for latency may not cost.
+func affordable(r planner.Request, options []tried) []tried {
+	if r.Objectives.OptimizeFor != v1beta1.OptimizeForLatency || r.Constraints.MaxHourlyPrice > 0 || len(options) == 0 {
+		return options
+	}
+	cheapest := math.Inf(1)
+	for _, o := range options {
+		cheapest = min(cheapest, o.price)
+	}
+	return slices.DeleteFunc(options, func(o tried) bool { return cheapest < math.MaxFloat64 && o.price > 2*cheapest })
 }
 
 // score is what options are ordered by before their names.
@@ -86,6 +121,7 @@ type score struct {
 	price       float64
 	network     bool
 	nodes, gpus int
+	machineGPUs int
 }
 
 func (s score) compare(other score) int {
@@ -96,87 +132,279 @@ func (s score) compare(other score) int {
 		return 0
 	}
 	return cmp.Or(cmp.Compare(s.price, other.price), cmp.Compare(networked(s), networked(other)),
-		cmp.Compare(s.nodes, other.nodes), cmp.Compare(s.gpus, other.gpus))
+		cmp.Compare(s.nodes, other.nodes), cmp.Compare(s.gpus, other.gpus), cmp.Compare(s.machineGPUs, other.machineGPUs))
 }
 
-// excluded says whether a machine may not be used at all.
-func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) bool {
-	_, priced := s.Prices["eastus"]
-	return s.Unusable != "" || c.GPUs > s.GPUs || !priced && (c.MaxHourlyPrice > 0 || !slices.Contains(c.InstanceTypes, s.Name)) ||
-		len(c.InstanceTypes) > 0 && !slices.Contains(c.InstanceTypes, s.Name) ||
+// tried is what one machine type gives.
+type tried struct {
+	score
+	name string
+	pace physics.Pace
+}
+
+// compare orders by the objective, what is unknown last.
+func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
+	unknownLast := func(x float64, known bool) float64 {
+		if !known {
+			return math.Inf(1)
+		}
+		return x
+	}
+	key := func(o tried) float64 {
+		switch by {
+		case v1beta1.OptimizeForLatency:
+			return unknownLast(o.pace.TPOT, o.pace.TPOT > 0)
+		case v1beta1.OptimizeForThroughput:
+			speed := o.pace.OutputTokensPerSecond
+			return unknownLast(o.price/3600/speed*1e6, speed > 0 && o.price < math.MaxFloat64)
+		default:
+			return 0
+		}
+	}
+	return cmp.Or(cmp.Compare(key(o), key(other)), o.score.compare(other.score))
+}
+
+// excluded returns what a machine costs per hour, more than anything where that is not known, and whether
+// it may be used at all.
+func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) (price float64, sold bool) {
+	price, sold = offer(s, c)
+	named := slices.Contains(c.InstanceTypes, s.Name)
+	if s.Unusable != "" || c.GPUs > s.GPUs || len(c.InstanceTypes) > 0 && !named || g.ComputeCapability == "7.0" ||
 		len(c.Accelerators) > 0 && g.Class != "Class-0" && g.Name != "GPU-1" ||
-		len(c.CapacityTypes) > 0 && !s.Spot || g.ComputeCapability == "7.0"
+		price == math.MaxFloat64 && (c.MaxHourlyPrice > 0 || !named) {
+		return 0, false
+	}
+	return price, sold
+}
+
+// offer is the least that a machine costs in the ways of paying that are allowed.
+func offer(s sku.SKU, c planner.Constraints) (price float64, sold bool) {
+	onDemand, priced := s.Prices["eastus"]
+	if !priced {
+		onDemand = math.MaxFloat64
+	}
+	spot, priced := s.SpotPrices["eastus"]
+	if !priced {
+		spot = onDemand
+	}
+	asked := func(t v1beta1.CapacityType) bool {
+		return slices.Contains(c.CapacityTypes, t) || len(c.CapacityTypes) == 0 && t != v1beta1.CapacitySpot
+	}
+	may := func(t v1beta1.CapacityType) bool {
+		return asked(t) && !slices.ContainsFunc(c.Excluded, func(e planner.Exclusion) bool {
+			return e.InstanceType == s.Name && (e.CapacityType == "" || e.CapacityType == t)
+		})
+	}
+	var prices []float64
+	if s.Reserved && may(v1beta1.CapacityReserved) {
+		prices = append(prices, 0)
+	}
+	if s.Spot && may(v1beta1.CapacitySpot) {
+		prices = append(prices, spot)
+	}
+	if may(v1beta1.CapacityOnDemand) {
+		prices = append(prices, onDemand)
+	}
+	// The cloud may hold a reservation that nobody told of, where the user wants one and not on demand.
+	if len(prices) == 0 && may(v1beta1.CapacityReserved) && !asked(v1beta1.CapacityOnDemand) {
+		prices = append(prices, onDemand)
+	}
+	if len(prices) == 0 {
+		return 0, false
+	}
+	return slices.Min(prices), true
 }
 
 // tensorTrial tries one machine type.
 type tensorTrial struct {
-	sku                        sku.SKU
-	gpu                        sku.GPU
-	engine                     *catalog.Engine
-	model                      *model.Model
-	length, concurrency, asked int
-	borderline                 bool
+	sku                 sku.SKU
+	gpu                 sku.GPU
+	engine              *catalog.Engine
+	request             *planner.Request
+	length, concurrency int
+	price               float64
+	borderline          bool
+	// slow and lacking say that layouts on a number of machines were too slow and lacked memory.
+	slow, lacking bool
+}
+
+// tensorLayout is a layout that works.
+type tensorLayout struct {
+	tp, stages, replicas int
+	pace                 physics.Pace
 }
 
 // best tries ever more machines, and on each number all forms in the order of preference.
-func (t *tensorTrial) best(c planner.Constraints, formats map[string]model.Quantization) (score, bool) {
-	price, priced := t.sku.Prices["eastus"]
-	most := (2*t.model.Shape.Layers + 2) / 3
+func (t *tensorTrial) best(formats map[string]model.Quantization) (tried, bool) {
+	m, c := t.request.Model, t.request.Constraints
+	most := t.mostStages()
 	if t.sku.NetworkGBs == 0 {
 		most = min(most, 2)
 	}
+	if c.MaxNodes > 0 {
+		most = min(most, c.MaxNodes)
+	}
 	for nodes := 1; nodes <= most; nodes++ {
-		for _, a := range t.model.Artifacts {
+		t.slow, t.lacking = false, false
+		for _, a := range m.Artifacts {
 			if !a.Native && !slices.Contains(c.AllowedQuantizations, a.Quantization) ||
 				a.Quantization == "bf16" && t.gpu.ComputeCapability == "7.5" {
 				continue
 			}
-			weights := physics.NewModel(t.model.Shape, physics.Weights{
+			weights := physics.NewModel(m.Shape, physics.Weights{
 				Format: formats[a.Quantization], Bytes: a.LoadedBytes(), Basis: v1beta1.BasisExact,
 			})
-			if replica, gpus := t.smallest(weights, nodes); replica > 0 {
-				out := score{price: price * float64(nodes), network: t.sku.NetworkGBs > 0, nodes: nodes, gpus: gpus}
-				if !priced {
-					out.price = math.MaxFloat64
-				}
-				return out, true
-			}
-		}
-	}
-	return score{}, false
-}
-
-// smallest returns the GPUs of the smallest replica that fits a number of machines, and those of all
-// replicas on one.
-func (t *tensorTrial) smallest(weights *physics.Model, nodes int) (replica, gpus int) {
-	for tp := 1; tp <= t.sku.GPUs; tp *= 2 {
-		heads, kv := t.model.Shape.Heads, t.model.Shape.KVHeads
-		if heads%tp != 0 || kv%tp != 0 && tp%kv != 0 || t.model.Shape.Intermediate%tp != 0 {
-			continue
-		}
-		for stages := 1; tp*stages <= t.sku.GPUs && stages*nodes <= (2*t.model.Shape.Layers+2)/3; stages *= 2 {
-			for replicas := 1; tp*stages*replicas <= t.sku.GPUs && (replicas == 1 || nodes == 1); replicas *= 2 {
-				used := tp * stages * replicas
-				if t.asked > 0 && used != t.asked || !t.fits(weights, nodes, tp, stages, replicas) {
+			for _, cache := range append([]string{""}, c.AllowedKVCacheTypes...) {
+				if cache != "" && t.gpu.ComputeCapability == "7.5" {
 					continue
 				}
-				if size := tp * stages; replica == 0 || size < replica || size == replica && used > gpus {
-					replica, gpus = size, used
+				if l, ok := t.layout(weights, nodes, cache); ok {
+					return t.option(l, nodes), true
+				}
+			}
+		}
+		// More machines bring memory; of speed they bring little, so few are tried for it.
+		if !t.lacking && (!t.slow || nodes >= 4) && nodes >= c.Engine.PipelineParallel {
+			break
+		}
+	}
+	return tried{}, false
+}
+
+// option is a layout with its price.
+func (t *tensorTrial) option(l tensorLayout, nodes int) tried {
+	price := t.price
+	if price < math.MaxFloat64 {
+		price = math.Round(price*float64(nodes)*1e6) / 1e6
+	}
+	return tried{name: t.sku.Name, pace: l.pace, score: score{
+		price: price, network: t.sku.NetworkGBs > 0, nodes: nodes, gpus: l.tp * l.stages * l.replicas, machineGPUs: t.sku.GPUs,
+	}}
+}
+
+func (t *tensorTrial) mostStages() int {
+	return max((2*t.request.Model.Shape.Layers+2)/3, t.request.Constraints.Engine.PipelineParallel)
+}
+
+// splits says whether a model's layers can be cut in a number of parts.
+func splits(s *model.Shape, tp int) bool {
+	return s.Heads%tp == 0 && (s.KVHeads%tp == 0 || tp%s.KVHeads == 0) && s.Intermediate%tp == 0
+}
+
+// layout returns the best layout of a form on a number of machines.
+func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (best tensorLayout, ok bool) {
+	c := t.request.Constraints
+	usual := func(n int) bool { return c.GPUs > 0 || n&(n-1) == 0 }
+	set := func(set, n int) bool { return set == n || set == 0 && usual(n) }
+	for tp := 1; tp <= t.sku.GPUs; tp++ {
+		for stages := 1; tp*stages <= t.sku.GPUs && stages*nodes <= t.mostStages(); stages++ {
+			for replicas := 1; tp*stages*replicas <= t.sku.GPUs && (replicas == 1 || nodes == 1); replicas++ {
+				if c.Engine.TensorParallel == 0 && tp&(tp-1) != 0 || c.Engine.TensorParallel > 0 && c.Engine.TensorParallel != tp || !set(c.Engine.DataParallel, replicas) || !splits(&t.request.Model.Shape, tp) ||
+					c.Engine.PipelineParallel == 0 && !usual(stages) ||
+					c.Engine.PipelineParallel > 0 && c.Engine.PipelineParallel != nodes*stages ||
+					c.GPUs > 0 && tp*stages*replicas != c.GPUs {
+					continue
+				}
+				l := tensorLayout{tp: tp, stages: stages, replicas: replicas}
+				if !t.try(weights, &l, nodes, cache) {
+					continue
+				}
+				if !ok || l.compare(best, t.request.Objectives.OptimizeFor) < 0 {
+					best, ok = l, true
 				}
 			}
 		}
 	}
-	return replica, gpus
+	return best, ok
 }
 
-func (t *tensorTrial) fits(weights *physics.Model, nodes, tp, stages, replicas int) bool {
-	sequences := (t.concurrency + replicas - 1) / replicas
-	l := physics.Layout{TP: tp, PP: nodes * stages, DP: replicas, Nodes: nodes, LinkedGPUs: t.sku.LinkedGPUs, NetworkGBs: t.sku.NetworkGBs}
-	s := physics.Serving{
-		MaxModelLen: t.length, MaxNumSeqs: min(sequences, 1024), MaxBatchedTokens: 2048,
-		Utilization: min(math.Floor((1-1.5/t.gpu.MemoryGiB)*100)/100, 0.95),
+// compare orders layouts on the same machines.
+func (l tensorLayout) compare(other tensorLayout, by v1beta1.OptimizeFor) int {
+	gpus := func(l tensorLayout) int { return l.tp * l.stages * l.replicas }
+	order := cmp.Or(cmp.Compare(l.tp*l.stages, other.tp*other.stages), cmp.Compare(other.replicas, l.replicas),
+		cmp.Compare(l.pace.TPOT, other.pace.TPOT), cmp.Compare(other.tp, l.tp))
+	switch by {
+	case v1beta1.OptimizeForLatency:
+		order = cmp.Or(cmp.Compare(l.pace.TPOT, other.pace.TPOT), cmp.Compare(gpus(l), gpus(other)), cmp.Compare(other.tp, l.tp))
+	case v1beta1.OptimizeForThroughput:
+		order = cmp.Or(cmp.Compare(other.pace.OutputTokensPerSecond, l.pace.OutputTokensPerSecond),
+			cmp.Compare(gpus(l), gpus(other)), cmp.Compare(other.tp, l.tp))
 	}
-	spare := physics.Memory(weights, &t.gpu, l, &s, t.engine).KVCache - weights.KVNeed(l, &s, t.length, sequences, t.engine)
+	return order
+}
+
+// try says whether a layout holds the model and is fast enough, and how fast.
+func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, cache string) bool {
+	told := t.request.Constraints.Engine
+	sequences := (t.concurrency + l.replicas - 1) / l.replicas
+	over := physics.Layout{
+		TP: l.tp, PP: nodes * l.stages, DP: l.replicas, Nodes: nodes, LinkedGPUs: t.sku.LinkedGPUs, NetworkGBs: t.sku.NetworkGBs,
+	}
+	serving := func(seats, batch int) (physics.Serving, physics.Budget, float64) {
+		s := physics.Serving{
+			MaxModelLen: t.length, MaxNumSeqs: seats, MaxBatchedTokens: max(batch, seats), KVType: cache, Eager: told.Eager,
+			Utilization: cmp.Or(told.GPUMemoryUtilization, min(math.Floor((1-1.5/t.gpu.MemoryGiB)*100)/100, 0.95)),
+		}
+		b := physics.Memory(weights, &t.gpu, over, &s, t.engine)
+		return s, b, b.KVCache - weights.KVNeed(over, &s, t.length, sequences, t.engine)
+	}
+	usual, fewest := 2048, cmp.Or(told.MaxNumSeqs, sequences)
+	if t.gpu.MemoryGiB >= 70 {
+		usual = 8192
+	}
+	s, b, spare := serving(fewest, cmp.Or(told.MaxBatchedTokens, 2048))
 	t.borderline = t.borderline || math.Abs(spare) < 1e-6
-	return spare >= 0
+	if spare < 0 {
+		t.lacking = true
+		return false
+	}
+	seats := 256
+	for seats < sequences {
+		seats *= 2
+	}
+	for seats = cmp.Or(told.MaxNumSeqs, seats); ; seats = max(seats/2, fewest) {
+		if s, b, spare = serving(seats, cmp.Or(told.MaxBatchedTokens, usual)); spare >= 0 {
+			break
+		}
+		if s, b, spare = serving(seats, cmp.Or(told.MaxBatchedTokens, 2048)); spare >= 0 {
+			break
+		}
+	}
+	d := physics.Deployment{GPU: &t.gpu, Layout: over, Serving: &s, Budget: &b, Engine: t.engine}
+	l.pace = t.judge(weights, &d, s.MaxNumSeqs*l.replicas)
+	keeps := t.keepsFloors(l.pace)
+	t.slow = t.slow || !keeps
+	return keeps
+}
+
+// judge returns the pace under the typical load, or, where throughput is asked for and no concurrency,
+// under the largest load that the floors allow.
+func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats int) physics.Pace {
+	load := typical(*t.request)
+	load.Output = max(1, min(load.Output, t.length/2))
+	load.Input = max(1, min(load.Input, t.length-load.Output))
+	load.Concurrency = cmp.Or(load.Concurrency, t.concurrency)
+	pace := weights.Speed(d, load)
+	if t.request.Objectives.OptimizeFor != v1beta1.OptimizeForThroughput || t.request.Objectives.Concurrency > 0 {
+		return pace
+	}
+	for load.Concurrency *= 2; load.Concurrency <= seats && pace.TPOT > 0; load.Concurrency *= 2 {
+		more := weights.Speed(d, load)
+		if more.Queues || !t.keepsFloors(more) || more.OutputTokensPerSecond <= pace.OutputTokensPerSecond {
+			break
+		}
+		pace = more
+	}
+	return pace
+}
+
+// keepsFloors says whether a pace is no slower than the user's limits, or else the usual ones. Where it is
+// not known, it keeps no limit that the user set.
+func (t *tensorTrial) keepsFloors(p physics.Pace) bool {
+	o := t.request.Objectives
+	if p.TPOT == 0 {
+		return o.TimeToFirstToken == 0 && o.TimePerOutputToken == 0
+	}
+	in := func(limit time.Duration) float64 { return limit.Seconds() * 1000 }
+	return p.TTFT <= in(cmp.Or(o.TimeToFirstToken, 5*time.Second)) && p.TPOT <= in(cmp.Or(o.TimePerOutputToken, 100*time.Millisecond))
 }

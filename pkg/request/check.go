@@ -5,6 +5,7 @@ package request
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -65,11 +66,31 @@ func checkResource(resource *v1beta1.ResourceSpec) error {
 	case resource.Placement == nil || resource.Placement.MaxHourlyPrice == "":
 		return nil
 	}
-	if limit, err := strconv.ParseFloat(resource.Placement.MaxHourlyPrice, 64); err != nil || limit <= 0 {
+	return checkPrice(resource.Placement.MaxHourlyPrice)
+}
+
+// checkPrice refuses a limit that is none: nothing is bought for 0, and everything for Inf or NaN, which
+// ParseFloat reads.
+func checkPrice(text string) error {
+	limit, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || math.IsNaN(limit) || math.IsInf(limit, 0):
+		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which is no price: "+
+			"give a number above 0 in USD per hour, such as 12.50", shortened(text)))
+	case limit <= 0:
 		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which buys nothing: "+
-			"give a price above 0 in USD per hour, or set suspend", resource.Placement.MaxHourlyPrice))
+			"give a price above 0 in USD per hour, or set suspend", shortened(text)))
 	}
 	return nil
+}
+
+// shortened keeps a text from a manifest to a readable length.
+func shortened(text string) string {
+	const most = 64
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "…"
 }
 
 func invalid(message string) error {

@@ -109,6 +109,34 @@ func TestCheck(t *testing.T) {
 			}),
 			want: `SpecInvalid: resource.placement.maxHourlyPrice is "0", which buys nothing: give a price above 0 in USD per hour, or set suspend`,
 		},
+		{
+			reason: "a price that every price is below",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "Inf"}
+			}),
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "Inf", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			reason: "a price that no price is above",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "NaN"}
+			}),
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "NaN", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			reason: "a price beyond all numbers",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "1e999"}
+			}),
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "1e999", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			reason: "no number",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "cheap"}
+			}),
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "cheap", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

@@ -54,10 +54,10 @@ func readIndex(data []byte) (index, error) {
 // idle estimates how many of the bytes no engine loads: an output matrix that the embedding doubles, and
 // layers after the last one, which only speculative decoding uses. The latter are taken to be like the
 // last layer and to have the format of the whole.
-func (x index) idle(s model.Shape) int64 {
+func (x index) idle(s model.Shape, bytesPerParam int64) int64 {
 	var idle int64
 	if _, stored := x.names["lm_head.weight"]; stored && s.Tied {
-		idle += 2 * s.EmbeddingParams()
+		idle += bytesPerParam * s.EmbeddingParams()
 	}
 	if ahead := x.ahead(s.Layers); ahead > 0 {
 		kinds := s.LayerKinds()

@@ -32,6 +32,9 @@ type Facts struct {
 	WeightBytes int64
 	// IdleBytes of them are fetched and never loaded.
 	IdleBytes int64
+	// EstimatedBytes are those of weights whose format is not quite the catalogue's, where no index says their
+	// size; else 0.
+	EstimatedBytes int64
 	// RemoteCode says that an engine has to run code that the repository brings.
 	RemoteCode bool
 	// Notes say in a sentence each what was assumed or left out.
@@ -64,7 +67,7 @@ func (f Facts) Model(repo, revision string) model.Model {
 		Name: strings.ToLower(path.Base(repo)), HubID: repo, Shape: f.Shape.Clone(), Context: f.Context, RemoteCode: f.RemoteCode,
 		Artifacts: []model.Artifact{{
 			Engine: "vllm", Repo: repo, Revision: revision, Quantization: f.Quantization, Native: true,
-			WeightBytes: f.WeightBytes, WeightBasis: basis, IdleBytes: f.IdleBytes,
+			WeightBytes: max(f.WeightBytes, f.EstimatedBytes), WeightBasis: basis, IdleBytes: f.IdleBytes,
 		}},
 	}
 }
@@ -104,20 +107,34 @@ func (t table) parse(files Files) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
-	facts.WeightBytes, facts.IdleBytes = weights.bytes, weights.idle(facts.Shape)
+	facts.WeightBytes, facts.IdleBytes = weights.bytes, weights.idle(facts.Shape, max(p.storedBytes, loadedBytes))
+	if p.bytesPerParam > 0 && facts.WeightBytes == 0 {
+		facts.EstimatedBytes = groupedBytes(facts.Shape, p.bytesPerParam)
+	}
 	if facts.IdleBytes > 0 {
 		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
 			float64(facts.IdleBytes)/(1<<30))
 	}
+	if p.storedBytes > loadedBytes {
+		// What is cut off while loading is fetched all the same.
+		facts.IdleBytes += (facts.WeightBytes - facts.IdleBytes) * (p.storedBytes - loadedBytes) / p.storedBytes
+	}
 	facts.Notes = p.notes
 	return facts, nil
 }
+
+// loadedBytes of a parameter that no format quantises.
+const loadedBytes = 2
 
 // parser reads one config.
 type parser struct {
 	*reader
 	arch  architecture
 	notes []string
+	// storedBytes of a parameter where that is not what is loaded, and bytesPerParam of a quantised one where
+	// that is not what the format has; else 0.
+	storedBytes   int64
+	bytesPerParam float64
 }
 
 func (p *parser) note(format string, args ...any) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/modelberth/modelberth/pkg/model"
 )
 
 // quantization names the format of the weights as the catalogue does.
@@ -46,8 +48,10 @@ func (p *parser) dtype(top object) (string, error) {
 	case "float16", "half":
 		return "fp16", nil
 	case "float32", "float":
+		// vLLM's dtype is auto unless it is told.
 		p.note("the weights are stored in 32 bits, and vLLM loads them in 16")
-		return "f32", nil
+		p.storedBytes = 4
+		return "fp16", nil
 	}
 	r.fail(f, "is no known type of weights: bfloat16, float16 and float32 are")
 	return "", r.err
@@ -99,13 +103,40 @@ func (p *parser) grouped4(r *reader, method string) string {
 		r.fail(f, "is a width that cannot be planned for: 4 and 8 can")
 		return ""
 	}
-	if group != 0 && group != 128 {
-		p.note("groups of %d weights share a scale; sizes are computed for 128", group)
-	}
+	// A 16-bit scale for each group, and a zero as wide as a weight.
+	p.groups(group, 2+0.5)
 	if isAWQ {
 		return "awq"
 	}
 	return "gptq-int4"
+}
+
+// usualGroup is the size of groups that the catalogue's formats have.
+const usualGroup = 128
+
+// groups takes note of groups of another size than usual, each of which has some bytes beside its weights
+// of 4 bits. Sizes below 1 mean that a whole channel is a group.
+func (p *parser) groups(size int, beside float64) {
+	switch {
+	case size == 0 || size == usualGroup:
+	case size < 0:
+		p.bytesPerParam = 0.5
+	default:
+		p.bytesPerParam = 0.5 + beside/float64(size)
+	}
+}
+
+// groupedBytes are those of weights of which the linear layers have groups of an unusual size.
+func groupedBytes(s model.Shape, bytesPerParam float64) int64 {
+	quantised, other := 0.0, float64(s.EmbeddingParams()+int64(s.Hidden)+s.ExtraParams)
+	if !s.Tied {
+		other += float64(s.EmbeddingParams())
+	}
+	for _, l := range s.LayerKinds() {
+		quantised += float64(l.Count) * float64(l.Attention+l.KeyValue+l.Dense+int64(l.Experts)*l.Expert)
+		other += float64(l.Count) * float64(l.Replicated)
+	}
+	return int64(quantised*bytesPerParam + 2*other)
 }
 
 // compressed names the first group of a compressed-tensors config: further ones hold exceptions.
@@ -142,10 +173,20 @@ func (p *parser) compressed(r *reader) string {
 	case format == "int4" && attentionIgnored(r.texts("ignore")):
 		return "int4-experts"
 	case format == "int4":
+		p.groups(group, besideGroup(w))
 		return "w4a16"
 	}
 	r.fail(found{prefix + "num_bits", fmt.Append(nil, bits)}, fmt.Sprintf("of type %s cannot be planned for", quoted(kind)))
 	return ""
+}
+
+// besideGroup is what a group of 4-bit weights has beside them: a 16-bit scale, and a zero where the weights
+// do not lie around it.
+func besideGroup(w *reader) float64 {
+	if w.has("symmetric") && !w.boolean("symmetric") {
+		return 2 + 0.5
+	}
+	return 2
 }
 
 // attentionIgnored says that attention keeps its precision, so that only experts are quantised.

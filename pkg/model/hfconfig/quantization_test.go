@@ -72,7 +72,7 @@ func TestDtype(t *testing.T) {
 	}{
 		{"the newer key wins", keys{"dtype": "float16"}, "fp16", nil},
 		{"as PyTorch writes it", keys{"torch_dtype": "torch.bfloat16"}, "bf16", nil},
-		{"32 bits", keys{"torch_dtype": "float32"}, "f32", []string{"the weights are stored in 32 bits, and vLLM loads them in 16"}},
+		{"32 bits", keys{"torch_dtype": "float32"}, "fp16", []string{"the weights are stored in 32 bits, and vLLM loads them in 16"}},
 		{"none", keys{"torch_dtype": nil}, "bf16", []string{"no dtype is given: bf16 is assumed"}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -84,6 +84,71 @@ func TestDtype(t *testing.T) {
 				t.Errorf("Parse() (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Weights in 32 bits are fetched whole and loaded in half.
+func TestWeightsIn32BitsAreLoadedIn16(t *testing.T) {
+	for _, tc := range []struct {
+		reason, index string
+		changes       keys
+		idle          int64
+	}{
+		{"half of them", `{"metadata": {"total_size": 30462466048}}`, keys{"torch_dtype": "float32"}, 15231233024},
+		{
+			"and a copy of the embedding, which takes twice the bytes too",
+			`{"metadata": {"total_size": 30462466048}, "weight_map": {"lm_head.weight": "a"}}`,
+			keys{"torch_dtype": "float32", "tie_word_embeddings": true},
+			(30462466048 + 4*152064*3584) / 2,
+		},
+		{"none of 16 bits", `{"metadata": {"total_size": 15231233024}}`, keys{"torch_dtype": "float16"}, 0},
+	} {
+		facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: edited(t, "qwen2.5-7b", tc.changes), Index: []byte(tc.index)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if facts.Quantization != "fp16" || facts.IdleBytes != tc.idle {
+			t.Errorf("%s: %s with %d idle bytes, want fp16 with %d", tc.reason, facts.Quantization, facts.IdleBytes, tc.idle)
+		}
+	}
+}
+
+// Smaller groups of weights have more scales. 6,525,288,448 parameters of linear layers of the 7,615,616,512.
+func TestGroupsDecideTheSize(t *testing.T) {
+	const linears, others = 6_525_288_448, 7_615_616_512 - 6_525_288_448
+	asymmetric := func(group int) keys {
+		return keys{"quant_method": "compressed-tensors", "config_groups": keys{"group_0": keys{"weights": keys{
+			"num_bits": 4, "type": "int", "strategy": "group", "group_size": group, "symmetric": false,
+		}}}}
+	}
+	for _, tc := range []struct {
+		reason string
+		config keys
+		want   float64
+	}{
+		{"the usual size is the format's", keys{"quant_method": "awq", "bits": 4, "group_size": 128}, 0},
+		{"AWQ of 64", keys{"quant_method": "awq", "bits": 4, "group_size": 64}, 0.5 + 2.5/64},
+		{"GPTQ of 32", keys{"quant_method": "gptq", "bits": 4, "group_size": 32}, 0.5 + 2.5/32},
+		{"GPTQ of whole channels", keys{"quant_method": "gptq", "bits": 4, "group_size": -1}, 0.5},
+		{"compressed, with zeros", asymmetric(32), 0.5 + 2.5/32},
+		{"compressed, without", keys{"quant_method": "compressed-tensors", "config_groups": keys{"group_0": keys{"weights": keys{
+			"num_bits": 4, "type": "int", "group_size": 64, "symmetric": true,
+		}}}}, 0.5 + 2.0/64},
+	} {
+		facts, err := hfconfig.Parse(edited(t, "qwen2.5-7b", keys{"quantization_config": tc.config}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int64(linears*tc.want + 2*others)
+		if tc.want == 0 {
+			want = 0
+		}
+		if off := facts.EstimatedBytes - want; off > 20_000_000 || off < -20_000_000 {
+			t.Errorf("%s: %d bytes, want about %d", tc.reason, facts.EstimatedBytes, want)
+		}
+		if m := facts.Model("org/m", "main"); m.Artifacts[0].WeightBytes != facts.EstimatedBytes || m.Artifacts[0].BytesExact() {
+			t.Errorf("%s: the artifact has %d bytes, exact %v", tc.reason, m.Artifacts[0].WeightBytes, m.Artifacts[0].BytesExact())
+		}
 	}
 }
 

@@ -1,0 +1,108 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner_test
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// What a refusal says would help keeps all that the user set beside the one thing that it names, and what
+// it says stands in the way does.
+func TestWaysOut(t *testing.T) {
+	// What the laws predict is not what this is about.
+	millis, gibs := regexp.MustCompile(`\d+ ms`), regexp.MustCompile(`\d+\.\d GiB`)
+	exact := func(length, concurrency int) planner.Objectives {
+		return planner.Objectives{MaxModelLen: length, Concurrency: concurrency}
+	}
+	excluded := func(names ...string) []planner.Exclusion {
+		var out []planner.Exclusion
+		for _, name := range names {
+			out = append(out, planner.Exclusion{InstanceType: name, Reason: "no capacity until 12:00"})
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		reason      string
+		layers      int
+		gib         float64
+		objectives  planner.Objectives
+		constraints planner.Constraints
+		want        string
+	}{
+		{
+			"fewer and shorter sequences do not make it fast enough: they are not offered", 15, 16,
+			planner.Objectives{TimePerOutputToken: 20 * time.Millisecond},
+			planner.Constraints{InstanceType: "Dull"},
+			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swift (3.00 $/h) would do",
+		},
+		{
+			"they are where they fit and keep the limit", 15, 16,
+			planner.Objectives{MaxModelLen: 32768, Concurrency: 40, TimePerOutputToken: time.Second},
+			planner.Constraints{InstanceType: "Dull", MaxNodes: 1},
+			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and at most 1 are allowed; " +
+				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Dull (2.00 $/h)",
+		},
+		{
+			"another machine is not one that was just refused", 15, 16,
+			planner.Objectives{TimePerOutputToken: 20 * time.Millisecond},
+			planner.Constraints{InstanceType: "Dull", Excluded: excluded("Swift")},
+			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swifts (12.00 $/h) would do",
+		},
+		{
+			"another machine does with the settings of the engine: one GPU holds the model only with more of its memory", 15, 16,
+			exact(2048, 1),
+			planner.Constraints{InstanceType: "Dull", MaxNodes: 1, Engine: planner.EngineSettings{GPUMemoryUtilization: 0.42}},
+			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 2048 tokens × 1, and at most 1 are allowed; " +
+				"2 × Dark (3.50 $/h) would do",
+		},
+		{
+			"two of its layers do not fit a GPU", 3, 66,
+			exact(2048, 1),
+			planner.Constraints{InstanceType: "Swift"},
+			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 2048 tokens × 1 on 2 machines: " +
+				"a layer takes X GiB of each GPU, and two must fit; Swifts (12.00 $/h) would do",
+		},
+		{
+			"its layers fit, their KV cache does not", 15, 16,
+			exact(32768, 400),
+			planner.Constraints{InstanceType: "Swift"},
+			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
+				"a layer takes X GiB of each GPU, the rest is KV cache and overhead, and more machines do not help; " +
+				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Swift (3.00 $/h)",
+		},
+		{
+			"all machines are left out for one reason", 15, 16,
+			planner.Objectives{},
+			planner.Constraints{Excluded: excluded("Swift", "Swifts", "Dull", "Dark")},
+			"NoMachineAllowed: no machine type is left: no capacity until 12:00",
+		},
+		{
+			"for two reasons", 15, 16,
+			planner.Objectives{},
+			planner.Constraints{GPUs: 4, Excluded: excluded("Swifts")},
+			"NoMachineAllowed: resource.placement and resource.count together leave no machine type: widen them",
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			w := city(t)
+			m := chat()
+			m.Shape.Layers, m.Artifacts = tc.layers, []model.Artifact{artifactOf("f16", true, tc.gib)}
+			w.Models = []model.Model{m}
+			plan, err := ask(t, w, planner.Request{Objectives: tc.objectives, Constraints: tc.constraints})
+			if err == nil {
+				t.Fatalf("planned %s", plan.Summary())
+			}
+			if diff := cmp.Diff(tc.want, gibs.ReplaceAllString(millis.ReplaceAllString(err.Error(), "N ms"), "X GiB")); diff != "" {
+				t.Errorf("refusal (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
