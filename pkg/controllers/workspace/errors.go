@@ -29,6 +29,8 @@ func (e *stalledError) Error() string { return e.reason + ": " + e.message }
 // waitingError means that the world must move first.
 type waitingError struct {
 	message string
+	// reason is one of the API's reasons; empty where nothing is wrong.
+	reason string
 	// after asks for a look after that time; 0 where a watch tells.
 	after time.Duration
 }

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -132,6 +133,12 @@ type life struct {
 // begin starts the controller with its writes going through a recorder.
 func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 	t.Helper()
+	return w.beginAt(t, recorder, clock.RealClock{})
+}
+
+// beginAt starts the controller with a clock of the test's own.
+func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock) *life {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := app.NewManager(ctx, w.config, options.Controller{
 		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
@@ -139,8 +146,11 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
 		},
+		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
+		NodeGrace: 10 * time.Minute,
 	}, app.Hooks{
 		SkipNameValidation: true,
+		Clock:              now,
 		WrapClient:         func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) },
 	})
 	if err != nil {
