@@ -145,6 +145,11 @@ func (a Absent) Names(Owner, int32, int) ([]string, error) {
 // Events returns nothing.
 func (Absent) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
 
+// Class returns nothing.
+func (Absent) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return refusal.ClassNotSeen, "", nil
+}
+
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
 	return Outcome{}, &NotInstalledError{Missing: a.Missing}

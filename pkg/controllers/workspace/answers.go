@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -74,7 +76,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	}
 	out.Last.Wanted = s.isWanted(last, names)
 	if !out.Last.Wanted {
-		return out, nil
+		return out, r.awaitRevision(ctx, s, last)
 	}
 	s.noteMachines(names, r.Clock.Now())
 	machines, err := r.judge(ctx, s, last, names)
@@ -108,13 +110,31 @@ func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
 	})
 }
 
+// awaitRevision returns an error while the cache does not show the plan that an attempt was made for:
+// its machines would be taken for those of another plan.
+func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.Attempt) error {
+	isSeen := slices.ContainsFunc(s.revisions, func(known appsv1.ControllerRevision) bool { return known.Name == last.Revision })
+	if isSeen || last.Revision == "" || last.Revision == s.revision.Name {
+		return nil
+	}
+	unseen := &appsv1.ControllerRevision{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.ws.Namespace, Name: last.Revision}, unseen)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ControllerRevision %s: %w", last.Revision, err)
+	}
+	return &waitingError{message: "waiting for the newest plan to show", after: conflictDelay}
+}
+
 // isUnchangedSince says whether nobody has changed the Workspace since an attempt ended.
 func (s *scope) isUnchangedSince(last *v1beta1.Attempt) bool {
 	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name
 }
 
-// judge says what became of each machine of the open attempt. Events are read once something final
-// is known, because they may tell more of why.
+// judge says what became of each machine of the open attempt. Events and the node class are read once
+// something final is known, because they may tell more of why.
 func (r *Reconciler) judge(
 	ctx context.Context, s *scope, last *v1beta1.Attempt, names []string,
 ) ([]ladder.Machine, error) {
@@ -142,10 +162,14 @@ func (r *Reconciler) judge(
 	if err != nil {
 		return nil, err
 	}
+	class, words, err := r.Provisioner.Class(ctx, r.classOf(s))
+	if err != nil {
+		return nil, err
+	}
 	past := r.remembered(s.attempts)
 	for i := range machines {
 		if machines[i].Verdict.Final {
-			seen[i].Events = events
+			seen[i].Events, seen[i].Class, seen[i].ClassMessage = events, class, words
 			machines[i].Verdict = refusal.Escalate(r.verdict(s, names[i], seen[i], now), past)
 		}
 	}

@@ -66,7 +66,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Await:
 		return true, s.awaitRelease()
 	case ladder.Stop:
-		return true, s.misconfigured()
+		return r.stop(ctx, s)
 	case ladder.Next:
 		return false, r.next(ctx, s)
 	case ladder.Ask:
@@ -151,17 +151,28 @@ func (s *scope) awaitRelease() error {
 	}
 }
 
-// misconfigured says what has to be mended.
-func (s *scope) misconfigured() error {
+// stop says what has to be mended. A node class that is mended is seen, everything else only by a
+// change of the Workspace.
+func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error) {
 	last := s.lastAttempt()
-	message := last.Message
+	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
+	if last.Fix == refusal.ClassFix {
+		class, _, err := r.Provisioner.Class(ctx, r.classOf(s))
+		if err != nil {
+			return true, err
+		}
+		if class == refusal.ClassReady {
+			return false, r.next(ctx, s)
+		}
+		stalled.message += "; " + last.Fix
+		stalled.retryAfter = retryClass
+		return true, stalled
+	}
 	if last.Fix != "" {
-		message += "; " + last.Fix
+		stalled.message += "; " + last.Fix
 	}
-	return &stalledError{
-		reason:  v1beta1.ReasonMisconfigured,
-		message: message + "; then change the spec, or set suspend to true and back, to have it tried again",
-	}
+	stalled.message += "; then change the spec, or set suspend to true and back, to have it tried again"
+	return true, stalled
 }
 
 // ask asks for the machines of the open attempt that never were there, and lets go of all that do not

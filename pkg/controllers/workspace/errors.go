@@ -44,6 +44,7 @@ const (
 	retrySecret      = 30 * time.Second
 	retryTerminating = 2 * time.Second
 	retryRelease     = time.Minute
+	retryClass       = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.

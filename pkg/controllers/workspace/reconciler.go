@@ -55,6 +55,7 @@ type Provisioner interface {
 	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
+	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -65,6 +66,7 @@ func TestLadder(t *testing.T) {
 		{"a node that is not Ready for too long is replaced", nodeNotReady},
 		{"a restarted controller remembers what was refused", restarted},
 		{"a lost status buys nothing twice", lostStatus},
+		{"a cache that does not show the next plan yet lets no machine of it go", unseenPlan},
 	}
 	for _, story := range stories {
 		t.Run(story.reason, func(t *testing.T) {
@@ -324,6 +326,25 @@ func restarted(t *testing.T, c *climber) {
 	}
 	c.remove(t, ws)
 	c.remove(t, first)
+}
+
+// unseenPlan keeps the plan that was fallen back to out of the controller's cache for a while.
+func unseenPlan(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoCapacity)
+	ws := eitherForm(c.namespace(t), "chat")
+	c.life.recorder.Hide(&appsv1.ControllerRevisionList{}, func(revision client.Object) bool {
+		return revision.GetNamespace() == ws.Namespace && strings.Count(revision.GetName(), "-") > 1
+	})
+	c.create(t, ws)
+	eventually(t, "the second machine", func() (bool, string) { return c.karpenter.ClaimsEver(ws.UID) == 2, "not yet" })
+	during(t, "the second machine is kept", 2*time.Second, func() (bool, string) {
+		ever, claims := c.karpenter.ClaimsEver(ws.UID), c.claims(t, ws)
+		return ever == 2 && len(claims) > 0 && claims[len(claims)-1].DeletionTimestamp.IsZero(), fmt.Sprintf("%d ever, %d held", ever, len(claims))
+	})
+	c.life.recorder.Show(&appsv1.ControllerRevisionList{})
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" NoCapacity", "2 "+dear)
+	c.remove(t, ws)
 }
 
 // lostStatus takes the status away from a Workspace that fell back, while the controller is away.

@@ -201,12 +201,15 @@ func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
 			ws := eitherForm(w.namespace(t), "chat")
 			w.create(t, ws)
 			most := w.watchClaims(t, ws)
-			eventually(t, "ready", func() (bool, string) {
+			takeOver := func() {
 				if recorder.Crashed() && !crashed {
 					crashed = true
 					first.end(t)
 					w.begin(t, faults.NewRecorder())
 				}
+			}
+			eventually(t, "ready", func() (bool, string) {
+				takeOver()
 				if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
 					return false, err.Error()
 				}
@@ -221,7 +224,15 @@ func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
 			if ws.Status.Plan.InstanceType != dear {
 				t.Errorf("it serves on %s, want %s", ws.Status.Plan.InstanceType, dear)
 			}
-			w.remove(t, ws)
+			if err := w.client.Delete(t.Context(), ws); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "gone", func() (bool, string) {
+				takeOver()
+				err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+				return err != nil && client.IgnoreNotFound(err) == nil, saying(ws)
+			})
+			w.checkNothingLeft(t, ws)
 		})
 		if !crashed {
 			t.Logf("crashed at each of %d writes", number-1)
