@@ -5,6 +5,7 @@ package ladder_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -83,6 +84,8 @@ type workspace struct {
 	writes  int
 	wait    time.Duration
 }
+
+var runs = flag.Int("runs", 10_000, "random stories to tell")
 
 var errCrashed = errors.New("crashed")
 
@@ -245,9 +248,9 @@ func (w *workspace) release(records []record) error {
 	if err := w.save(records); err != nil {
 		return err
 	}
-	keep := []string{}
-	if last := &records[max(0, len(records)-1)]; len(records) > 0 && last.isOpen() {
-		keep = last.names
+	var keep []string
+	if count := len(records); count > 0 && records[count-1].isOpen() {
+		keep = records[count-1].names
 	}
 	for _, name := range w.cloud.names() {
 		if !slices.Contains(keep, name) {
@@ -327,11 +330,7 @@ func TestSimulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs := 10_000
-	if testing.Short() {
-		runs = 500
-	}
-	for seed := range runs {
+	for seed := range *runs {
 		if err := simulate(uint64(seed), rules); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -404,8 +403,12 @@ func (w *workspace) heal() {
 // turn passes until nothing changes, and looks at the cloud all the time.
 func (w *workspace) turn() error {
 	for range 40 {
-		before := w.writes
+		before, bought := w.writes, w.cloud.bought
+		isStopped := w.isStopped()
 		err := w.pass()
+		if isStopped && w.cloud.bought != bought {
+			return fmt.Errorf("at %s something was bought although nobody had mended anything", w.now)
+		}
 		if err != nil && !errors.Is(err, errCrashed) {
 			return err
 		}
@@ -417,6 +420,15 @@ func (w *workspace) turn() error {
 		}
 	}
 	return fmt.Errorf("no end of writes at %s", w.now)
+}
+
+// isStopped says whether somebody has to mend something first, as the status has it.
+func (w *workspace) isStopped() bool {
+	if len(w.status) == 0 {
+		return false
+	}
+	last := &w.status[len(w.status)-1]
+	return !last.isOpen() && last.cause == refusal.Misconfigured && last.generation == w.generation
 }
 
 // check sees to it that machines of two attempts are never there at once.

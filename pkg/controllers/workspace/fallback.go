@@ -48,11 +48,11 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) error {
 		return nil
 	}
 	made, err := r.makePlan(ctx, s.ws, s.inputs, excluded)
-	if stalled, ok := errors.AsType[*stalledError](err); ok {
+	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
 		if !isCooling {
 			return nil // the plan stands: only its refusal is news, and that is over
 		}
-		return r.exhausted(ctx, s, excluded, stalled)
+		return r.exhausted(ctx, s, excluded)
 	}
 	if err != nil {
 		return err
@@ -136,9 +136,7 @@ func exclusions(excluded []ladder.Exclusion) []planner.Exclusion {
 func clockTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // exhausted says that nothing that would do is left, until when, and what would help.
-func (r *Reconciler) exhausted(
-	ctx context.Context, s *scope, excluded []ladder.Exclusion, refused *stalledError,
-) error {
+func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.Exclusion) error {
 	asked, err := r.demand(ctx, s.ws, s.inputs)
 	if err != nil {
 		return err
@@ -149,10 +147,11 @@ func (r *Reconciler) exhausted(
 		_, err := r.Planner.Plan(request)
 		return err == nil
 	})
-	if reopens.IsZero() {
-		return refused // nor would anything do once all of it could be had
+	pinned := excluded[slices.IndexFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })]
+	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
+		reopens = pinned.Until
 	}
-	reason, words := string(causeOf(excluded, &s.revision.Plan)), ""
+	reason, words := string(pinned.Cause), ""
 	for i := len(s.attempts) - 1; i >= 0 && words == ""; i-- {
 		if a := &s.attempts[i]; a.Reason != "" && a.Reason != reasonReleased {
 			reason, words = a.Reason, fmt.Sprintf("; the latest words, about %s: %s", a.InstanceType, a.Message)
@@ -167,15 +166,6 @@ func (r *Reconciler) exhausted(
 			clockTime(reopens), helpFor(refusal.Cause(reason)), words),
 		after: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
-}
-
-func causeOf(excluded []ladder.Exclusion, plan *planner.Plan) refusal.Cause {
-	for _, e := range excluded {
-		if isOffer(e, plan) {
-			return e.Cause
-		}
-	}
-	return refusal.Unknown
 }
 
 // helpFor is what would help sooner than waiting.

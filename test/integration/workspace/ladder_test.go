@@ -4,6 +4,7 @@
 package workspace_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -59,6 +61,7 @@ func TestLadder(t *testing.T) {
 		{"a quota is named as one, and the next machine type serves", quotaNamed},
 		{"a quota that only an event tells of is named as one", quotaInEvent},
 		{"what somebody has to mend stops, and goes on after a change", misconfigured},
+		{"a node class that is not ready stops, and goes on once it is", classNotReady},
 		{"a named machine type is waited for, and then asked for again", namedType},
 		{"nothing left is waited for, with the time and what would help", exhausted},
 		{"one of two machines is refused: the other one is let go too", allOrNone},
@@ -191,6 +194,40 @@ func misconfigured(t *testing.T, c *climber) {
 	c.patch(t, ws, func() { ws.Suspend = true })
 	c.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonSuspended)
 	c.patch(t, ws, func() { ws.Suspend = false })
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" Misconfigured", "2 "+cheap)
+	c.remove(t, ws)
+}
+
+func classNotReady(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoCapacity)
+	set := func(ready string) {
+		t.Helper()
+		class := sim.NodeClass("default", ready, "the subnet does not exist")
+		text, err := json.Marshal(class)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.client.Patch(t.Context(), class, client.RawPatch(types.MergePatchType, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("False")
+	defer set("True")
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonMisconfigured)
+	if stalled := condition(ws, v1beta1.ConditionStalled); !strings.Contains(stalled.Message, "the subnet does not exist") {
+		t.Errorf("message %q does not hold the node class's own words", stalled.Message)
+	}
+	c.karpenter.Script(cheap, sim.Works)
+	c.patch(t, ws, nil)
+	c.passes(t, c.life, ws, 2)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1", got)
+	}
+	set("True")
+	c.patch(t, ws, nil) // or a minute later
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+cheap+" Misconfigured", "2 "+cheap)
 	c.remove(t, ws)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,7 +69,7 @@ func run(m *testing.M) int {
 	}
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "charts", "modelberth", "files", "crds")},
-		CRDs:                  karpapis.CRDs,
+		CRDs:                  append(slices.Clone(karpapis.CRDs), sim.NodeClassCRD()),
 		ErrorIfCRDPathMissing: true,
 	}
 	config, err := environment.Start()
@@ -112,6 +113,9 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 		return nil, err
 	}
 	if w.overlay, err = filepath.Abs(filepath.Join("..", "..", "..", "examples", "local-catalog")); err != nil {
+		return nil, err
+	}
+	if err := w.client.Create(ctx, sim.NodeClass("default", "True", "")); err != nil {
 		return nil, err
 	}
 	go func() { _ = mgr.Start(ctx) }()
