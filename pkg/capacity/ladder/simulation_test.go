@@ -80,6 +80,8 @@ type workspace struct {
 	// memory is the process's.
 	memory *ladder.Memory
 
+	// kept are the machines that a lost status must not cost.
+	kept    []string
 	crashes bool
 	writes  int
 	wait    time.Duration
@@ -354,7 +356,7 @@ func simulate(seed uint64, rules refusal.Rules) error {
 	healed := false
 	for w.now.Before(end) {
 		if !healed && !w.now.Before(trouble) {
-			healed = true
+			healed, w.kept = true, nil
 			w.heal()
 		} else if !healed {
 			w.stir()
@@ -383,8 +385,12 @@ func (w *workspace) stir() {
 			w.cloud.script[name] = behaviour(w.random.IntN(int(behaviours)))
 		}
 	}
+	w.kept = nil
 	if w.random.IntN(60) == 0 {
 		w.status = nil
+		if w.isReady() && w.cloud.claims[w.cloud.names()[0]].offer == w.plan {
+			w.kept = w.cloud.names()
+		}
 	}
 }
 
@@ -440,6 +446,11 @@ func (w *workspace) check() error {
 			return fmt.Errorf("at %s there are machines of two attempts: %v", w.now, w.cloud.names())
 		}
 		attempt = known.attempt
+	}
+	for _, name := range w.kept {
+		if known, ok := w.cloud.claims[name]; !ok || known.leaves(w.now) {
+			return fmt.Errorf("at %s the lost status cost machine %s", w.now, name)
+		}
 	}
 	if len(w.cloud.claims) > w.nodes {
 		return fmt.Errorf("at %s there are %d machines, want at most %d", w.now, len(w.cloud.claims), w.nodes)

@@ -227,7 +227,10 @@ func (r *Reconciler) look(
 	recall(&seen, last, name)
 	machine := s.machine(name)
 	if machine != nil {
-		seen.UID, seen.CreatedAt, seen.GoneAt = machine.UID, machine.CreatedAt, machine.DeletingSince
+		seen.UID, seen.GoneAt = machine.UID, machine.DeletingSince
+		if machine.CreatedAt.After(seen.CreatedAt) { // the API server's clock may be behind ours
+			seen.CreatedAt = machine.CreatedAt
+		}
 		seen.Launched, seen.Registered, seen.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
 		seen.ProviderID, seen.NodeName, seen.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
 		return ladder.Machine{Stands: !machine.Deleting, Existed: true}, seen, nil

@@ -64,6 +64,7 @@ func TestLadder(t *testing.T) {
 		{"a node class that is not ready stops, and goes on once it is", classNotReady},
 		{"a named machine type is waited for, and then asked for again", namedType},
 		{"nothing left is waited for, with the time and what would help", exhausted},
+		{"waiting sends nothing to the API server", waitingIsSilent},
 		{"one of two machines is refused: the other one is let go too", allOrNone},
 		{"GPUs that never show are given up, and on a second type are misconfigured", noGPUs},
 		{"a node that is not Ready for too long is replaced", nodeNotReady},
@@ -281,6 +282,34 @@ func exhausted(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
+// waitingIsSilent waits for a machine that is on its way, and then for a cooldown.
+func waitingIsSilent(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.Hangs)
+	ws := kaitoForm(c.namespace(t), "chat")
+	ws.Resource.InstanceType = cheap
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "LaunchFailed")
+	c.checkSilent(t, "a machine is on its way")
+	c.clock.step(3 * time.Minute) // the provisioner may try no longer after words that nobody knows
+	c.patch(t, ws, nil)
+	c.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonUnknown)
+	c.untilReleased(t, ws)
+	c.checkSilent(t, "nothing is left to ask for")
+	c.remove(t, ws)
+}
+
+// checkSilent counts requests once what was just seen is over.
+func (c *climber) checkSilent(t *testing.T, when string) {
+	t.Helper()
+	const settles, period = 4 * time.Second, 5 * time.Second
+	time.Sleep(settles)
+	before := c.life.requests.Load()
+	time.Sleep(period)
+	if sent := c.life.requests.Load() - before; sent != 0 {
+		t.Errorf("while %s, %d requests were sent in %s, want none", when, sent, period)
+	}
+}
+
 func allOrNone(t *testing.T, c *climber) {
 	c.karpenter.ScriptOrdinal(dear, "1", sim.NoCapacity)
 	ws := templateForm(c.namespace(t), "mine")
@@ -307,7 +336,16 @@ func noGPUs(t *testing.T, c *climber) {
 	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "ResourceNotRegistered")
 	c.clock.step(31 * time.Minute)
 	c.patch(t, ws, nil)
-	// The API server's clock does not go forward: the second machine is as old as the first.
+	c.until(t, ws, "1 "+cheap+" NeverInitialized", "2 "+dear)
+	eventually(t, "the second machine is a node", func() (bool, string) {
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		found := condition(ws, v1beta1.ConditionNodeClaimReady)
+		return found.Reason == "ResourceNotRegistered" && strings.Contains(found.Message, dear), saying(ws)
+	})
+	c.clock.step(31 * time.Minute)
+	c.patch(t, ws, nil)
 	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonMisconfigured)
 	if stalled := condition(ws, v1beta1.ConditionStalled); !strings.Contains(stalled.Message, "device plugin") {
 		t.Errorf("message %q does not name the device plugin", stalled.Message)

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,6 +134,22 @@ type life struct {
 	// done is closed when the controller has stopped; err says why.
 	done chan struct{}
 	err  error
+	// requests counts what was sent to the API server, watches apart.
+	requests *atomic.Int64
+}
+
+// counted counts requests on their way.
+type counted struct {
+	next  http.RoundTripper
+	count *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r counted) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Query().Get("watch") == "" {
+		r.count.Add(1)
+	}
+	return r.next.RoundTrip(request)
 }
 
 // begin starts the controller with its writes going through a recorder.
@@ -144,7 +162,10 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock) *life {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	mgr, err := app.NewManager(ctx, w.config, options.Controller{
+	sent := &atomic.Int64{}
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, count: sent} })
+	mgr, err := app.NewManager(ctx, config, options.Controller{
 		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{
@@ -161,7 +182,7 @@ func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.Passi
 		cancel()
 		t.Fatalf("making the controller: %v", err)
 	}
-	l := &life{recorder: recorder, cancel: cancel, done: make(chan struct{})}
+	l := &life{recorder: recorder, cancel: cancel, done: make(chan struct{}), requests: sent}
 	go func() {
 		defer close(l.done)
 		l.err = mgr.Start(ctx)
