@@ -141,7 +141,7 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		}
 		return againAfterRace(k.client.Delete(ctx, claim))
 	case NoQuota, NoRights, Hangs:
-		return againAfterRace(k.refuse(ctx, claim, behaviour))
+		return againAfterRace(k.holdOut(ctx, claim, behaviour))
 	default:
 		return againAfterRace(k.advance(ctx, claim, behaviour))
 	}
@@ -169,8 +169,8 @@ func (k *Karpenter) terminate(ctx context.Context, claim *karpv1.NodeClaim) erro
 	return nil
 }
 
-// refuse keeps the claim, with words of a cloud.
-func (k *Karpenter) refuse(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) error {
+// holdOut keeps the claim, with words of a cloud.
+func (k *Karpenter) holdOut(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) error {
 	reason, message := "LaunchFailed", "the cloud does not answer"
 	switch behaviour {
 	case NoQuota:
