@@ -62,6 +62,20 @@ const (
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 )
 
+// Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of
+// the latest attempt could not be had.
+const (
+	ReasonNoCapacity       = "NoCapacity"
+	ReasonQuota            = "Quota"
+	ReasonNotOffered       = "NotOffered"
+	ReasonMisconfigured    = "Misconfigured"
+	ReasonTimedOut         = "TimedOut"
+	ReasonNeverRegistered  = "NeverRegistered"
+	ReasonNeverInitialized = "NeverInitialized"
+	ReasonLost             = "Lost"
+	ReasonUnknown          = "Unknown"
+)
+
 // Reasons of InferenceReady.
 const (
 	ReasonInferenceSuccess      = "WorkspaceInferenceStatusSuccess"

@@ -231,7 +231,7 @@ type Attempt struct {
 	Number int32 `json:"number"`
 	// instanceType that was asked for.
 	InstanceType string `json:"instanceType"`
-	// nodeClaims that were created.
+	// nodeClaims that are asked for, named before they are created.
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	NodeClaims []string `json:"nodeClaims,omitempty"`
@@ -243,6 +243,26 @@ type Attempt struct {
 	CapacityType CapacityType `json:"capacityType,omitempty"`
 	// startTime of the attempt.
 	StartTime metav1.Time `json:"startTime"`
+	// revision names the ControllerRevision whose plan asked for it.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// generation of the Workspace when the attempt ended.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// claims tell what is known of the machines that were created.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Claims []AttemptClaim `json:"claims,omitempty"`
+	// readyTime is when all machines were usable; unset where they never were.
+	// +optional
+	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
+	// endTime is when the machines were refused, lost or let go; unset while the attempt goes on or
+	// its machines are held.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
 	// reason that the attempt ended with; empty while it goes on or holds.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
@@ -251,6 +271,48 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
+	// fix is what somebody could do about it.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Fix string `json:"fix,omitempty"`
+	// scope is what the refusal rules out, as breadth/name/zone/capacityType.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Scope string `json:"scope,omitempty"`
+	// cooldown is how long that is left alone after a first refusal; it grows with every further one.
+	// +optional
+	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+}
+
+// AttemptClaim is what is known of one machine of an attempt, for when it has vanished.
+type AttemptClaim struct {
+	// name of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// stage that it reached: Launched or Registered; empty before.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Stage string `json:"stage,omitempty"`
+	// heard are the latest words about its launch, newest last.
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Heard []AttemptWords `json:"heard,omitempty"`
+}
+
+// AttemptWords are a reason that was given for a machine that is not launched.
+type AttemptWords struct {
+	// reason of the condition.
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// message of the condition.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+	// time when it was seen.
+	Time metav1.Time `json:"time"`
 }
 
 // StartupStage is one stage on the way from plan to ready.

@@ -32,12 +32,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
@@ -118,32 +121,69 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.Clock != nil {
 		passive = hooks.Clock
 	}
-	commands := map[string]workspace.CommandFunc{llamacpp.Name: llamacpp.Command}
-	reconciler := workspace.New(workspace.Config{
-		Client: wrapped,
-		Live:   mgr.GetAPIReader(),
-		Planner: planner.New(known, planner.Settings{
-			Clouds: o.Clouds, Region: o.Region, Engines: slices.Sorted(maps.Keys(commands)), SingleNode: true,
-			Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
-		}),
-		Catalog:     known,
+	reconciler, err := newReconciler(known, workspace.Config{
+		Client:      wrapped,
+		Live:        mgr.GetAPIReader(),
 		Provisioner: provisioner,
 		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Commands:    commands,
 		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:       passive,
-		Workload: workload.Settings{
-			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
-		},
-		EngineImages: o.EngineImages,
-		NodeClasses:  o.NodeClasses,
-	})
+	}, o)
+	if err != nil {
+		return nil, err
+	}
 	controllerOptions := controller.Options{
 		MaxConcurrentReconciles: o.Workers,
 		ReconciliationTimeout:   reconcileDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
 	return mgr, reconciler.SetupWithManager(ctx, mgr, machine, controllerOptions)
+}
+
+// newReconciler fills in what follows from the catalogue and the options.
+func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Controller) (*workspace.Reconciler, error) {
+	var err error
+	if config.Answers, err = answersOf(o); err != nil {
+		return nil, err
+	}
+	config.Memory = &ladder.Memory{}
+	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
+		return nil, err
+	}
+	config.Commands = map[string]workspace.CommandFunc{llamacpp.Name: llamacpp.Command}
+	config.Catalog = known
+	config.Planner = planner.New(known, planner.Settings{
+		Clouds: o.Clouds, Region: o.Region, Engines: slices.Sorted(maps.Keys(config.Commands)), SingleNode: true,
+		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
+	})
+	config.Workload = workload.Settings{
+		AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+	}
+	config.EngineImages, config.NodeClasses = o.EngineImages, o.NodeClasses
+	return workspace.New(config), nil
+}
+
+// answersOf says how the provisioner's answers are read.
+func answersOf(o options.Controller) (workspace.Answers, error) {
+	rules, err := refusal.Shipped()
+	if err != nil {
+		return workspace.Answers{}, fmt.Errorf("loading the words of refusals: %w", err)
+	}
+	out := workspace.Answers{
+		Rules: rules,
+		Deadlines: refusal.Deadlines{
+			Launched: o.LaunchDeadline, Registered: o.RegistrationDeadline, Initialized: o.InitializationDeadline,
+		},
+		NodeGrace: o.NodeGrace,
+	}
+	switch o.CapacityWording {
+	case "":
+	case options.WordingNone:
+		out.Wording = new(refusal.UnknownProvider)
+	default:
+		out.Wording = new(refusal.Provider(o.CapacityWording))
+	}
+	return out, nil
 }
 
 func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool) manager.Options {

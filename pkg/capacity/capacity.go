@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
 // Owner is the Workspace that machines belong to. The UID is what counts: a Workspace that was
@@ -47,6 +48,9 @@ type Request struct {
 	NodeClass *v1beta1.NodeClassReference
 	// Labels that the nodes carry beside the owner's.
 	Labels map[string]string
+	// Existed are the names of machines of this attempt that were there once: they are not asked for
+	// again.
+	Existed []string
 	// Confirm is asked once before anything is created, which does not happen if it returns an error;
 	// nil confirms.
 	Confirm func(ctx context.Context) error
@@ -54,36 +58,56 @@ type Request struct {
 
 // Machine is one machine that is held for a Workspace, on whatever stage.
 type Machine struct {
-	// Name of the object that stands for the machine.
+	// Name of the object that stands for the machine, and its UID.
 	Name string
+	UID  types.UID
 	// Ordinal among the machines of its Workspace, from 0; -1 where it cannot be told.
 	Ordinal int
 	// InstanceType, Zone and CapacityType as bought; Zone is empty until the machine is launched.
 	InstanceType string
 	Zone         string
 	CapacityType v1beta1.CapacityType
-	// Launched, Registered and Initialized are the stages, in order.
+	// NodeClass that it is bought with.
+	NodeClass v1beta1.NodeClassReference
+	// Launched, Registered and Initialized are the stages, in order, and Words what the provisioner
+	// says about each of them.
 	Launched    bool
 	Registered  bool
 	Initialized bool
+	Words       Words
 	// Reason and Message of the first stage that is not reached, in the provisioner's own words.
 	Reason  string
 	Message string
-	// Deleting says that the machine is on its way out.
-	Deleting bool
+	// Deleting says that the machine is on its way out, since DeletingSince.
+	Deleting      bool
+	DeletingSince time.Time
 	// CreatedAt is when it was asked for.
 	CreatedAt time.Time
-	// NodeName is empty until the machine is registered.
-	NodeName string
-	// NodeReady is the node's own word, GPUs what it can allocate.
+	// ProviderID is empty until the machine is launched, NodeName until it is registered.
+	ProviderID string
+	NodeName   string
+	// NodeReady is the node's own word, NodeSince when it last changed (zero where there is no node),
+	// GPUs what it can allocate.
 	NodeReady bool
+	NodeSince time.Time
 	GPUs      int
+}
+
+// Words are the provisioner's conditions of a machine.
+type Words struct {
+	Launched, Registered, Initialized refusal.Condition
+}
+
+// Created is a machine that was asked for.
+type Created struct {
+	Name string
+	UID  types.UID
 }
 
 // Outcome is what a back end did about a request.
 type Outcome struct {
-	// Created and Released are names of machines.
-	Created  []string
+	// Created are the machines that were asked for, Released the names of those that were let go.
+	Created  []Created
 	Released []string
 }
 
@@ -112,6 +136,19 @@ func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { retur
 
 // Held returns nothing.
 func (Absent) Held(context.Context, Owner) ([]string, error) { return nil, nil }
+
+// Names returns a *NotInstalledError.
+func (a Absent) Names(Owner, int32, int) ([]string, error) {
+	return nil, &NotInstalledError{Missing: a.Missing}
+}
+
+// Events returns nothing.
+func (Absent) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
+
+// Class returns nothing.
+func (Absent) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return refusal.ClassNotSeen, "", nil
+}
 
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {

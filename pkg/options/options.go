@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -48,7 +49,24 @@ type Controller struct {
 	ImagePullPolicy string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub.
 	HubEndpoint string
+	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
+	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
+	LaunchDeadline         time.Duration
+	RegistrationDeadline   time.Duration
+	InitializationDeadline time.Duration
+	NodeGrace              time.Duration
+	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
+	// that goes with the NodeClass.
+	CapacityWording string
 }
+
+// CapacityWordings are the values of CapacityWording: none reads no words, only age and disappearance.
+func CapacityWordings() []string {
+	return []string{"", "karpenter-azure", "karpenter-aws", "gpu-provisioner", WordingNone}
+}
+
+// WordingNone is the CapacityWording of a provisioner whose words nobody knows.
+const WordingNone = "none"
 
 // Bind declares the flags, with their defaults, on a flag set.
 func (o *Controller) Bind(flags *flag.FlagSet) {
@@ -71,6 +89,16 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
+	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
+		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
+	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
+		"how long a machine may take to become a node before the next best is asked for; 0 means for ever")
+	flags.DurationVar(&o.InitializationDeadline, "initialization-deadline", 30*time.Minute,
+		"how long a node may take to show all its GPUs before the next best is asked for; 0 means for ever")
+	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
+		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
+	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
+		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
 }
 
 // Validate reports everything that is wrong with the settings at once.
@@ -94,10 +122,33 @@ func (o *Controller) Validate() error {
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, o.ImagePullPolicy) {
 		problems = append(problems, fmt.Errorf("--image-pull-policy is %q, it must be Always, IfNotPresent or Never", o.ImagePullPolicy))
 	}
+	if !slices.Contains(CapacityWordings(), o.CapacityWording) {
+		problems = append(problems, fmt.Errorf("--capacity-wording is %q, it must be one of %s",
+			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
+	}
+	problems = append(problems, o.validateDeadlines()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}
 	return errors.Join(problems...)
+}
+
+func (o *Controller) validateDeadlines() []error {
+	var problems []error
+	for _, deadline := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"launch-deadline", o.LaunchDeadline},
+		{"registration-deadline", o.RegistrationDeadline},
+		{"initialization-deadline", o.InitializationDeadline},
+		{"node-grace", o.NodeGrace},
+	} {
+		if deadline.value < 0 {
+			problems = append(problems, fmt.Errorf("--%s is %s, it must not be below 0", deadline.flag, deadline.value))
+		}
+	}
+	return problems
 }
 
 func (o *Controller) addCloud(value string) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -47,6 +48,9 @@ func TestParse(t *testing.T) {
 		AgentImage:   "registry.example/agent:1",
 		EngineImages: map[string]string{"llamacpp": "registry.example/llama:b1"},
 		HubEndpoint:  "https://huggingface.co",
+
+		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
+		NodeGrace: 10 * time.Minute,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -138,8 +138,11 @@ func (p *Planner) allowed(c Constraints, m *machine) (v1beta1.CapacityType, stri
 // notExcluded returns the ways of paying for a machine that are not ruled out, or why none is left.
 func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	types := c.CapacityTypes
-	if len(types) == 0 {
-		types = []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacityOnDemand}
+	if len(types) == 0 { // a reservation that nobody knows of is asked for only where the user says so
+		types = []v1beta1.CapacityType{v1beta1.CapacityOnDemand}
+		if m.Reserved {
+			types = append(types, v1beta1.CapacityReserved)
+		}
 	}
 	asked, reason := types, ""
 	for _, e := range c.Excluded {

@@ -482,6 +482,18 @@ func TestRefusals(t *testing.T) {
 			},
 		},
 		{
+			"on demand was just refused: a reservation that nobody knows of is no way out",
+			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{
+				InstanceType: "One", Excluded: []planner.Exclusion{
+					{InstanceType: "One", CapacityType: v1beta1.CapacityOnDemand, Reason: "no quota until 13:00"},
+				},
+			}},
+			planner.InfeasibleError{
+				Reason:  v1beta1.ReasonNoMachineAllowed,
+				Message: "resource.instanceType: One: no quota until 13:00; drop one of the two constraints",
+			},
+		},
+		{
 			"a limit on the price that leaves nothing",
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 1.9999}},
 			planner.InfeasibleError{

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
@@ -33,25 +31,44 @@ func TestDeletionHalfway(t *testing.T) {
 	local.ledger.expect(t, ws, 1)
 }
 
-// TestRefusal has the cloud refuse a machine, and then think better of it.
+// Two machine types that no other test asks for, the cheaper one first: a refusal is remembered.
+const (
+	refusedType = "Standard_NC8as_T4_v3"
+	nextType    = "Standard_NC16as_T4_v3"
+)
+
+// eitherType is a Workspace that may run on both.
+const eitherType = `apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata:
+  name: either
+resource:
+  placement:
+    instanceTypes: [` + refusedType + `, ` + nextType + `]
+inference:
+  preset:
+    name: tiny-chat
+`
+
+// TestRefusal has the cloud refuse the best machine type, so that the next best serves.
 func TestRefusal(t *testing.T) {
 	ns := namespace(t)
-	refuse(t, `{"rules": [{"outcome": "noCapacity"}]}`)
-	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("kaito-form.yaml"))
-	key := types.NamespacedName{Namespace: ns, Name: "workspace-tiny-chat"}
-	var attempts []v1beta1.Attempt
-	waitFor(t, "a second attempt", time.Minute, func(ctx context.Context) (bool, error) {
-		ws := &v1beta1.Workspace{}
-		err := local.client.Get(ctx, key, ws)
-		attempts = ws.Status.Attempts
-		return len(attempts) > 1, err
-	})
-	t.Logf("the first of %d attempts: %+v", len(attempts), attempts[0])
-	if attempts[0].Reason == "" || attempts[0].Message == "" {
-		t.Errorf("status.attempts does not say how the first one ended: %+v", attempts[0])
+	refuse(t, `{"rules": [{"sku": "`+refusedType+`", "outcome": "noCapacity"}]}`)
+	manifest := filepath.Join(t.TempDir(), "either.yaml")
+	if err := os.WriteFile(manifest, []byte(eitherType), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	refuse(t, `{"rules": []}`)
-	ws := waitReady(t, ns, key.Name)
+	kubectl(t, "apply", "--namespace="+ns, "--filename="+manifest)
+	ws := waitReady(t, ns, "either")
+	attempts := ws.Status.Attempts
+	if len(attempts) != 2 || attempts[0].InstanceType != refusedType || attempts[1].InstanceType != nextType {
+		t.Fatalf("attempts %+v, want one for %s and one for %s", attempts, refusedType, nextType)
+	}
+	if first := attempts[0]; first.Reason != v1beta1.ReasonNoCapacity || first.Message == "" || first.EndTime == nil {
+		t.Errorf("status.attempts does not say how the first one ended: %+v", first)
+	} else if took := attempts[1].StartTime.Sub(first.EndTime.Time); took > 10*time.Second {
+		t.Errorf("the next attempt began %s after the refusal, want 10 s or less", took)
+	}
 	claims, err := claimsOf(t.Context(), ws.UID)
 	if err != nil || len(claims) != 1 {
 		t.Errorf("the Workspace holds %v (%v), want one machine", claims, err)

@@ -74,15 +74,19 @@ func expectPrivileges(t *testing.T) {
 // grants lists what the controller's roles allow.
 func grants(t *testing.T) map[string]bool {
 	t.Helper()
-	cluster, own := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	cluster, own, events := &rbacv1.ClusterRole{}, &rbacv1.Role{}, &rbacv1.Role{}
 	if err := local.client.Get(t.Context(), types.NamespacedName{Name: release}, cluster); err != nil {
 		t.Fatal(err)
 	}
 	if err := local.client.Get(t.Context(), types.NamespacedName{Namespace: systemNamespace, Name: release}, own); err != nil {
 		t.Fatal(err)
 	}
+	eventsKey := types.NamespacedName{Namespace: "default", Name: release + "-nodeclaim-events"}
+	if err := local.client.Get(t.Context(), eventsKey, events); err != nil {
+		t.Fatal(err)
+	}
 	out := map[string]bool{}
-	for _, rule := range append(cluster.Rules, own.Rules...) {
+	for _, rule := range slices.Concat(cluster.Rules, own.Rules, events.Rules) {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {

@@ -6,7 +6,6 @@ package nodeclaim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +15,14 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
 // machineOf reads a claim; what only the node knows stays zero.
 func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	machine := capacity.Machine{
 		Name:         claim.Name,
+		UID:          claim.UID,
 		Ordinal:      -1,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		Zone:         claim.Labels[corev1.LabelTopologyZone],
@@ -31,7 +32,19 @@ func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		Initialized:  isTrue(claim, karpv1.ConditionTypeInitialized),
 		Deleting:     !claim.DeletionTimestamp.IsZero(),
 		CreatedAt:    claim.CreationTimestamp.Time,
+		ProviderID:   claim.Status.ProviderID,
 		NodeName:     claim.Status.NodeName,
+		Words: capacity.Words{
+			Launched:    words(claim, karpv1.ConditionTypeLaunched),
+			Registered:  words(claim, karpv1.ConditionTypeRegistered),
+			Initialized: words(claim, karpv1.ConditionTypeInitialized),
+		},
+	}
+	if machine.Deleting {
+		machine.DeletingSince = claim.DeletionTimestamp.Time
+	}
+	if ref := claim.Spec.NodeClassRef; ref != nil {
+		machine.NodeClass = v1beta1.NodeClassReference{Group: ref.Group, Kind: ref.Kind, Name: ref.Name}
 	}
 	if ordinal, err := strconv.Atoi(claim.Labels[v1beta1.LabelMachineOrdinal]); err == nil {
 		machine.Ordinal = ordinal
@@ -62,9 +75,12 @@ func (p *Provisioner) observeNode(ctx context.Context, machine *capacity.Machine
 	if err != nil {
 		return fmt.Errorf("reading node %q: %w", machine.NodeName, err)
 	}
-	machine.NodeReady = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			machine.NodeReady = condition.Status == corev1.ConditionTrue
+			machine.NodeSince = condition.LastTransitionTime.Time
+		}
+	}
 	quantity := node.Status.Allocatable[corev1.ResourceName(gpuResource)]
 	machine.GPUs = int(quantity.Value())
 	return nil
@@ -82,4 +98,16 @@ func requirementValue(claim *karpv1.NodeClaim, key string) string {
 func isTrue(claim *karpv1.NodeClaim, stage string) bool {
 	condition := claim.StatusConditions().Get(stage)
 	return condition != nil && condition.IsTrue()
+}
+
+// words are a condition of a claim as it stands.
+func words(claim *karpv1.NodeClaim, stage string) refusal.Condition {
+	condition := claim.StatusConditions().Get(stage)
+	if condition == nil {
+		return refusal.Condition{}
+	}
+	return refusal.Condition{
+		Status: refusal.Status(condition.Status), Reason: condition.Reason, Message: condition.Message,
+		Since: condition.LastTransitionTime.Time,
+	}
 }

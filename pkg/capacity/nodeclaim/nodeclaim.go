@@ -149,11 +149,11 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		}
 	}
 	for _, ordinal := range todo.missing {
-		name, err := p.create(ctx, req, ordinal)
+		created, err := p.create(ctx, req, ordinal)
 		if err != nil {
 			return outcome, err
 		}
-		outcome.Created = append(outcome.Created, name)
+		outcome.Created = append(outcome.Created, created)
 	}
 	return outcome, nil
 }
@@ -227,8 +227,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		switch {
 		case machine.Deleting:
 			d.occupied = true
-		case !serves(claim, &machine, req),
-			machine.Ordinal < 0 || machine.Ordinal >= req.Count || held[machine.Ordinal]:
+		case !serves(claim, &machine, req):
 			d.release = append(d.release, *claim)
 			d.occupied = true
 		default:
@@ -236,45 +235,48 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		}
 	}
 	for ordinal, ok := range held {
-		if !ok {
+		if !ok && !slices.Contains(req.Existed, Name(req.Owner, req.Attempt, ordinal)) {
 			d.missing = append(d.missing, ordinal)
 		}
 	}
 	return d
 }
 
-// serves says whether a machine is of the kind that the request asks for. A NodeClass counts only
-// where the request names one: another default of the installation replaces nothing.
+// serves says whether a claim is one that the request asks for: of its attempt, which its name tells,
+// and of its kind. A NodeClass counts only where the request names one: another default of the
+// installation replaces nothing.
 func serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
+	if machine.Ordinal < 0 || machine.Ordinal >= req.Count || claim.Name != Name(req.Owner, req.Attempt, machine.Ordinal) {
+		return false
+	}
 	if machine.InstanceType != req.InstanceType || machine.CapacityType != req.CapacityType {
 		return false
 	}
 	if len(req.Zones) > 0 && machine.Zone != "" && !slices.Contains(req.Zones, machine.Zone) {
 		return false
 	}
-	class, ref := req.NodeClass, claim.Spec.NodeClassRef
-	return class == nil || (ref != nil && ref.Group == class.Group && ref.Kind == class.Kind && ref.Name == class.Name)
+	return req.NodeClass == nil || machine.NodeClass == *req.NodeClass
 }
 
-func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal int) (string, error) {
+func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal int) (capacity.Created, error) {
 	claim := p.claim(req, ordinal)
 	err := p.cached.Create(ctx, claim)
 	if err == nil {
-		return claim.Name, nil
+		return capacity.Created{Name: claim.Name, UID: claim.UID}, nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
-		return "", fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
+		return capacity.Created{}, fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
 	}
 	// Names are deterministic: either it is ours and creating it twice was creating it once, or
 	// somebody else has the name.
 	existing := &karpv1.NodeClaim{}
 	if err := p.live.Get(ctx, client.ObjectKeyFromObject(claim), existing); err != nil {
-		return "", fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
+		return capacity.Created{}, fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
 	}
 	if existing.Labels[v1beta1.LabelWorkspaceUID] != string(req.Owner.UID) {
-		return "", &capacity.TakenError{Name: claim.Name}
+		return capacity.Created{}, &capacity.TakenError{Name: claim.Name}
 	}
-	return claim.Name, nil
+	return capacity.Created{Name: existing.Name, UID: existing.UID}, nil
 }
 
 func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error {
@@ -348,6 +350,15 @@ func requests(req capacity.Request) corev1.ResourceList {
 		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(req.DiskGiB)<<30, resource.BinarySI)
 	}
 	return out
+}
+
+// Names returns the names of the machines of one attempt, by ordinal.
+func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
+	names := make([]string, 0, count)
+	for ordinal := range count {
+		names = append(names, Name(owner, attempt, ordinal))
+	}
+	return names, nil
 }
 
 // Name returns the name of the claim for one machine of one attempt: deterministic, at most 34

@@ -42,7 +42,7 @@ func request(count int, instanceType string) capacity.Request {
 func held(ordinal, instanceType string, change ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "held-" + ordinal + "-" + strings.ToLower(instanceType), UID: "held",
+			Name: nodeclaim.Name(owner, 1, int(ordinal[0]-'0')), UID: "held",
 			Labels: map[string]string{v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineOrdinal: ordinal},
 		},
 		Spec: karpv1.NodeClaimSpec{
@@ -115,16 +115,16 @@ func TestEnsure(t *testing.T) {
 		},
 		{
 			reason: "everything is held: nothing is done", request: request(1, "A"),
-			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")}, names: []string{"held-0-a"},
+			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")}, names: []string{first},
 		},
 		{
 			reason: "the cache lags behind: the live list shows what is held", request: request(1, "A"),
-			live: []client.Object{held("0", "A")}, names: []string{"held-0-a"},
+			live: []client.Object{held("0", "A")}, names: []string{first},
 		},
 		{
 			reason: "one of two is missing: only that one is asked for", request: request(2, "A"),
 			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")},
-			created: []string{second}, names: sorted("held-0-a", second),
+			created: []string{second}, names: sorted(first, second),
 		},
 		{
 			reason:  "another machine type is held: it is let go, and nothing is asked for before it is gone",
@@ -147,7 +147,17 @@ func TestEnsure(t *testing.T) {
 		{
 			reason: "more machines than asked for: the last one is let go", request: request(1, "A"),
 			live:   []client.Object{held("0", "A"), held("1", "A")},
-			cached: []client.Object{held("0", "A"), held("1", "A")}, names: []string{"held-0-a"},
+			cached: []client.Object{held("0", "A"), held("1", "A")}, names: []string{first},
+		},
+		{
+			reason:  "the machine is of another attempt: it is let go",
+			request: func() capacity.Request { r := request(1, "A"); r.Attempt = 2; return r }(),
+			live:    []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")},
+		},
+		{
+			reason:  "a machine of this attempt was there and is gone: it is not asked for again",
+			request: func() capacity.Request { r := request(2, "A"); r.Existed = []string{first}; return r }(),
+			created: []string{second}, names: []string{second},
 		},
 		{
 			reason: "the name is taken by somebody else: an error, and no takeover", request: request(1, "A"),
@@ -173,7 +183,7 @@ func TestEnsure(t *testing.T) {
 					t.Fatalf("error: %v, want %T", err, test.err)
 				}
 			}
-			if diff := cmp.Diff(test.created, outcome.Created); diff != "" {
+			if diff := cmp.Diff(test.created, createdNames(outcome)); diff != "" {
 				t.Errorf("created (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.names, names(t, live)); diff != "" {
@@ -181,6 +191,14 @@ func TestEnsure(t *testing.T) {
 			}
 		})
 	}
+}
+
+func createdNames(outcome capacity.Outcome) []string {
+	var out []string
+	for _, created := range outcome.Created {
+		out = append(out, created.Name)
+	}
+	return out
 }
 
 func TestEnsureAsksBeforeItCreates(t *testing.T) {
@@ -191,7 +209,7 @@ func TestEnsureAsksBeforeItCreates(t *testing.T) {
 		names  []string
 	}{
 		{"nothing is held: it asks, and creates nothing", nil, "not now", nil},
-		{"everything is held: there is nothing to ask", []client.Object{held("0", "A")}, "", []string{"held-0-a"}},
+		{"everything is held: there is nothing to ask", []client.Object{held("0", "A")}, "", []string{nodeclaim.Name(owner, 1, 0)}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -227,7 +245,7 @@ func TestClaim(t *testing.T) {
 		t.Fatalf("created %v, error %v", outcome.Created, err)
 	}
 	got := &karpv1.NodeClaim{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: outcome.Created[0]}, got); err != nil {
+	if err := c.Get(t.Context(), client.ObjectKey{Name: outcome.Created[0].Name}, got); err != nil {
 		t.Fatal(err)
 	}
 	wantLabels := map[string]string{
@@ -298,7 +316,7 @@ func TestHeldAsksTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"held-0-a"}, got); diff != "" {
+	if diff := cmp.Diff([]string{nodeclaim.Name(owner, 1, 0)}, got); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
 	}
 }

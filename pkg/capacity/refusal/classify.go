@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// ClassFix is the fix of a verdict that the state of the node class gave.
+const ClassFix = "create the node class, or mend what its conditions name"
+
 // When Karpenter deletes a claim for good reason of time: it counts from the claim's creation and
 // leaves neither a condition nor an event (its nodeclaim/lifecycle/liveness.go). The slack is for
 // clocks that disagree.
@@ -164,7 +167,7 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 		return silent(TimedOut, OneOffering, o, trim("the NodeClaim was given up before it was launched"+tail))
 	case o.Class == ClassNotReady || o.Class == ClassMissing:
 		v := silent(Misconfigured, Everything, o, trim("the node class is not ready: "+o.ClassMessage))
-		v.Fix = "create the node class, or mend what its conditions name"
+		v.Fix = ClassFix
 		return v
 	}
 	return silent(NoCapacity, OneOffering, o, trim(fmt.Sprintf(

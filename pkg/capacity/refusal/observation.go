@@ -171,8 +171,8 @@ type signal struct {
 	isEvent bool
 }
 
-// isNeutral says that a reason of the Launched condition blames nobody.
-func isNeutral(reason string) bool {
+// IsNeutral says that a reason of the Launched condition blames nobody.
+func IsNeutral(reason string) bool {
 	return reason == "" || reason == "AwaitingReconciliation"
 }
 
@@ -183,14 +183,14 @@ func (o Observation) launchSignals() []signal {
 	var said []signal
 	newest := o.Launched.Since
 	for _, note := range o.Noted {
-		if !isNeutral(note.Reason) {
+		if !IsNeutral(note.Reason) {
 			said = append(said, signal{reason: note.Reason, message: note.Message, at: note.At})
 		}
 		if note.At.After(newest) {
 			newest = note.At
 		}
 	}
-	if o.Launched.Status != StatusTrue && !isNeutral(o.Launched.Reason) {
+	if o.Launched.Status != StatusTrue && !IsNeutral(o.Launched.Reason) {
 		said = append(said, signal{reason: o.Launched.Reason, message: o.Launched.Message, at: newest})
 	}
 	slices.Reverse(said)

@@ -7,60 +7,189 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Bounds of what the status says about attempts, as in the schema.
-const (
-	attemptLimit        = 10
-	attemptClaimLimit   = 64
-	attemptMessageLimit = 1024
-)
+// mostSteps bounds the steps of one pass: adopt, end, next and ask are all that can follow each other.
+const mostSteps = 8
 
-// A machine that vanished is asked for again after a while that doubles with every failure.
-const (
-	firstRetry = 10 * time.Second
-	lastRetry  = 5 * time.Minute
-)
+// mostAttempts is how many numbers are tried to find the attempt that a machine's name came from.
+const mostAttempts = 4096
 
-// cacheLag is how long a machine that was asked for may be missing from the cache before the API
-// server is asked whether it has vanished.
-const cacheLag = 3 * time.Second
-
-// Reasons that an attempt ends with.
-const (
-	// reasonVanished ends an attempt whose machines disappeared. Karpenter deletes a claim that no
-	// offering can serve, often without a word on it.
-	reasonVanished = "Vanished"
-	// reasonReleased ends an attempt whose machines were let go.
-	reasonReleased = "Released"
-)
-
-// ensureCapacity gets the machines of the accepted plan.
+// ensureCapacity gets the machines of the accepted plan, or those of the next best.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
-	plan := &s.revision.Plan
-	if s.planErr != nil && len(s.servingMachines()) < plan.Nodes {
-		return s.planErr // what runs goes on; nothing is bought for a spec without a plan
+	if s.planErr != nil { // what runs goes on; nothing is bought for a spec without a plan
+		if len(s.servingMachines()) < s.revision.Plan.Nodes {
+			return s.planErr
+		}
+		return nil
 	}
-	number, err := r.nextAttempt(ctx, s)
-	if err != nil {
-		s.capacityErr = err
+	s.capacityErr = classify(r.climb(ctx, s))
+	return s.capacityErr
+}
+
+// climb takes steps until there is nothing to do but to wait.
+func (r *Reconciler) climb(ctx context.Context, s *scope) error {
+	for range mostSteps {
+		state, err := r.state(ctx, s)
+		if err != nil {
+			return err
+		}
+		step := ladder.Decide(state)
+		isOver, err := r.take(ctx, s, step)
+		if err != nil || isOver {
+			return err
+		}
+	}
+	return &waitingError{message: "deciding about machines", after: conflictDelay}
+}
+
+// take takes one step, and says whether it was the last one of this pass.
+func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOver bool, err error) {
+	now := r.Clock.Now()
+	switch step.Do {
+	case ladder.Adopt:
+		return false, r.adopt(s)
+	case ladder.End:
+		r.end(ctx, s, step.Verdict)
+		return false, nil
+	case ladder.Release:
+		return true, r.release(ctx, s)
+	case ladder.Await:
+		return true, s.awaitRelease()
+	case ladder.Stop:
+		return r.stop(ctx, s)
+	case ladder.Next:
+		return false, r.next(ctx, s)
+	case ladder.Ask:
+		return true, r.ask(ctx, s)
+	default:
+		if at := step.Verdict.LookAgain; !at.IsZero() {
+			s.lookAgain(at.Sub(now))
+		}
+		if open := s.openAttempt(); open.ReadyTime == nil && s.nodeFinding().holds() {
+			ready := seconds(now)
+			open.ReadyTime = &ready
+			r.Memory.Learn(r.remembered(s.attempts[len(s.attempts)-1:])...)
+		}
+		return true, nil
+	}
+}
+
+// end closes the open attempt and has all Workspaces learn from it.
+func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
+	if verdict.Cause == refusal.None {
+		s.letGo("the machines were let go for another plan", r.Clock.Now())
+		return
+	}
+	s.end(verdict, r.Clock.Now())
+	r.Memory.Learn(r.remembered(s.attempts[len(s.attempts)-1:])...)
+	last := s.lastAttempt()
+	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
+		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
+}
+
+// adopt takes held machines for an attempt whose number their names tell.
+func (r *Reconciler) adopt(s *scope) error {
+	for number := int32(1); number <= mostAttempts; number++ {
+		names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			machine := s.machine(name)
+			if machine == nil || machine.Deleting || !s.fits(machine) || s.isKnown(name) {
+				continue
+			}
+			s.begin(number, names, machine.CreatedAt)
+			return nil
+		}
+	}
+	// Names that nobody here could have made up: such machines cannot be told apart later.
+	for i := range s.machines {
+		s.foreign = append(s.foreign, s.machines[i].Name)
+	}
+	return nil
+}
+
+// release lets go of what no open attempt holds, once it is written down why.
+func (r *Reconciler) release(ctx context.Context, s *scope) error {
+	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
-	outcome, err := r.Provisioner.Ensure(ctx, capacity.Request{
+	if open := s.openAttempt(); open != nil {
+		return r.ask(ctx, s)
+	}
+	left, err := r.Provisioner.Release(ctx, s.owner)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	log.FromContext(ctx).Info("released machines", "nodeClaims", left)
+	return s.awaitRelease()
+}
+
+// awaitRelease says why nothing is asked for yet.
+func (s *scope) awaitRelease() error {
+	s.lookAgain(retryRelease) // should the event of a machine's end be missed
+	last := s.lastAttempt()
+	if last == nil || last.Reason == "" || last.Reason == reasonReleased {
+		return nil
+	}
+	return &waitingError{
+		reason: last.Reason,
+		message: fmt.Sprintf("%s: %s; the next best is asked for when the machines of attempt %d are gone",
+			last.InstanceType, last.Message, last.Number),
+		after: retryRelease,
+	}
+}
+
+// stop says what has to be mended. A node class that is mended is seen, everything else only by a
+// change of the Workspace.
+func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error) {
+	last := s.lastAttempt()
+	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
+	if last.Fix == refusal.ClassFix {
+		class, _, err := r.Provisioner.Class(ctx, r.classOf(s))
+		if err != nil {
+			return true, err
+		}
+		if class == refusal.ClassReady {
+			return false, r.next(ctx, s)
+		}
+		stalled.message += "; " + last.Fix
+		stalled.retryAfter = retryClass
+		return true, stalled
+	}
+	if last.Fix != "" {
+		stalled.message += "; " + last.Fix
+	}
+	stalled.message += "; then change the spec, or set suspend to true and back, to have it tried again"
+	return true, stalled
+}
+
+// ask asks for the machines of the open attempt that never were there, and lets go of all that do not
+// belong to it.
+func (r *Reconciler) ask(ctx context.Context, s *scope) error {
+	open, plan := s.openAttempt(), &s.revision.Plan
+	names, err := r.Provisioner.Names(s.owner, open.Number, plan.Nodes)
+	if err != nil {
+		return err
+	}
+	open.NodeClaims = names[:min(len(names), attemptClaimLimit)]
+	if err := r.persist(ctx, s); err != nil {
+		return err
+	}
+	request := capacity.Request{
 		Owner:        s.owner,
-		Attempt:      number,
+		Attempt:      open.Number,
 		InstanceType: plan.InstanceType,
 		Count:        plan.Nodes,
 		GPUResource:  plan.GPUResource,
@@ -70,25 +199,31 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 		Zones:        plan.Zones,
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
-		Confirm:      func(ctx context.Context) error { return r.checkNewest(ctx, s) },
-	})
+	}
+	for _, claim := range open.Claims {
+		request.Existed = append(request.Existed, claim.Name)
+	}
+	if !s.persisted {
+		request.Confirm = func(ctx context.Context) error { return r.checkNewest(ctx, s) }
+	}
+	outcome, err := r.Provisioner.Ensure(ctx, request)
 	if len(outcome.Released) > 0 {
-		log.FromContext(ctx).Info("released machines for another plan", "nodeClaims", outcome.Released)
-		s.released = "the machines were let go for another plan"
+		log.FromContext(ctx).Info("released machines", "nodeClaims", outcome.Released)
 	}
 	if len(outcome.Created) > 0 {
-		log.FromContext(ctx).Info("asked for machines", "nodeClaims", outcome.Created, "instanceType", plan.InstanceType)
-		s.attempt = s.newAttempt(number, outcome.Created, r.Clock.Now())
+		s.created = outcome.Created
+		s.noteCreated(outcome.Created)
+		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
+			"instanceType", plan.InstanceType)
 	}
-	if err != nil {
-		s.capacityErr = classify(err)
+	if err == nil {
+		s.lookAgain(cacheLag) // should they vanish before the cache shows them
 	}
-	return s.capacityErr
+	return err
 }
 
 // checkNewest returns a conflict if the Workspace has been written since this pass read it. A machine
-// may vanish sooner than the cache shows the attempt that it came from, and would be asked for again
-// without a pause.
+// may vanish sooner than the cache shows that it was there, and would be asked for again.
 func (r *Reconciler) checkNewest(ctx context.Context, s *scope) error {
 	newest := &v1beta1.Workspace{}
 	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.ws), newest)); err != nil {
@@ -99,138 +234,4 @@ func (r *Reconciler) checkNewest(ctx context.Context, s *scope) error {
 			errors.New("it has been written since this pass read it"))
 	}
 	return nil
-}
-
-// nextAttempt returns the number that machines asked for in this pass belong to, or an error while
-// it is too early to ask.
-func (r *Reconciler) nextAttempt(ctx context.Context, s *scope) (int32, error) {
-	last := s.lastAttempt()
-	if last == nil {
-		return 1, nil
-	}
-	if last.Reason == "" {
-		lost, err := r.hasLost(ctx, s, last)
-		if err != nil || !lost {
-			return last.Number, err
-		}
-		s.lost = true
-	}
-	if last.Reason == reasonReleased || last.InstanceType != s.revision.Plan.InstanceType {
-		return last.Number + 1, nil
-	}
-	next := last.StartTime.Add(retryDelay(s.attempts()))
-	if wait := next.Sub(r.Clock.Now()); wait > 0 {
-		return 0, &waitingError{
-			message: fmt.Sprintf("%s disappeared, most often for lack of capacity or quota; asked for again from %s",
-				strings.Join(last.NodeClaims, ", "), next.UTC().Format(time.TimeOnly+" MST")),
-			after: wait,
-		}
-	}
-	return last.Number + 1, nil
-}
-
-// hasLost says whether machines of an attempt have vanished, or returns an error while that cannot
-// be told. A machine counts as vanished only if the API server itself says so.
-func (r *Reconciler) hasLost(ctx context.Context, s *scope, attempt *v1beta1.Attempt) (bool, error) {
-	missing := slices.DeleteFunc(slices.Clone(attempt.NodeClaims), s.holds)
-	if len(missing) == 0 {
-		return false, nil
-	}
-	wait := cacheLag - r.Clock.Since(attempt.StartTime.Time)
-	if wait <= 0 {
-		held, err := r.Provisioner.Held(ctx, s.owner)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(missing, func(name string) bool { return !slices.Contains(held, name) }) {
-			return true, nil
-		}
-		wait = cacheLag
-	}
-	return false, &waitingError{message: "waiting for the machines that were asked for to show", after: wait}
-}
-
-func (s *scope) newAttempt(number int32, names []string, start time.Time) *v1beta1.Attempt {
-	plan := &s.revision.Plan
-	return &v1beta1.Attempt{
-		Number:       number,
-		InstanceType: plan.InstanceType,
-		NodeClaims:   names[:min(len(names), attemptClaimLimit)],
-		CapacityType: plan.CapacityType,
-		StartTime:    metav1.NewTime(start),
-	}
-}
-
-// lastAttempt returns the newest attempt, or nil.
-func (s *scope) lastAttempt() *v1beta1.Attempt {
-	if count := len(s.ws.Status.Attempts); count > 0 {
-		return &s.ws.Status.Attempts[count-1]
-	}
-	return nil
-}
-
-// retryDelay doubles with every attempt in a row whose machines vanished.
-func retryDelay(attempts []v1beta1.Attempt) time.Duration {
-	delay := firstRetry / 2
-	for i := len(attempts) - 1; i >= 0 && attempts[i].Reason == reasonVanished && delay < lastRetry; i-- {
-		delay *= 2
-	}
-	return min(max(delay, firstRetry), lastRetry)
-}
-
-// attempts returns the attempts as they stand after this pass.
-func (s *scope) attempts() []v1beta1.Attempt {
-	attempts := s.ws.Status.DeepCopy().Attempts
-	var last *v1beta1.Attempt
-	if len(attempts) > 0 {
-		last = &attempts[len(attempts)-1]
-	}
-	isOpen := last != nil && last.Reason == ""
-	switch {
-	case isOpen && s.released != "":
-		last.Reason, last.Message = reasonReleased, s.released
-	case isOpen && s.lost:
-		last.Reason = reasonVanished
-		last.Message = request.Shorten("the machines disappeared: "+strings.Join(last.NodeClaims, ", "), attemptMessageLimit)
-	}
-	begun := s.attempt
-	if begun == nil {
-		begun = s.unrecorded(last)
-	}
-	if begun == nil {
-		return attempts
-	}
-	if isOpen && last.Number == begun.Number { // one of several machines was missing
-		names := append(slices.Clone(last.NodeClaims), begun.NodeClaims...)
-		slices.Sort(names)
-		names = slices.Compact(names)
-		last.NodeClaims = names[:min(len(names), attemptClaimLimit)]
-		return attempts
-	}
-	attempts = append(attempts, *begun)
-	return attempts[max(0, len(attempts)-attemptLimit):]
-}
-
-// unrecorded makes up the attempt that held machines came from, if the status that named it was
-// lost; nil where nothing is missing.
-func (s *scope) unrecorded(last *v1beta1.Attempt) *v1beta1.Attempt {
-	machines := slices.DeleteFunc(s.servingMachines(), func(machine capacity.Machine) bool {
-		return last != nil && !machine.CreatedAt.After(last.StartTime.Time)
-	})
-	if len(machines) == 0 || s.ws.Suspend || (last != nil && last.Reason == "") {
-		return nil
-	}
-	number, start := int32(1), machines[0].CreatedAt
-	if last != nil {
-		number = last.Number + 1
-	}
-	var names []string
-	for _, machine := range machines {
-		names = append(names, machine.Name)
-		if machine.CreatedAt.Before(start) {
-			start = machine.CreatedAt
-		}
-	}
-	slices.Sort(names)
-	return s.newAttempt(number, names, start)
 }

@@ -29,6 +29,8 @@ func (e *stalledError) Error() string { return e.reason + ": " + e.message }
 // waitingError means that the world must move first.
 type waitingError struct {
 	message string
+	// reason is one of the API's reasons; empty where nothing is wrong.
+	reason string
 	// after asks for a look after that time; 0 where a watch tells.
 	after time.Duration
 }
@@ -42,6 +44,7 @@ const (
 	retrySecret      = 30 * time.Second
 	retryTerminating = 2 * time.Second
 	retryRelease     = time.Minute
+	retryClass       = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.

@@ -4,6 +4,7 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -276,7 +277,8 @@ func reasonOf(err error) string {
 	case ok:
 		return stalled.reason
 	case isWaiting(err):
-		return v1beta1.ReasonNodeClaimNotReady
+		waiting, _ := errors.AsType[*waitingError](err)
+		return cmp.Or(waiting.reason, v1beta1.ReasonNodeClaimNotReady)
 	default:
 		return v1beta1.ReasonReconcileFailed
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
@@ -56,54 +57,79 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	if in.Config, err = r.config(ctx, s.ws); err != nil {
 		return err
 	}
+	s.inputs = in
 	if s.revision, err = s.pinned(in); err != nil || s.revision != nil {
 		return err
 	}
-	accepted, err := r.makePlan(ctx, s.ws, in)
+	excluded, err := r.excluded(ctx, s.ws)
 	if err != nil {
 		return err
 	}
-	s.revision, err = r.createRevision(ctx, s, in, accepted)
+	accepted, err := r.makePlan(ctx, s.ws, in, excluded)
+	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
+		accepted, err = r.makePlan(ctx, s.ws, in, nil) // what is left alone now is what is waited for
+	}
+	if err != nil {
+		return err
+	}
+	s.revision, err = r.createRevision(ctx, s, in, accepted, firstRevision)
 	return err
 }
 
-// makePlan has the planner decide and renders the pods.
-func (r *Reconciler) makePlan(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*revision, error) {
-	class, err := r.nodeClass(ws)
-	if err != nil {
+// demand is what is to be planned for.
+type demand struct {
+	request planner.Request
+	class   *v1beta1.NodeClassReference
+	// model and config are those of a preset.
+	model  model.Model
+	config engine.Config
+}
+
+// demand reads what the Workspace asks for.
+func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
+	out := &demand{}
+	var err error
+	if out.class, err = r.nodeClass(ws); err != nil {
 		return nil, err
 	}
-	out := &revision{NodeClass: class}
 	if ws.Inference.Template != nil {
-		if out.Plan, err = r.Planner.Plan(request.ForTemplate(ws)); err != nil {
-			return nil, planError(err)
-		}
-		out.Template = workload.TemplatePod(ws)
-		out.labelMachines(ws)
+		out.request = request.ForTemplate(ws)
 		return out, nil
 	}
-	m, err := r.Catalog.ResolveModel(ws.Inference.Preset.Name)
-	if err != nil {
+	if out.model, err = r.Catalog.ResolveModel(ws.Inference.Preset.Name); err != nil {
 		return nil, planError(err)
 	}
-	if err := r.checkSecret(ctx, ws, m); err != nil {
+	if err := r.checkSecret(ctx, ws, out.model); err != nil {
 		return nil, err
 	}
-	config, err := engine.ParseConfig([]byte(in.Config))
-	if err != nil {
+	if out.config, err = engine.ParseConfig([]byte(in.Config)); err != nil {
 		return nil, &stalledError{
 			reason:  v1beta1.ReasonConfigInvalid,
 			message: fmt.Sprintf("ConfigMap %q: %v", ws.Inference.Config, err),
 		}
 	}
-	asked, err := request.ForModel(ws, &m, config, r.Catalog)
+	if out.request, err = request.ForModel(ws, &out.model, out.config, r.Catalog); err != nil {
+		return nil, planError(err)
+	}
+	return out, nil
+}
+
+// makePlan has the planner decide, without what is excluded, and renders the pods.
+func (r *Reconciler) makePlan(
+	ctx context.Context, ws *v1beta1.Workspace, in inputs, excluded []ladder.Exclusion,
+) (*revision, error) {
+	asked, err := r.demand(ctx, ws, in)
 	if err != nil {
+		return nil, err
+	}
+	out := &revision{NodeClass: asked.class}
+	asked.request.Constraints.Excluded = exclusions(excluded)
+	if out.Plan, err = r.Planner.Plan(asked.request); err != nil {
 		return nil, planError(err)
 	}
-	if out.Plan, err = r.Planner.Plan(asked); err != nil {
-		return nil, planError(err)
-	}
-	if err := r.render(ws, m, config, out); err != nil {
+	if ws.Inference.Template != nil {
+		out.Template = workload.TemplatePod(ws)
+	} else if err := r.render(ws, asked.model, asked.config, out); err != nil {
 		return nil, err
 	}
 	out.labelMachines(ws)

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,10 +26,13 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/sku"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -41,12 +45,17 @@ type Planner interface {
 type Catalog interface {
 	ResolveModel(name string) (model.Model, error)
 	Engine(name string) (catalog.Engine, bool)
+	ResolveSKU(name string) (sku.SKU, error)
+	SKUs() []sku.SKU
 }
 
 // Provisioner gets machines and lets them go.
 type Provisioner interface {
 	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
 	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
+	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
+	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
+	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
@@ -74,6 +83,10 @@ type Config struct {
 	Commands    map[string]CommandFunc
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
+	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
+	Answers Answers
+	Memory  *ladder.Memory
+	Metrics *Metrics
 	// Workload shapes pods; EngineImages replaces the engines' images by name.
 	Workload     workload.Settings
 	EngineImages map[string]string
@@ -166,13 +179,21 @@ func result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	case errors.As(err, &wait):
 		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.message)
-		return ctrl.Result{RequeueAfter: wait.after}, nil
+		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, wait.after)}, nil
 	case errors.As(err, &stall):
 		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.reason)
-		return ctrl.Result{RequeueAfter: stall.retryAfter}, nil
+		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, stall.retryAfter)}, nil
 	default:
 		return ctrl.Result{}, err
 	}
+}
+
+// sooner returns the shorter of two delays, of which zero is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // conflictDelay lets the cache catch up with the write that got in between.

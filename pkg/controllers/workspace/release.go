@@ -52,15 +52,15 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	if err := r.deleteStatefulSet(ctx, s); err != nil {
 		return err
 	}
-	last := s.lastAttempt()
-	if len(s.machines) == 0 && (last == nil || last.Reason != "") {
+	if len(s.machines) == 0 && s.openAttempt() == nil {
 		return nil // nothing is held, and the status says so
 	}
-	if _, err := r.Provisioner.Release(ctx, s.owner); err != nil {
+	s.letGo("the machines were let go because the Workspace is suspended", r.Clock.Now())
+	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
-	s.released = "the machines were let go because the Workspace is suspended"
-	return nil
+	_, err := r.Provisioner.Release(ctx, s.owner)
+	return err
 }
 
 // waitForRelease looks again after a while, should the event of a machine's end be missed.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,15 +23,15 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before := s.ws.DeepCopy()
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
 	s.ws.Status = status
-	if equality.Semantic.DeepEqual(before.Status, s.ws.Status) {
-		return nil
-	}
-	// The status is computed from the one that we read: a newer one must not be overwritten.
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
-		return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
+	if !equality.Semantic.DeepEqual(before.Status, s.ws.Status) {
+		// The status is computed from the one that we read: a newer one must not be overwritten.
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
+			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
+		}
 	}
 	r.emit(s, events)
+	r.Metrics.count(s.before.Attempts, status.Attempts)
 	return nil
 }
 
@@ -48,7 +49,7 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	if s.planned || s.isDeleting() {
 		status.ObservedGeneration = s.ws.Generation
 	}
-	status.Attempts = s.attempts()
+	status.Attempts = cloneAttempts(s.attempts)
 	status.WorkerNodes = s.workerNodes()
 	if s.revision != nil {
 		status.Plan = request.Status(&s.revision.Plan, s.revision.Name)
@@ -59,7 +60,7 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	set.all(s.findings(err))
 	status.State = nextState(s.ws.Status.State, set.isTrue(v1beta1.ConditionReady))
 	status.Startup = startup(s, &status, now)
-	events := eventsOf(&s.ws.Status, &status)
+	events := append(eventsOf(&s.before, &status), s.happened()...)
 	return status, events
 }
 
@@ -142,14 +143,47 @@ func eventsOf(before, after *v1beta1.WorkspaceStatus) []event {
 			events = append(events, event{warning: bad || stalled, reason: is.Reason, message: is.Message})
 		}
 	}
-	if last := len(after.Attempts) - 1; last >= 0 {
-		newest := after.Attempts[last]
-		if len(before.Attempts) == 0 || before.Attempts[len(before.Attempts)-1].Number != newest.Number {
-			events = append(events, event{
-				reason:  "NodeClaimCreated",
-				message: fmt.Sprintf("asked for %s: %v", newest.InstanceType, newest.NodeClaims),
-			})
+	return events
+}
+
+// happened tells what became of attempts in this pass.
+func (s *scope) happened() []event {
+	var events []event
+	for i := range s.attempts {
+		a := &s.attempts[i]
+		isTold := a.Reason == v1beta1.ReasonMisconfigured // by Stalled
+		if a.Reason == "" || a.Reason == reasonReleased || isTold || hasEnded(s.before.Attempts, a.Number) {
+			continue
 		}
+		message := fmt.Sprintf("attempt %d, %s: %s", a.Number, a.InstanceType, a.Message)
+		if a.Fix != "" {
+			message += "; " + a.Fix
+		}
+		events = append(events, event{warning: true, reason: a.Reason, message: message})
+	}
+	if s.fellBack != "" {
+		message := fmt.Sprintf("%s, instead of %s", s.revision.Plan.Summary(), s.fellBack)
+		events = append(events, event{reason: eventFallback, message: message})
+	}
+	if len(s.created) > 0 {
+		var names []string
+		for _, machine := range s.created {
+			names = append(names, machine.Name)
+		}
+		events = append(events, event{
+			reason: eventCreated, message: fmt.Sprintf("asked for %s: %v", s.lastAttempt().InstanceType, names),
+		})
 	}
 	return events
+}
+
+// Reasons of events that are no conditions.
+const (
+	eventCreated  = "NodeClaimCreated"
+	eventFallback = "FallingBack"
+)
+
+// hasEnded says whether the attempt of that number had ended.
+func hasEnded(attempts []v1beta1.Attempt, number int32) bool {
+	return slices.ContainsFunc(attempts, func(a v1beta1.Attempt) bool { return a.Number == number && a.Reason != "" })
 }

@@ -91,8 +91,18 @@ func renderingAnnotations(ws *v1beta1.Workspace) map[string]string {
 	return out
 }
 
-func revisionName(ws *v1beta1.Workspace, hash string) string {
-	return ws.Name + "-" + hash[:revisionHashLength]
+// Kinds of revisions: the first one from some inputs, and those that a refusal made of the same.
+const (
+	firstRevision    = false
+	fallbackRevision = true
+)
+
+func revisionName(ws *v1beta1.Workspace, hash string, number int64, isFallback bool) string {
+	name := ws.Name + "-" + hash[:revisionHashLength]
+	if isFallback {
+		name += fmt.Sprintf("-%d", number)
+	}
+	return name
 }
 
 func decodeRevision(object *appsv1.ControllerRevision) (*revision, error) {
@@ -103,7 +113,7 @@ func decodeRevision(object *appsv1.ControllerRevision) (*revision, error) {
 	return out, nil
 }
 
-// pinned returns the revision that was made from the inputs, or nil. While the status says that the
+// pinned returns the newest revision that was made from the inputs, or nil. While the status says that the
 // current generation is planned, the revision that it names counts: a new version of Modelberth may
 // write the same spec down differently, and must not plan anew for that.
 func (s *scope) pinned(in inputs) (*revision, error) {
@@ -117,7 +127,7 @@ func (s *scope) pinned(in inputs) (*revision, error) {
 	}
 	status := &s.ws.Status
 	isPlanned := status.ObservedGeneration == s.ws.Generation && isTrue(status.Conditions, v1beta1.ConditionPlanned)
-	for i := range s.revisions {
+	for i := len(s.revisions) - 1; i >= 0; i-- {
 		annotations := s.revisions[i].Annotations
 		isNamed := isPlanned && status.Plan != nil && status.Plan.Revision == s.revisions[i].Name
 		if annotations[v1beta1.AnnotationHash] == hash || (isNamed && annotations[v1beta1.AnnotationContext] == beside) {
@@ -144,9 +154,11 @@ func newestRevision(revisions []appsv1.ControllerRevision) *revision {
 	return nil
 }
 
-// createRevision pins a revision. If another pass has pinned one from the same inputs already, that
-// one counts.
-func (r *Reconciler) createRevision(ctx context.Context, s *scope, in inputs, accepted *revision) (*revision, error) {
+// createRevision pins a revision: the first one from these inputs, or one to fall back to. If another
+// pass has pinned that one already, it counts.
+func (r *Reconciler) createRevision(
+	ctx context.Context, s *scope, in inputs, accepted *revision, isFallback bool,
+) (*revision, error) {
 	raw, err := json.Marshal(accepted)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the revision: %w", err)
@@ -165,7 +177,7 @@ func (r *Reconciler) createRevision(ctx context.Context, s *scope, in inputs, ac
 	}
 	object := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      revisionName(s.ws, hash),
+			Name:      revisionName(s.ws, hash, number, isFallback),
 			Namespace: s.ws.Namespace,
 			Labels: map[string]string{
 				v1beta1.LabelRevisionOwner: s.ws.Name,

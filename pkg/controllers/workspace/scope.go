@@ -39,14 +39,24 @@ type scope struct {
 	revision *revision
 	// planErr says why there is no plan for the current spec.
 	planErr *stalledError
-	// attempt is the try to get machines that this pass began; nil where it began none.
-	attempt *v1beta1.Attempt
+	// inputs are what the accepted plan was made from.
+	inputs inputs
+	// before is the status that this pass began with, and attempts as they stand now.
+	before   v1beta1.WorkspaceStatus
+	attempts []v1beta1.Attempt
+	// persisted says that this pass has written the attempts down, so that it knows the newest Workspace.
+	persisted bool
+	// created are the machines that this pass asked for.
+	created []capacity.Created
+	// fellBack is the plan that this pass gave up for another one; empty where it did not.
+	fellBack string
+	// foreign are held machines that belong to no attempt that could be.
+	foreign []string
+	// heldNames are the machines that the API server has, once it was asked.
+	heldNames []string
+	heldKnown bool
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
-	// lost says that machines of the last attempt have disappeared.
-	lost bool
-	// released says that machines of the last attempt were let go, and why.
-	released string
 	// finalized says that the Workspace is gone and there is nothing to report on.
 	finalized bool
 	// requeueAfter asks for another pass although nothing may happen.
@@ -57,8 +67,22 @@ func newScope(ws *v1beta1.Workspace) *scope {
 	return &scope{
 		ws:    ws,
 		owner: capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID},
+
+		before:   *ws.Status.DeepCopy(),
+		attempts: cloneAttempts(ws.Status.Attempts),
 	}
 }
+
+// lookAgain asks for another pass after a while, or sooner.
+func (s *scope) lookAgain(after time.Duration) {
+	after = max(after, shortestLook)
+	if s.requeueAfter == 0 || after < s.requeueAfter {
+		s.requeueAfter = after
+	}
+}
+
+// shortestLook keeps a deadline that has just passed from being looked at twice at once.
+const shortestLook = 10 * time.Millisecond
 
 // isDeleting says whether the Workspace is on its way out.
 func (s *scope) isDeleting() bool { return !s.ws.DeletionTimestamp.IsZero() }
@@ -93,11 +117,6 @@ func (s *scope) hasLaunched() bool {
 		}
 	}
 	return s.revision != nil && len(machines) == s.revision.Plan.Nodes
-}
-
-// holds says whether the machine of that name is held.
-func (s *scope) holds(name string) bool {
-	return slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Name == name })
 }
 
 // accepted returns the revision in use: the one that the status names, else the one that the pods

@@ -20,6 +20,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
@@ -82,6 +83,16 @@ func readySet() *appsv1.StatefulSet {
 	return set
 }
 
+// refused is a verdict on a machine that could not be had.
+func refused(cause refusal.Cause) refusal.Verdict {
+	return refusal.Verdict{
+		Cause: cause, Message: "the words of the cloud", Fix: "mend it", Cooldown: time.Hour, Final: true,
+		Scope: refusal.Scope{
+			Breadth: refusal.SKU, Name: "Standard_NC24ads_A100_v4", Zone: refusal.Any, CapacityType: v1beta1.CapacityOnDemand,
+		},
+	}
+}
+
 // TestStatus pins what users read in each situation, word by word.
 func TestStatus(t *testing.T) {
 	wasReady := func(s *scope) {
@@ -91,6 +102,10 @@ func TestStatus(t *testing.T) {
 			{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue, Reason: "x", LastTransitionTime: now},
 		}
 	}
+	exhausted := &waitingError{
+		reason: v1beta1.ReasonQuota, message: "no machine that would do is left to ask for before 2026-11-20 13:00:00 UTC",
+	}
+	mend := &stalledError{reason: v1beta1.ReasonMisconfigured, message: "the words of the cloud; mend it"}
 	tests := []struct {
 		reason string
 		change func(*scope)
@@ -113,7 +128,8 @@ func TestStatus(t *testing.T) {
 		},
 		{reason: "the machine has been asked for", change: func(s *scope) {
 			s.revision = accepted(1)
-			s.attempt = &v1beta1.Attempt{Number: 1, InstanceType: "Standard_NC24ads_A100_v4", NodeClaims: []string{"chat-aaaa"}, StartTime: now}
+			s.begin(1, []string{"chat-aaaa"}, now.Time)
+			s.created = []capacity.Created{{Name: "chat-aaaa", UID: "claim-1"}}
 		}},
 		{reason: "the cloud refuses the machine", change: func(s *scope) {
 			s.revision = accepted(1)
@@ -162,11 +178,27 @@ func TestStatus(t *testing.T) {
 			},
 		},
 		{
-			reason: "the machine disappeared, and is asked for again later",
-			err:    &waitingError{message: "chat-aaaa disappeared; asked for again from 12:00:10 UTC"}, change: func(s *scope) {
-				s.revision, s.lost = accepted(1), true
-				s.ws.Status.Attempts = []v1beta1.Attempt{{Number: 1, InstanceType: "A", NodeClaims: []string{"chat-aaaa"}}}
-				s.capacityErr = &waitingError{message: "chat-aaaa disappeared; asked for again from 12:00:10 UTC"}
+			reason: "the machine was refused, and nothing else is left", err: exhausted, change: func(s *scope) {
+				s.revision = accepted(1)
+				s.begin(1, []string{"chat-aaaa"}, now.Time)
+				s.end(refused(refusal.Quota), now.Time)
+				s.capacityErr = exhausted
+			},
+		},
+		{reason: "the machine was refused, and another one is asked for", change: func(s *scope) {
+			s.revision = accepted(1)
+			s.begin(1, []string{"chat-aaaa"}, now.Time)
+			s.end(refused(refusal.Quota), now.Time)
+			s.revision.Plan.InstanceType, s.fellBack = "Standard_ND96asr_v4", "1 × Standard_NC24ads_A100_v4"
+			s.begin(2, []string{"chat-bbbb"}, now.Time)
+			s.created = []capacity.Created{{Name: "chat-bbbb", UID: "claim-2"}}
+		}},
+		{
+			reason: "the request is misconfigured", err: mend, change: func(s *scope) {
+				s.revision = accepted(1)
+				s.begin(1, []string{"chat-aaaa"}, now.Time)
+				s.end(refused(refusal.Misconfigured), now.Time)
+				s.capacityErr = mend
 			},
 		},
 		{reason: "suspended, and a machine is still on its way out", change: func(s *scope) {
@@ -185,6 +217,7 @@ func TestStatus(t *testing.T) {
 		s := newScope(workspaceObject())
 		if test.change != nil {
 			test.change(s)
+			s.before = *s.ws.Status.DeepCopy()
 		}
 		status, events := s.status(test.err, now)
 		fmt.Fprintf(&out, "## %s\nstate %s, nodes %d %v\n", test.reason, status.State, status.TargetNodeCount, status.WorkerNodes)
@@ -212,7 +245,7 @@ func TestStatusIsStable(t *testing.T) {
 	s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
 	s.machines = []capacity.Machine{machine()}
 	first, _ := s.status(nil, now)
-	s.ws.Status = first
+	s.ws.Status, s.before = first, first
 	second, events := s.status(nil, metav1.NewTime(now.Add(time.Hour)))
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("the second report differs (-first +second):\n%s", diff)
@@ -223,81 +256,86 @@ func TestStatusIsStable(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	attempt := func(number int32, reason string) v1beta1.Attempt {
-		return v1beta1.Attempt{Number: number, InstanceType: "A", NodeClaims: []string{"c"}, StartTime: now, Reason: reason}
+	words := func(reason string) refusal.Condition {
+		return refusal.Condition{Status: refusal.StatusUnknown, Reason: reason, Message: "m"}
 	}
-	many := make([]v1beta1.Attempt, 0, attemptLimit)
-	for i := range attemptLimit {
-		many = append(many, attempt(int32(i+1), reasonVanished))
-	}
-	fresh := attempt(2, "")
-	more := attempt(2, "")
-	more.NodeClaims = []string{"d"}
+	held := machine(launching)
+	held.UID = "claim-1"
 	tests := []struct {
-		reason   string
-		before   []v1beta1.Attempt
-		begun    *v1beta1.Attempt
-		released string
-		lost     bool
-		revision *revision
-		machines []capacity.Machine
-		want     []string
+		reason string
+		do     func(*scope)
+		want   []string
 	}{
-		{reason: "none yet"},
-		{reason: "the first one", begun: &v1beta1.Attempt{Number: 1, InstanceType: "A"}, want: []string{"1 A  []"}},
-		{reason: "nothing happened", before: []v1beta1.Attempt{attempt(1, "")}, want: []string{"1 A  [c]"}},
-		{reason: "the machines vanished", before: []v1beta1.Attempt{attempt(1, "")}, lost: true, want: []string{"1 A Vanished [c]"}},
+		{reason: "none yet", do: func(*scope) {}},
+		{reason: "one is begun", do: func(s *scope) { s.begin(1, []string{"c"}, now.Time) }, want: []string{"1  [c] 0 claims"}},
 		{
-			reason: "others were asked for", before: []v1beta1.Attempt{attempt(1, "")}, lost: true, begun: &fresh,
-			want: []string{"1 A Vanished [c]", "2 A  [c]"},
-		},
-		{reason: "another plan", before: []v1beta1.Attempt{attempt(1, "")}, released: "x", want: []string{"1 A Released [c]"}},
-		{
-			reason: "one more machine for the same attempt", before: []v1beta1.Attempt{attempt(2, "")}, begun: &more,
-			want: []string{"2 A  [c d]"},
+			reason: "it is refused",
+			do: func(s *scope) {
+				s.begin(1, []string{"c"}, now.Time)
+				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}})
+				s.end(refused(refusal.Quota), now.Time)
+			},
+			want: []string{"1 Quota [c] 0 claims sku/Standard_NC24ads_A100_v4/*/on-demand 1h0m0s generation 3"},
 		},
 		{
-			reason: "the status that named the machines was lost", revision: accepted(1), machines: []capacity.Machine{machine()},
-			want: []string{"1 Standard_NC24ads_A100_v4  [chat-aaaa]"},
+			reason: "what has ended does not end again",
+			do: func(s *scope) {
+				s.begin(1, []string{"c"}, now.Time)
+				s.letGo("x", now.Time)
+				s.end(refused(refusal.Quota), now.Time)
+			},
+			want: []string{"1 Released [c] 0 claims generation 3"},
+		},
+		{
+			reason: "the words about a launch are kept, each once, the newest four",
+			do: func(s *scope) {
+				s.begin(1, []string{"chat-aaaa"}, now.Time)
+				for _, reason := range []string{"A", "B", "B", "AwaitingReconciliation", "C", "D", "E"} {
+					held.Words.Launched = words(reason)
+					s.machines = []capacity.Machine{held}
+					s.noteMachines([]string{"chat-aaaa"}, now.Time)
+				}
+			},
+			want: []string{"1  [chat-aaaa] 1 claims claim-1 BCDE"},
+		},
+		{
+			reason: "the newest ten are kept",
+			do: func(s *scope) {
+				for i := range attemptLimit + 2 {
+					s.begin(int32(i+1), nil, now.Time)
+					s.letGo("x", now.Time)
+				}
+				s.attempts = s.attempts[attemptLimit-1:]
+			},
+			want: []string{"12 Released [] 0 claims generation 3"},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
-			s.ws.Status.Attempts, s.attempt, s.released, s.lost = test.before, test.begun, test.released, test.lost
-			s.revision, s.machines = test.revision, test.machines
+			s.revision = accepted(1)
+			test.do(s)
 			var got []string
-			for _, a := range s.attempts() {
-				got = append(got, fmt.Sprintf("%d %s %s %v", a.Number, a.InstanceType, a.Reason, a.NodeClaims))
+			for _, a := range s.attempts {
+				line := fmt.Sprintf("%d %s %v %d claims", a.Number, a.Reason, a.NodeClaims, len(a.Claims))
+				for _, claim := range a.Claims {
+					line += " " + claim.UID + " "
+					for _, said := range claim.Heard {
+						line += said.Reason
+					}
+				}
+				if a.Cooldown != nil {
+					line += " " + a.Scope + " " + a.Cooldown.Duration.String()
+				}
+				if a.EndTime != nil {
+					line += fmt.Sprintf(" generation %d", a.Generation)
+				}
+				got = append(got, line)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-	}
-	s := newScope(workspaceObject())
-	s.ws.Status.Attempts = many
-	s.attempt = &v1beta1.Attempt{Number: attemptLimit + 1}
-	if got := s.attempts(); len(got) != attemptLimit || got[attemptLimit-1].Number != attemptLimit+1 {
-		t.Errorf("%d attempts, the last one number %d; want %d, the newest kept", len(got), got[len(got)-1].Number, attemptLimit)
-	}
-}
-
-func TestRetryDelay(t *testing.T) {
-	var attempts []v1beta1.Attempt
-	var got []time.Duration
-	for range 8 {
-		attempts = append(attempts, v1beta1.Attempt{Reason: reasonVanished})
-		got = append(got, retryDelay(attempts))
-	}
-	s := time.Second
-	want := []time.Duration{10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s, 300 * s}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	released := []v1beta1.Attempt{{Reason: reasonVanished}, {Reason: reasonReleased}}
-	if got := retryDelay(released); got != firstRetry {
-		t.Errorf("after a release by us: %s, want %s", got, firstRetry)
 	}
 }
 

@@ -44,6 +44,12 @@ const (
 	NoCapacity Behaviour = "NoCapacity"
 	// Hangs never launches.
 	Hangs Behaviour = "Hangs"
+	// NoQuota says that the family's quota is zero and goes on trying, as Azure's Karpenter does.
+	NoQuota Behaviour = "NoQuota"
+	// NoQuotaEvent says so in an event only and deletes the claim, as AWS's does.
+	NoQuotaEvent Behaviour = "NoQuotaEvent"
+	// NoRights says that the provisioner may not create machines.
+	NoRights Behaviour = "NoRights"
 	// NoGPUs registers a node that never shows its GPUs.
 	NoGPUs Behaviour = "NoGPUs"
 )
@@ -136,8 +142,13 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	switch behaviour {
 	case NoCapacity:
 		return againAfterRace(k.client.Delete(ctx, claim))
-	case Hangs:
-		return againAfterRace(k.hang(ctx, claim))
+	case NoQuotaEvent:
+		if err := k.publish(ctx, claim); err != nil {
+			return againAfterRace(err)
+		}
+		return againAfterRace(k.client.Delete(ctx, claim))
+	case NoQuota, NoRights, Hangs:
+		return againAfterRace(k.holdOut(ctx, claim, behaviour))
 	default:
 		return againAfterRace(k.advance(ctx, claim, behaviour))
 	}
@@ -165,12 +176,37 @@ func (k *Karpenter) terminate(ctx context.Context, claim *karpv1.NodeClaim) erro
 	return nil
 }
 
-func (k *Karpenter) hang(ctx context.Context, claim *karpv1.NodeClaim) error {
-	if claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).Reason == "LaunchFailed" {
+// holdOut keeps the claim, with words of a cloud.
+func (k *Karpenter) holdOut(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) error {
+	reason, message := "LaunchFailed", "the cloud does not answer"
+	switch behaviour {
+	case NoQuota:
+		reason, message = "SubscriptionQuotaReached", fmt.Sprintf(quotaWords, instanceType(claim))
+	case NoRights:
+		message = "creating machine: RESPONSE 403: 403 Forbidden ERROR CODE: AuthorizationFailed"
+	}
+	if claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).Reason == reason {
 		return nil
 	}
-	claim.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeLaunched, "LaunchFailed", "the cloud does not answer")
+	claim.StatusConditions().SetUnknownWithReason(karpv1.ConditionTypeLaunched, reason, message)
 	return k.client.Status().Update(ctx, claim)
+}
+
+// quotaWords are Azure's, as its Karpenter passes them on.
+const quotaWords = "subscription level on-demand vCPU quota for %s has been reached (may try provision an alternative instance type)"
+
+// publish says why a claim is deleted, as Karpenter's recorder does.
+func (k *Karpenter) publish(ctx context.Context, claim *karpv1.NodeClaim) error {
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: claim.Name + "."},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "karpenter.sh/v1", Kind: "NodeClaim", Name: claim.Name, UID: claim.UID,
+		},
+		Reason: "InsufficientCapacityError", Type: corev1.EventTypeWarning,
+		Message:        fmt.Sprintf("NodeClaim %s event: insufficient capacity, %s", claim.Name, fmt.Sprintf(quotaWords, instanceType(claim))),
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(), Count: 1,
+	}
+	return k.client.Create(ctx, event)
 }
 
 // advance takes one stage per pass, so that the controller under test sees each of them.

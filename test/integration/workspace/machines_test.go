@@ -20,7 +20,6 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
 // templateForm is a Workspace with pods of its user's own.
@@ -54,58 +53,6 @@ func vanishedMachine(t *testing.T, _ *life) {
 	if len(ws.Status.Attempts) != 2 || ws.Status.Attempts[0].Reason == "" {
 		t.Errorf("attempts %+v, want the first one ended and a second one", ws.Status.Attempts)
 	}
-	w.remove(t, ws)
-}
-
-func refusedMachine(t *testing.T, _ *life) {
-	w := theWorld
-	const machine = "Standard_NC8as_T4_v3"
-	w.karpenter.Script(machine, sim.NoCapacity)
-	ws := kaitoForm(w.namespace(t), "chat")
-	ws.Resource.InstanceType = machine
-	w.create(t, ws)
-	for _, kind := range []string{v1beta1.ConditionNodeClaimReady, v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
-		eventually(t, kind+" says what happened and what comes", func() (bool, string) {
-			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
-				return false, err.Error()
-			}
-			found := condition(ws, kind)
-			return found.Status == metav1.ConditionFalse && strings.Contains(found.Message, "disappeared") &&
-				strings.Contains(found.Message, "asked for again"), fmt.Sprintf("%+v", found)
-		})
-	}
-	during(t, "at most 2 NodeClaims", longEnough, func() (bool, string) {
-		count := w.karpenter.ClaimsEver(ws.UID)
-		return count <= 2, fmt.Sprintf("%d NodeClaims", count)
-	})
-	if got := w.karpenter.ClaimsEver(ws.UID); got != 2 {
-		t.Errorf("NodeClaims ever made after %s: %d, want 2: it must be tried again", longEnough, got)
-	}
-	w.karpenter.Script(machine, sim.Works)
-	w.untilServing(t, ws)
-	checkAttempts(t, ws, "1 Vanished", "2 Vanished", "3 ")
-	w.remove(t, ws)
-}
-
-func refusedOrdinal(t *testing.T, _ *life) {
-	w := theWorld
-	const machine, refused = "Standard_NC16as_T4_v3", "1"
-	w.karpenter.ScriptOrdinal(machine, refused, sim.NoCapacity)
-	ws := templateForm(w.namespace(t), "mine")
-	ws.Resource.InstanceType, ws.Resource.Count = machine, new(2)
-	w.create(t, ws)
-	eventually(t, "the refused machine was asked for", func() (bool, string) {
-		return w.karpenter.ClaimsEverOf(ws.UID, refused) > 0, "not yet"
-	})
-	during(t, "at most 3 NodeClaims for the refused machine", longEnough, func() (bool, string) {
-		count := w.karpenter.ClaimsEverOf(ws.UID, refused)
-		return count <= 3, fmt.Sprintf("%d NodeClaims", count)
-	})
-	if got := w.karpenter.ClaimsEverOf(ws.UID, "0"); got != 1 {
-		t.Errorf("NodeClaims ever made for the machine that works: %d, want 1", got)
-	}
-	w.karpenter.ScriptOrdinal(machine, refused, sim.Works)
-	w.untilServing(t, ws)
 	w.remove(t, ws)
 }
 

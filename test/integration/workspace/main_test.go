@@ -10,8 +10,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -67,7 +71,7 @@ func run(m *testing.M) int {
 	}
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "charts", "modelberth", "files", "crds")},
-		CRDs:                  karpapis.CRDs,
+		CRDs:                  append(slices.Clone(karpapis.CRDs), sim.NodeClassCRD()),
 		ErrorIfCRDPathMissing: true,
 	}
 	config, err := environment.Start()
@@ -113,6 +117,9 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 	if w.overlay, err = filepath.Abs(filepath.Join("..", "..", "..", "examples", "local-catalog")); err != nil {
 		return nil, err
 	}
+	if err := w.client.Create(ctx, sim.NodeClass("default", "True", "")); err != nil {
+		return nil, err
+	}
 	go func() { _ = mgr.Start(ctx) }()
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		return nil, errors.New("caches did not fill")
@@ -127,27 +134,55 @@ type life struct {
 	// done is closed when the controller has stopped; err says why.
 	done chan struct{}
 	err  error
+	// requests counts what was sent to the API server, watches apart.
+	requests *atomic.Int64
+}
+
+// counted counts requests on their way.
+type counted struct {
+	next  http.RoundTripper
+	count *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r counted) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Query().Get("watch") == "" {
+		r.count.Add(1)
+	}
+	return r.next.RoundTrip(request)
 }
 
 // begin starts the controller with its writes going through a recorder.
 func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 	t.Helper()
+	return w.beginAt(t, recorder, clock.RealClock{})
+}
+
+// beginAt starts the controller with a clock of the test's own.
+func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock) *life {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	mgr, err := app.NewManager(ctx, w.config, options.Controller{
+	sent := &atomic.Int64{}
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, count: sent} })
+	mgr, err := app.NewManager(ctx, config, options.Controller{
 		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
 		},
+		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
+		NodeGrace: 10 * time.Minute,
 	}, app.Hooks{
 		SkipNameValidation: true,
+		Clock:              now,
 		WrapClient:         func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) },
 	})
 	if err != nil {
 		cancel()
 		t.Fatalf("making the controller: %v", err)
 	}
-	l := &life{recorder: recorder, cancel: cancel, done: make(chan struct{})}
+	l := &life{recorder: recorder, cancel: cancel, done: make(chan struct{}), requests: sent}
 	go func() {
 		defer close(l.done)
 		l.err = mgr.Start(ctx)

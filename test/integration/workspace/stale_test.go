@@ -71,11 +71,10 @@ func unseenAttempt(t *testing.T, life *life) {
 		return count == 1, fmt.Sprintf("%d NodeClaims", count)
 	})
 	life.recorder.Thaw(client.ObjectKeyFromObject(ws))
-	w.karpenter.Script(machine, sim.Works)
-	w.untilServing(t, ws)
-	checkAttempts(t, ws, "1 Vanished", "2 ")
-	if got := w.karpenter.ClaimsEver(ws.UID); got != 2 {
-		t.Errorf("NodeClaims ever made: %d, want 2", got)
+	w.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonNoCapacity)
+	checkAttempts(t, ws, "1 NoCapacity")
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1", got)
 	}
 	w.remove(t, ws)
 }

@@ -28,8 +28,6 @@ func TestStories(t *testing.T) {
 		tell   func(*testing.T, *life)
 	}{
 		{"a machine that vanished is replaced", vanishedMachine},
-		{"a machine that cannot be had is asked for ever less often", refusedMachine},
-		{"one of two machines that cannot be had is asked for ever less often", refusedOrdinal},
 		{"nothing is bought for a spec without a plan, and what runs goes on", specWithoutPlan},
 		{"a plan that pays otherwise replaces the machine, never holding two", otherCapacityType},
 		{"a Workspace whose finalizer was taken away leaves no machine", orphan},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/integration/faults"
+	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
 func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
@@ -53,10 +54,10 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 func checkWrites(t *testing.T, requests []string) {
 	t.Helper()
 	const (
-		// The status has news ten times where no pass sees two things at once: the machine is asked
-		// for, seen, launched, registered and initialised; its node is ready; the StatefulSet is seen
+		// The status has news eleven times where no pass sees two things at once: the machine is
+		// about to be asked for, asked for, seen, launched, registered and initialised; its node is ready; the StatefulSet is seen
 		// and taken up; the pod is there, and ready.
-		mostStatus = 10
+		mostStatus = 11
 		// Beside it: the finalizer, the revision, the Service, the NodeClaim and the StatefulSet.
 		mostWrites = mostStatus + 5
 	)
@@ -177,6 +178,68 @@ func TestCrashAtEveryWrite(t *testing.T) {
 				}
 				break
 			}
+		}
+	}
+}
+
+// TestCrashAtEveryWriteOfAFallback kills the controller at every write on the way from a refused machine
+// to the next best, by turns before and after the write is done.
+func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
+	w := theWorld
+	w.karpenter.Script(cheap, sim.NoCapacity)
+	t.Cleanup(func() { w.karpenter.Script(cheap, sim.Works) })
+	for number := 1; !t.Failed(); number++ {
+		crashed := false
+		t.Run(fmt.Sprintf("write %d", number), func(t *testing.T) {
+			var first *life
+			moment := faults.Before
+			if number%2 == 0 {
+				moment = faults.After
+			}
+			recorder := faults.CrashAt(number, moment, func() { first.cancel() })
+			first = w.begin(t, recorder)
+			ws := eitherForm(w.namespace(t), "chat")
+			w.create(t, ws)
+			most := w.watchClaims(t, ws)
+			takeOver := func() {
+				if recorder.Crashed() && !crashed {
+					crashed = true
+					first.end(t)
+					w.begin(t, faults.NewRecorder())
+				}
+			}
+			eventually(t, "ready", func() (bool, string) {
+				takeOver()
+				if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+					return false, err.Error()
+				}
+				return ws.Status.State == v1beta1.StateReady, saying(ws)
+			})
+			if got := w.karpenter.ClaimsEver(ws.UID); got > 3 {
+				t.Errorf("NodeClaims ever made: %d, want at most 3: the refused one, once more after the crash, and the next", got)
+			}
+			if got := most(); got != 1 {
+				t.Errorf("NodeClaims at once: %d, want never more than 1", got)
+			}
+			if ws.Status.Plan.InstanceType != dear {
+				t.Errorf("it serves on %s, want %s", ws.Status.Plan.InstanceType, dear)
+			}
+			if err := w.client.Delete(t.Context(), ws); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "gone", func() (bool, string) {
+				takeOver()
+				err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+				return err != nil && client.IgnoreNotFound(err) == nil, saying(ws)
+			})
+			w.checkNothingLeft(t, ws)
+		})
+		if !crashed {
+			t.Logf("crashed at each of %d writes", number-1)
+			if number < 12 {
+				t.Errorf("the story had only %d writes: is the recorder in the way of all of them?", number-1)
+			}
+			return
 		}
 	}
 }

@@ -1,0 +1,49 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ladder
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Exclusion is an offer that is left alone.
+type Exclusion struct {
+	Offering refusal.Offering
+	Until    time.Time
+	Cause    refusal.Cause
+}
+
+// Exclusions returns which of the offers are left alone now, in their order.
+func Exclusions(cooldowns refusal.Cooldowns, now time.Time, offers []refusal.Offering) []Exclusion {
+	var out []Exclusion
+	for _, offer := range offers {
+		if until, cause, ok := cooldowns.Active(now, offer); ok {
+			out = append(out, Exclusion{Offering: offer, Until: until, Cause: cause})
+		}
+	}
+	return out
+}
+
+// Reopens returns when, at the earliest, something will do again: isEnough is asked with what is
+// still left alone. Zero means that none of the exclusions is in the way alone.
+func Reopens(excluded []Exclusion, isEnough func(excluded []Exclusion) bool) time.Time {
+	var moments []time.Time
+	for _, e := range excluded {
+		moments = append(moments, e.Until)
+	}
+	slices.SortFunc(moments, time.Time.Compare)
+	moments = slices.CompactFunc(moments, time.Time.Equal)
+	// The later, the less is left alone.
+	i := sort.Search(len(moments), func(i int) bool {
+		return isEnough(slices.DeleteFunc(slices.Clone(excluded), func(e Exclusion) bool { return !e.Until.After(moments[i]) }))
+	})
+	if i == len(moments) {
+		return time.Time{}
+	}
+	return moments[i]
+}

@@ -1,0 +1,134 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ladder decides what happens next about the machines of one Workspace: to wait, to write
+// down that an attempt has ended, to let machines go, to begin the next attempt, or to stop until
+// somebody has mended something.
+//
+// It is pure: what was observed comes in as values. It must not know how machines are made, what the
+// cloud said (package refusal does) or how plans are found. Its one rule beyond the order of these
+// steps is that machines of two attempts are never held at once.
+package ladder
+
+import (
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Do is what happens next.
+type Do string
+
+// What may happen next.
+const (
+	// Keep: nothing, until the world moves or the verdict's LookAgain.
+	Keep Do = "Keep"
+	// Adopt: take the machines that are held for an attempt that nobody remembers.
+	Adopt Do = "Adopt"
+	// End: write down that the open attempt has ended, for the verdict's cause, or because it is not
+	// wanted any more where there is none. Nothing is let go before that is written.
+	End Do = "End"
+	// Release: let go of machines that stand and belong to no open attempt.
+	Release Do = "Release"
+	// Ask: ask for the machines of the open attempt that never were there.
+	Ask Do = "Ask"
+	// Await: machines are on their way out, and nothing is asked for before they are gone.
+	Await Do = "Await"
+	// Stop: nothing more is bought until somebody has mended something.
+	Stop Do = "Stop"
+	// Next: choose among what is not left alone, and begin an attempt.
+	Next Do = "Next"
+)
+
+// Machine is one machine of the open attempt.
+type Machine struct {
+	// Stands says that it is there and not on its way out; Existed that it was there once.
+	Stands  bool
+	Existed bool
+	// Verdict on it; zero where it never was there.
+	Verdict refusal.Verdict
+}
+
+// Attempt is the latest attempt.
+type Attempt struct {
+	// Open until it has ended.
+	Open bool
+	// Wanted says that the plan asks for what the open one has.
+	Wanted bool
+	// Machines of the open one, all that it asks for.
+	Machines []Machine
+	// Cause that a closed one ended with; None where its machines were let go.
+	Cause refusal.Cause
+	// Unchanged says that nobody has acted since the closed one ended.
+	Unchanged bool
+}
+
+// State is everything that the decision is made from.
+type State struct {
+	// Last is the latest attempt; nil where none is known.
+	Last *Attempt
+	// Strays are the machines that stand and do not belong to the open attempt, Leaving all that are on
+	// their way out.
+	Strays, Leaving int
+	// Unknown says that some of the strays are what the plan asks for, and of no attempt that is known.
+	Unknown bool
+}
+
+// Step is the decision. Verdict goes with Keep and End.
+type Step struct {
+	Do      Do
+	Verdict refusal.Verdict
+}
+
+// Decide says what happens next. It is asked again after each step but Keep, Await and Stop.
+func Decide(s State) Step {
+	if s.Last != nil && s.Last.Open {
+		return s.Last.decide(s)
+	}
+	switch {
+	case s.Unknown:
+		return Step{Do: Adopt}
+	case s.Strays > 0:
+		return Step{Do: Release}
+	case s.Leaving > 0:
+		return Step{Do: Await}
+	case s.Last != nil && s.Last.Cause == refusal.Misconfigured && s.Last.Unchanged:
+		return Step{Do: Stop}
+	default:
+		return Step{Do: Next}
+	}
+}
+
+// decide is for an open attempt: all of its machines, or none.
+func (a *Attempt) decide(s State) Step {
+	if !a.Wanted {
+		return Step{Do: End}
+	}
+	verdicts := make([]refusal.Verdict, 0, len(a.Machines))
+	isMissing := false
+	for _, machine := range a.Machines {
+		verdicts = append(verdicts, machine.Verdict)
+		isMissing = isMissing || !machine.Stands && !machine.Existed
+	}
+	verdict := refusal.Decisive(verdicts)
+	switch {
+	case verdict.Final:
+		return Step{Do: End, Verdict: verdict}
+	case s.Strays > 0:
+		return Step{Do: Release}
+	case isMissing && s.Leaving > 0:
+		return Step{Do: Await}
+	case isMissing:
+		return Step{Do: Ask}
+	default:
+		return Step{Do: Keep, Verdict: verdict}
+	}
+}
+
+// Earliest returns the earlier of two moments, of which zero is never.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

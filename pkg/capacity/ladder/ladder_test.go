@@ -1,0 +1,148 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ladder_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func TestDecide(t *testing.T) {
+	stands := ladder.Machine{Stands: true, Existed: true}
+	leaves := ladder.Machine{Existed: true, Verdict: refusal.Verdict{Cause: refusal.NoCapacity, Final: true}}
+	waits := ladder.Machine{Stands: true, Existed: true, Verdict: refusal.Verdict{LookAgain: start}}
+	open := func(machines ...ladder.Machine) *ladder.Attempt {
+		return &ladder.Attempt{Open: true, Wanted: true, Machines: machines}
+	}
+	closed := func(cause refusal.Cause) *ladder.Attempt { return &ladder.Attempt{Cause: cause} }
+	unmended := &ladder.Attempt{Cause: refusal.Misconfigured, Unchanged: true}
+	tests := []struct {
+		reason string
+		state  ladder.State
+		want   ladder.Step
+	}{
+		{"nothing is known and nothing held", ladder.State{}, ladder.Step{Do: ladder.Next}},
+		{"machines of which nothing is known", ladder.State{Strays: 1, Unknown: true}, ladder.Step{Do: ladder.Adopt}},
+		{"machines of another kind", ladder.State{Strays: 1}, ladder.Step{Do: ladder.Release}},
+		{"machines on their way out", ladder.State{Leaving: 1}, ladder.Step{Do: ladder.Await}},
+		{"an attempt was written down and no more", ladder.State{Last: open(ladder.Machine{})}, ladder.Step{Do: ladder.Ask}},
+		{
+			"an attempt was written down, and former machines are still on their way out",
+			ladder.State{Last: open(ladder.Machine{}), Leaving: 1},
+			ladder.Step{Do: ladder.Await},
+		},
+		{
+			"an attempt was written down, and former machines stand",
+			ladder.State{Last: open(ladder.Machine{}), Strays: 1},
+			ladder.Step{Do: ladder.Release},
+		},
+		{"one of two was asked for", ladder.State{Last: open(stands, ladder.Machine{})}, ladder.Step{Do: ladder.Ask}},
+		{
+			"all stand",
+			ladder.State{Last: open(stands, waits)},
+			ladder.Step{Do: ladder.Keep, Verdict: refusal.Verdict{LookAgain: start}},
+		},
+		{
+			"one of two is refused: the attempt has ended",
+			ladder.State{Last: open(stands, leaves), Leaving: 1},
+			ladder.Step{Do: ladder.End, Verdict: leaves.Verdict},
+		},
+		{
+			"one of two is refused before the other one was asked for",
+			ladder.State{Last: open(leaves, ladder.Machine{})},
+			ladder.Step{Do: ladder.End, Verdict: leaves.Verdict},
+		},
+		{"another plan", ladder.State{Last: &ladder.Attempt{Open: true}, Strays: 1}, ladder.Step{Do: ladder.End}},
+		{"the rest of a refused attempt stands", ladder.State{Last: closed(refusal.Quota), Strays: 1}, ladder.Step{Do: ladder.Release}},
+		{"the rest of a refused attempt goes", ladder.State{Last: closed(refusal.Quota), Leaving: 1}, ladder.Step{Do: ladder.Await}},
+		{"a refused attempt is gone", ladder.State{Last: closed(refusal.Quota)}, ladder.Step{Do: ladder.Next}},
+		{"machines were let go", ladder.State{Last: closed(refusal.None)}, ladder.Step{Do: ladder.Next}},
+		{"nobody has mended anything", ladder.State{Last: unmended}, ladder.Step{Do: ladder.Stop}},
+		{"nor are machines kept meanwhile", ladder.State{Last: unmended, Strays: 1}, ladder.Step{Do: ladder.Release}},
+		{"somebody has", ladder.State{Last: closed(refusal.Misconfigured)}, ladder.Step{Do: ladder.Next}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, ladder.Decide(test.state)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func offer(name string) refusal.Offering {
+	return refusal.Offering{InstanceType: name, Family: "family-" + name, CapacityType: v1beta1.CapacityOnDemand}
+}
+
+// refusedFor is an attempt whose machine type is left alone for a while.
+func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
+	return refusal.Attempt{
+		Offering: offer(name), Started: start.Add(-time.Minute), Ended: start, Cause: refusal.Quota, Cooldown: cooldown,
+		Scope: refusal.Scope{Breadth: refusal.SKU, Name: name, Zone: refusal.Any, CapacityType: v1beta1.CapacityOnDemand},
+	}
+}
+
+func TestExclusionsAndReopens(t *testing.T) {
+	cooldowns := refusal.NewCooldowns([]refusal.Attempt{
+		refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour),
+	})
+	got := ladder.Exclusions(cooldowns, start, []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
+	want := []ladder.Exclusion{
+		{Offering: offer("a"), Until: start.Add(10 * time.Minute), Cause: refusal.Quota},
+		{Offering: offer("b"), Until: start.Add(time.Hour), Cause: refusal.Quota},
+		{Offering: offer("c"), Until: start.Add(2 * time.Hour), Cause: refusal.Quota},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	needs := func(name string) func([]ladder.Exclusion) bool {
+		return func(left []ladder.Exclusion) bool {
+			for _, e := range left {
+				if e.Offering.InstanceType == name {
+					return false
+				}
+			}
+			return name != "none"
+		}
+	}
+	for name, after := range map[string]time.Duration{"a": 10 * time.Minute, "b": time.Hour, "c": 2 * time.Hour} {
+		if at := ladder.Reopens(got, needs(name)); !at.Equal(start.Add(after)) {
+			t.Errorf("what needs %s may be asked for at %s, want %s", name, at, start.Add(after))
+		}
+	}
+	if at := ladder.Reopens(got, needs("none")); !at.IsZero() {
+		t.Errorf("what nothing serves may be asked for at %s, want never", at)
+	}
+}
+
+func TestMemoryLoadsOnce(t *testing.T) {
+	memory := &ladder.Memory{}
+	memory.Learn(refusedFor("a", time.Hour))
+	loads := 0
+	load := func() ([]refusal.Attempt, error) {
+		loads++
+		return []refusal.Attempt{refusedFor("a", time.Hour), refusedFor("b", time.Hour)}, nil
+	}
+	for range 2 {
+		cooldowns, err := memory.Cooldowns(load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(cooldowns.List(start)); got != 2 {
+			t.Errorf("%d offers are left alone, want 2", got)
+		}
+	}
+	if loads != 1 || memory.Active(start) != 2 || memory.Active(start.Add(2*time.Hour)) != 0 {
+		t.Errorf("loaded %d times, active now %d, later %d; want 1, 2, 0",
+			loads, memory.Active(start), memory.Active(start.Add(2*time.Hour)))
+	}
+}

@@ -1,0 +1,301 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// cacheLag is how long a machine that was asked for may be missing from the cache before the API
+// server is asked whether it has vanished.
+const cacheLag = 3 * time.Second
+
+// Answers are how the answers of a provisioner are read.
+type Answers struct {
+	// Rules are the words of the clouds.
+	Rules refusal.Rules
+	// Deadlines of the stages of a machine.
+	Deadlines refusal.Deadlines
+	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means for ever.
+	NodeGrace time.Duration
+	// Wording names whose words are read; nil means those that go with the NodeClass.
+	Wording *refusal.Provider
+}
+
+// provider is whose words are read about machines of a node class.
+func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
+	if a.Wording != nil {
+		return *a.Wording
+	}
+	return refusal.ProviderOf(class.Group, class.Kind)
+}
+
+// state is what the ladder decides from.
+func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) {
+	var out ladder.State
+	last := s.lastAttempt()
+	var names []string
+	if last != nil && last.Reason == "" {
+		var err error
+		if names, err = r.Provisioner.Names(s.owner, last.Number, s.revision.Plan.Nodes); err != nil {
+			return out, err
+		}
+	}
+	for i := range s.machines {
+		machine := &s.machines[i]
+		switch {
+		case machine.Deleting:
+			out.Leaving++
+		case !slices.Contains(names, machine.Name):
+			out.Strays++
+			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name)
+		}
+	}
+	if last == nil {
+		return out, nil
+	}
+	out.Last = &ladder.Attempt{Open: last.Reason == "", Unchanged: s.isUnchangedSince(last)}
+	if !out.Last.Open {
+		if last.Reason != reasonReleased {
+			out.Last.Cause = refusal.Cause(last.Reason)
+		}
+		return out, nil
+	}
+	out.Last.Wanted = s.isWanted(last, names)
+	if !out.Last.Wanted {
+		return out, r.awaitRevision(ctx, s, last)
+	}
+	s.noteMachines(names, r.Clock.Now())
+	machines, err := r.judge(ctx, s, last, names)
+	out.Last.Machines = machines
+	return out, err
+}
+
+// fits says whether a machine is of the kind that the plan asks for. A NodeClass counts only where
+// the Workspace names one: another default of the installation replaces nothing.
+func (s *scope) fits(machine *capacity.Machine) bool {
+	plan, class := &s.revision.Plan, s.revision.NodeClass
+	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
+		(len(plan.Zones) == 0 || machine.Zone == "" || slices.Contains(plan.Zones, machine.Zone)) &&
+		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class)
+}
+
+// isKnown says whether a machine belongs to an attempt of the status.
+func (s *scope) isKnown(name string) bool {
+	return slices.Contains(s.foreign, name) ||
+		slices.ContainsFunc(s.attempts, func(a v1beta1.Attempt) bool { return slices.Contains(a.NodeClaims, name) })
+}
+
+// isWanted says whether the plan asks for what an open attempt asked for and holds.
+func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
+	plan := &s.revision.Plan
+	if last.InstanceType != plan.InstanceType || last.CapacityType != plan.CapacityType || last.Zone != zoneOf(plan.Zones) {
+		return false
+	}
+	return !slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool {
+		return slices.Contains(names, machine.Name) && !s.fits(&machine)
+	})
+}
+
+// awaitRevision returns an error while the cache does not show the plan that an attempt was made for:
+// its machines would be taken for those of another plan.
+func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.Attempt) error {
+	isSeen := slices.ContainsFunc(s.revisions, func(known appsv1.ControllerRevision) bool { return known.Name == last.Revision })
+	if isSeen || last.Revision == "" || last.Revision == s.revision.Name {
+		return nil
+	}
+	unseen := &appsv1.ControllerRevision{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.ws.Namespace, Name: last.Revision}, unseen)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ControllerRevision %s: %w", last.Revision, err)
+	}
+	return &waitingError{message: "waiting for the newest plan to show", after: conflictDelay}
+}
+
+// isUnchangedSince says whether nobody has changed the Workspace since an attempt ended.
+func (s *scope) isUnchangedSince(last *v1beta1.Attempt) bool {
+	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name
+}
+
+// judge says what became of each machine of the open attempt. Events and the node class are read once
+// something final is known, because they may tell more of why.
+func (r *Reconciler) judge(
+	ctx context.Context, s *scope, last *v1beta1.Attempt, names []string,
+) ([]ladder.Machine, error) {
+	now := r.Clock.Now()
+	machines := make([]ladder.Machine, len(names))
+	seen := make([]refusal.Observation, len(names))
+	var final []types.UID
+	for i, name := range names {
+		var err error
+		if machines[i], seen[i], err = r.look(ctx, s, last, name); err != nil {
+			return nil, err
+		}
+		if !machines[i].Existed || s.machine(name) == nil && seen[i].GoneAt.IsZero() {
+			continue // it never was there, or is not in the cache yet
+		}
+		machines[i].Verdict = r.verdict(s, name, seen[i], now)
+		if machines[i].Verdict.Final {
+			final = append(final, seen[i].UID)
+		}
+	}
+	if len(final) == 0 {
+		return machines, nil
+	}
+	events, err := r.Provisioner.Events(ctx, final)
+	if err != nil {
+		return nil, err
+	}
+	class, words, err := r.Provisioner.Class(ctx, r.classOf(s))
+	if err != nil {
+		return nil, err
+	}
+	past := r.remembered(s.attempts)
+	for i := range machines {
+		if machines[i].Verdict.Final {
+			seen[i].Events, seen[i].Class, seen[i].ClassMessage = events, class, words
+			machines[i].Verdict = refusal.Escalate(r.verdict(s, names[i], seen[i], now), past)
+		}
+	}
+	return machines, nil
+}
+
+// verdict is about one machine. A node that is not Ready for too long is as good as lost.
+func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, now time.Time) refusal.Verdict {
+	verdict := r.Answers.Rules.Classify(seen, r.Answers.Deadlines, now)
+	machine := s.machine(name)
+	isHeld := machine != nil && !machine.Deleting && machine.Initialized
+	if verdict.Cause != refusal.None || !isHeld || machine.NodeReady || r.Answers.NodeGrace <= 0 {
+		return verdict
+	}
+	since := machine.NodeSince
+	if since.IsZero() { // there is no node to ask
+		since = now
+		if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
+			since = nodes.LastTransitionTime.Time
+		}
+	}
+	deadline := since.Add(r.Answers.NodeGrace)
+	if now.Before(deadline) {
+		return refusal.Verdict{LookAgain: deadline}
+	}
+	gone := seen
+	gone.GoneAt = now
+	lost := r.Answers.Rules.Classify(gone, r.Answers.Deadlines, now)
+	lost.Message = fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
+	return lost
+}
+
+// machine returns the machine of that name, or nil.
+func (s *scope) machine(name string) *capacity.Machine {
+	for i := range s.machines {
+		if s.machines[i].Name == name {
+			return &s.machines[i]
+		}
+	}
+	return nil
+}
+
+// look observes one machine of the open attempt. One counts as vanished only if the API server
+// itself says so.
+func (r *Reconciler) look(
+	ctx context.Context, s *scope, last *v1beta1.Attempt, name string,
+) (ladder.Machine, refusal.Observation, error) {
+	class := r.classOf(s)
+	plan := &s.revision.Plan
+	seen := refusal.Observation{
+		Provider:  r.Answers.provider(class),
+		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType),
+		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs, WasUsable: last.ReadyTime != nil,
+	}
+	recall(&seen, last, name)
+	machine := s.machine(name)
+	if machine != nil {
+		seen.UID, seen.GoneAt = machine.UID, machine.DeletingSince
+		if machine.CreatedAt.After(seen.CreatedAt) { // the API server's clock may be behind ours
+			seen.CreatedAt = machine.CreatedAt
+		}
+		seen.Launched, seen.Registered, seen.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
+		seen.ProviderID, seen.NodeName, seen.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
+		return ladder.Machine{Stands: !machine.Deleting, Existed: true}, seen, nil
+	}
+	if seen.UID == "" && last.ReadyTime == nil {
+		return ladder.Machine{}, seen, nil
+	}
+	stands := ladder.Machine{Stands: true, Existed: true}
+	lag := cacheLag - r.Clock.Since(last.StartTime.Time)
+	if lag <= 0 {
+		held, err := r.heldLive(ctx, s)
+		if err != nil {
+			return stands, seen, err
+		}
+		if !slices.Contains(held, name) {
+			seen.GoneAt = r.Clock.Now()
+			return ladder.Machine{Existed: true}, seen, nil
+		}
+		lag = cacheLag
+	}
+	s.lookAgain(lag)
+	return stands, seen, nil
+}
+
+// recall fills in what the status remembers of a machine.
+func recall(seen *refusal.Observation, last *v1beta1.Attempt, name string) {
+	for i := range last.Claims {
+		claim := &last.Claims[i]
+		if claim.Name != name {
+			continue
+		}
+		seen.UID = types.UID(claim.UID)
+		if claim.Stage != "" {
+			seen.Launched.Status = refusal.StatusTrue
+		}
+		if claim.Stage == stageRegistered {
+			seen.Registered.Status = refusal.StatusTrue
+		}
+		for _, words := range claim.Heard {
+			seen.Noted = append(seen.Noted, refusal.Note{Reason: words.Reason, Message: words.Message, At: words.Time.Time})
+		}
+	}
+}
+
+// heldLive asks the API server once in a pass which machines are held.
+func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
+	if s.heldKnown {
+		return s.heldNames, nil
+	}
+	held, err := r.Provisioner.Held(ctx, s.owner)
+	if err != nil {
+		return nil, err
+	}
+	s.heldNames, s.heldKnown = held, true
+	return held, nil
+}
+
+// classOf is the NodeClass that machines of the plan are bought with.
+func (r *Reconciler) classOf(s *scope) v1beta1.NodeClassReference {
+	switch {
+	case s.revision.NodeClass != nil:
+		return *s.revision.NodeClass
+	case len(r.NodeClasses) > 0:
+		return r.NodeClasses[0]
+	default:
+		return v1beta1.NodeClassReference{}
+	}
+}

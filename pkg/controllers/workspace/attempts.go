@@ -1,0 +1,237 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+// Bounds of what the status says about attempts, as in the schema.
+const (
+	attemptLimit        = 10
+	attemptClaimLimit   = 64
+	attemptMessageLimit = 1024
+	attemptFixLimit     = 512
+	heardLimit          = 4
+	heardMessageLimit   = 512
+	heardReasonLimit    = 128
+)
+
+// reasonReleased ends an attempt whose machines were let go by us. Every other reason is a
+// refusal.Cause.
+const reasonReleased = "Released"
+
+// Stages that a machine of an attempt reached.
+const (
+	stageLaunched   = "Launched"
+	stageRegistered = "Registered"
+)
+
+// lastAttempt returns the newest attempt as it stands in this pass, or nil.
+func (s *scope) lastAttempt() *v1beta1.Attempt {
+	if count := len(s.attempts); count > 0 {
+		return &s.attempts[count-1]
+	}
+	return nil
+}
+
+// openAttempt returns the attempt that goes on or holds, or nil.
+func (s *scope) openAttempt() *v1beta1.Attempt {
+	if last := s.lastAttempt(); last != nil && last.Reason == "" {
+		return last
+	}
+	return nil
+}
+
+// nextNumber is the number of the next attempt.
+func (s *scope) nextNumber() int32 {
+	if last := s.lastAttempt(); last != nil {
+		return last.Number + 1
+	}
+	return 1
+}
+
+// begin opens an attempt for the plan.
+func (s *scope) begin(number int32, names []string, start time.Time) {
+	plan := &s.revision.Plan
+	s.attempts = append(s.attempts, v1beta1.Attempt{
+		Number:       number,
+		InstanceType: plan.InstanceType,
+		NodeClaims:   names[:min(len(names), attemptClaimLimit)],
+		Zone:         zoneOf(plan.Zones),
+		CapacityType: plan.CapacityType,
+		StartTime:    seconds(start),
+		Revision:     s.revision.Name,
+	})
+	s.attempts = s.attempts[max(0, len(s.attempts)-attemptLimit):]
+}
+
+// end closes the open attempt, if there is one.
+func (s *scope) end(verdict refusal.Verdict, now time.Time) {
+	last := s.openAttempt()
+	if last == nil {
+		return
+	}
+	ended := seconds(now)
+	last.EndTime, last.Generation = &ended, s.ws.Generation
+	last.Reason = string(verdict.Cause)
+	last.Message = request.Shorten(verdict.Message, attemptMessageLimit)
+	last.Fix = request.Shorten(verdict.Fix, attemptFixLimit)
+	last.Claims = nil // they tell what is needed to judge it, which is done
+	if verdict.Cooldown > 0 {
+		last.Scope = verdict.Scope.String()
+		last.Cooldown = &metav1.Duration{Duration: verdict.Cooldown}
+	}
+}
+
+// letGo closes the open attempt because its machines are not wanted any more.
+func (s *scope) letGo(why string, now time.Time) {
+	s.end(refusal.Verdict{Cause: reasonReleased, Message: why}, now)
+}
+
+// zoneOf is the place that a request names: what it leaves to the provisioner is a place of its own.
+func zoneOf(zones []string) string {
+	return strings.Join(slices.Sorted(slices.Values(zones)), ",")
+}
+
+// seconds is a time as it comes back from the API server.
+func seconds(at time.Time) metav1.Time {
+	return metav1.NewTime(at).Rfc3339Copy()
+}
+
+// noteCreated keeps the UIDs of machines that were asked for.
+func (s *scope) noteCreated(created []capacity.Created) {
+	for _, machine := range created {
+		s.noteClaim(machine.Name, string(machine.UID))
+	}
+}
+
+// noteMachines keeps what will explain the machines of the open attempt, should they vanish.
+func (s *scope) noteMachines(names []string, now time.Time) {
+	for i := range s.machines {
+		machine := &s.machines[i]
+		if !slices.Contains(names, machine.Name) || machine.UID == "" {
+			continue
+		}
+		claim := s.noteClaim(machine.Name, string(machine.UID))
+		if claim == nil {
+			continue
+		}
+		switch {
+		case machine.Registered || machine.NodeName != "":
+			claim.Stage = stageRegistered
+		case machine.Launched || machine.ProviderID != "":
+			claim.Stage = stageLaunched
+		}
+		claim.Heard = heard(claim.Heard, machine.Words.Launched, now)
+	}
+}
+
+// noteClaim returns the entry of a claim in the open attempt; nil where there is no room for one.
+func (s *scope) noteClaim(name, uid string) *v1beta1.AttemptClaim {
+	last := s.openAttempt()
+	if last == nil {
+		return nil
+	}
+	for i := range last.Claims {
+		if last.Claims[i].Name == name {
+			if last.Claims[i].UID != uid {
+				last.Claims[i] = v1beta1.AttemptClaim{Name: name, UID: uid}
+			}
+			return &last.Claims[i]
+		}
+	}
+	if len(last.Claims) == attemptClaimLimit {
+		return nil
+	}
+	last.Claims = append(last.Claims, v1beta1.AttemptClaim{Name: name, UID: uid})
+	return &last.Claims[len(last.Claims)-1]
+}
+
+// heard adds what is said about a launch, if it is new.
+func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) []v1beta1.AttemptWords {
+	if said.Status == refusal.StatusTrue || refusal.IsNeutral(said.Reason) {
+		return words
+	}
+	next := v1beta1.AttemptWords{
+		Reason: request.Shorten(said.Reason, heardReasonLimit), Message: request.Shorten(said.Message, heardMessageLimit),
+		Time: seconds(now),
+	}
+	for _, known := range words {
+		if known.Reason == next.Reason && known.Message == next.Message {
+			return words
+		}
+	}
+	words = append(words, next)
+	return words[max(0, len(words)-heardLimit):]
+}
+
+// persist writes the attempts, if they changed. Nothing is bought and nothing let go before the
+// status tells why; a pass that started from an old Workspace gets no further than here.
+func (r *Reconciler) persist(ctx context.Context, s *scope) error {
+	if equality.Semantic.DeepEqual(s.ws.Status.Attempts, s.attempts) {
+		return nil
+	}
+	before := s.ws.DeepCopy()
+	s.ws.Status.Attempts = cloneAttempts(s.attempts)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
+		s.ws.Status.Attempts = before.Status.Attempts
+		return fmt.Errorf("writing the attempts down: %w", err)
+	}
+	s.persisted = true
+	return nil
+}
+
+func cloneAttempts(attempts []v1beta1.Attempt) []v1beta1.Attempt {
+	return (&v1beta1.WorkspaceStatus{Attempts: attempts}).DeepCopy().Attempts
+}
+
+// remembered are attempts as the memory of refusals takes them: one that got its machines and lost
+// them later counts as both.
+func (r *Reconciler) remembered(attempts []v1beta1.Attempt) []refusal.Attempt {
+	var out []refusal.Attempt
+	for i := range attempts {
+		a := &attempts[i]
+		known := refusal.Attempt{
+			Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType), Started: a.StartTime.Time,
+		}
+		if a.ReadyTime != nil {
+			got := known
+			got.Ended = a.ReadyTime.Time
+			out = append(out, got)
+		}
+		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == "" {
+			continue
+		}
+		known.Ended, known.Cause = a.EndTime.Time, refusal.Cause(a.Reason)
+		if scope, err := refusal.ParseScope(a.Scope); err == nil && a.Cooldown != nil {
+			known.Scope, known.Cooldown = scope, a.Cooldown.Duration
+		}
+		out = append(out, known)
+	}
+	return out
+}
+
+// offering is what an attempt asks for, with the family that the cloud counts it under.
+func (r *Reconciler) offering(instanceType, zone string, capacityType v1beta1.CapacityType) refusal.Offering {
+	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType}
+	if known, err := r.Catalog.ResolveSKU(instanceType); err == nil {
+		out.Family = known.QuotaFamily
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// next chooses among what is not left alone after refusals, and begins an attempt for it.
+func (r *Reconciler) next(ctx context.Context, s *scope) error {
+	number := s.nextNumber()
+	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
+		return err // there is nothing to buy with
+	}
+	if err := r.choose(ctx, s); err != nil {
+		return err
+	}
+	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
+	if err != nil {
+		return err
+	}
+	s.begin(number, names, r.Clock.Now())
+	return nil
+}
+
+// choose makes a plan anew if the accepted one has been refused, and pins it if that comes to other
+// machines.
+func (r *Reconciler) choose(ctx context.Context, s *scope) error {
+	excluded, err := r.excluded(ctx, s.ws)
+	if err != nil {
+		return err
+	}
+	isCooling := slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })
+	last := s.lastAttempt()
+	if !isCooling && (last == nil || last.Reason == reasonReleased) {
+		return nil
+	}
+	made, err := r.makePlan(ctx, s.ws, s.inputs, excluded)
+	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
+		if !isCooling {
+			return nil // the plan stands: only its refusal is news, and that is over
+		}
+		return r.exhausted(ctx, s, excluded)
+	}
+	if err != nil {
+		return err
+	}
+	if !isCooling && sameMachines(&made.Plan, &s.revision.Plan) {
+		return nil
+	}
+	former := s.revision
+	if s.revision, err = r.createRevision(ctx, s, s.inputs, made, fallbackRevision); err != nil {
+		s.revision = former
+		return err
+	}
+	if slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) }) {
+		s.revision = former
+		return &waitingError{message: "waiting for the newest revision to show", after: conflictDelay}
+	}
+	s.fellBack = former.Plan.Summary()
+	log.FromContext(ctx).Info("falling back to another plan", "from", former.Plan.Summary(), "to", s.revision.Plan.Summary())
+	return r.ensureNames(ctx, s)
+}
+
+// sameMachines says whether two plans ask for the same.
+func sameMachines(a, b *planner.Plan) bool {
+	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes && zoneOf(a.Zones) == zoneOf(b.Zones)
+}
+
+func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {
+	return e.Offering.InstanceType == plan.InstanceType && e.Offering.CapacityType == plan.CapacityType &&
+		e.Offering.Zone == zoneOf(plan.Zones)
+}
+
+// excluded is what is left alone now, in the places that the Workspace names: a refusal is about the
+// place that was asked for.
+func (r *Reconciler) excluded(ctx context.Context, ws *v1beta1.Workspace) ([]ladder.Exclusion, error) {
+	cooldowns, err := r.Memory.Cooldowns(func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	zone := ""
+	if ws.Resource.Placement != nil {
+		zone = zoneOf(ws.Resource.Placement.Zones)
+	}
+	var offers []refusal.Offering
+	for _, known := range r.Catalog.SKUs() {
+		for _, capacityType := range []v1beta1.CapacityType{
+			v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
+		} {
+			offers = append(offers, refusal.Offering{
+				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType,
+			})
+		}
+	}
+	return ladder.Exclusions(cooldowns, r.Clock.Now(), offers), nil
+}
+
+// allAttempts are those of all Workspaces, from the cache.
+func (r *Reconciler) allAttempts(ctx context.Context) ([]refusal.Attempt, error) {
+	list := &v1beta1.WorkspaceList{}
+	if err := r.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing workspaces: %w", err)
+	}
+	var out []refusal.Attempt
+	for i := range list.Items {
+		out = append(out, r.remembered(list.Items[i].Status.Attempts)...)
+	}
+	return out, nil
+}
+
+// exclusions are what is left alone, in the planner's words.
+func exclusions(excluded []ladder.Exclusion) []planner.Exclusion {
+	out := make([]planner.Exclusion, 0, len(excluded))
+	for _, e := range excluded {
+		out = append(out, planner.Exclusion{
+			InstanceType: e.Offering.InstanceType, CapacityType: e.Offering.CapacityType,
+			Reason: fmt.Sprintf("refused lately (%s): not asked for before %s", e.Cause, clockTime(e.Until)),
+		})
+	}
+	return out
+}
+
+func clockTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
+
+// exhausted says that nothing that would do is left, until when, and what would help.
+func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.Exclusion) error {
+	asked, err := r.demand(ctx, s.ws, s.inputs)
+	if err != nil {
+		return err
+	}
+	reopens := ladder.Reopens(excluded, func(left []ladder.Exclusion) bool {
+		request := asked.request
+		request.Constraints.Excluded = exclusions(left)
+		_, err := r.Planner.Plan(request)
+		return err == nil
+	})
+	pinned := excluded[slices.IndexFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })]
+	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
+		reopens = pinned.Until
+	}
+	reason, words := string(pinned.Cause), ""
+	for i := len(s.attempts) - 1; i >= 0 && words == ""; i-- {
+		if a := &s.attempts[i]; a.Reason != "" && a.Reason != reasonReleased {
+			reason, words = a.Reason, fmt.Sprintf("; the latest words, about %s: %s", a.InstanceType, a.Message)
+			if a.Fix != "" {
+				words += "; " + a.Fix
+			}
+		}
+	}
+	return &waitingError{
+		reason: reason,
+		message: fmt.Sprintf("no machine that would do is left to ask for before %s: %s%s",
+			clockTime(reopens), helpFor(refusal.Cause(reason)), words),
+		after: max(reopens.Sub(r.Clock.Now()), time.Second),
+	}
+}
+
+// helpFor is what would help sooner than waiting.
+func helpFor(cause refusal.Cause) string {
+	switch cause {
+	case refusal.Quota:
+		return "a bigger quota, or allowing another machine type or region, would help sooner"
+	case refusal.NoCapacity, refusal.NotOffered, refusal.TimedOut:
+		return "allowing another machine type, capacity type, zone or region would help sooner"
+	default:
+		return "allowing another machine type would help sooner"
+	}
+}
