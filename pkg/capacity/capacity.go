@@ -51,8 +51,8 @@ type Request struct {
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
-	// Confirm is asked once before anything is created, which does not happen if it returns an error;
-	// nil confirms.
+	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
+	// an error; nil confirms.
 	Confirm func(ctx context.Context) error
 }
 

@@ -134,19 +134,22 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		return outcome, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
 	}
 	todo := decide(claims, req)
-	for i := range todo.release {
-		if err := p.delete(ctx, &todo.release[i]); err != nil {
-			return outcome, err
-		}
-		outcome.Released = append(outcome.Released, todo.release[i].Name)
-	}
-	if todo.occupied || len(todo.missing) == 0 {
+	if !todo.acts() {
 		return outcome, nil
 	}
 	if req.Confirm != nil {
 		if err := req.Confirm(ctx); err != nil {
 			return outcome, err
 		}
+	}
+	for i := range todo.release {
+		if err := p.delete(ctx, &todo.release[i]); err != nil {
+			return outcome, err
+		}
+		outcome.Released = append(outcome.Released, todo.release[i].Name)
+	}
+	if todo.occupied {
+		return outcome, nil
 	}
 	for _, ordinal := range todo.missing {
 		created, err := p.create(ctx, req, ordinal)
@@ -216,6 +219,11 @@ type decision struct {
 
 func (d decision) settled() bool {
 	return len(d.release) == 0 && len(d.missing) == 0
+}
+
+// acts says whether anything can be done now.
+func (d decision) acts() bool {
+	return len(d.release) > 0 || !d.occupied && len(d.missing) > 0
 }
 
 func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {

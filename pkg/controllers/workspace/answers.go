@@ -78,6 +78,9 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	if !out.Last.Wanted {
 		return out, r.awaitRevision(ctx, s, last)
 	}
+	if last.Revision == "" { // an earlier version wrote it down
+		last.Revision, last.Zone = s.revision.Name, zoneOf(s.revision.Plan.Zones)
+	}
 	s.noteMachines(names, r.Clock.Now())
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
@@ -86,8 +89,10 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 
 // fits says whether a machine is of the kind that the plan asks for. A NodeClass counts only where
 // the Workspace names one: another default of the installation replaces nothing.
-func (s *scope) fits(machine *capacity.Machine) bool {
-	plan, class := &s.revision.Plan, s.revision.NodeClass
+func (s *scope) fits(machine *capacity.Machine) bool { return s.revision.fits(machine) }
+
+func (r *revision) fits(machine *capacity.Machine) bool {
+	plan, class := &r.Plan, r.NodeClass
 	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
 		(len(plan.Zones) == 0 || machine.Zone == "" || slices.Contains(plan.Zones, machine.Zone)) &&
 		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class)
@@ -99,14 +104,49 @@ func (s *scope) isKnown(name string) bool {
 		slices.ContainsFunc(s.attempts, func(a v1beta1.Attempt) bool { return slices.Contains(a.NodeClaims, name) })
 }
 
-// isWanted says whether the plan asks for what an open attempt asked for and holds.
+// isWanted says whether the plan asks for what an open attempt asked for and holds. Machines that all
+// stand where the plan wants them are wanted, whatever was asked for.
 func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
 	plan := &s.revision.Plan
-	if last.InstanceType != plan.InstanceType || last.CapacityType != plan.CapacityType || last.Zone != zoneOf(plan.Zones) {
-		return false
+	// Attempts from before they named a revision did not name a zone either.
+	isPlace := last.Revision == "" || last.Zone == zoneOf(plan.Zones)
+	standing := 0
+	for i := range s.machines {
+		machine := &s.machines[i]
+		if !slices.Contains(names, machine.Name) {
+			continue
+		}
+		if !s.fits(machine) {
+			return false
+		}
+		if !machine.Deleting && (isPlace || machine.Zone != "") {
+			standing++
+		}
 	}
-	return !slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool {
-		return slices.Contains(names, machine.Name) && !s.fits(&machine)
+	return standing == len(names) ||
+		isPlace && last.InstanceType == plan.InstanceType && last.CapacityType == plan.CapacityType
+}
+
+// holdsAll says whether nothing has to be bought for a revision: the machines of the open attempt
+// will do.
+func (s *scope) holdsAll(made *revision) bool {
+	standing := 0
+	for _, machine := range s.attemptMachines() {
+		if made.fits(&machine) {
+			standing++
+		}
+	}
+	return standing >= made.Plan.Nodes
+}
+
+// attemptMachines are the machines of the open attempt that are not on their way out.
+func (s *scope) attemptMachines() []capacity.Machine {
+	open := s.openAttempt()
+	if open == nil {
+		return nil
+	}
+	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
+		return !slices.Contains(open.NodeClaims, machine.Name)
 	})
 }
 

@@ -194,7 +194,19 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
 	s.persisted = true
+	r.emit(s, refusals(before.Status.Attempts, s.attempts))
+	r.noteAttempts(before.Status.Attempts, s.attempts)
 	return nil
+}
+
+// noteAttempts counts what became of attempts and has all Workspaces learn from it, once it is written
+// down.
+func (r *Reconciler) noteAttempts(before, after []v1beta1.Attempt) {
+	r.Metrics.count(before, after)
+	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
+		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
+	})
+	r.Memory.Learn(r.remembered(changed)...)
 }
 
 func cloneAttempts(attempts []v1beta1.Attempt) []v1beta1.Attempt {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,22 +77,39 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 			s.lookAgain(at.Sub(now))
 		}
 		if open := s.openAttempt(); open.ReadyTime == nil && s.nodeFinding().holds() {
-			ready := seconds(now)
+			ready := seconds(s.readySince(open, now))
 			open.ReadyTime = &ready
-			r.Memory.Learn(r.remembered(s.attempts[len(s.attempts)-1:])...)
 		}
 		return true, nil
 	}
 }
 
-// end closes the open attempt and has all Workspaces learn from it.
+// readySince is when the last of the machines of an attempt became usable by the provisioner's own
+// word: nobody may have looked for a while.
+func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
+	var since time.Time
+	for _, machine := range s.servingMachines() {
+		initialized := machine.Words.Initialized.Since
+		if initialized.IsZero() || initialized.After(now) {
+			return now
+		}
+		if initialized.After(since) {
+			since = initialized
+		}
+	}
+	if since.Before(open.StartTime.Time) { // the clocks differ
+		return open.StartTime.Time
+	}
+	return since
+}
+
+// end closes the open attempt.
 func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	if verdict.Cause == refusal.None {
 		s.letGo("the machines were let go for another plan", r.Clock.Now())
 		return
 	}
 	s.end(verdict, r.Clock.Now())
-	r.Memory.Learn(r.remembered(s.attempts[len(s.attempts)-1:])...)
 	last := s.lastAttempt()
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
 		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
@@ -120,13 +138,17 @@ func (r *Reconciler) adopt(s *scope) error {
 	return nil
 }
 
-// release lets go of what no open attempt holds, once it is written down why.
+// release lets go of what no open attempt holds, once it is written down why. A pass that started
+// from an old Workspace may not know of the attempt that holds it.
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
 	if open := s.openAttempt(); open != nil {
 		return r.ask(ctx, s)
+	}
+	if err := r.confirm(ctx, s); err != nil {
+		return err
 	}
 	left, err := r.Provisioner.Release(ctx, s.owner)
 	if err != nil || len(left) == 0 {
@@ -199,12 +221,10 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		Zones:        plan.Zones,
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
+		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
 	for _, claim := range open.Claims {
 		request.Existed = append(request.Existed, claim.Name)
-	}
-	if !s.persisted {
-		request.Confirm = func(ctx context.Context) error { return r.checkNewest(ctx, s) }
 	}
 	outcome, err := r.Provisioner.Ensure(ctx, request)
 	if len(outcome.Released) > 0 {
@@ -222,8 +242,18 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	return err
 }
 
+// confirm returns a conflict if this pass does not know the newest Workspace. One that has written the
+// attempts down does.
+func (r *Reconciler) confirm(ctx context.Context, s *scope) error {
+	if s.persisted {
+		return nil
+	}
+	return r.checkNewest(ctx, s)
+}
+
 // checkNewest returns a conflict if the Workspace has been written since this pass read it. A machine
-// may vanish sooner than the cache shows that it was there, and would be asked for again.
+// may vanish sooner than the cache shows that it was there, and would be asked for again; one of an
+// attempt that the cache does not show yet would be let go.
 func (r *Reconciler) checkNewest(ctx context.Context, s *scope) error {
 	newest := &v1beta1.Workspace{}
 	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.ws), newest)); err != nil {

@@ -18,8 +18,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// next chooses among what is not left alone after refusals, and begins an attempt for it.
+// next chooses among what is not left alone after refusals, and begins an attempt for it. How the
+// last one ended is written down before: the plan that is pinned here hides what was asked for.
 func (r *Reconciler) next(ctx context.Context, s *scope) error {
+	if err := r.persist(ctx, s); err != nil {
+		return err
+	}
 	number := s.nextNumber()
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
@@ -151,21 +155,30 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
 		reopens = pinned.Until
 	}
-	reason, words := string(pinned.Cause), ""
-	for i := len(s.attempts) - 1; i >= 0 && words == ""; i-- {
-		if a := &s.attempts[i]; a.Reason != "" && a.Reason != reasonReleased {
-			reason, words = a.Reason, fmt.Sprintf("; the latest words, about %s: %s", a.InstanceType, a.Message)
-			if a.Fix != "" {
-				words += "; " + a.Fix
-			}
-		}
-	}
 	return &waitingError{
-		reason: reason,
+		reason: string(pinned.Cause),
 		message: fmt.Sprintf("no machine that would do is left to ask for before %s: %s%s",
-			clockTime(reopens), helpFor(refusal.Cause(reason)), words),
+			clockTime(reopens), helpFor(pinned.Cause), s.wordsAbout(pinned)),
 		after: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
+}
+
+// wordsAbout quotes the latest attempt of this Workspace that led to an exclusion; empty where others
+// did.
+func (s *scope) wordsAbout(excluded ladder.Exclusion) string {
+	for i := len(s.attempts) - 1; i >= 0; i-- {
+		a := &s.attempts[i]
+		scope, err := refusal.ParseScope(a.Scope)
+		if err != nil || a.Reason != string(excluded.Cause) || !scope.Covers(excluded.Offering) {
+			continue
+		}
+		words := fmt.Sprintf("; the latest words, about %s: %s", a.InstanceType, a.Message)
+		if a.Fix != "" {
+			words += "; " + a.Fix
+		}
+		return words
+	}
+	return ""
 }
 
 // helpFor is what would help sooner than waiting.

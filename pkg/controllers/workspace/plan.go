@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
@@ -61,19 +63,42 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	if s.revision, err = s.pinned(in); err != nil || s.revision != nil {
 		return err
 	}
-	excluded, err := r.excluded(ctx, s.ws)
-	if err != nil {
-		return err
-	}
-	accepted, err := r.makePlan(ctx, s.ws, in, excluded)
-	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
-		accepted, err = r.makePlan(ctx, s.ws, in, nil) // what is left alone now is what is waited for
-	}
+	accepted, err := r.planFirst(ctx, s, in)
 	if err != nil {
 		return err
 	}
 	s.revision, err = r.createRevision(ctx, s, in, accepted, firstRevision)
 	return err
+}
+
+// planFirst makes the first plan from some inputs. What is left alone after refusals does not count
+// for machines that are held already: they need not be bought.
+func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revision, error) {
+	excluded, err := r.excluded(ctx, s.ws)
+	if err != nil {
+		return nil, err
+	}
+	if toBuy := s.withoutHeld(excluded); len(toBuy) < len(excluded) {
+		made, err := r.makePlan(ctx, s.ws, in, toBuy)
+		if err == nil && s.holdsAll(made) {
+			return made, nil
+		}
+	}
+	made, err := r.makePlan(ctx, s.ws, in, excluded)
+	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
+		return r.makePlan(ctx, s.ws, in, nil) // what is left alone now is what is waited for
+	}
+	return made, err
+}
+
+// withoutHeld takes the offers of the machines that the open attempt holds out of what is left alone.
+func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
+	held := s.attemptMachines()
+	return slices.DeleteFunc(slices.Clone(excluded), func(e ladder.Exclusion) bool {
+		return slices.ContainsFunc(held, func(machine capacity.Machine) bool {
+			return machine.InstanceType == e.Offering.InstanceType && machine.CapacityType == e.Offering.CapacityType
+		})
+	})
 }
 
 // demand is what is to be planned for.

@@ -59,6 +59,9 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
+	if err := r.confirm(ctx, s); err != nil {
+		return err
+	}
 	_, err := r.Provisioner.Release(ctx, s.owner)
 	return err
 }

@@ -31,7 +31,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		}
 	}
 	r.emit(s, events)
-	r.Metrics.count(s.before.Attempts, status.Attempts)
+	r.noteAttempts(before.Status.Attempts, status.Attempts)
 	return nil
 }
 
@@ -146,13 +146,13 @@ func eventsOf(before, after *v1beta1.WorkspaceStatus) []event {
 	return events
 }
 
-// happened tells what became of attempts in this pass.
-func (s *scope) happened() []event {
+// refusals tells which attempts ended between two statuses, other than by our own will.
+func refusals(before, after []v1beta1.Attempt) []event {
 	var events []event
-	for i := range s.attempts {
-		a := &s.attempts[i]
+	for i := range after {
+		a := &after[i]
 		isTold := a.Reason == v1beta1.ReasonMisconfigured // by Stalled
-		if a.Reason == "" || a.Reason == reasonReleased || isTold || hasEnded(s.before.Attempts, a.Number) {
+		if a.Reason == "" || a.Reason == reasonReleased || isTold || hasEnded(before, a.Number) {
 			continue
 		}
 		message := fmt.Sprintf("attempt %d, %s: %s", a.Number, a.InstanceType, a.Message)
@@ -161,6 +161,12 @@ func (s *scope) happened() []event {
 		}
 		events = append(events, event{warning: true, reason: a.Reason, message: message})
 	}
+	return events
+}
+
+// happened tells what became of attempts in this pass, but for what was told when it was written down.
+func (s *scope) happened() []event {
+	events := refusals(s.ws.Status.Attempts, s.attempts)
 	if s.fellBack != "" {
 		message := fmt.Sprintf("%s, instead of %s", s.revision.Plan.Summary(), s.fellBack)
 		events = append(events, event{reason: eventFallback, message: message})

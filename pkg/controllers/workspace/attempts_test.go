@@ -1,0 +1,186 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// noCatalog knows nothing.
+type noCatalog struct{ Catalog }
+
+func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }
+
+// told is what the world has been told of refusals.
+type told struct {
+	Events  []string
+	Metrics []string
+}
+
+// teller is a Reconciler with what is needed to write attempts down. Status patches fail with what
+// fault returns.
+func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconciler, heard func() told) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ws).WithStatusSubresource(ws).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(
+			ctx context.Context, inner client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
+		) error {
+			if err := fault(); err != nil {
+				return err
+			}
+			return inner.SubResource(name).Patch(ctx, object, patch, options...)
+		}}).Build()
+	clock, memory, registry := testclock.NewFakePassiveClock(now.Time), &ladder.Memory{}, prometheus.NewRegistry()
+	metrics, err := NewMetrics(registry, memory, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := record.NewFakeRecorder(10)
+	r = New(Config{Client: kube, Catalog: noCatalog{}, Memory: memory, Metrics: metrics, Clock: clock, Events: recorder})
+	return r, func() told {
+		out := told{Metrics: gathered(t, registry)}
+		for len(recorder.Events) > 0 {
+			out.Events = append(out.Events, <-recorder.Events)
+		}
+		return out
+	}
+}
+
+// TestRefusalIsToldOnceItIsWritten says when others learn of a refusal, whichever of the two writes of
+// a pass does not come about.
+func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
+	nothing := told{Metrics: []string{"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s"}}
+	all := told{
+		Events: []string{"Warning Quota attempt 1, Standard_NC24ads_A100_v4: the words of the cloud; mend it"},
+		Metrics: []string{
+			"modelberth_capacity_attempts_total Standard_NC24ads_A100_v4 Quota 1",
+			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s",
+		},
+	}
+	again := told{Metrics: all.Metrics}
+	ws := workspaceObject()
+	var fault error
+	r, heard := teller(t, ws, func() error { return fault })
+	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+		t.Fatal(err)
+	}
+	s := newScope(ws)
+	s.revision = accepted(1)
+	s.begin(1, []string{"chat-aaaa"}, now.Time)
+	s.end(refused(refusal.Quota), now.Time)
+	steps := []struct {
+		reason string
+		fault  error
+		write  func() error
+		want   told
+	}{
+		{"it is not written down", errors.New("away"), func() error { return r.persist(t.Context(), s) }, nothing},
+		{"nor reported", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, nothing},
+		{"it is written down", nil, func() error { return r.persist(t.Context(), s) }, all},
+		{"the report of that pass is lost", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, again},
+		{"a later one is not", nil, func() error { return r.report(t.Context(), newScope(s.ws), nil) }, again},
+	}
+	for _, step := range steps {
+		fault = step.fault
+		status := s.ws.Status.DeepCopy()
+		if err := step.write(); (err != nil) != (step.fault != nil) {
+			t.Fatalf("%s: error %v, want one: %t", step.reason, err, step.fault != nil)
+		}
+		if step.fault != nil {
+			s.ws.Status = *status // what another pass would read
+		}
+		if diff := cmp.Diff(step.want, heard()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.reason, diff)
+		}
+	}
+}
+
+// TestReadySince says when machines count as usable, as long after that as anybody may look.
+func TestReadySince(t *testing.T) {
+	at := func(after time.Duration) func(*capacity.Machine) {
+		return func(m *capacity.Machine) {
+			m.Words.Initialized = refusal.Condition{Status: refusal.StatusTrue, Since: now.Add(after)}
+		}
+	}
+	tests := []struct {
+		reason   string
+		machines []capacity.Machine
+		want     time.Duration
+	}{
+		{"the last machine counts", []capacity.Machine{machine(at(2 * time.Minute)), machine(at(time.Minute))}, 2 * time.Minute},
+		{"nobody says since when", []capacity.Machine{machine()}, time.Hour},
+		{"the clocks differ: before it was asked for", []capacity.Machine{machine(at(-time.Second))}, 0},
+		{"the clocks differ: later than now", []capacity.Machine{machine(at(2 * time.Hour))}, time.Hour},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			s.revision, s.machines = accepted(len(test.machines)), test.machines
+			got := s.readySince(&v1beta1.Attempt{StartTime: now}, now.Add(time.Hour))
+			if want := now.Add(test.want); !got.Equal(want) {
+				t.Errorf("since %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestIsWanted says which machines are held on to when the plan names places.
+func TestIsWanted(t *testing.T) {
+	in := func(zone string) func(*capacity.Machine) { return func(m *capacity.Machine) { m.Zone = zone } }
+	attempt := v1beta1.Attempt{
+		Number: 1, InstanceType: "Standard_NC24ads_A100_v4", CapacityType: v1beta1.CapacityOnDemand, Zone: "a", Revision: "chat-0",
+	}
+	old := attempt
+	old.Zone, old.Revision = "", ""
+	tests := []struct {
+		reason  string
+		attempt v1beta1.Attempt
+		machine *capacity.Machine
+		want    bool
+	}{
+		{"it stands in one of more places than it was asked for", attempt, new(machine(in("a"))), true},
+		{"it stands elsewhere", attempt, new(machine(in("c"))), false},
+		{"it is not launched, and might come elsewhere", attempt, new(machine(launching)), false},
+		{"it is not there, and was asked for elsewhere", attempt, nil, false},
+		{"an earlier version asked, and it stands", old, new(machine(in("b"))), true},
+		{"an earlier version asked, and it is not launched", old, new(machine(launching)), true},
+		{"an earlier version asked, and it is not there", old, nil, true},
+		{"an earlier version asked, and it stands elsewhere", old, new(machine(in("c"))), false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			s.revision.Plan.Zones = []string{"a", "b"}
+			if test.machine != nil {
+				s.machines = []capacity.Machine{*test.machine}
+			}
+			if got := s.isWanted(&test.attempt, []string{"chat-aaaa"}); got != test.want {
+				t.Errorf("wanted %t, want %t", got, test.want)
+			}
+		})
+	}
+}
