@@ -282,6 +282,19 @@ type Attempt struct {
 	// cooldown is how long that is left alone after a first refusal; it grows with every further one.
 	// +optional
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	// guessed says that nobody named what is out: other Workspaces leave it alone only once it has
+	// happened to one of them too.
+	// +optional
+	Guessed bool `json:"guessed,omitempty"`
+	// mendedBy names the object whose state tells that somebody has done what fix says: nodeClass.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	MendedBy string `json:"mendedBy,omitempty"`
+	// nodeClass is the state that the node class was in: Missing, NotReady or Ready; empty where it
+	// says nothing of itself.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	NodeClass string `json:"nodeClass,omitempty"`
 }
 
 // AttemptClaim is what is known of one machine of an attempt, for when it has vanished.

@@ -8,6 +8,8 @@ import (
 	"sort"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -18,11 +20,11 @@ type Exclusion struct {
 	Cause    refusal.Cause
 }
 
-// Exclusions returns which of the offers are left alone now, in their order.
-func Exclusions(cooldowns refusal.Cooldowns, now time.Time, offers []refusal.Offering) []Exclusion {
+// Exclusions returns which of the offers a Workspace leaves alone now, in their order.
+func Exclusions(cooldowns refusal.Cooldowns, now time.Time, workspace types.UID, offers []refusal.Offering) []Exclusion {
 	var out []Exclusion
 	for _, offer := range offers {
-		if until, cause, ok := cooldowns.Active(now, offer); ok {
+		if until, cause, ok := cooldowns.Active(now, workspace, offer); ok {
 			out = append(out, Exclusion{Offering: offer, Until: until, Cause: cause})
 		}
 	}

@@ -95,7 +95,7 @@ func TestExclusionsAndReopens(t *testing.T) {
 	cooldowns := refusal.NewCooldowns([]refusal.Attempt{
 		refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour),
 	})
-	got := ladder.Exclusions(cooldowns, start, []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
+	got := ladder.Exclusions(cooldowns, start, "", []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
 	want := []ladder.Exclusion{
 		{Offering: offer("a"), Until: start.Add(10 * time.Minute), Cause: refusal.Quota},
 		{Offering: offer("b"), Until: start.Add(time.Hour), Cause: refusal.Quota},
@@ -124,6 +124,23 @@ func TestExclusionsAndReopens(t *testing.T) {
 	}
 }
 
+// One attempt that a wrong clock dated must not cost the memory of all others.
+func TestMemoryFromTheFuture(t *testing.T) {
+	far := refusedFor("b", time.Hour)
+	far.Started, far.Ended = start.AddDate(5, 0, 0), start.AddDate(5, 0, 0)
+	memory := &ladder.Memory{}
+	cooldowns, err := memory.Cooldowns(start, func() ([]refusal.Attempt, error) {
+		return []refusal.Attempt{refusedFor("a", time.Hour), far}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := ladder.Exclusions(cooldowns, start, "", []refusal.Offering{offer("a"), offer("b")})
+	if len(left) != 1 || left[0].Offering.InstanceType != "a" {
+		t.Errorf("left alone: %+v, want a", left)
+	}
+}
+
 func TestMemoryLoadsOnce(t *testing.T) {
 	memory := &ladder.Memory{}
 	memory.Learn(refusedFor("a", time.Hour))
@@ -133,7 +150,7 @@ func TestMemoryLoadsOnce(t *testing.T) {
 		return []refusal.Attempt{refusedFor("a", time.Hour), refusedFor("b", time.Hour)}, nil
 	}
 	for range 2 {
-		cooldowns, err := memory.Cooldowns(load)
+		cooldowns, err := memory.Cooldowns(start, load)
 		if err != nil {
 			t.Fatal(err)
 		}

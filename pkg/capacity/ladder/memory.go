@@ -4,6 +4,7 @@
 package ladder
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +29,9 @@ func (m *Memory) Learn(attempts ...refusal.Attempt) {
 	m.cooldowns = m.cooldowns.With(attempts...)
 }
 
-// Cooldowns returns what is known. The first call has the attempts of all Workspaces loaded.
-func (m *Memory) Cooldowns(load func() ([]refusal.Attempt, error)) (refusal.Cooldowns, error) {
+// Cooldowns returns what is known. The first call has the attempts of all Workspaces loaded, but for
+// those that a wrong clock dated into the future.
+func (m *Memory) Cooldowns(now time.Time, load func() ([]refusal.Attempt, error)) (refusal.Cooldowns, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.isLoaded {
@@ -39,7 +41,7 @@ func (m *Memory) Cooldowns(load func() ([]refusal.Attempt, error)) (refusal.Cool
 	if err != nil {
 		return refusal.Cooldowns{}, err
 	}
-	m.cooldowns, m.isLoaded = m.cooldowns.With(attempts...), true
+	m.cooldowns, m.isLoaded = m.cooldowns.With(refusal.Credible(attempts, now)...), true
 	return m.cooldowns, nil
 }
 
@@ -47,5 +49,6 @@ func (m *Memory) Cooldowns(load func() ([]refusal.Attempt, error)) (refusal.Cool
 func (m *Memory) Active(now time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.cooldowns.List(now))
+	isSame := func(a, b refusal.Cooldown) bool { return a.Scope == b.Scope } // of several Workspaces
+	return len(slices.CompactFunc(m.cooldowns.List(now), isSame))
 }

@@ -33,6 +33,7 @@ type record struct {
 	released    bool
 	scope       refusal.Scope
 	cooldown    time.Duration
+	guessed     bool
 	generation  int
 }
 
@@ -58,6 +59,7 @@ func (r *record) told() []refusal.Attempt {
 	}
 	if !r.isOpen() && !r.released {
 		known.Ended, known.Cause, known.Scope, known.Cooldown = r.gone, r.cause, r.scope, r.cooldown
+		known.Guessed = r.guessed
 		out = append(out, known)
 	}
 	return out
@@ -242,7 +244,7 @@ func (w *workspace) adopt() record {
 func (w *workspace) end(last *record, verdict refusal.Verdict) {
 	last.gone, last.generation = w.now, w.generation
 	last.released = verdict.Cause == refusal.None
-	last.cause, last.scope, last.cooldown = verdict.Cause, verdict.Scope, verdict.Cooldown
+	last.cause, last.scope, last.cooldown, last.guessed = verdict.Cause, verdict.Scope, verdict.Cooldown, verdict.Guessed
 	w.memory.Learn(last.told()...)
 }
 
@@ -266,7 +268,7 @@ func (w *workspace) release(records []record) error {
 
 // next chooses the best offer that is not left alone, as the planner does.
 func (w *workspace) next(records []record) (record, bool) {
-	cooldowns, _ := w.memory.Cooldowns(func() ([]refusal.Attempt, error) {
+	cooldowns, _ := w.memory.Cooldowns(w.now, func() ([]refusal.Attempt, error) {
 		var all []refusal.Attempt
 		for i := range records {
 			all = append(all, records[i].told()...)
@@ -277,7 +279,7 @@ func (w *workspace) next(records []record) (record, bool) {
 	for _, name := range w.offers {
 		offers = append(offers, offer(name))
 	}
-	excluded := ladder.Exclusions(cooldowns, w.now, offers)
+	excluded := ladder.Exclusions(cooldowns, w.now, "", offers)
 	number := 1
 	if len(records) > 0 {
 		number = records[len(records)-1].number + 1

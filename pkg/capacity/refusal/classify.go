@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ClassFix is the fix of a verdict that the state of the node class gave.
-const ClassFix = "create the node class, or mend what its conditions name"
+// classFix is the fix of a verdict that the state of the node class gave.
+const classFix = "create the node class, or mend what its conditions name"
 
 // When Karpenter deletes a claim for good reason of time: it counts from the claim's creation and
 // leaves neither a condition nor an event (its nodeclaim/lifecycle/liveness.go). The slack is for
@@ -167,11 +167,13 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 		return silent(TimedOut, OneOffering, o, trim("the NodeClaim was given up before it was launched"+tail))
 	case o.Class == ClassNotReady || o.Class == ClassMissing:
 		v := silent(Misconfigured, Everything, o, trim("the node class is not ready: "+o.ClassMessage))
-		v.Fix = ClassFix
-		return v
+		v.Fix = classFix
+		return v.mendedBy(MendedByClass, o.Class)
 	}
-	return silent(NoCapacity, OneOffering, o, trim(fmt.Sprintf(
+	v := silent(NoCapacity, OneOffering, o, trim(fmt.Sprintf(
 		"the NodeClaim was deleted before it was launched: no capacity or no quota for %s%s", o.Offering.InstanceType, tail)))
+	v.Cooldown, v.Guessed = silentCooldown, true
+	return v
 }
 
 // hear returns the rule that the words about a claim meet, and those words: the newest strong words,
@@ -205,9 +207,11 @@ func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 	if o.isSpot() && entry.SpotCooldown.Duration > 0 {
 		cooldown = entry.SpotCooldown.Duration
 	}
-	return Verdict{
+	v := Verdict{
 		Cause: entry.Cause, Scope: scope, Cooldown: cooldown, Message: words(said), Fix: entry.Fix, Rule: entry.Name,
+		Guessed: entry.Weak && entry.Cause == NoCapacity,
 	}
+	return v.mendedBy(entry.MendedBy, o.Class)
 }
 
 // silent is a verdict that no words explain.

@@ -140,7 +140,7 @@ func TestClassifyObservations(t *testing.T) {
 		{
 			"row 2: the same without an event, node class ready: as an ICE",
 			claim(gone(at1), func(o *Observation) { o.Class = ClassReady }), at1,
-			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "", true, 0},
+			outcome{NoCapacity, offering("", onDemand), time.Minute, "", true, 0},
 		},
 		{
 			"row 2: the same without an event, node class not ready: nothing else will work either",
@@ -454,11 +454,11 @@ func TestClassifyByAge(t *testing.T) {
 		},
 		{
 			"an unknown provider that deletes soon is out of capacity", claim(unknown, gone(10*time.Second)), time.Minute,
-			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "", true, 0},
+			outcome{NoCapacity, offering("", onDemand), time.Minute, "", true, 0},
 		},
 		{
 			"whatever its words", claim(unknown, says("SubscriptionQuotaReached", "Family Cores quota"), event(9*time.Second, ice, allOut), gone(10*time.Second)), time.Minute,
-			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "", true, 0},
+			outcome{NoCapacity, offering("", onDemand), time.Minute, "", true, 0},
 		},
 		{
 			"an unknown provider that deletes after 5 minutes has timed out", claim(unknown, says("LaunchFailed", "x"), gone(5*time.Minute)), time.Hour,
@@ -482,7 +482,7 @@ func TestClassifyByAge(t *testing.T) {
 		},
 		{
 			"clock skew: a claim that went before it came has no age", claim(gone(-time.Minute)), 0,
-			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "", true, 0},
+			outcome{NoCapacity, offering("", onDemand), time.Minute, "", true, 0},
 		},
 		{
 			"clock skew: deletion seen a few seconds early is a timeout still", claim(gone(5*time.Minute - 10*time.Second)), time.Hour,
@@ -701,6 +701,77 @@ func TestProviderOf(t *testing.T) {
 		group, kind, _ := strings.Cut(class, "/")
 		if got := ProviderOf(group, kind); got != want {
 			t.Errorf("%s: provider %q, want %q", class, got, want)
+		}
+	}
+}
+
+// What only a guess blames on capacity.
+func TestClassifyGuesses(t *testing.T) {
+	const soon = 20 * time.Second
+	for _, test := range []struct {
+		reason string
+		seen   Observation
+		want   bool
+	}{
+		{"vanished without a word", claim(gone(soon)), true},
+		{"vanished with words that say little", claim(event(soon, ice, allOut), gone(soon)), true},
+		{"vanished with clear words", claim(by(KarpenterAWS), event(soon, ice, iceAWS+"UnfulfillableCapacity: no"), gone(soon)), false},
+		{"said clearly", claim(says("AllocationFailure", "")), false},
+		{"the node class explains it", claim(gone(soon), func(o *Observation) { o.Class = ClassMissing }), false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			if v := mustRules(t).Classify(test.seen, limits, created.Add(soon)); v.Guessed != test.want || !v.Final {
+				t.Errorf("guessed %v, final %v (%s %s); want guessed %v", v.Guessed, v.Final, v.Cause, v.Message, test.want)
+			}
+		})
+	}
+}
+
+// Whatever blames the node class, in words or by its state, is seen to be mended by its state.
+func TestClassifyMendedByClass(t *testing.T) {
+	const soon = 20 * time.Second
+	in := func(class ClassState) func(*Observation) { return func(o *Observation) { o.Class = class } }
+	nodeClass := `NodeClaim chat-0 event: insufficient capacity, resolving %s, "gpu" not found`
+	for _, test := range []struct {
+		reason string
+		seen   Observation
+		want   Mender
+	}{
+		{"vanished while the class was missing", claim(gone(soon)), MendedByClass},
+		{"Azure's event", claim(event(soon, "NodeClassResolutionError", "Failed resolving NodeClass"), gone(soon)), MendedByClass},
+		{"Azure's words", claim(event(soon, ice, strings.Replace(nodeClass, "%s", "node class", 1)), gone(soon)), MendedByClass},
+		{"AWS's words", claim(by(KarpenterAWS), event(soon, ice, strings.Replace(nodeClass, "%s", "nodeclass", 1)), gone(soon)), MendedByClass},
+		{"nobody looked at the class", claim(says("NodeClassReadinessUnknown", "NodeClass is in Ready=Unknown")), MendedByClass},
+		{"rights are no matter of the class", claim(says("LaunchFailed", "AuthorizationFailed")), ""},
+	} {
+		for _, class := range []ClassState{ClassMissing, ClassNotReady} {
+			o := test.seen
+			in(class)(&o)
+			v := mustRules(t).Classify(o, limits, created.Add(10*time.Minute))
+			state := ClassState("")
+			if test.want != "" {
+				state = class
+			}
+			if v.Cause != Misconfigured || v.MendedBy != test.want || v.Class != state {
+				t.Errorf("%s: %s, mended by %q from %q; want Misconfigured, %q from %q", test.reason, v.Cause, v.MendedBy, v.Class, test.want, state)
+			}
+		}
+	}
+}
+
+func TestMended(t *testing.T) {
+	states := []ClassState{ClassMissing, ClassNotReady, ClassNotSeen, ClassReady}
+	better := map[ClassState][]ClassState{
+		ClassMissing:  {ClassNotSeen, ClassReady},
+		ClassNotReady: {ClassNotSeen, ClassReady},
+		ClassNotSeen:  {ClassReady},
+		ClassReady:    nil, // or what is asked for again and again would be refused again and again
+	}
+	for then, mended := range better {
+		for _, now := range states {
+			if got, want := Mended(then, now), slices.Contains(mended, now); got != want {
+				t.Errorf("from %q to %q is mended: %v, want %v", then, now, got, want)
+			}
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
@@ -17,6 +19,13 @@ import (
 const (
 	// MaxCooldown is where doubling ends; a cause may have a longer cooldown from the start.
 	MaxCooldown = 4 * time.Hour
+	// mostGuesses is how many times its cooldown a guess is left alone at most: whoever waits for the
+	// one machine type that would do wants it soon after it is back.
+	mostGuesses = 10
+	// confirmWithin is how long after one Workspace's guess another's makes it true for all.
+	confirmWithin = time.Hour
+	// clockLead is how far the clock of a former process may have been ahead.
+	clockLead = 5 * time.Minute
 	// forgetAfter is how long after a cooldown a refusal counts as a new one.
 	forgetAfter = 24 * time.Hour
 	// keepFor is how long attempts are kept: longer than any cooldown and its aftermath.
@@ -25,21 +34,33 @@ const (
 
 // Attempt is one try to get machines, of whichever Workspace.
 type Attempt struct {
-	Offering Offering
-	Started  time.Time
+	// Workspace that made it.
+	Workspace types.UID
+	Offering  Offering
+	Started   time.Time
 	// Ended is when it was given up, or when its machines were usable; zero while it goes on.
 	Ended time.Time
 	// Cause is None where it got its machines.
 	Cause    Cause
 	Scope    Scope
 	Cooldown time.Duration
+	// Guessed as in the verdict: it rules out nothing for others until it happened to one of them too.
+	Guessed bool
+}
+
+// Credible are the attempts that a clock like ours can have written by now. One from the future
+// would be left alone for, and would have all others forgotten as too old.
+func Credible(attempts []Attempt, now time.Time) []Attempt {
+	return slices.DeleteFunc(slices.Clone(attempts), func(a Attempt) bool { return a.Ended.After(now.Add(clockLead)) })
 }
 
 // Cooldown is a scope that is left alone.
 type Cooldown struct {
 	Scope Scope
-	Cause Cause
-	Until time.Time
+	// Workspace that leaves it alone; empty where all do.
+	Workspace types.UID
+	Cause     Cause
+	Until     time.Time
 	// Refusals in a row that led to it.
 	Refusals int
 
@@ -51,6 +72,8 @@ type Cooldown struct {
 type Cooldowns struct {
 	attempts []Attempt
 	active   map[Scope]Cooldown
+	// guessed are what single Workspaces leave alone.
+	guessed map[Scope]map[types.UID]Cooldown
 }
 
 // NewCooldowns builds the memory from attempts, for example those that the Workspaces have stored.
@@ -68,7 +91,7 @@ func (c Cooldowns) With(attempts ...Attempt) Cooldowns {
 		oldest := all[len(all)-1].Ended.Add(-keepFor)
 		all = slices.DeleteFunc(all, func(a Attempt) bool { return a.Ended.Before(oldest) })
 	}
-	out := Cooldowns{attempts: all, active: map[Scope]Cooldown{}}
+	out := Cooldowns{attempts: all, active: map[Scope]Cooldown{}, guessed: map[Scope]map[types.UID]Cooldown{}}
 	for _, attempt := range all {
 		out.learn(attempt)
 	}
@@ -82,15 +105,36 @@ func (c Cooldowns) learn(a Attempt) {
 			if known, ok := c.active[scope]; ok && !a.Started.Before(known.refusedAt) {
 				delete(c.active, scope) // it was asked for after the refusal, and it was there
 			}
+			maps.DeleteFunc(c.guessed[scope], func(_ types.UID, known Cooldown) bool { return !a.Started.Before(known.refusedAt) })
 		}
 		return
 	}
 	if a.Cooldown <= 0 {
 		return // Misconfigured: no other Workspace is the worse for it, and no waiting helps
 	}
-	known, ok := c.active[a.Scope]
+	if !a.Guessed {
+		c.active[a.Scope] = c.active[a.Scope].refused(a)
+		return
+	}
+	own := c.guessed[a.Scope]
+	if own == nil {
+		own = map[types.UID]Cooldown{}
+		c.guessed[a.Scope] = own
+	}
+	own[a.Workspace] = own[a.Workspace].refused(a)
+	for other, known := range own {
+		if other != a.Workspace && a.Ended.Sub(known.refusedAt) <= confirmWithin {
+			c.active[a.Scope] = c.active[a.Scope].refused(a)
+			return
+		}
+	}
+}
+
+// refused returns the cooldown after a further refusal; the zero one is for the first.
+func (c Cooldown) refused(a Attempt) Cooldown {
+	known := c
 	switch {
-	case !ok || a.Ended.Sub(known.Until) > forgetAfter:
+	case known.Refusals == 0 || a.Ended.Sub(known.Until) > forgetAfter:
 		known = Cooldown{Scope: a.Scope, Refusals: 1}
 	case !a.Started.Before(known.Until):
 		known.Refusals++
@@ -100,7 +144,7 @@ func (c Cooldowns) learn(a Attempt) {
 	if until := a.Ended.Add(delay(a, known.Refusals)); !until.Before(known.Until) {
 		known.Until, known.Cause = until, a.Cause
 	}
-	c.active[a.Scope] = known
+	return known
 }
 
 // delay is how long an attempt's scope is left alone after so many refusals in a row.
@@ -110,35 +154,46 @@ func delay(a Attempt, refusals int) time.Duration {
 	if doublings < 0 {
 		return 0
 	}
-	delay := a.Cooldown
+	delay, most := a.Cooldown, MaxCooldown
+	if a.Guessed {
+		most = min(mostGuesses*a.Cooldown, most)
+	}
 	for range doublings {
-		if delay >= MaxCooldown {
+		if delay >= most {
 			break
 		}
-		delay = min(2*delay, MaxCooldown)
+		delay = min(2*delay, most)
 	}
 	return delay
 }
 
-// Active returns until when an offering is left alone, and why; ok is false where it is not.
-func (c Cooldowns) Active(now time.Time, o Offering) (until time.Time, cause Cause, ok bool) {
+// Active returns until when a Workspace leaves an offering alone, and why; ok is false where it does
+// not.
+func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until time.Time, cause Cause, ok bool) {
 	for _, scope := range scopesAround(o) {
-		if known, found := c.active[scope]; found && known.Until.After(now) && known.Until.After(until) {
-			until, cause, ok = known.Until, known.Cause, true
+		for _, known := range []Cooldown{c.active[scope], c.guessed[scope][workspace]} {
+			if known.Until.After(now) && known.Until.After(until) {
+				until, cause, ok = known.Until, known.Cause, true
+			}
 		}
 	}
 	return until, cause, ok
 }
 
-// List returns what is left alone now, by scope.
+// List returns what is left alone now, by scope, and for one scope what all leave alone first.
 func (c Cooldowns) List(now time.Time) []Cooldown {
-	return slices.SortedFunc(func(yield func(Cooldown) bool) {
-		for cooldown := range maps.Values(c.active) {
-			if cooldown.Until.After(now) && !yield(cooldown) {
-				return
-			}
+	out := slices.Collect(maps.Values(c.active))
+	for _, guesses := range c.guessed {
+		for workspace, cooldown := range guesses {
+			cooldown.Workspace = workspace
+			out = append(out, cooldown)
 		}
-	}, func(a, b Cooldown) int { return strings.Compare(a.Scope.String(), b.Scope.String()) })
+	}
+	out = slices.DeleteFunc(out, func(cooldown Cooldown) bool { return !cooldown.Until.After(now) })
+	slices.SortFunc(out, func(a, b Cooldown) int {
+		return cmp.Or(strings.Compare(a.Scope.String(), b.Scope.String()), cmp.Compare(a.Workspace, b.Workspace))
+	})
+	return out
 }
 
 // compareAttempts orders attempts by when they ended; no two that differ are equal.
@@ -153,5 +208,7 @@ func compareAttempts(a, b Attempt) int {
 		cmp.Compare(a.Offering.Family, b.Offering.Family),
 		cmp.Compare(a.Offering.Zone, b.Offering.Zone),
 		cmp.Compare(a.Offering.CapacityType, b.Offering.CapacityType),
+		cmp.Compare(a.Workspace, b.Workspace),
+		cmp.Compare(weigh(a.Guessed), weigh(b.Guessed)),
 	)
 }

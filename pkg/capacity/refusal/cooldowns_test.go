@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -153,7 +154,7 @@ func TestCooldowns(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			until, cause, ok := NewCooldowns(test.attempts).Active(minute(test.now), test.offering)
+			until, cause, ok := NewCooldowns(test.attempts).Active(minute(test.now), "ws-1", test.offering)
 			answered := answer{Cause: cause}
 			if ok {
 				answered.Until = int(until.Sub(created) / time.Minute)
@@ -162,6 +163,69 @@ func TestCooldowns(t *testing.T) {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A request that can never fit must not keep others from what there is.
+func TestGuessesAreOnesOwn(t *testing.T) {
+	guess := func(workspace types.UID, started, ended int) Attempt {
+		a := refused(started, ended, NoCapacity, offering("", onDemand), time.Minute)
+		a.Workspace, a.Guessed = workspace, true
+		return a
+	}
+	all := func(workspace types.UID) []Attempt { // asked for again as soon as the cooldown is over
+		var out []Attempt
+		for at := range 120 {
+			if _, _, ok := NewCooldowns(out).Active(minute(at), workspace, asked); !ok {
+				out = append(out, guess(workspace, at, at))
+			}
+		}
+		return out
+	}
+	named := refused(0, 2, NoCapacity, offering("", onDemand), time.Hour)
+	named.Workspace = "ws-1"
+	tests := []struct {
+		reason    string
+		attempts  []Attempt
+		now       int
+		one, both int // minutes until when ws-1 and ws-2 leave it alone; 0 where they do not
+	}{
+		{"a guess is its own Workspace's", []Attempt{guess("ws-1", 0, 2)}, 2, 3, 0},
+		{"and grows for it to no more than ten times", all("ws-1"), 119, 125, 0},
+		{"another Workspace's guess confirms it", []Attempt{guess("ws-1", 0, 2), guess("ws-3", 1, 3)}, 3, 4, 4},
+		{"an old one does not", []Attempt{guess("ws-1", 0, 2), guess("ws-3", 70, 71)}, 71, 0, 0},
+		{"its own does not", []Attempt{guess("ws-1", 0, 2), guess("ws-1", 3, 4)}, 4, 6, 0},
+		{"a machine in between clears the suspicion", []Attempt{guess("ws-1", 0, 2), got(3, 4), guess("ws-3", 5, 6)}, 6, 0, 0},
+		{"clear words need nobody else's", []Attempt{named}, 3, 62, 62},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			cooldowns := NewCooldowns(test.attempts)
+			for workspace, want := range map[types.UID]int{"ws-1": test.one, "ws-2": test.both} {
+				until, _, ok := cooldowns.Active(minute(test.now), workspace, asked)
+				if left := int(until.Sub(created) / time.Minute); ok != (want > 0) || ok && left != want {
+					t.Errorf("%s leaves it alone: %v, until minute %d; want %d", workspace, ok, left, want)
+				}
+			}
+		})
+	}
+}
+
+// Clocks are mended: what a wrong one dated must not be believed for years, nor hide the rest.
+func TestCredible(t *testing.T) {
+	now := minute(60)
+	past := refused(50, 55, Quota, sku(onDemand), time.Hour)
+	slack := refused(60, 64, Quota, family(onDemand), time.Hour)
+	far := refused(5*365*24*60, 5*365*24*60, NoCapacity, sku(spot), time.Hour)
+	attempts := []Attempt{past, far, slack}
+	if diff := cmp.Diff([]Attempt{past, slack}, Credible(attempts, now)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if attempts[1] != far {
+		t.Error("the attempts that were asked about were changed")
+	}
+	if got := len(NewCooldowns(Credible(attempts, now)).List(now)); got != 2 {
+		t.Errorf("%d cooldowns, want 2", got)
 	}
 }
 
@@ -195,6 +259,7 @@ func TestCooldownsList(t *testing.T) {
 
 // randomAttempts are attempts of many Workspaces at few offerings.
 func randomAttempts(random *rand.Rand) []Attempt {
+	workspaces := []types.UID{"ws-1", "ws-2", "ws-3"}
 	causes := []Cause{None, NoCapacity, Quota, NeverRegistered, Lost, Misconfigured}
 	attempts := make([]Attempt, 1+random.IntN(12))
 	for i := range attempts {
@@ -202,6 +267,7 @@ func randomAttempts(random *rand.Rand) []Attempt {
 		breadth := []Breadth{OneOffering, SKU, Family, Everything}[random.IntN(4)]
 		started := created.Add(time.Duration(random.IntN(10*24*60)) * time.Minute)
 		attempts[i] = Attempt{
+			Workspace: workspaces[random.IntN(len(workspaces))], Guessed: random.IntN(3) == 0,
 			Offering: o, Started: started, Ended: started.Add(time.Duration(random.IntN(90)-1) * time.Minute),
 			Cause: causes[random.IntN(len(causes))], Scope: scopeOf(breadth, o),
 			Cooldown: time.Duration(random.IntN(120)) * time.Minute,
@@ -264,10 +330,11 @@ func TestCooldownsAreAValue(t *testing.T) {
 
 		// Active and List tell the same, and nothing is left alone that no attempt was refused for.
 		o := randomOffering(random)
-		until, _, ok := whole.Active(now, o)
+		asker := types.UID([]string{"ws-1", "ws-2"}[random.IntN(2)])
+		until, _, ok := whole.Active(now, asker, o)
 		var longest time.Time
 		for _, c := range want {
-			if c.Scope.Covers(o) && c.Until.After(longest) {
+			if c.Scope.Covers(o) && (c.Workspace == "" || c.Workspace == asker) && c.Until.After(longest) {
 				longest = c.Until
 			}
 			if limit := max(MaxCooldown, 2*time.Hour); c.Until.Sub(c.refusedAt) > limit+90*time.Minute {
@@ -277,6 +344,44 @@ func TestCooldownsAreAValue(t *testing.T) {
 		if ok != !longest.IsZero() || !until.Equal(longest) {
 			t.Fatalf("seed %d: Active says %v %v, List %v", seed, until, ok, longest)
 		}
+	}
+}
+
+// What vanishes whatever the machine type may itself be too much.
+func TestEscalateSuspectsTheRequest(t *testing.T) {
+	now := Verdict{Cause: NoCapacity, Scope: offering("", onDemand), Cooldown: time.Minute, Message: "gone", Guessed: true, Final: true}
+	words := now
+	words.Fix = "look at the quota"
+	suspected, both, named := now, words, now
+	suspected.Fix, both.Fix = requestFix, "look at the quota; "+requestFix
+	named.Guessed = false
+	on := func(instanceType string, ended int, cause Cause, isGuessed bool) Attempt {
+		return Attempt{
+			Offering: Offering{InstanceType: instanceType}, Started: minute(0), Ended: minute(ended), Cause: cause, Guessed: isGuessed,
+		}
+	}
+	small := on("small", 1, NoCapacity, true)
+	tests := []struct {
+		reason   string
+		verdict  Verdict
+		attempts []Attempt
+		want     Verdict
+	}{
+		{"the first machine type", now, nil, now},
+		{"the same again", now, []Attempt{on("big", 1, NoCapacity, true)}, now},
+		{"a second machine type", now, []Attempt{small}, suspected},
+		{"a second machine type, after this one", now, []Attempt{small, on("big", 2, NoCapacity, true)}, suspected},
+		{"what the rule says to do stays", words, []Attempt{small}, both},
+		{"a machine in between", now, []Attempt{small, on("tiny", 2, None, false)}, now},
+		{"clear words in between", now, []Attempt{small, on("tiny", 2, Quota, false)}, now},
+		{"clear words now", named, []Attempt{small}, named},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Escalate(test.verdict, test.attempts)); diff != "" {
+				t.Errorf("verdict (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

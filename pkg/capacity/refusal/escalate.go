@@ -6,19 +6,29 @@ package refusal
 import (
 	"fmt"
 	"slices"
+	"strings"
+)
+
+// Fixes where what was asked for may be at fault.
+const (
+	devicePluginFix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
+	requestFix      = "several machine types were refused without a clear word: see whether the disk that is asked for, " +
+		"or what the node class demands, is more than any of them has"
 )
 
 // Escalate turns a second machine type whose GPUs never showed into what it is: not the machines are
 // at fault but what makes GPUs usable in this cluster. The attempts are those of one Workspace, or
 // of all that use one node class, in any order. One that got its machine clears the suspicion, and
-// so does one that was called Misconfigured: somebody has acted since.
+// so does one that was called Misconfigured: somebody has acted since. Several machine types that
+// vanish without a clear word stay a guess, but what was asked for is named as a suspect.
 func Escalate(v Verdict, attempts []Attempt) Verdict {
+	if v.Guessed && v.Final {
+		return suspect(v, attempts)
+	}
 	if v.Cause != NeverInitialized || !v.Final {
 		return v
 	}
-	past := slices.Clone(attempts)
-	slices.SortFunc(past, func(a, b Attempt) int { return -compareAttempts(a, b) })
-	for _, attempt := range past {
+	for _, attempt := range newestFirst(attempts) {
 		if attempt.Ended.IsZero() {
 			continue // it goes on
 		}
@@ -32,8 +42,29 @@ func Escalate(v Verdict, attempts []Attempt) Verdict {
 		v.Scope = scopeOf(Everything, Offering{CapacityType: Any})
 		v.Message = trim(fmt.Sprintf("GPUs never showed on two machine types, %s before: %s",
 			attempt.Offering.InstanceType, v.Message))
-		v.Fix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
+		v.Fix = devicePluginFix
 		return v
 	}
 	return v
+}
+
+// suspect says that the request may be what does not fit, once a second machine type vanishes.
+func suspect(v Verdict, attempts []Attempt) Verdict {
+	for _, attempt := range newestFirst(attempts) {
+		switch {
+		case attempt.Ended.IsZero():
+		case !attempt.Guessed:
+			return v // there was a machine, or a clear word, since
+		case attempt.Offering.InstanceType != v.Scope.Name:
+			v.Fix = strings.TrimPrefix(v.Fix+"; "+requestFix, "; ")
+			return v
+		}
+	}
+	return v
+}
+
+func newestFirst(attempts []Attempt) []Attempt {
+	out := slices.Clone(attempts)
+	slices.SortFunc(out, func(a, b Attempt) int { return -compareAttempts(a, b) })
+	return out
 }

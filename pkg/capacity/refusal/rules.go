@@ -63,6 +63,8 @@ type rule struct {
 	Weak bool `json:"weak,omitempty"`
 	// Fix is what somebody could do about it.
 	Fix string `json:"fix,omitempty"`
+	// MendedBy is what of the cluster tells that it was done.
+	MendedBy Mender `json:"mendedBy,omitempty"`
 
 	pattern *regexp.Regexp
 }
@@ -118,6 +120,9 @@ func Parse(data []byte) (Rules, error) {
 func (r Rules) check(entry *rule) error {
 	if err := entry.checkWords(); err != nil {
 		return err
+	}
+	if entry.MendedBy != "" && (entry.MendedBy != MendedByClass || entry.Cause != Misconfigured) {
+		return fmt.Errorf("mendedBy: %q is not %s, or the cause is not Misconfigured", entry.MendedBy, MendedByClass)
 	}
 	if err := entry.checkMeaning(); err != nil {
 		return err

@@ -83,6 +83,8 @@ rules:
 		{"a cause that age decides", "cause: NoCapacity", "cause: TimedOut", `rules[0] "first": cause: "TimedOut" is not for words to say`},
 		{"a cause that is none", "cause: NoCapacity", "cause: Bad", `rules[0] "first": cause: "Bad" is unknown`},
 		{"misconfigured without a fix", "cause: NoCapacity", "cause: Misconfigured", `rules[0] "first": what is Misconfigured has a fix, the scope everything, no cooldown, and is not weak`},
+		{"mended by what nobody watches", "scope: sku", "scope: sku\n  mendedBy: subnet", `rules[0] "first": mendedBy: "subnet" is not nodeClass, or the cause is not Misconfigured`},
+		{"capacity mended by the class", "scope: sku", "scope: sku\n  mendedBy: nodeClass", `rules[0] "first": mendedBy: "nodeClass" is not nodeClass, or the cause is not Misconfigured`},
 		{"an example of something else", "NoMachines: sorry", "sorry", `rules[0] "first": example: the rule does not match it for karpenter-aws`},
 		{"an example in an event", "reason: LaunchFailed", "reason: Refused", ""},
 		{"the same name twice", "cooldown: 1h\n", "cooldown: 1h\n" + first, `rules[1] "first": rules[0] has the same name`},

@@ -47,7 +47,10 @@ const (
 // How long an offer is left alone when the cloud's own words say nothing more exact. A rule's words
 // have a time of their own in rules.yaml.
 const (
-	// shortCooldown follows what may pass soon: a stock-out without a word, an unknown error.
+	// silentCooldown follows a request that vanished without a word: nobody knows what was out, and
+	// asking again costs little.
+	silentCooldown = time.Minute
+	// shortCooldown follows what may pass soon: a launch that took too long, an unknown error.
 	shortCooldown = 10 * time.Minute
 	// bootstrapCooldown follows nodes that never joined; the first one is forgiven.
 	bootstrapCooldown = 30 * time.Minute
@@ -72,11 +75,48 @@ type Verdict struct {
 	Fix string
 	// Rule is the name of the rule whose words were met; empty where age or disappearance decided.
 	Rule string
+	// Guessed says that nobody named what is out: the request itself may be what does not fit, and
+	// another Workspace's may.
+	Guessed bool
+	// MendedBy is what of the cluster can be watched for the mending, and Class what state the node
+	// class was in; empty where only people can tell.
+	MendedBy Mender
+	Class    ClassState
 	// Final says that this request will not be answered any more: give it up. Before that, Cause and
 	// Message tell what has been heard so far.
 	Final bool
 	// LookAgain is when time alone may change the verdict; zero means never.
 	LookAgain time.Time
+}
+
+// Mender is an object whose state tells that something was mended.
+type Mender string
+
+// MendedByClass means that the node class tells.
+const MendedByClass Mender = "nodeClass"
+
+// mendedBy has a verdict remember what will tell that it was mended.
+func (v Verdict) mendedBy(mender Mender, class ClassState) Verdict {
+	if v.MendedBy = mender; mender == MendedByClass {
+		v.Class = class
+	}
+	return v
+}
+
+// Mended says whether a node class is in a better state than when the request was refused. One that
+// was ready then never is: something else was wrong, and the next request would be refused alike.
+func Mended(then, now ClassState) bool {
+	rank := func(state ClassState) int {
+		switch state {
+		case ClassReady:
+			return 2
+		case ClassMissing, ClassNotReady:
+			return 0
+		default: // nobody looked, or it says nothing of itself
+			return 1
+		}
+	}
+	return rank(now) > rank(then)
 }
 
 // finalAt makes a verdict final from a moment on; the zero moment never comes.

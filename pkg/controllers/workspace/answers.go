@@ -206,7 +206,7 @@ func (r *Reconciler) judge(
 	if err != nil {
 		return nil, err
 	}
-	past := r.remembered(s.attempts)
+	past := r.remembered(s.ws.UID, s.attempts)
 	for i := range machines {
 		if machines[i].Verdict.Final {
 			seen[i].Events, seen[i].Class, seen[i].ClassMessage = events, class, words

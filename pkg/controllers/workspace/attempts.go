@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -91,10 +92,12 @@ func (s *scope) end(verdict refusal.Verdict, now time.Time) {
 	last.Reason = string(verdict.Cause)
 	last.Message = request.Shorten(verdict.Message, attemptMessageLimit)
 	last.Fix = request.Shorten(verdict.Fix, attemptFixLimit)
+	last.MendedBy, last.NodeClass = string(verdict.MendedBy), string(verdict.Class)
 	last.Claims = nil // they tell what is needed to judge it, which is done
 	if verdict.Cooldown > 0 {
 		last.Scope = verdict.Scope.String()
 		last.Cooldown = &metav1.Duration{Duration: verdict.Cooldown}
+		last.Guessed = verdict.Guessed
 	}
 }
 
@@ -195,32 +198,32 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	}
 	s.persisted = true
 	r.emit(s, refusals(before.Status.Attempts, s.attempts))
-	r.noteAttempts(before.Status.Attempts, s.attempts)
+	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)
 	return nil
 }
 
-// noteAttempts counts what became of attempts and has all Workspaces learn from it, once it is written
+// noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it, once it is written
 // down.
-func (r *Reconciler) noteAttempts(before, after []v1beta1.Attempt) {
+func (r *Reconciler) noteAttempts(workspace types.UID, before, after []v1beta1.Attempt) {
 	r.Metrics.count(before, after)
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
 		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
 	})
-	r.Memory.Learn(r.remembered(changed)...)
+	r.Memory.Learn(r.remembered(workspace, changed)...)
 }
 
 func cloneAttempts(attempts []v1beta1.Attempt) []v1beta1.Attempt {
 	return (&v1beta1.WorkspaceStatus{Attempts: attempts}).DeepCopy().Attempts
 }
 
-// remembered are attempts as the memory of refusals takes them: one that got its machines and lost
+// remembered are attempts of a Workspace as the memory of refusals takes them: one that got its machines and lost
 // them later counts as both.
-func (r *Reconciler) remembered(attempts []v1beta1.Attempt) []refusal.Attempt {
+func (r *Reconciler) remembered(workspace types.UID, attempts []v1beta1.Attempt) []refusal.Attempt {
 	var out []refusal.Attempt
 	for i := range attempts {
 		a := &attempts[i]
 		known := refusal.Attempt{
-			Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType), Started: a.StartTime.Time,
+			Workspace: workspace, Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType), Started: a.StartTime.Time,
 		}
 		if a.ReadyTime != nil {
 			got := known
@@ -232,7 +235,7 @@ func (r *Reconciler) remembered(attempts []v1beta1.Attempt) []refusal.Attempt {
 		}
 		known.Ended, known.Cause = a.EndTime.Time, refusal.Cause(a.Reason)
 		if scope, err := refusal.ParseScope(a.Scope); err == nil && a.Cooldown != nil {
-			known.Scope, known.Cooldown = scope, a.Cooldown.Duration
+			known.Scope, known.Cooldown, known.Guessed = scope, a.Cooldown.Duration, a.Guessed
 		}
 		out = append(out, known)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,7 +66,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Release:
 		return true, r.release(ctx, s)
 	case ladder.Await:
-		return true, s.awaitRelease()
+		return true, s.awaitRelease(s.leaving())
 	case ladder.Stop:
 		return r.stop(ctx, s)
 	case ladder.Next:
@@ -155,22 +156,37 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 		return err
 	}
 	log.FromContext(ctx).Info("released machines", "nodeClaims", left)
-	return s.awaitRelease()
+	return s.awaitRelease(left)
 }
 
-// awaitRelease says why nothing is asked for yet.
-func (s *scope) awaitRelease() error {
-	s.lookAgain(retryRelease) // should the event of a machine's end be missed
+// leaving are the names of the machines that are on their way out.
+func (s *scope) leaving() []string {
+	var names []string
+	for i := range s.machines {
+		if s.machines[i].Deleting {
+			names = append(names, s.machines[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// awaitRelease says why nothing is asked for yet, and names the machines that are still there: one of
+// them may be stuck.
+func (s *scope) awaitRelease(left []string) error {
+	wait := waitForRelease(left)
 	last := s.lastAttempt()
 	if last == nil || last.Reason == "" || last.Reason == reasonReleased {
-		return nil
+		return wait
 	}
-	return &waitingError{
-		reason: last.Reason,
-		message: fmt.Sprintf("%s: %s; the next best is asked for when the machines of attempt %d are gone",
-			last.InstanceType, last.Message, last.Number),
-		after: retryRelease,
+	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
+	switch {
+	case last.Reason != v1beta1.ReasonMisconfigured:
+		message += "the next best is asked for once they are gone: "
+	case last.Fix != "":
+		message += last.Fix + "; "
 	}
+	return &waitingError{reason: last.Reason, message: message + wait.Error(), after: retryRelease}
 }
 
 // stop says what has to be mended. A node class that is mended is seen, everything else only by a
@@ -178,12 +194,12 @@ func (s *scope) awaitRelease() error {
 func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error) {
 	last := s.lastAttempt()
 	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
-	if last.Fix == refusal.ClassFix {
+	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
 		class, _, err := r.Provisioner.Class(ctx, r.classOf(s))
 		if err != nil {
 			return true, err
 		}
-		if class == refusal.ClassReady {
+		if refusal.Mended(refusal.ClassState(last.NodeClass), class) {
 			return false, r.next(ctx, s)
 		}
 		stalled.message += "; " + last.Fix

@@ -91,7 +91,7 @@ func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {
 // excluded is what is left alone now, in the places that the Workspace names: a refusal is about the
 // place that was asked for.
 func (r *Reconciler) excluded(ctx context.Context, ws *v1beta1.Workspace) ([]ladder.Exclusion, error) {
-	cooldowns, err := r.Memory.Cooldowns(func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
+	cooldowns, err := r.Memory.Cooldowns(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (r *Reconciler) excluded(ctx context.Context, ws *v1beta1.Workspace) ([]lad
 			})
 		}
 	}
-	return ladder.Exclusions(cooldowns, r.Clock.Now(), offers), nil
+	return ladder.Exclusions(cooldowns, r.Clock.Now(), ws.UID, offers), nil
 }
 
 // allAttempts are those of all Workspaces, from the cache.
@@ -120,7 +120,7 @@ func (r *Reconciler) allAttempts(ctx context.Context) ([]refusal.Attempt, error)
 	}
 	var out []refusal.Attempt
 	for i := range list.Items {
-		out = append(out, r.remembered(list.Items[i].Status.Attempts)...)
+		out = append(out, r.remembered(list.Items[i].UID, list.Items[i].Status.Attempts)...)
 	}
 	return out, nil
 }

@@ -31,7 +31,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		}
 	}
 	r.emit(s, events)
-	r.noteAttempts(before.Status.Attempts, status.Attempts)
+	r.noteAttempts(s.ws.UID, before.Status.Attempts, status.Attempts)
 	return nil
 }
 

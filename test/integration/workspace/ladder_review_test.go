@@ -99,11 +99,11 @@ func editedWhileOthersWait(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	c.create(t, ws)
 	c.untilServing(t, ws)
-	c.karpenter.Script(cheap, sim.NoCapacity)
+	c.karpenter.Script(cheap, sim.NoQuota)
 	other := kaitoForm(ws.Namespace, "other")
 	other.Resource.InstanceType = cheap
 	c.create(t, other)
-	c.untilCondition(t, other, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonNoCapacity)
+	c.untilCondition(t, other, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonQuota)
 	c.read(t, ws)
 	former := ws.Status.Plan.Revision
 	c.patch(t, ws, func() { ws.Inference.Objectives = &v1beta1.ObjectivesSpec{Concurrency: new(int32(2))} })

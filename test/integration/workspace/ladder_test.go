@@ -4,6 +4,7 @@
 package workspace_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -62,6 +63,7 @@ func TestLadder(t *testing.T) {
 		{"a quota that only an event tells of is named as one", quotaInEvent},
 		{"what somebody has to mend stops, and goes on after a change", misconfigured},
 		{"a node class that is not ready stops, and goes on once it is", classNotReady},
+		{"a node class that is missing stops, and its making is seen", classMissing},
 		{"a named machine type is waited for, and then asked for again", namedType},
 		{"nothing left is waited for, with the time and what would help", exhausted},
 		{"waiting sends nothing to the API server", waitingIsSilent},
@@ -125,13 +127,17 @@ func firstRefused(t *testing.T, c *climber) {
 	if ws.Status.Plan.InstanceType != dear || ws.Status.Attempts[0].Scope == "" || ws.Status.Attempts[0].Cooldown == nil {
 		t.Errorf("plan %s, first attempt %+v; want %s, with scope and cooldown", ws.Status.Plan.InstanceType, ws.Status.Attempts[0], dear)
 	}
-	second := eitherForm(ws.Namespace, "second")
+	second, third := eitherForm(ws.Namespace, "second"), eitherForm(ws.Namespace, "third")
 	c.create(t, second)
 	c.untilServing(t, second)
-	c.until(t, second, "1 "+dear) // another Workspace's refusal counts
+	c.until(t, second, "1 "+cheap+" NoCapacity", "2 "+dear) // one Workspace's guess is its own
+	c.create(t, third)
+	c.untilServing(t, third)
+	c.until(t, third, "1 "+dear) // two are believed
 	c.checkHeld(t, most)
 	c.untilEvent(t, ws, "NoCapacity", cheap)
 	c.untilEvent(t, ws, "FallingBack", dear)
+	c.remove(t, third)
 	c.remove(t, second)
 	c.remove(t, ws)
 }
@@ -232,6 +238,44 @@ func classNotReady(t *testing.T, c *climber) {
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+cheap+" Misconfigured", "2 "+cheap)
 	c.remove(t, ws)
+}
+
+// classMissing has the node class made only after the refusal; it never says anything of itself.
+func classMissing(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoCapacity)
+	class := sim.NodeClass("default", "True", "")
+	if err := c.client.Delete(t.Context(), class); err != nil {
+		t.Fatal(err)
+	}
+	made := false
+	defer func() {
+		if !made {
+			t.Log(c.client.Create(context.WithoutCancel(t.Context()), sim.NodeClass("default", "True", "")))
+		}
+	}()
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonMisconfigured)
+	c.untilReleased(t, ws)
+	silent := sim.NodeClass("default", "True", "")
+	delete(silent.Object, "status")
+	if err := c.client.Create(t.Context(), silent); err != nil {
+		t.Fatal(err)
+	}
+	made = true
+	c.karpenter.Script(cheap, sim.Works)
+	c.patch(t, ws, nil) // or a minute later
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" Misconfigured", "2 "+cheap)
+	c.remove(t, ws)
+	ready := sim.NodeClass("default", "True", "")
+	text, err := json.Marshal(ready)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.client.Patch(t.Context(), ready, client.RawPatch(types.MergePatchType, text)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func namedType(t *testing.T, c *climber) {
@@ -385,11 +429,11 @@ func nodeNotReady(t *testing.T, c *climber) {
 }
 
 func restarted(t *testing.T, c *climber) {
-	c.karpenter.Script(cheap, sim.NoCapacity)
+	c.karpenter.Script(cheap, sim.NoQuota)
 	first := kaitoForm(c.namespace(t), "first")
 	first.Resource.InstanceType = cheap
 	c.create(t, first)
-	c.untilCondition(t, first, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonNoCapacity)
+	c.untilCondition(t, first, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonQuota)
 	c.life.end(t)
 	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
 	ws := eitherForm(first.Namespace, "chat")
