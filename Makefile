@@ -34,7 +34,7 @@ export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod))
-UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/script))
+UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/script test/vllmsim))
 
 # Static binaries, and one build cache for the product and its tools.
 BUILD := CGO_ENABLED=0 go build -buildvcs=false

@@ -8,6 +8,7 @@
 #   controller, agent   static binaries of this module
 #   pause               static binary of hack/image/pause; holds a pod's namespaces
 #   llamacpp            llama-server and curl of Debian unstable, for CPUs
+#   vllm                static binary of test/vllmsim, which stands in for vLLM's image in tests
 #
 #   images.sh [NAME...]     all, or the named ones
 #
@@ -52,6 +53,7 @@ inputs() {
 	local of
 	case $1 in
 	controller | agent) of=$(cd "$top" && hash_of go.mod go.sum $(ls -d api cmd pkg presets charts/*/files 2>/dev/null || true) hack/image hack/images.sh) ;;
+	vllm) of=$(hash_of go.mod go.sum test/vllmsim hack/image hack/images.sh) ;;
 	*) of=$(hash_of hack/image hack/images.sh) ;;
 	esac
 	echo "$1 $of $arch $(go env GOVERSION)" | sha256sum | cut -c1-12
@@ -78,11 +80,11 @@ go_build() {
 	(cd "$top/$1" && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -buildvcs=false -ldflags '-s -w' -o "$3" "$2")
 }
 
-# Image $1 of the binary that package $3 in module $2 makes, to file $4.
+# Image $1 of the binary that package $3 in module $2 makes, to file $4; the rest are flags of the image tool.
 build_go() {
-	local name=$1 out=$4 binary=$work/$1 flags=()
+	local name=$1 out=$4 binary=$work/$1 flags=("${@:5}")
 	go_build "$2" "$3" "$binary"
-	if [ "$name" != pause ]; then
+	if [ "$name" != pause ] && [ "$name" != vllm ]; then
 		compgen -G "$certificates/*.crt" >/dev/null || fail "no CA certificates in $certificates: apt-get install ca-certificates"
 		# The distribution's own, and none that somebody added to this machine.
 		cat "$certificates"/*.crt >"$work/ca-certificates.crt"
@@ -144,8 +146,10 @@ make_image() {
 		case $name in
 		controller | agent) build_go "$name" . "./cmd/modelberth-$name" "$images/$file" ;;
 		pause) build_go pause hack/image ./pause "$images/$file" ;;
+		# Entrypoint and user of the upstream image.
+		vllm) build_go vllm . ./test/vllmsim "$images/$file" --entrypoint vllm --entrypoint-arg serve --user 2000 ;;
 		llamacpp) build_llamacpp "$images/$file" ;;
-		*) fail "there is no image $name: name controller, agent, pause or llamacpp" ;;
+		*) fail "there is no image $name: name controller, agent, pause, llamacpp or vllm" ;;
 		esac
 		forget_old "$name$suffix"
 	fi
@@ -167,7 +171,7 @@ flock 9
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tool=$(image_tool)
-[ $# -gt 0 ] || set -- controller agent pause llamacpp
+[ $# -gt 0 ] || set -- controller agent pause llamacpp vllm
 for name in "$@"; do
 	if [ "$name" = controller ] && [ ! -d "$top/cmd/modelberth-controller" ]; then
 		say "cmd/modelberth-controller is not there yet: no controller image"

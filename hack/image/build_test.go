@@ -19,7 +19,7 @@ func TestBuild(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "image.tar")
 	must(t, "build", "--binary", staticBinary(t), "--entrypoint", "pause", "--tag", testTag, "--out", out,
 		"--platform", "linux/arm64", "--ca-certs", file(t, "CA"), "--file", file(t, "X")+"=/etc/x/y",
-		"--label", "b=2", "--label", "a=1", "--env", "HOME=/tmp", "--arg", "one", "--arg", "two")
+		"--label", "b=2", "--label", "a=1", "--env", "HOME=/tmp", "--entrypoint-arg", "zero", "--arg", "one", "--arg", "two")
 	want := map[string]string{
 		"etc": "drwxr-xr-x ", "etc/ssl": "drwxr-xr-x ", "etc/ssl/certs": "drwxr-xr-x ", "etc/x": "drwxr-xr-x ",
 		"etc/group":                         "-rw-r--r-- root:x:0:\nnonroot:x:65532:\n",
@@ -34,7 +34,7 @@ func TestBuild(t *testing.T) {
 	}
 	c := config(t, out)
 	wantConfig := v1.Config{
-		User: "65532:65532", Entrypoint: []string{"/pause"}, Cmd: []string{"one", "two"}, WorkingDir: "/",
+		User: "65532:65532", Entrypoint: []string{"/pause", "zero"}, Cmd: []string{"one", "two"}, WorkingDir: "/",
 		Env: []string{"HOME=/tmp", "PATH=/usr/local/bin:/usr/bin:/bin"}, Labels: map[string]string{"a": "1", "b": "2"},
 	}
 	if diff := cmp.Diff(wantConfig, c.Config); diff != "" {

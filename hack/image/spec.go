@@ -26,7 +26,8 @@ const defaultUser = 65532
 type spec struct {
 	entrypoint, tag, out, platform string
 	user                           int
-	arguments, environment, labels list
+	// fixed follow the entrypoint, also where a pod has arguments of its own.
+	fixed, arguments, environment, labels list
 }
 
 func (s *spec) register(flags *flag.FlagSet) {
@@ -35,7 +36,8 @@ func (s *spec) register(flags *flag.FlagSet) {
 	flags.StringVar(&s.out, "out", "", "tar to write")
 	flags.StringVar(&s.platform, "platform", "linux/"+runtime.GOARCH, "OS/ARCH[/VARIANT]")
 	flags.IntVar(&s.user, "user", defaultUser, "user and group id that it runs as")
-	flags.Var(&s.arguments, "arg", "argument of the entrypoint; repeat for more")
+	flags.Var(&s.fixed, "entrypoint-arg", "first argument of the entrypoint, which a pod's arguments follow; repeat for more")
+	flags.Var(&s.arguments, "arg", "argument of the entrypoint, which a pod's arguments replace; repeat for more")
 	flags.Var(&s.environment, "env", "KEY=VALUE of the environment; repeat for more")
 	flags.Var(&s.labels, "label", "KEY=VALUE label; repeat for more")
 }
@@ -90,7 +92,7 @@ func (s *spec) image(layers ...v1.Layer) (v1.Image, error) {
 	file.Created = v1.Time{Time: created()}
 	file.Config = v1.Config{
 		User:       fmt.Sprintf("%d:%d", s.user, s.user),
-		Entrypoint: []string{s.entrypoint},
+		Entrypoint: append([]string{s.entrypoint}, s.fixed...),
 		Cmd:        s.arguments,
 		Env:        s.variables(),
 		Labels:     labels,

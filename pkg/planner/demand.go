@@ -126,13 +126,8 @@ func (d *modelDemand) legalise(gpus int) []string {
 			replace("tensor-parallel-size", wanted, legal, reason)
 		}
 	}
-	if told := d.settings.MaxNumSeqs; told > 0 && told < d.target.concurrency {
-		if !d.target.concurrencySet {
-			d.target.concurrency = told
-		} else if d.dp*told < d.target.concurrency {
-			warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d is fewer than the inference.objectives.concurrency of %d: "+
-				"on each replica, requests beyond it wait", told, d.target.concurrency))
-		}
+	if told := d.settings.MaxNumSeqs; told > 0 && told < d.target.concurrency && !d.target.concurrencySet {
+		d.target.concurrency = told
 	}
 	if layers := d.model.Shape.Layers; d.pp > layers {
 		replace("pipeline-parallel-size", d.pp, layers, fmt.Sprintf("the model has %d layers", layers))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -48,7 +49,7 @@ func randomNodes(r *rand.Rand, w world) []planner.Node {
 func alone(w world, n planner.Node) world {
 	s := n.Machine.SKU
 	s.GPUs, s.VCPUs, s.MemoryGiB, s.Unusable = n.FreeGPUs, n.FreeVCPUs, n.FreeMemoryGiB, ""
-	s.Prices, s.Spot = map[string]float64{"eastus": 1}, false
+	s.Prices, s.SpotPrices, s.Spot, s.Reserved = map[string]float64{"eastus": 1}, nil, false, false
 	if s.LinkedGPUs > 0 && (s.LinkedGPUs < n.Machine.SKU.GPUs && n.FreeGPUs < n.Machine.SKU.GPUs || n.FreeGPUs < 2) {
 		s.LinkedGPUs = 0
 	}
@@ -58,9 +59,10 @@ func alone(w world, n planner.Node) world {
 }
 
 // checkNodes plans once on random nodes and checks what must hold of every such plan.
-func checkNodes(t *testing.T, seed uint64) (planned, several bool) {
+func checkNodes(t *testing.T, seed uint64, speed catalog.Speed) (planned, several bool) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	w := randomWorld(r)
+	enrich(r, &w, speed)
 	request := randomRequest(r, w)
 	request.Constraints.InstanceType, request.Constraints.InstanceTypes = "", nil
 	request.Constraints.MaxHourlyPrice, request.Constraints.CapacityTypes = 0, nil
@@ -231,8 +233,9 @@ func checkAlone(t *testing.T, seed uint64, w world, request planner.Request) {
 func TestPropertiesOfExistingNodes(t *testing.T) {
 	planned, several := 0, 0
 	const rounds = 400
+	speed := speedOfVLLM(t)
 	for seed := range uint64(rounds) {
-		p, s := checkNodes(t, seed)
+		p, s := checkNodes(t, seed, speed)
 		if p {
 			planned++
 		}
@@ -249,5 +252,6 @@ func TestPropertiesOfExistingNodes(t *testing.T) {
 
 func FuzzExistingNodes(f *testing.F) {
 	f.Add(uint64(1 << 40))
-	f.Fuzz(func(t *testing.T, seed uint64) { checkNodes(t, seed) })
+	speed := speedOfVLLM(f)
+	f.Fuzz(func(t *testing.T, seed uint64) { checkNodes(t, seed, speed) })
 }

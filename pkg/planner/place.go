@@ -151,7 +151,7 @@ func (d *modelDemand) byLayout(a, b *layout) int {
 	switch d.optimizeFor {
 	case v1beta1.OptimizeForLatency:
 		return cmp.Or(
-			cmp.Compare(a.pace.TPOT, b.pace.TPOT),
+			boolOrder(a.pace.TPOT > 0, b.pace.TPOT > 0), cmp.Compare(a.pace.TPOT, b.pace.TPOT),
 			cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
 	case v1beta1.OptimizeForThroughput:
 		return cmp.Or(
@@ -276,6 +276,10 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	if text := loweredWarning(d.target, l.fitted.target, m); text != "" {
 		warnings = append(warnings, text)
 	}
+	if told := d.settings.MaxNumSeqs; told > 0 && told*l.spread.replicas < d.target.concurrency {
+		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on each of %s is fewer than the inference.objectives.concurrency "+
+			"of %d: requests beyond it wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
+	}
 	if d.floors.waived {
 		if text := d.slowness(l); text != "" {
 			warnings = append(warnings, text+": set inference.objectives to insist, or "+m.elsewhere()+" to have a faster machine chosen")
@@ -290,5 +294,5 @@ func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 	if 2*layer > m.gpu.MemoryGiB*f.engine.Profile.MostUsed {
 		return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit", layer)
 	}
-	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, the rest is KV cache and overhead, and more machines do not help", layer)
+	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit with their KV cache and overhead", layer)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,121 +16,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
-
-// city is a catalogue whose engine splits by tensors, with machines of known and unknown pace.
-func city(t testing.TB) world {
-	t.Helper()
-	w := town()
-	profiled(&w.Engines[0])
-	w.Engines[0].Speed = speedOfVLLM(t)
-	peaks := func(tflops float64) map[string]float64 { return map[string]float64{"fp16": tflops, "bf16": tflops} }
-	w.GPUs = []sku.GPU{
-		{Name: "GPU-0", Class: "Swift", MemoryGiB: 40, BandwidthGBs: 2000, ComputeCapability: "8.0", PeakTFLOPs: peaks(300), Link: "nvlink3", LinkGBs: 300},
-		{Name: "GPU-1", Class: "Dull", MemoryGiB: 40, BandwidthGBs: 300, ComputeCapability: "8.0", PeakTFLOPs: peaks(60), Link: "nvlink3", LinkGBs: 300},
-		{Name: "GPU-2", Class: "Dark", MemoryGiB: 40, BandwidthGBs: 2000, ComputeCapability: "8.0"},
-	}
-	w.SKUs = []sku.SKU{
-		machineOf("Swift", "GPU-0", 1, 3), machineOf("Dull", "GPU-1", 1, 2), machineOf("Dark", "GPU-2", 1, 1.75),
-		machineOf("Swifts", "GPU-0", 4, 12),
-	}
-	return w
-}
-
-// ask plans for the city's chat model.
-func ask(t *testing.T, w world, r planner.Request) (planner.Plan, error) {
-	t.Helper()
-	m := w.Models[0]
-	r.Model = &m
-	return planner.New(w.load(t), planner.Settings{}).Plan(r)
-}
-
-// answer is a plan's machines and how the model is laid out, or the refusal.
-func answer(plan planner.Plan, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("%s, TP %d PP %d DP %d", plan.Summary(), plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
-}
-
-// What is not known is never taken for fast or for cheap.
-func TestUnknownPace(t *testing.T) {
-	dark := []string{"Dark"}
-	for _, tc := range []struct {
-		reason      string
-		objectives  planner.Objectives
-		constraints planner.Constraints
-		want        string
-	}{
-		{
-			"the usual limits are not the user's: the cheapest machine is taken though nothing is known of its pace",
-			planner.Objectives{},
-			planner.Constraints{},
-			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
-		},
-		{
-			"a limit that the user sets is not kept by an unknown pace",
-			planner.Objectives{TimePerOutputToken: time.Second},
-			planner.Constraints{},
-			"1 × Dull (1 × Dull), TP 1 PP 1 DP 1",
-		},
-		{
-			"nor on a machine that is named",
-			planner.Objectives{TimeToFirstToken: time.Minute},
-			planner.Constraints{InstanceType: "Dark"},
-			"DoesNotFit: chat on Dark: how fast it serves is not known, and inference.objectives sets a limit; Dull (2.00 $/h) would do",
-		},
-		{
-			"an unknown pace is not the lowest latency",
-			planner.Objectives{OptimizeFor: v1beta1.OptimizeForLatency},
-			planner.Constraints{},
-			"1 × Swift (1 × Swift), TP 1 PP 1 DP 1",
-		},
-		{
-			"an unknown pace is not the most tokens for the money",
-			planner.Objectives{OptimizeFor: v1beta1.OptimizeForThroughput},
-			planner.Constraints{},
-			"1 × Swift (1 × Swift), TP 1 PP 1 DP 1",
-		},
-		{
-			"where nothing else is allowed, lowest latency takes it all the same",
-			planner.Objectives{OptimizeFor: v1beta1.OptimizeForLatency},
-			planner.Constraints{InstanceTypes: dark},
-			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
-		},
-		{
-			"where nothing else is allowed, throughput takes it all the same",
-			planner.Objectives{OptimizeFor: v1beta1.OptimizeForThroughput},
-			planner.Constraints{InstanceTypes: dark},
-			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
-		},
-	} {
-		t.Run(tc.reason, func(t *testing.T) {
-			got := answer(ask(t, city(t), planner.Request{Objectives: tc.objectives, Constraints: tc.constraints}))
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("answer (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// A long context leaves room for one sequence: the engine says so itself, and it has a pace.
-func TestPaceOfOneSequence(t *testing.T) {
-	c := realCatalog(t)
-	m, err := c.ResolveModel("openai/gpt-oss-120b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := planner.New(c, planner.Settings{Clouds: []string{"azure"}}).Plan(planner.Request{
-		Model: &m, Objectives: planner.Objectives{InputTokens: 90112 - 256, OutputTokens: 256, MaxModelLen: 90112, Concurrency: 1},
-		Constraints: planner.Constraints{InstanceType: "Standard_NC24ads_A100_v4"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if plan.Performance == nil || plan.Performance.TPOTMillis <= 0 || plan.Performance.TTFTMillis <= plan.Performance.TPOTMillis {
-		t.Errorf("%s has performance %+v", plan.Summary(), plan.Performance)
-	}
-}
 
 // The context that is aimed at holds a typical request.
 func TestContextHoldsRequest(t *testing.T) {
@@ -368,7 +252,7 @@ func TestNearestTensorParallel(t *testing.T) {
 
 // The engine refuses to start with a batch of fewer tokens than sequences.
 func TestSequences(t *testing.T) {
-	const fewer = "max-num-seqs: 2 is fewer than the inference.objectives.concurrency of 8: on each replica, requests beyond it wait"
+	const fewer = "max-num-seqs: 2 on each of 1 replica is fewer than the inference.objectives.concurrency of 8: requests beyond it wait"
 	for _, tc := range []struct {
 		reason                       string
 		settings                     planner.EngineSettings

@@ -75,7 +75,7 @@ func TestWaysOut(t *testing.T) {
 			exact(32768, 400),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
-				"a layer takes X GiB of each GPU, the rest is KV cache and overhead, and more machines do not help; " +
+				"a layer takes X GiB of each GPU, and two must fit with their KV cache and overhead; " +
 				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Swift (3.00 $/h)",
 		},
 		{

@@ -37,7 +37,11 @@ func newServeCommand(state *stateFlag) *cobra.Command {
 			if err := identity.Record(l.Processes(), cleanup.Supervisor); err != nil {
 				return err
 			}
-			return supervisor.Run(cmd.Context(), flags.options(l), newLogger())
+			options, err := flags.options(l)
+			if err != nil {
+				return err
+			}
+			return supervisor.Run(cmd.Context(), options, newLogger())
 		},
 	}
 	flags.register(cmd)

@@ -68,19 +68,26 @@ func (s *settings) args() ([]string, error) {
 // a cloud must not be made of two versions.
 const self = "/proc/self/exe"
 
-// The one model that the cloud's hub serves.
+// The model that the cloud's hub serves as a GGUF file. It has another one as Hugging Face's libraries write it.
 const (
 	modelRepository = "modelberth/tiny-chat-GGUF"
 	modelFile       = "tiny-chat-f16.gguf"
 )
 
-func (s *settings) options(l layout.Layout) supervisor.Options {
+func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
+	checkpoint, err := tinymodel.Checkpoint()
+	if err != nil {
+		return supervisor.Options{}, fmt.Errorf("making the hub's model: %w", err)
+	}
 	return supervisor.Options{
 		Layout:     l,
 		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Self: self},
 		SKUs:       s.skus,
 		PauseImage: s.pauseImage,
 		APIPort:    s.apiPort,
-		Hub:        hub.New(map[string]hub.Files{modelRepository: {modelFile: tinymodel.Bytes()}}),
-	}
+		Hub: hub.New(map[string]hub.Files{
+			modelRepository:          {modelFile: tinymodel.Bytes()},
+			tinymodel.CheckpointRepo: checkpoint,
+		}),
+	}, nil
 }

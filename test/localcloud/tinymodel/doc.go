@@ -8,6 +8,9 @@
 // nonsense to the same prompt every time, and every weight has a part in it, so
 // an answer that changes means that something lost or altered bytes.
 //
-// It decides the file's content, which is the same to the bit on every machine.
+// Beside it there is a repository of the same shape in the files that Python libraries load, for what
+// stands in for them.
+//
+// It decides the files' content, which is the same to the bit on every machine.
 // It must not know who serves or loads it.
 package tinymodel

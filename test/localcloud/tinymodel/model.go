@@ -86,9 +86,10 @@ func describe(w *writer) {
 	w.number("llama.vocab_size", uint32(Vocabulary()))
 }
 
-func tokenize(w *writer) {
-	tokens := []string{"<unk>", "<s>", "</s>"}
-	kinds := []int32{kindUnknown, kindControl, kindControl}
+// vocabulary is the tokens in their order, and the kind of each.
+func vocabulary() (tokens []string, kinds []int32) {
+	tokens = []string{"<unk>", "<s>", "</s>"}
+	kinds = []int32{kindUnknown, kindControl, kindControl}
 	for b := range byteTokens {
 		tokens = append(tokens, fmt.Sprintf("<0x%02X>", b))
 		kinds = append(kinds, kindByte)
@@ -97,6 +98,11 @@ func tokenize(w *writer) {
 		tokens = append(tokens, "\u2581"+word)
 		kinds = append(kinds, kindNormal)
 	}
+	return tokens, kinds
+}
+
+func tokenize(w *writer) {
+	tokens, kinds := vocabulary()
 	w.text("tokenizer.ggml.model", "llama")
 	w.texts("tokenizer.ggml.tokens", tokens)
 	w.floats("tokenizer.ggml.scores", make([]float32, len(tokens)))

@@ -1,0 +1,187 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// city is a catalogue whose engine splits by tensors, with machines of known and unknown pace.
+func city(t testing.TB) world {
+	t.Helper()
+	w := town()
+	profiled(&w.Engines[0])
+	w.Engines[0].Speed = speedOfVLLM(t)
+	peaks := func(tflops float64) map[string]float64 { return map[string]float64{"fp16": tflops, "bf16": tflops} }
+	w.GPUs = []sku.GPU{
+		{Name: "GPU-0", Class: "Swift", MemoryGiB: 40, BandwidthGBs: 2000, ComputeCapability: "8.0", PeakTFLOPs: peaks(300), Link: "nvlink3", LinkGBs: 300},
+		{Name: "GPU-1", Class: "Dull", MemoryGiB: 40, BandwidthGBs: 300, ComputeCapability: "8.0", PeakTFLOPs: peaks(60), Link: "nvlink3", LinkGBs: 300},
+		{Name: "GPU-2", Class: "Dark", MemoryGiB: 40, BandwidthGBs: 2000, ComputeCapability: "8.0"},
+	}
+	w.SKUs = []sku.SKU{
+		machineOf("Swift", "GPU-0", 1, 3), machineOf("Dull", "GPU-1", 1, 2), machineOf("Dark", "GPU-2", 1, 1.75),
+		machineOf("Swifts", "GPU-0", 4, 12),
+	}
+	return w
+}
+
+// ask plans for the city's chat model.
+func ask(t *testing.T, w world, r planner.Request) (planner.Plan, error) {
+	t.Helper()
+	m := w.Models[0]
+	r.Model = &m
+	return planner.New(w.load(t), planner.Settings{}).Plan(r)
+}
+
+// answer is a plan's machines and how the model is laid out, or the refusal.
+func answer(plan planner.Plan, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s, TP %d PP %d DP %d", plan.Summary(), plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
+}
+
+// What is not known is never taken for fast or for cheap.
+func TestUnknownPace(t *testing.T) {
+	dark := []string{"Dark"}
+	for _, tc := range []struct {
+		reason      string
+		objectives  planner.Objectives
+		constraints planner.Constraints
+		want        string
+	}{
+		{
+			"the usual limits are not the user's: the cheapest machine is taken though nothing is known of its pace",
+			planner.Objectives{},
+			planner.Constraints{},
+			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
+		},
+		{
+			"a limit that the user sets is not kept by an unknown pace",
+			planner.Objectives{TimePerOutputToken: time.Second},
+			planner.Constraints{},
+			"1 × Dull (1 × Dull), TP 1 PP 1 DP 1",
+		},
+		{
+			"nor on a machine that is named",
+			planner.Objectives{TimeToFirstToken: time.Minute},
+			planner.Constraints{InstanceType: "Dark"},
+			"DoesNotFit: chat on Dark: how fast it serves is not known, and inference.objectives sets a limit; Dull (2.00 $/h) would do",
+		},
+		{
+			"an unknown pace is not the lowest latency",
+			planner.Objectives{OptimizeFor: v1beta1.OptimizeForLatency},
+			planner.Constraints{},
+			"1 × Swift (1 × Swift), TP 1 PP 1 DP 1",
+		},
+		{
+			"an unknown pace is not the most tokens for the money",
+			planner.Objectives{OptimizeFor: v1beta1.OptimizeForThroughput},
+			planner.Constraints{},
+			"1 × Swift (1 × Swift), TP 1 PP 1 DP 1",
+		},
+		{
+			"where nothing else is allowed, lowest latency takes it all the same",
+			planner.Objectives{OptimizeFor: v1beta1.OptimizeForLatency},
+			planner.Constraints{InstanceTypes: dark},
+			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
+		},
+		{
+			"where nothing else is allowed, throughput takes it all the same",
+			planner.Objectives{OptimizeFor: v1beta1.OptimizeForThroughput},
+			planner.Constraints{InstanceTypes: dark},
+			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			got := answer(ask(t, city(t), planner.Request{Objectives: tc.objectives, Constraints: tc.constraints}))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Where a long context leaves room for one sequence, the engine says so itself, and it has a pace.
+func TestPaceOfOneSequence(t *testing.T) {
+	c := realCatalog(t)
+	m, err := c.ResolveModel("openai/gpt-oss-120b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner.New(c, planner.Settings{})
+	for length := 88 * 1024; length <= 104*1024; length += 1024 { // around what the KV cache of its GPUs holds
+		plan, err := p.Plan(planner.Request{
+			Model: &m, Constraints: planner.Constraints{InstanceType: "g6.12xlarge", MaxNodes: 1},
+			Objectives: planner.Objectives{InputTokens: length - 256, OutputTokens: 256, MaxModelLen: length, Concurrency: 1},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Performance == nil || plan.Performance.TPOTMillis <= 0 || plan.Performance.TTFTMillis <= plan.Performance.TPOTMillis {
+			t.Errorf("%s with %d tokens has performance %+v", plan.Summary(), length, plan.Performance)
+		}
+	}
+}
+
+// The lowest latency may cost twice the cheapest way, and what the user says otherwise.
+func TestPriceOfLatency(t *testing.T) {
+	for _, tc := range []struct {
+		reason       string
+		price, limit float64
+		want         string
+	}{
+		{"twice as much", 4, 0, "Swift"},
+		{"more than twice as much", 4.01, 0, "Dull"},
+		{"up to the user's limit", 4.01, 4.01, "Swift"},
+		{"no more than the user's limit", 4, 3.99, "Dull"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			w := city(t)
+			w.SKUs = []sku.SKU{machineOf("Swift", "GPU-0", 1, tc.price), machineOf("Dull", "GPU-1", 1, 2)}
+			plan, err := ask(t, w, planner.Request{
+				Objectives:  planner.Objectives{OptimizeFor: v1beta1.OptimizeForLatency},
+				Constraints: planner.Constraints{MaxHourlyPrice: tc.limit},
+			})
+			if err != nil || plan.InstanceType != tc.want {
+				t.Errorf("planned %q (%v), want %s", plan.InstanceType, err, tc.want)
+			}
+		})
+	}
+}
+
+// Where one machine holds a model and is too slow, stages on further machines take requests in turn: up to
+// four are tried.
+func TestMachinesForSpeed(t *testing.T) {
+	w := city(t)
+	s := machineOf("Swift", "GPU-0", 1, 3)
+	s.NetworkGBs = 50
+	w.SKUs = []sku.SKU{s}
+	objectives := planner.Objectives{InputTokens: 7936, OutputTokens: 256, MaxModelLen: 8192, Concurrency: 40}
+	for machines := 1; machines <= 5; machines++ {
+		staged, err := ask(t, w, planner.Request{Objectives: objectives, Constraints: planner.Constraints{
+			Engine: planner.EngineSettings{PipelineParallel: machines},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limited := objectives
+		limited.TimeToFirstToken = time.Duration(staged.Performance.TTFTMillis*1.01*1e3) * time.Microsecond
+		plan, err := ask(t, w, planner.Request{Objectives: limited})
+		switch {
+		case machines <= 4 && (err != nil || plan.Nodes != machines):
+			t.Errorf("within %v: %s, want %d machines", limited.TimeToFirstToken, answer(plan, err), machines)
+		case machines > 4 && err == nil:
+			t.Errorf("within %v: %s, want no more than 4 machines", limited.TimeToFirstToken, plan.Summary())
+		}
+	}
+}

@@ -1,0 +1,62 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package args
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every command line that the product renders for its presets is one that vLLM's parser accepts.
+func TestRenderedCommandsParse(t *testing.T) {
+	files, err := filepath.Glob("../../../pkg/engine/vllm/testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("golden files of pkg/engine/vllm: %v, %v", files, err)
+	}
+	table, err := Table()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spelled := spellings(table)
+	commands := 0
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for block := range strings.SplitSeq(string(data), "\n\n") {
+			lines := strings.Split(strings.TrimSpace(block), "\n")
+			if len(lines) < 2 || !strings.HasPrefix(lines[0], "# ") || !strings.HasPrefix(lines[1], "/") {
+				continue
+			}
+			arguments := []string{lines[1]}
+			for _, line := range lines[2:] {
+				if strings.HasPrefix(line, "--") {
+					arguments = append(arguments, words(spelled, line)...)
+				}
+			}
+			commands++
+			if _, err := Parse(arguments); err != nil {
+				t.Errorf("%s, %s: %v", filepath.Base(file), lines[0], err)
+			}
+		}
+	}
+	if commands < 20 {
+		t.Errorf("%d command lines in %d files: their form is another one now", commands, len(files))
+	}
+}
+
+// words cuts a line of a golden file, in which a flag and its values are joined by blanks.
+func words(spelled map[string]spelling, line string) []string {
+	name, rest, found := strings.Cut(line, " ")
+	switch {
+	case !found:
+		return []string{name}
+	case spelled[name].flag.Many:
+		return append([]string{name}, strings.Fields(rest)...)
+	}
+	return []string{name, rest}
+}
