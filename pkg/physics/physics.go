@@ -11,7 +11,6 @@ package physics
 import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
-	"github.com/modelberth/modelberth/pkg/sku"
 )
 
 // gib is a GiB in bytes.
@@ -90,6 +89,3 @@ type Pace struct {
 	Queues bool
 	Basis  v1beta1.Basis
 }
-
-// GPU is the hardware.
-type GPU = sku.GPU

@@ -4,7 +4,6 @@
 package planner
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,13 +14,14 @@ import (
 
 // advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
 // or a KV cache in fewer bits, or a part of a GPU.
-func (p *Planner) advice(r Request, chosen *option) []string {
-	if chosen.layout.form == nil {
+func (p *Planner) advice(r Request, d demand, chosen *option) []string {
+	m, ok := d.(*modelDemand)
+	if !ok {
 		return nil
 	}
 	var out []string
-	for _, try := range []func(Request, *option) string{p.fewerBits, p.smallerCache, p.slice} {
-		if text := try(r, chosen); text != "" {
+	for _, text := range []string{p.fewerBits(r, chosen), p.smallerCache(r, chosen), m.slice(chosen)} {
+		if text != "" {
 			out = append(out, clip(text, longestWarning))
 		}
 	}
@@ -69,13 +69,9 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 }
 
 // slice is the smallest part of the chosen GPU that would meet the objectives.
-func (p *Planner) slice(r Request, chosen *option) string {
+func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
-	if l.spread.tp*l.spread.stages != 1 || cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost) != v1beta1.OptimizeForCost {
-		return ""
-	}
-	d, err := p.modelDemand(r)
-	if err != nil {
+	if l.spread.tp*l.spread.stages != 1 || d.optimizeFor != v1beta1.OptimizeForCost {
 		return ""
 	}
 	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed

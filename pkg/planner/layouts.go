@@ -24,11 +24,6 @@ func (s spread) gpus() int { return s.tp * s.stages * s.replicas }
 // pipeline is the number of stages on all machines.
 func (s spread) pipeline() int { return s.nodes * s.stages }
 
-// String is the spread for a message.
-func (s spread) String() string {
-	return fmt.Sprintf("TP %d × PP %d × DP %d", s.tp, s.pipeline(), s.replicas)
-}
-
 // spreads returns the ways to use a number of machines, and why the larger tensor-parallel sizes are
 // not among them.
 func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, illegal string) {

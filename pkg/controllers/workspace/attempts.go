@@ -184,7 +184,8 @@ func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) 
 }
 
 // persist writes the attempts, if they changed. Nothing is bought and nothing let go before the
-// status tells why; a pass that started from an old Workspace gets no further than here.
+// status tells why. A pass that started from an old Workspace fails to write; one that has nothing to
+// write is stopped by confirm.
 func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	if equality.Semantic.DeepEqual(s.ws.Status.Attempts, s.attempts) {
 		return nil
@@ -202,8 +203,8 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it, once it is written
-// down.
+// noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,
+// once it is written down.
 func (r *Reconciler) noteAttempts(workspace types.UID, before, after []v1beta1.Attempt) {
 	r.Metrics.count(before, after)
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
@@ -216,8 +217,8 @@ func cloneAttempts(attempts []v1beta1.Attempt) []v1beta1.Attempt {
 	return (&v1beta1.WorkspaceStatus{Attempts: attempts}).DeepCopy().Attempts
 }
 
-// remembered are attempts of a Workspace as the memory of refusals takes them: one that got its machines and lost
-// them later counts as both.
+// remembered are attempts of a Workspace as the memory of refusals takes them: one that got its
+// machines and lost them later counts as both.
 func (r *Reconciler) remembered(workspace types.UID, attempts []v1beta1.Attempt) []refusal.Attempt {
 	var out []refusal.Attempt
 	for i := range attempts {

@@ -22,26 +22,14 @@ import (
 // TestLadderKeepsWhatItHolds tells of machines that must not be given up, and of what is said about
 // those that were.
 func TestLadderKeepsWhatItHolds(t *testing.T) {
-	stories := []struct {
-		reason string
-		tell   func(*testing.T, *climber)
-	}{
+	stories := []ladderStory{
 		{"an attempt that an earlier version wrote down, without zone and revision, keeps its machine", upgraded},
 		{"an edit keeps the machine although others are refused its type", editedWhileOthersWait},
 		{"a pass from an old Workspace lets nothing of a newer attempt go", oldPass},
 		{"what is told is why the plan has to wait, not what was refused before", othersRefused},
 	}
 	for _, story := range stories {
-		t.Run(story.reason, func(t *testing.T) {
-			c := &climber{world: theWorld, clock: &stepClock{}}
-			c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
-			t.Cleanup(func() {
-				for _, machine := range []string{cheap, dear} {
-					c.karpenter.Script(machine, sim.Works)
-				}
-			})
-			story.tell(t, c)
-		})
+		story.run(t)
 	}
 }
 

@@ -54,10 +54,7 @@ func eitherForm(namespace, name string) *v1beta1.Workspace {
 // TestLadder tells the stories of refused and lost machines, one after the other: they share what is
 // left alone after refusals.
 func TestLadder(t *testing.T) {
-	stories := []struct {
-		reason string
-		tell   func(*testing.T, *climber)
-	}{
+	stories := []ladderStory{
 		{"the first machine type is out of capacity, and the second serves", firstRefused},
 		{"a quota is named as one, and the next machine type serves", quotaNamed},
 		{"a quota that only an event tells of is named as one", quotaInEvent},
@@ -75,18 +72,29 @@ func TestLadder(t *testing.T) {
 		{"a cache that does not show the next plan yet lets no machine of it go", unseenPlan},
 	}
 	for _, story := range stories {
-		t.Run(story.reason, func(t *testing.T) {
-			c := &climber{world: theWorld, clock: &stepClock{}}
-			c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
-			t.Cleanup(func() {
-				for _, machine := range []string{cheap, dear} {
-					c.karpenter.Script(machine, sim.Works)
-				}
-				c.karpenter.ScriptOrdinal(dear, "1", sim.Works)
-			})
-			story.tell(t, c)
-		})
+		story.run(t)
 	}
+}
+
+// ladderStory is one that a controller with a clock of its own is told.
+type ladderStory struct {
+	reason string
+	tell   func(*testing.T, *climber)
+}
+
+// run tells the story, and lets all machines work again.
+func (s ladderStory) run(t *testing.T) {
+	t.Run(s.reason, func(t *testing.T) {
+		c := &climber{world: theWorld, clock: &stepClock{}}
+		c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
+		t.Cleanup(func() {
+			for _, machine := range []string{cheap, dear} {
+				c.karpenter.Script(machine, sim.Works)
+			}
+			c.karpenter.ScriptOrdinal(dear, "1", sim.Works)
+		})
+		s.tell(t, c)
+	})
 }
 
 // until waits until the attempts are as they should be, each as its number, machine type and what it
