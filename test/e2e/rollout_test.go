@@ -134,7 +134,9 @@ func expectOnlyAnswers(t *testing.T, asking *corev1.Pod) {
 	}
 	t.Logf("requests during the rollout, by HTTP code and curl's exit code: %v", counts)
 	wrong := maps.Clone(counts)
-	maps.DeleteFunc(wrong, func(outcome string, _ int) bool { return outcome == answered || outcome == refused || outcome == unreachable })
+	maps.DeleteFunc(wrong, func(outcome string, _ int) bool {
+		return outcome == answered || outcome == refused || outcome == unreachable
+	})
 	if len(wrong) > 0 || counts[answered] < askedRequests/4 {
 		t.Errorf("requests during the rollout ended as %v, want answers and refused connections only", counts)
 	}
