@@ -92,10 +92,9 @@ func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
 }
 
 func TestExclusionsAndReopens(t *testing.T) {
-	cooldowns := refusal.NewCooldowns([]refusal.Attempt{
-		refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour),
-	})
-	got := ladder.Exclusions(cooldowns, start, "", []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
+	memory := &ladder.Memory{}
+	memory.Learn(refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour))
+	got := memory.Exclusions(start, "", []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
 	want := []ladder.Exclusion{
 		{Offering: offer("a"), Until: start.Add(10 * time.Minute), Cause: refusal.Quota},
 		{Offering: offer("b"), Until: start.Add(time.Hour), Cause: refusal.Quota},
@@ -129,13 +128,13 @@ func TestMemoryFromTheFuture(t *testing.T) {
 	far := refusedFor("b", time.Hour)
 	far.Started, far.Ended = start.AddDate(5, 0, 0), start.AddDate(5, 0, 0)
 	memory := &ladder.Memory{}
-	cooldowns, err := memory.Cooldowns(start, func() ([]refusal.Attempt, error) {
+	err := memory.Load(start, func() ([]refusal.Attempt, error) {
 		return []refusal.Attempt{refusedFor("a", time.Hour), far}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := ladder.Exclusions(cooldowns, start, "", []refusal.Offering{offer("a"), offer("b")})
+	left := memory.Exclusions(start, "", []refusal.Offering{offer("a"), offer("b")})
 	if len(left) != 1 || left[0].Offering.InstanceType != "a" {
 		t.Errorf("left alone: %+v, want a", left)
 	}
@@ -150,11 +149,10 @@ func TestMemoryLoadsOnce(t *testing.T) {
 		return []refusal.Attempt{refusedFor("a", time.Hour), refusedFor("b", time.Hour)}, nil
 	}
 	for range 2 {
-		cooldowns, err := memory.Cooldowns(start, load)
-		if err != nil {
+		if err := memory.Load(start, load); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(cooldowns.List(start)); got != 2 {
+		if got := memory.Active(start); got != 2 {
 			t.Errorf("%d offers are left alone, want 2", got)
 		}
 	}

@@ -168,9 +168,10 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.
 	return &waitingError{message: "waiting for the newest plan to show", after: conflictDelay}
 }
 
-// isUnchangedSince says whether nobody has changed the Workspace since an attempt ended.
+// isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to
+// have it tried again.
 func (s *scope) isUnchangedSince(last *v1beta1.Attempt) bool {
-	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name
+	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name && !s.isRetry()
 }
 
 // judge says what became of each machine of the open attempt. Events and the node class are read once
@@ -202,7 +203,7 @@ func (r *Reconciler) judge(
 	if err != nil {
 		return nil, err
 	}
-	class, words, err := r.Provisioner.Class(ctx, r.classOf(s))
+	class, words, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
 	if err != nil {
 		return nil, err
 	}
@@ -257,11 +258,11 @@ func (s *scope) machine(name string) *capacity.Machine {
 func (r *Reconciler) look(
 	ctx context.Context, s *scope, last *v1beta1.Attempt, name string,
 ) (ladder.Machine, refusal.Observation, error) {
-	class := r.classOf(s)
+	class := r.classOf(s.revision)
 	plan := &s.revision.Plan
 	seen := refusal.Observation{
 		Provider:  r.Answers.provider(class),
-		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType),
+		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType, last.NodeClassName),
 		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs, WasUsable: last.ReadyTime != nil,
 	}
 	recall(&seen, last, name)
@@ -328,11 +329,11 @@ func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
 	return held, nil
 }
 
-// classOf is the NodeClass that machines of the plan are bought with.
-func (r *Reconciler) classOf(s *scope) v1beta1.NodeClassReference {
+// classOf is the NodeClass that machines of a plan are bought with.
+func (r *Reconciler) classOf(made *revision) v1beta1.NodeClassReference {
 	switch {
-	case s.revision.NodeClass != nil:
-		return *s.revision.NodeClass
+	case made.NodeClass != nil:
+		return *made.NodeClass
 	case len(r.NodeClasses) > 0:
 		return r.NodeClasses[0]
 	default:

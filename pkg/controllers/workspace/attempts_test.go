@@ -30,6 +30,9 @@ type noCatalog struct{ Catalog }
 
 func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }
 
+// noAttempts is what Workspaces have tried that are not there.
+func noAttempts() ([]refusal.Attempt, error) { return nil, nil }
+
 // told is what the world has been told of refusals.
 type told struct {
 	Events  []string

@@ -128,7 +128,7 @@ func (r *Reconciler) adopt(s *scope) error {
 			if machine == nil || machine.Deleting || !s.fits(machine) || s.isKnown(name) {
 				continue
 			}
-			s.begin(number, names, machine.CreatedAt)
+			r.begin(s, number, names, machine.CreatedAt)
 			return nil
 		}
 	}
@@ -195,7 +195,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	last := s.lastAttempt()
 	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
-		class, _, err := r.Provisioner.Class(ctx, r.classOf(s))
+		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
 		if err != nil {
 			return true, err
 		}
@@ -221,6 +221,9 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
+	if err := r.reserveAgain(ctx, s); err != nil {
+		return err
+	}
 	open.NodeClaims = names[:min(len(names), attemptClaimLimit)]
 	if err := r.persist(ctx, s); err != nil {
 		return err
@@ -234,6 +237,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		GPUs:         plan.MachineGPUs,
 		DiskGiB:      plan.DiskGiB,
 		CapacityType: plan.CapacityType,
+		HourlyPrice:  machinePrice(plan),
 		Zones:        plan.Zones,
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,

@@ -41,6 +41,9 @@ type revision struct {
 	ServedNames []string `json:"servedNames,omitempty"`
 	// KVEventsPort publishes the events of the KV cache; 0 where there are none.
 	KVEventsPort int `json:"kvEventsPort,omitempty"`
+	// Passing says that the plan was made while offers were left alone or money was short: another one may
+	// be better by the time that something is bought.
+	Passing bool `json:"passing,omitempty"`
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
 	// NodeLabels that the machines carry for the user.
