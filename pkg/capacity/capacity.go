@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -93,6 +94,8 @@ type Machine struct {
 	NodeReady bool
 	NodeSince time.Time
 	GPUs      int
+	// Trouble that the node reports of the machine.
+	Trouble nodehealth.Trouble
 }
 
 // Words are the provisioner's conditions of a machine.

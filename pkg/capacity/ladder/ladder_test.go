@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
@@ -60,6 +61,16 @@ func TestDecide(t *testing.T) {
 			"one of two is refused before the other one was asked for",
 			ladder.State{Last: open(leaves, ladder.Machine{})},
 			ladder.Step{Do: ladder.End, Verdict: leaves.Verdict},
+		},
+		{
+			"an older status was restored than that of the machines that stand",
+			ladder.State{Last: open(ladder.Machine{}), Strays: 1, Unknown: true},
+			ladder.Step{Do: ladder.End, Verdict: refusal.Verdict{Message: "machines of another attempt are held"}},
+		},
+		{
+			"machines that nobody knows stand beside those of the attempt",
+			ladder.State{Last: open(stands), Strays: 1, Unknown: true},
+			ladder.Step{Do: ladder.Release},
 		},
 		{"another plan", ladder.State{Last: &ladder.Attempt{Open: true}, Strays: 1}, ladder.Step{Do: ladder.End}},
 		{"the rest of a refused attempt stands", ladder.State{Last: closed(refusal.Quota), Strays: 1}, ladder.Step{Do: ladder.Release}},
@@ -159,5 +170,46 @@ func TestMemoryLoadsOnce(t *testing.T) {
 	if loads != 1 || memory.Active(start) != 2 || memory.Active(start.Add(2*time.Hour)) != 0 {
 		t.Errorf("loaded %d times, active now %d, later %d; want 1, 2, 0",
 			loads, memory.Active(start), memory.Active(start.Add(2*time.Hour)))
+	}
+}
+
+// After a cooldown one asks, and the others wait for what becomes of it.
+func TestMemoryHasOneAskFirst(t *testing.T) {
+	after := start.Add(time.Hour)
+	asks := func(workspace types.UID, name string, began time.Time) refusal.Attempt {
+		return refusal.Attempt{Workspace: workspace, Offering: offer(name), Started: began}
+	}
+	tests := []struct {
+		reason string
+		then   func(*ladder.Memory)
+		at     time.Time
+		name   string
+		may    bool
+	}{
+		{"the first asks", func(*ladder.Memory) {}, after, "a", true},
+		{"another one is on its way", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after, "a", false},
+		{"a restart learns that another one is on its way", func(m *ladder.Memory) { m.Learn(asks("x", "a", after)) }, after, "a", false},
+		{"its own former try", func(m *ladder.Memory) { m.Ask(after, "me", offer("a")) }, after, "a", true},
+		{"another offer", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after, "b", true},
+		{"it was asked for before the cooldown had passed", func(m *ladder.Memory) { m.Learn(asks("x", "a", start)) }, after, "a", true},
+		{"nothing was heard for too long", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after.Add(16 * time.Minute), "a", true},
+		{"the other one is gone", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")); m.Forget("x") }, after, "a", true},
+		{"the other one has got it", func(m *ladder.Memory) {
+			m.Ask(after, "x", offer("a"))
+			got := asks("x", "a", after)
+			got.Ended = after.Add(time.Minute)
+			m.Learn(got)
+		}, after.Add(2 * time.Minute), "a", true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			memory := &ladder.Memory{}
+			memory.Learn(refusedFor("a", time.Hour))
+			test.then(memory)
+			excluded := memory.Exclusions(test.at, "me", []refusal.Offering{offer(test.name)})
+			if may := memory.Ask(test.at, "me", offer(test.name)); may != test.may || (len(excluded) == 0) != test.may {
+				t.Errorf("it may ask: %t, left alone: %v; want %t", may, excluded, test.may)
+			}
+		})
 	}
 }

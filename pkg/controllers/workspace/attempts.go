@@ -124,10 +124,12 @@ func seconds(at time.Time) metav1.Time {
 	return metav1.NewTime(at).Rfc3339Copy()
 }
 
-// noteCreated keeps the UIDs of machines that were asked for.
-func (s *scope) noteCreated(created []capacity.Created) {
+// noteCreated keeps the UIDs of machines that were asked for, and since when they are there.
+func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
 	for _, machine := range created {
-		s.noteClaim(machine.Name, string(machine.UID))
+		if claim := s.noteClaim(machine.Name, string(machine.UID)); claim != nil && claim.CreationTime == nil {
+			claim.CreationTime = new(seconds(now))
+		}
 	}
 }
 
@@ -141,6 +143,9 @@ func (s *scope) noteMachines(names []string, now time.Time) {
 		claim := s.noteClaim(machine.Name, string(machine.UID))
 		if claim == nil {
 			continue
+		}
+		if claim.CreationTime == nil && !machine.CreatedAt.IsZero() {
+			claim.CreationTime = new(seconds(machine.CreatedAt))
 		}
 		switch {
 		case machine.Registered || machine.NodeName != "":

@@ -242,7 +242,8 @@ func (s *scope) wordsAbout(excluded ladder.Exclusion) string {
 func helpFor(cause refusal.Cause) string {
 	switch cause {
 	case refusal.Quota:
-		return "a bigger quota, or allowing another machine type or region, would help sooner"
+		return "a bigger quota (then set the annotation " + v1beta1.AnnotationRetryCapacity + " to a new value), or allowing another " +
+			"machine type or region, would help sooner"
 	case refusal.NoCapacity, refusal.NotOffered, refusal.TimedOut:
 		return "allowing another machine type, capacity type, zone or region would help sooner"
 	default:

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
 // ControllerName is the name of the controller in logs and metrics.
@@ -110,7 +111,7 @@ func nodeChanged() predicate.Predicate {
 		if !ok || !okAfter {
 			return true
 		}
-		return !slices.Equal(nodeHealth(before), nodeHealth(after)) ||
+		return !slices.Equal(nodeHealth(before), nodeHealth(after)) || nodehealth.Of(before) != nodehealth.Of(after) ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
 	}}
