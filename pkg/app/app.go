@@ -36,6 +36,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -207,7 +208,7 @@ func cacheOptions(provided bool) cache.Options {
 		&appsv1.ControllerRevision{}: {Label: managed},
 		&corev1.Service{}:            {Label: managed},
 		&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
-		&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
+		&corev1.Node{}:               {Transform: existing.Keep},
 		&corev1.ConfigMap{}:          {Transform: namesOnly},
 	}
 	if provided {

@@ -91,10 +91,20 @@ func pod(on string, asked corev1.ResourceRequirements, edits ...func(*corev1.Pod
 
 var me = capacity.Owner{Namespace: "mine", Name: "chat", UID: "uid-1"}
 
+func uses(pods []corev1.Pod) []existing.Use {
+	var out []existing.Use
+	for i := range pods {
+		if use, holds := existing.UseOf(&pods[i]); holds {
+			out = append(out, use)
+		}
+	}
+	return out
+}
+
 func candidates(t *testing.T, nodes []corev1.Node, pods []corev1.Pod, ask existing.Ask) []planner.Node {
 	t.Helper()
 	ask.Owner = me
-	got, err := existing.Candidates(nodes, pods, echo{}, ask)
+	got, err := existing.Candidates(nodes, uses(pods), echo{}, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +207,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			got := candidates(t, []corev1.Node{node("n", tc.edits...)}, nil, existing.Ask{Tolerations: tolerations})
+			got := candidates(t, []corev1.Node{node("n", tc.edits...)}, nil, existing.Ask{Pod: corev1.PodSpec{Tolerations: tolerations}})
 			if len(got) != 1 || got[0].Unusable != tc.want {
 				t.Errorf("candidates %+v, want one that is %q", got, tc.want)
 			}

@@ -28,7 +28,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
 	}
-	if err := r.choose(ctx, s); err != nil {
+	if err := r.choose(ctx, s); err != nil || s.isOnNodes() {
 		return err
 	}
 	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
@@ -51,7 +51,7 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) error {
 	if !isCooling && (last == nil || last.Reason == reasonReleased) {
 		return nil
 	}
-	made, err := r.makePlan(ctx, s.ws, s.inputs, excluded)
+	made, err := r.makePlan(ctx, s, s.inputs, excluded)
 	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
 		if !isCooling {
 			return nil // the plan stands: only its refusal is news, and that is over

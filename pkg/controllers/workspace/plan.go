@@ -79,14 +79,14 @@ func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revis
 		return nil, err
 	}
 	if toBuy := s.withoutHeld(excluded); len(toBuy) < len(excluded) {
-		made, err := r.makePlan(ctx, s.ws, in, toBuy)
+		made, err := r.makePlan(ctx, s, in, toBuy)
 		if err == nil && s.holdsAll(made) {
 			return made, nil
 		}
 	}
-	made, err := r.makePlan(ctx, s.ws, in, excluded)
+	made, err := r.makePlan(ctx, s, in, excluded)
 	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
-		return r.makePlan(ctx, s.ws, in, nil) // what is left alone now is what is waited for
+		return r.makePlan(ctx, s, in, nil) // what is left alone now is what is waited for
 	}
 	return made, err
 }
@@ -141,19 +141,20 @@ func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in input
 
 // makePlan has the planner decide, without what is excluded, and renders the pods.
 func (r *Reconciler) makePlan(
-	ctx context.Context, ws *v1beta1.Workspace, in inputs, excluded []ladder.Exclusion,
+	ctx context.Context, s *scope, in inputs, excluded []ladder.Exclusion,
 ) (*revision, error) {
+	ws := s.ws
 	asked, err := r.demand(ctx, ws, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &revision{Revision: render.Revision{NodeClass: asked.class}}
+	out := &revision{Revision: render.Revision{NodeClass: asked.class, LeftNodes: s.leftNodes}}
 	asked.request.Constraints.Excluded = exclusions(excluded)
-	if out.Plan, err = r.Planner.Plan(asked.request); err != nil {
-		return nil, planError(err)
+	if out.Plan, err = r.decide(ctx, s, asked.request); err != nil {
+		return nil, s.untilRoom(planError(err))
 	}
 	if ws.Inference.Template != nil {
-		out.Rendered = render.Template(ws)
+		out.Rendered = render.Template(ws, &out.Plan)
 	} else if err := r.render(ws, asked, out); err != nil {
 		return nil, err
 	}

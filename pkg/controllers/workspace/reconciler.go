@@ -26,6 +26,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -46,6 +47,7 @@ type Catalog interface {
 	Engine(name string) (catalog.Engine, bool)
 	ResolveSKU(name string) (sku.SKU, error)
 	SKUs() []sku.SKU
+	Identify(node sku.Node) (sku.Machine, error)
 }
 
 // Provisioner gets machines and lets them go.
@@ -91,6 +93,10 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
+
+	// book is what was promised of nodes that are there, usage what pods hold of them.
+	book  existing.Book
+	usage usage
 }
 
 // New returns a Reconciler.
@@ -138,6 +144,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"stuck pods", r.ensureNoStuckPods},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}
