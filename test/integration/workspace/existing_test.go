@@ -420,8 +420,13 @@ func boughtInstead(t *testing.T, c *climber) {
 		t.Fatal(err)
 	}
 	c.until(t, ws, "1 "+cheap)
-	eventually(t, "a machine", func() (bool, string) { return c.karpenter.ClaimsEver(ws.UID) == 1, "none" })
-	c.untilServing(t, ws)
+	eventually(t, "ready on a machine", func() (bool, string) {
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		isReady := condition(ws, v1beta1.ConditionReady).Status == metav1.ConditionTrue
+		return isReady && condition(ws, v1beta1.ConditionNodeClaimReady).Status == metav1.ConditionTrue, saying(ws)
+	})
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 || slices.Contains(ws.Status.WorkerNodes, node.Name) {
 		t.Errorf("NodeClaims ever made: %d, want 1; nodes %v", got, ws.Status.WorkerNodes)
 	}
