@@ -42,6 +42,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -150,6 +152,9 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 		return nil, err
 	}
 	config.Catalog = known
+	if o.DescribeModels {
+		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
+	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,

@@ -141,7 +141,7 @@ func clockTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:0
 
 // exhausted says that nothing that would do is left, until when, and what would help.
 func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.Exclusion) error {
-	asked, err := r.demand(ctx, s.ws, s.inputs)
+	asked, err := r.demand(ctx, s, s.inputs)
 	if err != nil {
 		return err
 	}

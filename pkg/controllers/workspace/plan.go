@@ -105,14 +105,15 @@ func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
 type demand struct {
 	request planner.Request
 	class   *v1beta1.NodeClassReference
-	// model and config are those of a preset.
+	// model and config are those of a preset, notes what was assumed of the model.
 	model  model.Model
 	config engine.Config
+	notes  []string
 }
 
 // demand reads what the Workspace asks for.
-func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
-	out := &demand{}
+func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, error) {
+	out, ws := &demand{}, s.ws
 	var err error
 	if out.class, err = r.nodeClass(ws); err != nil {
 		return nil, err
@@ -121,8 +122,8 @@ func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in input
 		out.request = request.ForTemplate(ws)
 		return out, nil
 	}
-	if out.model, err = r.Catalog.ResolveModel(ws.Inference.Preset.Name); err != nil {
-		return nil, planError(err)
+	if out.model, out.notes, err = r.model(ctx, s); err != nil {
+		return nil, err
 	}
 	if err := r.checkSecret(ctx, ws, out.model); err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (r *Reconciler) makePlan(
 	ctx context.Context, s *scope, in inputs, excluded []ladder.Exclusion,
 ) (*revision, error) {
 	ws := s.ws
-	asked, err := r.demand(ctx, ws, in)
+	asked, err := r.demand(ctx, s, in)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision)
 		return specInvalid(err.Error())
 	}
 	out.Rendered = rendered
-	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
+	out.Plan.Warnings = slices.Concat(out.Plan.Warnings, asked.notes, warnings)
 	return nil
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -47,7 +48,13 @@ type Catalog interface {
 	Engine(name string) (catalog.Engine, bool)
 	ResolveSKU(name string) (sku.SKU, error)
 	SKUs() []sku.SKU
+	Quantization(name string) (model.Quantization, bool)
 	Identify(node sku.Node) (sku.Machine, error)
+}
+
+// Hub tells of models that the catalogue does not have, at a revision, to whoever has a token.
+type Hub interface {
+	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
 }
 
 // Provisioner gets machines and lets them go.
@@ -74,8 +81,10 @@ type Config struct {
 	Client client.Client
 	Live   client.Reader
 	// The decisions and effects that the Reconciler puts in order.
-	Planner     Planner
-	Catalog     Catalog
+	Planner Planner
+	Catalog Catalog
+	// Hub is nil where the controller asks nobody.
+	Hub         Hub
 	Provisioner Provisioner
 	Applier     Applier
 	Events      record.EventRecorder

@@ -108,7 +108,7 @@ func useNode(t *testing.T, api client.Client, ws *v1beta1.Workspace) {
 		nodes, stalled := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionNodesReady),
 			meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionStalled)
 		isThere := nodes != nil && nodes.Status == metav1.ConditionTrue && !stalled
-		return isThere && slices.Equal(ws.Status.WorkerNodes, []string{node.Name}), fmt.Sprint(nodes)
+		return isThere && slices.Equal(ws.Status.WorkerNodes, []string{node.Name}), fmt.Sprintf("%+v", nodes)
 	})
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(ws), &appsv1.StatefulSet{}); err != nil {
 		t.Errorf("StatefulSet: %v", err)

@@ -200,7 +200,8 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 // replace ends a pod, at once unless its node does not answer.
 func (w *Workloads) replace(ctx context.Context, pod *corev1.Pod) error {
 	node := &corev1.Node{}
-	if err := w.client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); client.IgnoreNotFound(err) != nil {
+	err := w.client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	isLost := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {

@@ -60,8 +60,8 @@ func TestCrashAtEveryWriteOnExistingNodes(t *testing.T) {
 			recorder := faults.CrashAt(number, faults.After, func() { first.cancel() })
 			first = w.begin(t, recorder)
 			ws := nodeForm(w.namespace(t), "chat")
-			a := w.addNode(t, ws, "a", 1)
-			b := w.addNode(t, ws, "b", 1)
+			a := w.addNode(t, ws, "a")
+			b := w.addNode(t, ws, "b")
 			w.create(t, ws)
 			serves := func(on *corev1.Node) {
 				t.Helper()
@@ -105,8 +105,8 @@ func nodeForm(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// addNode makes a node that a Workspace of nodeForm selects and tolerates.
-func (w *world) addNode(t *testing.T, ws *v1beta1.Workspace, name string, gpus int64, change ...func(*corev1.Node)) *corev1.Node {
+// addNode makes a node with a GPU that a Workspace of nodeForm selects and tolerates.
+func (w *world) addNode(t *testing.T, ws *v1beta1.Workspace, name string, change ...func(*corev1.Node)) *corev1.Node {
 	t.Helper()
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: ws.Namespace + "-" + name, Labels: map[string]string{
@@ -116,7 +116,7 @@ func (w *world) addNode(t *testing.T, ws *v1beta1.Workspace, name string, gpus i
 		Status: corev1.NodeStatus{
 			Allocatable: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"),
-				"nvidia.com/gpu": *resource.NewQuantity(gpus, resource.DecimalSI),
+				"nvidia.com/gpu": resource.MustParse("1"),
 			},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},
@@ -144,14 +144,14 @@ func (w *world) addNode(t *testing.T, ws *v1beta1.Workspace, name string, gpus i
 	return node
 }
 
-// occupy puts a pod of somebody else on a node.
-func (w *world) occupy(t *testing.T, ws *v1beta1.Workspace, node *corev1.Node, gpus int64) *corev1.Pod {
+// occupy has a pod of somebody else take the GPU of a node.
+func (w *world) occupy(t *testing.T, ws *v1beta1.Workspace, node *corev1.Node) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, GenerateName: "foreign-"},
 		Spec: corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{
 			Name: "c", Image: "registry.example/other:1",
-			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(gpus, resource.DecimalSI)}},
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}},
 		}}},
 	}
 	if err := w.client.Create(t.Context(), pod); err != nil {
@@ -199,8 +199,8 @@ func (w *world) unready(t *testing.T, node *corev1.Node) {
 func bringYourOwn(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
 	ws.Resource.PreferredNodes = []string{ws.Namespace + "-b"}
-	c.addNode(t, ws, "a", 1)
-	node := c.addNode(t, ws, "b", 1)
+	c.addNode(t, ws, "a")
+	node := c.addNode(t, ws, "b")
 	c.create(t, ws)
 	c.untilOn(t, ws, node)
 	c.checkNothingBought(t, ws)
@@ -233,20 +233,20 @@ func nodeComes(t *testing.T, c *climber) {
 	if message := condition(ws, v1beta1.ConditionPlanned).Message; !strings.Contains(message, "resource.labelSelector") {
 		t.Errorf("message %q does not say what to do", message)
 	}
-	node := c.addNode(t, ws, "a", 1)
+	node := c.addNode(t, ws, "a")
 	c.untilOn(t, ws, node)
 	c.checkNothingBought(t, ws)
 }
 
 func everyReason(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
-	busy := c.addNode(t, ws, "busy", 1)
-	c.occupy(t, ws, busy, 1)
-	cordoned := c.addNode(t, ws, "cordoned", 1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	c.addNode(t, ws, "tainted", 1, func(n *corev1.Node) {
+	busy := c.addNode(t, ws, "busy")
+	c.occupy(t, ws, busy)
+	cordoned := c.addNode(t, ws, "cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	c.addNode(t, ws, "tainted", func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule})
 	})
-	c.addNode(t, ws, "unready", 1, func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
+	c.addNode(t, ws, "unready", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown })
 	c.create(t, ws)
 	c.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNoMachineAllowed)
 	message := condition(ws, v1beta1.ConditionPlanned).Message
@@ -267,7 +267,7 @@ func raceForOne(t *testing.T, c *climber) {
 	second.Name = "second"
 	c.create(t, first)
 	c.create(t, second)
-	node := c.addNode(t, first, "a", 1)
+	node := c.addNode(t, first, "a")
 	both := []*v1beta1.Workspace{first, second}
 	eventually(t, "one of two ready", func() (bool, string) {
 		for i, ws := range both {
@@ -304,8 +304,8 @@ func raceForOne(t *testing.T, c *climber) {
 
 func nodeGoes(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
-	first := c.addNode(t, ws, "a", 1)
-	second := c.addNode(t, ws, "b", 1)
+	first := c.addNode(t, ws, "a")
+	second := c.addNode(t, ws, "b")
 	c.create(t, ws)
 	c.untilOn(t, ws, first)
 	if err := c.client.Delete(t.Context(), first); err != nil {
@@ -321,15 +321,15 @@ func nodeGoes(t *testing.T, c *climber) {
 	if message := condition(ws, v1beta1.ConditionNodesReady).Message; !strings.HasPrefix(message, want) {
 		t.Errorf("message %q, want %q…", message, want)
 	}
-	third := c.addNode(t, ws, "c", 1)
+	third := c.addNode(t, ws, "c")
 	c.untilOn(t, ws, third)
 	c.checkNothingBought(t, ws)
 }
 
 func nodeIsLost(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
-	first := c.addNode(t, ws, "a", 1)
-	second := c.addNode(t, ws, "b", 1)
+	first := c.addNode(t, ws, "a")
+	second := c.addNode(t, ws, "b")
 	c.create(t, ws)
 	c.untilOn(t, ws, first)
 	c.unready(t, first)
@@ -356,10 +356,10 @@ func (c *climber) suspendedOn(t *testing.T, ws *v1beta1.Workspace, node *corev1.
 
 func gpusTaken(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
-	first := c.addNode(t, ws, "a", 1)
+	first := c.addNode(t, ws, "a")
 	c.suspendedOn(t, ws, first)
-	c.occupy(t, ws, first, 1)
-	second := c.addNode(t, ws, "b", 1)
+	c.occupy(t, ws, first)
+	second := c.addNode(t, ws, "b")
 	c.patch(t, ws, func() { ws.Suspend = false })
 	c.untilCondition(t, ws, v1beta1.ConditionInferenceReady, metav1.ConditionFalse, "")
 	c.untilTurnedDown(t, ws)
@@ -379,9 +379,9 @@ func (c *climber) untilTurnedDown(t *testing.T, ws *v1beta1.Workspace) {
 
 func gpusTakenEverywhere(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
-	node := c.addNode(t, ws, "a", 1)
+	node := c.addNode(t, ws, "a")
 	c.suspendedOn(t, ws, node)
-	foreign := c.occupy(t, ws, node, 1)
+	foreign := c.occupy(t, ws, node)
 	c.patch(t, ws, func() { ws.Suspend = false })
 	c.untilTurnedDown(t, ws)
 	c.later(t, ws, time.Minute)
@@ -412,7 +412,7 @@ func gpusTakenEverywhere(t *testing.T, c *climber) {
 func boughtInstead(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
 	ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceAny, InstanceTypes: []string{cheap}}
-	node := c.addNode(t, ws, "a", 1)
+	node := c.addNode(t, ws, "a")
 	c.create(t, ws)
 	c.untilOn(t, ws, node)
 	c.checkNothingBought(t, ws)
@@ -436,7 +436,7 @@ func boughtInstead(t *testing.T, c *climber) {
 func letGoForNodes(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
 	ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned, InstanceTypes: []string{cheap}}
-	node := c.addNode(t, ws, "a", 1)
+	node := c.addNode(t, ws, "a")
 	c.create(t, ws)
 	c.until(t, ws, "1 "+cheap)
 	c.untilServing(t, ws)
@@ -451,7 +451,7 @@ func letGoForNodes(t *testing.T, c *climber) {
 
 func settledOnNode(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
-	node := c.addNode(t, ws, "a", 1)
+	node := c.addNode(t, ws, "a")
 	c.create(t, ws)
 	c.untilOn(t, ws, node)
 	c.passes(t, c.life, ws, 2)
