@@ -43,6 +43,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -299,7 +300,15 @@ func backEnd(
 	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
 ) (machines, client.Object, error) {
 	if provided {
-		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+		claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+		sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+		if o.SweepKAITO {
+			sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+		}
+		if err := mgr.Add(sweeper); err != nil {
+			return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+		}
+		return claims, nodeclaim.Object(), nil
 	}
 	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := mgr.Add(watch); err != nil {
