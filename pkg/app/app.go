@@ -125,14 +125,15 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		Ledger:      ledger.New(ceilings, provisioner),
-		Limits:      workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:      wrapped,
-		Live:        mgr.GetAPIReader(),
-		Provisioner: provisioner,
-		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:       passive,
+		GPUPluginCheck: o.GPUPluginCheck,
+		Ledger:         ledger.New(ceilings, provisioner),
+		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
+		Client:         wrapped,
+		Live:           mgr.GetAPIReader(),
+		Provisioner:    provisioner,
+		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:          passive,
 	}, o)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,9 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
 	made, err := r.choose(ctx, s)
 	if err == nil {
+		err = r.checkPrepared(ctx, made)
+	}
+	if err == nil {
 		made, err = r.afford(ctx, s, made, number)
 	}
 	if err == nil {

@@ -93,6 +93,8 @@ type Config struct {
 	// administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits Limits
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
 	// Workload shapes pods; EngineImages replaces the engines' images by name.
 	Workload     workload.Settings
 	EngineImages map[string]string
@@ -103,7 +105,8 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
-	waiting *waiting
+	waiting   *waiting
+	preflight *preflight
 }
 
 // New returns a Reconciler.
@@ -111,7 +114,9 @@ func New(config Config) *Reconciler {
 	if config.Ledger == nil {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
-	return &Reconciler{Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}}
+	return &Reconciler{
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
+	}
 }
 
 // step is one job of a pass. It may be run first, last or twice.
