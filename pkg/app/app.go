@@ -138,6 +138,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
+	if err := reconciler.RegisterSpending(metrics.Registry); err != nil {
+		return nil, err
+	}
 	controllerOptions := controller.Options{
 		MaxConcurrentReconciles: o.Workers,
 		ReconciliationTimeout:   reconcileDeadline,

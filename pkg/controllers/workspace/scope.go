@@ -48,6 +48,8 @@ type scope struct {
 	persisted bool
 	// created are the machines that this pass asked for.
 	created []capacity.Created
+	// wasted is what machines cost in USD that this pass gave up before they were of use.
+	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
 	// foreign are held machines that belong to no attempt that could be.
