@@ -17,6 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
@@ -169,7 +170,7 @@ func (s *scope) retry() string {
 
 // className is the name of the NodeClass that machines of a plan are bought with.
 func (r *Reconciler) className(class *v1beta1.NodeClassReference) string {
-	return r.classOf(&revision{NodeClass: class}).Name
+	return r.classOf(&revision{Revision: render.Revision{NodeClass: class}}).Name
 }
 
 // allAttempts are those of all Workspaces, from the cache.

@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
@@ -87,7 +88,7 @@ func TestAfford(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.revision = &revision{Plan: plan}
+			s.revision = &revision{Revision: render.Revision{Plan: plan}}
 			made, err := r.afford(t.Context(), s, s.revision, 1)
 			waiting, isShort := errors.AsType[*waitingError](err)
 			switch {

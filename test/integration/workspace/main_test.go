@@ -158,24 +158,32 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 	return w.beginAt(t, recorder, clock.RealClock{})
 }
 
+// options are the settings that controllers of the stories have.
+func (w *world) options() options.Controller {
+	return options.Controller{
+		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
+		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
+		NodeClasses: []v1beta1.NodeClassReference{
+			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
+		},
+		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
+		NodeGrace: 10 * time.Minute,
+	}
+}
+
 // beginAt starts the controller with a clock of the test's own.
 func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock) *life {
 	t.Helper()
-	return w.beginWith(t, recorder, now, options.Controller{})
+	return w.beginWith(t, recorder, now, w.options())
 }
 
-// beginWith starts the controller with some of its options; the usual ones are added.
+// beginWith starts a controller with settings of the test's own.
 func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock, o options.Controller) *life {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	sent := &atomic.Int64{}
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, count: sent} })
-	o.MetricsAddress, o.HealthAddress, o.Workers, o.QPS, o.Burst = "0", "0", 4, 200, 400
-	o.CatalogOverlay, o.AgentImage, o.HubEndpoint = w.overlay, "registry.example/agent:test", "http://hub.example"
-	o.NodeClasses = []v1beta1.NodeClassReference{{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"}}
-	o.LaunchDeadline, o.RegistrationDeadline, o.InitializationDeadline = 10*time.Minute, 20*time.Minute, 30*time.Minute
-	o.NodeGrace = 10 * time.Minute
 	mgr, err := app.NewManager(ctx, config, o, app.Hooks{
 		SkipNameValidation: true,
 		Clock:              now,

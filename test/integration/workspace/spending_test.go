@@ -30,9 +30,9 @@ func named(namespace, name, instanceType string) *v1beta1.Workspace {
 // spend starts the controller with a ceiling per namespace: the stories beside this one spend elsewhere.
 func (w *world) spend(t *testing.T, perNamespace float64) *life {
 	t.Helper()
-	return w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, options.Controller{
-		Spending: options.Spending{PerNamespace: perNamespace},
-	})
+	o := w.options()
+	o.Spending.PerNamespace = perNamespace
+	return w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
 }
 
 // TestSpendingCeiling tells what becomes of the second of two Workspaces that are too dear together.
@@ -104,7 +104,9 @@ func TestPlansKeepToLimits(t *testing.T) {
 	}
 	for i, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, options.Controller{Spending: test.spending})
+			o := w.options()
+			o.Spending = test.spending
+			w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
 			ws := test.make(w.namespace(t), fmt.Sprintf("chat-%d", i))
 			w.create(t, ws)
 			w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNoMachineAllowed)
