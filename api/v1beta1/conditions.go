@@ -95,6 +95,15 @@ const (
 	ReasonWeightsChecksum       = "ChecksumMismatch"
 	ReasonWeightsDiskFull       = "DiskFull"
 	ReasonNameTaken             = "NameTaken"
+	// What the engine itself, or its agent, tells of why it cannot serve.
+	ReasonGPUOutOfMemory    = "GPUOutOfMemory"
+	ReasonKVCacheTooSmall   = "KVCacheTooSmall"
+	ReasonGPUUnusable       = "GPUUnusable"
+	ReasonWrongArchitecture = "WrongArchitecture"
+	ReasonEngineArgsRefused = "EngineArgsRefused"
+	ReasonModelRefused      = "ModelRefused"
+	ReasonStartupTimeout    = "StartupTimeout"
+	ReasonMemberLost        = "MemberLost"
 )
 
 // Reasons of WorkspaceSucceeded, WorkspaceDeleting, Ready and Stalled.
