@@ -120,8 +120,17 @@ const (
 
 // Stages of status.startup, in order.
 const (
+	// StagePlanned ends when a plan is accepted.
 	StagePlanned = "Planned"
+	// StageMachine ends when all machines are usable.
 	StageMachine = "Machine"
-	StageEngine  = "Engine"
-	StageReady   = "Ready"
+	// StageWeights ends when every file of the model is on all machines; pods are scheduled and start
+	// the agent in it.
+	StageWeights = "Weights"
+	// StageImage ends when the engine's image is there and its containers run.
+	StageImage = "Image"
+	// StageEngine ends when all pods are ready: the engine has loaded the model.
+	StageEngine = "Engine"
+	// StageReady ends when the endpoint answers.
+	StageReady = "Ready"
 )

@@ -27,8 +27,9 @@ func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 			return finding(rule.Reason, "container %q of pod %q ended with %s, because %s%s: %s",
 				status.Name, pod.Name, exit(last.ExitCode), says, in.planned(rule.Beside), next), true
 		}
+		line, advice := errorLine(last.Message), crashAdvice(pod.Name, status.Name, last.ExitCode)
 		return finding(v1beta1.ReasonContainerCrashLoop, "container %q of pod %q ended with %s%s and is started again: %s",
-			status.Name, pod.Name, exit(last.ExitCode), quoted(errorLine(last.Message)), crashAdvice(pod.Name, status.Name, last.ExitCode)), true
+			status.Name, pod.Name, exit(last.ExitCode), quoted(line), advice), true
 	}
 	return Finding{}, false
 }
@@ -64,7 +65,8 @@ func crashAdvice(pod, container string, code int32) string {
 // exit names the signal that an exit code stands for, as shells and container runtimes count.
 func exit(code int32) string {
 	signals := map[int32]string{
-		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL", 128 + 11: "SIGSEGV", 128 + 15: "SIGTERM",
+		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL",
+		128 + 11: "SIGSEGV", 128 + 15: "SIGTERM",
 	}
 	if signal, known := signals[code]; known {
 		return fmt.Sprintf("exit code %d, %s", code, signal)

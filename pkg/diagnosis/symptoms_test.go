@@ -17,8 +17,8 @@ import (
 )
 
 // lasted is an end after so long a run.
-func lasted(ran time.Duration, code int32, reason, message string) corev1.ContainerState {
-	state := terminated(code, reason, message)
+func lasted(ran time.Duration, code int32, message string) corev1.ContainerState {
+	state := terminated(code, "Error", message)
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	state.Terminated.StartedAt, state.Terminated.FinishedAt = metav1.NewTime(began), metav1.NewTime(began.Add(ran))
 	return state
@@ -100,27 +100,27 @@ func TestSymptoms(t *testing.T) {
 		},
 		{
 			"killed from outside, by whatever it was",
-			one(engine(lasted(time.Minute, 137, "Error", "loading"))),
+			one(engine(lasted(time.Minute, 137, "loading"))),
 			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (loading) and is started again: kubectl describe pod chat-0 tells whether its liveness probe failed or the node ran out of something`),
 		},
 		{
 			"a fault of the program",
-			one(engine(lasted(time.Minute, 139, "Error", ""))),
+			one(engine(lasted(time.Minute, 139, ""))),
 			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 139, SIGSEGV and is started again: kubectl logs --previous chat-0 -c chat tells more`),
 		},
 		{
 			"a start that the kubelet gave up",
-			one(probedFor, engine(waiting("CrashLoopBackOff", ""), lasted(time.Hour+5*time.Second, 137, "Error", "loading"))),
+			one(probedFor, engine(waiting("CrashLoopBackOff", ""), lasted(time.Hour+5*time.Second, 137, "loading"))),
 			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start and is started again: kubectl logs --previous chat-0 -c chat tells how far it got; a machine type with a faster disk, or a smaller model, starts sooner`),
 		},
 		{
 			"an error of its own at that time is not the kubelet's doing",
-			one(probedFor, engine(lasted(time.Hour+5*time.Second, 1, "Error", "x"))),
+			one(probedFor, engine(lasted(time.Hour+5*time.Second, 1, "x"))),
 			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (x) and is started again: kubectl logs --previous chat-0 -c chat tells more`),
 		},
 		{
 			"nor is an end before the time was over",
-			one(probedFor, engine(lasted(59*time.Minute, 137, "Error", "x"))),
+			one(probedFor, engine(lasted(59*time.Minute, 137, "x"))),
 			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (x) and is started again: kubectl describe pod chat-0 tells whether its liveness probe failed or the node ran out of something`),
 		},
 		{
@@ -170,7 +170,9 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a member that was lost",
 			diagnosis.Input{Want: 2, Pods: []corev1.Pod{
-				member("chat-0", func(p *corev1.Pod) { p.Status.ContainerStatuses[0] = status("chat", waiting("PodInitializing", ""), nil) }),
+				member("chat-0", func(p *corev1.Pod) {
+					p.Status.ContainerStatuses[0] = status("chat", waiting("PodInitializing", ""), nil)
+				}),
 				member("chat-worker-1", fetching(waiting("CrashLoopBackOff", ""), terminated(1, "Error", lost))),
 			}},
 			finding("MemberLost", `pod "chat-worker-1" ended because its group is not whole (chat-0 has not answered for 4s): all pods of the group are started again together; if that repeats, kubectl logs --previous of the pod that is named tells why`),

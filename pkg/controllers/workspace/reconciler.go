@@ -29,6 +29,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -78,6 +79,10 @@ type Config struct {
 	Applier     Applier
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
+	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
+	// none.
+	Words   diagnosis.Words
+	Engines EngineReader
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
 	Answers Answers
 	Memory  *ladder.Memory
@@ -91,10 +96,12 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
+	// unsaid is the news of mere progress that is not written yet.
+	unsaid *unsaid
 }
 
 // New returns a Reconciler.
-func New(config Config) *Reconciler { return &Reconciler{Config: config} }
+func New(config Config) *Reconciler { return &Reconciler{Config: config, unsaid: newUnsaid()} }
 
 // step is one job of a pass. It may be run first, last or twice.
 type step struct {
@@ -113,6 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
 	s := newScope(ws)
+	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
 		return ctrl.Result{}, err
@@ -138,6 +146,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"engine", r.observeEngine},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}
