@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,15 +56,22 @@ func (p *process) text() string {
 	return p.log.String()
 }
 
+// start runs the program with one target; args are flags of the pod up to the first --file or --weights.
 func start(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	at := slices.IndexFunc(args, func(a string) bool { return a == "--file" || a == "--weights" })
+	return startPod(t, dir, slices.Concat(args[:at], []string{"fetch", "--repo", testRepo, "--dest", dir}, args[at:])...)
+}
+
+func startPod(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"fetch", "--repo", testRepo, "--dest", dir, "--listen", "127.0.0.1:0", "--termination-log", dir + "/../log"}, args...)
+	args = slices.Concat([]string{"--listen", "127.0.0.1:0", "--termination-log", dir + "/../log"}, args)
 	p := &process{Cmd: exec.CommandContext(t.Context(), exe, args...), dir: dir}
-	p.Env = append(os.Environ(), "AGENT_UNDER_TEST=1", "HF_TOKEN=hf_secret", "HF_ENDPOINT=", "GOCOVERDIR="+t.TempDir())
+	p.Env = append(os.Environ(), "AGENT_UNDER_TEST=1", "HF_TOKEN=hf_secret", "HF_ENDPOINT=", "POD_UID="+filepath.Base(filepath.Dir(dir)), "GOCOVERDIR="+t.TempDir())
 	p.Stderr = p
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -140,7 +149,7 @@ func TestKilledHalfWay(t *testing.T) {
 	dir := volumeDir(t)
 	stop := watchName(t, dir+"/a.gguf", data)
 	defer stop()
-	first := start(t, dir, "--endpoint", h.URL, "--file", "a.gguf", "--connections", "2")
+	first := start(t, dir, "--endpoint", h.URL, "--connections", "2", "--file", "a.gguf")
 	waitUntil(t, "half is there", func() bool { return h.servedBytes("a.gguf") >= 16<<20 })
 	waitUntil(t, "half is noted", func() bool { return noted(dir+"/a.gguf") >= 15<<20 })
 	if err := first.Process.Kill(); err != nil {
@@ -259,7 +268,7 @@ func TestGivesUp(t *testing.T) {
 		},
 		{
 			"a hub that is down", refuse(503, ""),
-			[]string{"--file", "a", "--give-up-after", "700ms"},
+			[]string{"--give-up-after", "700ms", "--file", "a"},
 			1,
 			&Termination{ReasonHubUnreachable, `fetching "org/model" at revision "main" from HUB made no progress for 700ms (HUB answered with status 503): check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it`},
 		},
@@ -300,9 +309,10 @@ func TestUsage(t *testing.T) {
 		args   []string
 		code   int
 	}{
-		{"no command", nil, 2},
+		{"a flag that is none", []string{"--what"}, 2},
 		{"another command", []string{"push"}, 2},
-		{"help", []string{"fetch", "--help"}, 0},
+		{"help", []string{"--help"}, 0},
+		{"help of a verb", []string{"fetch", "--help"}, 0},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			var out bytes.Buffer
