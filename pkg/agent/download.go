@@ -35,7 +35,7 @@ func (f *Fetcher) fetchOnce(ctx context.Context, t target) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.file.Close()) }()
+	defer func() { err = errors.Join(err, p.close()) }()
 	there := p.done().sum()
 	f.tracker.set(FileProgress{Path: path, Stage: StageFetching, Bytes: there, TotalBytes: t.size})
 	f.config.Log.Info("fetching file", "file", path, "commit", t.commit, "bytes", t.size, "resumedAt", there)
@@ -43,12 +43,10 @@ func (f *Fetcher) fetchOnce(ctx context.Context, t target) (err error) {
 	if err := f.fill(ctx, p, t); err != nil {
 		return f.keepOrDiscard(p, err)
 	}
-	if err := p.publish(); err != nil {
+	if err := f.volume.publish(path); err != nil {
 		return err
 	}
-	if err := f.volume.writeMarker(t.want, t); err != nil {
-		return err
-	}
+	f.unsettled.add(t)
 	f.ready(path, t.size)
 	f.config.Log.Info("file is verified", "file", path, "bytes", t.size)
 	return f.volume.remove(path + stateSuffix)

@@ -57,6 +57,7 @@ type Fetcher struct {
 	tracker     *tracker
 	patience    *patience
 	connections chan struct{}
+	unsettled   *unsettled
 }
 
 // New returns a Fetcher that has not begun.
@@ -67,6 +68,7 @@ func New(c Config) *Fetcher {
 		tracker:     newTracker(c.Clock, c.Files),
 		patience:    newPatience(c.Clock, c.GiveUpAfter),
 		connections: make(chan struct{}, c.Connections),
+		unsettled:   new(unsettled),
 	}
 }
 
@@ -81,7 +83,7 @@ func (f *Fetcher) Progress() Progress {
 
 // Run returns once all files are verified and under their names, or with the
 // error that makes going on pointless. What has arrived by then is kept, so
-// that another Run goes on from there.
+// that another Run goes on from there. Settle is to follow.
 func (f *Fetcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup

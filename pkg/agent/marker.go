@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// marker lies beside a verified file and spares a restart the hashing of it:
-// it holds as long as the file's size and time of change do.
+// marker lies beside a verified file that is safely on disk, and spares a restart the hashing of it: it holds
+// as long as the file's size and time of change do.
 type marker struct {
 	Version    int        `json:"version"`
 	Repo       string     `json:"repo"`

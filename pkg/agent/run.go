@@ -90,19 +90,24 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 
 // fetchAll brings all files into place, and logs how far things are.
 func fetchAll(ctx context.Context, tasks taskList, log *slog.Logger) error {
+	err := fetchReporting(ctx, tasks, log)
+	if ctx.Err() != nil {
+		log.Info("stopped before all files were there")
+	}
+	if err != nil {
+		return err
+	}
+	log.Info("all files are in place")
+	return tasks.settle(ctx)
+}
+
+func fetchReporting(ctx context.Context, tasks taskList, log *slog.Logger) error {
 	finished := make(chan struct{})
 	var reporter sync.WaitGroup
 	reporter.Go(func() { report(finished, tasks.progress, log) })
 	defer reporter.Wait()
 	defer close(finished)
-	if err := tasks.run(ctx); err != nil {
-		if ctx.Err() != nil {
-			log.Info("stopped before all files were there")
-		}
-		return err
-	}
-	log.Info("all files are in place")
-	return nil
+	return tasks.run(ctx)
 }
 
 func report(finished <-chan struct{}, progress func() Progress, log *slog.Logger) {

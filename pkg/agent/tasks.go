@@ -80,6 +80,15 @@ func (l taskList) run(ctx context.Context) error {
 	return nil
 }
 
+func (l taskList) settle(ctx context.Context) error {
+	for _, t := range l {
+		if err := t.fetcher.Settle(ctx); err != nil {
+			return &sourceError{t.source, err}
+		}
+	}
+	return nil
+}
+
 // progress of all. The files of the first target stand under their paths, those of others under its name.
 func (l taskList) progress() Progress {
 	all := Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
