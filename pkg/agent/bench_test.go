@@ -87,7 +87,7 @@ func (h *loopbackHub) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +58,37 @@ func explain(err error) Termination {
 	if of := new(sourceError); errors.As(err, &of) {
 		err, where = of.err, of.source
 	}
+	if where.repo == "" {
+		return explainPresent(err, where)
+	}
 	return explainFetch(err, where)
+}
+
+// explainPresent is about files that somebody has put on a volume.
+func explainPresent(err error, s source) Termination {
+	var (
+		absent   *AbsentError
+		checksum *hub.ChecksumError
+		storage  *StorageError
+	)
+	switch {
+	case errors.As(err, &absent) && absent.Found < 0:
+		return Termination{ReasonNotFound, fmt.Sprintf(
+			"there is no file %q in %s: put the model's files there, or correct the path", absent.Path, s.dest)}
+	case errors.As(err, &absent) && absent.Want == 0:
+		return Termination{ReasonNotFound, fmt.Sprintf("file %q in %s is empty: put the file there again", absent.Path, s.dest)}
+	case errors.As(err, &absent):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q in %s has %d bytes instead of %d: put the whole file there", absent.Path, s.dest, absent.Found, absent.Want)}
+	case errors.As(err, &checksum):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q in %s has %s %s instead of %s: put the right file there, or correct the expected checksum",
+			checksum.File.Path, s.dest, checksum.Want.Algorithm, checksum.Got, checksum.Want.Hex)}
+	case errors.As(err, &storage):
+		return Termination{ReasonStorageFailed, fmt.Sprintf(
+			"%q in %s cannot be read (%v): check the volume's permissions and health", storage.Path, s.dest, storage.Err)}
+	}
+	return Termination{ReasonStorageFailed, fmt.Sprintf("%s cannot be read (%v): check the volume", s.dest, err)}
 }
 
 func explainLoss(l *members.LossError) Termination {
@@ -137,6 +168,14 @@ func explainUnreachable(err error, s source) string {
 		stalled     *StalledError
 		unreachable *hub.UnreachableError
 	)
+	if authority := new(AuthorityError); errors.As(err, &authority) {
+		return fmt.Sprintf("%s cannot be fetched, because the certificates of authorities cannot be used (%v): correct the administrator's setting of them",
+			s, authority.Err)
+	}
+	if untrusted := new(x509.UnknownAuthorityError); errors.As(err, untrusted) {
+		return fmt.Sprintf("fetching %s from %s fails, because no known authority has signed the certificate of %s: "+
+			"add the authority's certificate to the administrator's setting of authorities", s, s.endpoint, unreachableName(err, s))
+	}
 	what := err.Error()
 	if errors.As(err, &unreachable) {
 		what = fmt.Sprintf("%s: %v", unreachable.Endpoint, unreachable.Err)
@@ -157,6 +196,14 @@ func explainUnreachable(err error, s source) string {
 	return fmt.Sprintf(
 		"fetching %s from %s made no progress%s (%s): check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it",
 		s, s.endpoint, waited, what)
+}
+
+// unreachableName is who failed: the hub, or where it sent us.
+func unreachableName(err error, s source) string {
+	if unreachable := new(hub.UnreachableError); errors.As(err, &unreachable) {
+		return unreachable.Endpoint
+	}
+	return s.endpoint
 }
 
 func said(message string) string {

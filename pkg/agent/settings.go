@@ -29,13 +29,15 @@ const (
 // Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
-	Listen          string
-	TerminationLog  string
-	GiveUpAfter     time.Duration
-	Connections     int
-	Group           Group
-	Drain           Drain
-	Targets         []Target
+	// CAFile holds certificates of authorities to trust besides the system's.
+	CAFile         string
+	Listen         string
+	TerminationLog string
+	GiveUpAfter    time.Duration
+	Connections    int
+	Group          Group
+	Drain          Drain
+	Targets        []Target
 }
 
 // Group says which pods serve the model together with this one.
@@ -68,6 +70,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
+	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file of authorities to trust besides those that the system knows")
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
 	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without any progress after which to give up")

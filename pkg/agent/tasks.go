@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -13,12 +14,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// task brings the files of one target into place.
+// work brings the files of one target into place, or sees that they are there.
+type work interface {
+	Run(ctx context.Context) error
+	Settle(ctx context.Context) error
+	Progress() Progress
+}
+
 type task struct {
-	name    string
-	source  source
-	fetcher *Fetcher
-	root    *os.Root
+	work
+	name   string
+	source source
+	root   *os.Root
 }
 
 // taskList is worked off in order: each task can use all connections, and the first is what the engine needs most.
@@ -33,32 +40,69 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
+// newTasks returns those that could be made, also with an error: they are to be closed.
 func newTasks(s Settings, log *slog.Logger) (taskList, error) {
-	if len(s.Targets) == 0 {
-		return nil, nil
-	}
-	client, err := hub.New(hub.Options{
-		Endpoint: s.Endpoint, Token: s.Token, UserAgent: userAgent, HTTP: hub.NewHTTPClient(s.Connections),
-	})
-	if err != nil {
-		// A wrong endpoint may carry a password: it is named only once it is checked.
-		return nil, &sourceError{s.Targets[0].source("the hub"), err}
-	}
 	var tasks taskList
 	for _, t := range s.Targets {
-		where := t.source(client.Endpoint())
-		root, err := openDest(t.Dest)
+		made, err := newTask(s, t, log.With("for", t.Name))
 		if err != nil {
-			return tasks, &sourceError{where, storageError(".", err)}
+			return tasks, err
 		}
-		tasks = append(tasks, task{name: t.Name, source: where, root: root, fetcher: New(Config{
-			Hub: client, Root: root, Clock: clock.RealClock{}, Log: log.With("for", t.Name),
-			Repo: t.Repo, Revision: t.Revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
-			Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
-		})})
+		tasks = append(tasks, made)
 	}
 	return tasks, nil
 }
+
+func newTask(s Settings, t Target, log *slog.Logger) (task, error) {
+	made := task{name: t.Name, source: source{endpoint: t.Dest, dest: t.Dest}}
+	if t.IsThere {
+		root, err := os.OpenRoot(t.Dest)
+		if err != nil {
+			return task{}, &sourceError{made.source, storageError(".", err)}
+		}
+		made.root, made.work = root, newVerifier(t, root, clock.RealClock{}, log)
+		return made, nil
+	}
+	// A wrong endpoint may carry a password: it is named only once it is checked.
+	made.source = t.source("the hub")
+	client, err := newHub(s)
+	if err != nil {
+		return task{}, &sourceError{made.source, err}
+	}
+	made.source = t.source(client.Endpoint())
+	if made.root, err = openDest(t.Dest); err != nil {
+		return task{}, &sourceError{made.source, storageError(".", err)}
+	}
+	made.work = New(Config{
+		Hub: client, Root: made.root, Clock: clock.RealClock{}, Log: log,
+		Repo: t.Repo, Revision: t.Revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
+		Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
+	})
+	return made, nil
+}
+
+func newHub(s Settings) (*hub.Client, error) {
+	client := hub.NewHTTPClient(s.Connections)
+	if s.CAFile != "" {
+		pem, err := os.ReadFile(s.CAFile)
+		if err == nil {
+			err = hub.TrustAlso(client, pem)
+		}
+		if err != nil {
+			return nil, &AuthorityError{File: s.CAFile, Err: err}
+		}
+	}
+	return hub.New(hub.Options{Endpoint: s.Endpoint, Token: s.Token, UserAgent: userAgent, HTTP: client})
+}
+
+// AuthorityError says that the certificates which the administrator gave cannot be used.
+type AuthorityError struct {
+	File string
+	Err  error
+}
+
+func (e *AuthorityError) Error() string { return fmt.Sprintf("certificates in %q: %v", e.File, e.Err) }
+func (e *AuthorityError) Unwrap() error { return e.Err }
 
 func openDest(dir string) (*os.Root, error) {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
@@ -73,7 +117,7 @@ func (t Target) source(endpoint string) source {
 
 func (l taskList) run(ctx context.Context) error {
 	for _, t := range l {
-		if err := t.fetcher.Run(ctx); err != nil {
+		if err := t.Run(ctx); err != nil {
 			return &sourceError{t.source, err}
 		}
 	}
@@ -82,7 +126,7 @@ func (l taskList) run(ctx context.Context) error {
 
 func (l taskList) settle(ctx context.Context) error {
 	for _, t := range l {
-		if err := t.fetcher.Settle(ctx); err != nil {
+		if err := t.Settle(ctx); err != nil {
 			return &sourceError{t.source, err}
 		}
 	}
@@ -93,7 +137,7 @@ func (l taskList) settle(ctx context.Context) error {
 func (l taskList) progress() Progress {
 	all := Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
 	for i, t := range l {
-		p := t.fetcher.Progress()
+		p := t.Progress()
 		if i > 0 {
 			for j := range p.Files {
 				p.Files[j].Path = t.name + "/" + p.Files[j].Path
