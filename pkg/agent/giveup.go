@@ -189,8 +189,11 @@ func explainUnreachable(err error, s source) string {
 	waited := ""
 	if errors.As(err, &stalled) {
 		waited = fmt.Sprintf(" for %s", stalled.For)
-		if unreachable == nil {
+		switch {
+		case stalled.Last == nil:
 			what = "nothing arrived, without an error"
+		case unreachable == nil:
+			what = stalled.Last.Error()
 		}
 	}
 	return fmt.Sprintf(

@@ -50,19 +50,19 @@ func (v *volume) readMarker(path string) (marker, bool) {
 	return m, true
 }
 
-func (v *volume) writeMarker(w want, t target) error {
-	info, err := v.root.Stat(w.file.Path)
+func (v *volume) writeMarker(path string, t target) error {
+	info, err := v.root.Stat(path)
 	if err != nil {
-		return storageError(w.file.Path, err)
+		return storageError(path, err)
 	}
 	data, err := json.Marshal(marker{
-		Version: markerVersion, Repo: w.file.Repo, Revision: w.file.Revision, Commit: t.commit,
+		Version: markerVersion, Repo: t.file.Repo, Revision: t.file.Revision, Commit: t.commit,
 		Size: info.Size(), ModifiedNs: info.ModTime().UnixNano(), Digest: t.digest,
 	})
 	if err != nil {
-		return fmt.Errorf("encoding the marker of %q: %w", w.file.Path, err)
+		return fmt.Errorf("encoding the marker of %q: %w", path, err)
 	}
-	return v.writeRecord(w.file.Path+markerSuffix, data)
+	return v.writeRecord(path+markerSuffix, data)
 }
 
 // remove is at peace with what is not there.

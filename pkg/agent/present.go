@@ -114,7 +114,8 @@ func (v *verifier) look(ctx context.Context, path string) error {
 	}
 	if digest := v.target.SHA256[path]; !digest.IsZero() {
 		v.tracker.set(FileProgress{Path: path, Stage: StageVerifying, TotalBytes: info.Size()})
-		if err := v.volume.hashFile(ctx, hub.File{Path: path}, info.Size(), digest, func() {}); err != nil {
+		whole := target{want: want{file: hub.File{Path: path}}, size: info.Size(), digest: digest}
+		if err := (place{v.volume, path}).hash(ctx, whole, func() {}); err != nil {
 			return err
 		}
 	}

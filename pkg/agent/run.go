@@ -55,7 +55,14 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 
 // run serves for as long as the process lives, fetches, and watches the group.
 func run(ctx context.Context, s Settings, log *slog.Logger) error {
-	tasks, err := newTasks(s, log)
+	cache, err := openCache(s)
+	if err != nil {
+		return giveUp(err, s.TerminationLog)
+	}
+	if cache != nil {
+		defer func() { _ = cache.Close() }()
+	}
+	tasks, err := newTasks(s, cache, log)
 	defer tasks.close()
 	if err != nil {
 		return giveUp(err, s.TerminationLog)

@@ -81,6 +81,7 @@ func TestParse(t *testing.T) {
 				}}
 			}),
 		},
+		{"a cache", "--cache /cache --cache-limit-gib 200", nil, with(func(s *Settings) { s.Cache, s.CacheLimit = "/cache", 200<<30 })},
 		{
 			"a member that leads", "--listen 0.0.0.0:81 --group 3 --peer ws-0.ws-headless --peer other:82" +
 				" --drain-metrics http://127.0.0.1:5000/metrics --drain-busy e:running --drain-busy e:waiting --drain-settle 1s --drain-timeout 2m",
@@ -127,6 +128,9 @@ func TestParseRefusesPodFlags(t *testing.T) {
 		{"metrics without gauges", []string{"--drain-metrics", "http://b"}, "need each other"},
 		{"gauges without metrics", []string{"--drain-busy", "b"}, "need each other"},
 		{"less than no time", []string{"--drain-timeout", "-1s"}, "cannot be negative"},
+		{"a cache somewhere", []string{"--cache", "cache"}, `--cache is "cache": give an absolute path`},
+		{"a limit of nothing", []string{"--cache-limit-gib", "5"}, "limits nothing"},
+		{"a limit that is none", []string{"--cache", "/c", "--cache-limit-gib", "0"}, "is not a number of GiB"},
 		{"a size of no file", []string{"verify", "--file", "a", "--size", "b=1"}, `--size names "b"`},
 		{"a size that is none", []string{"verify", "--file", "a", "--size", "a=x"}, "is not of the form PATH=BYTES"},
 		{"a size without a file", []string{"verify", "--file", "a", "--size", "12"}, "is not of the form PATH=BYTES"},

@@ -10,37 +10,46 @@ import (
 
 // unsettled holds the files that are in place and may not yet be on disk.
 type unsettled struct {
-	mu      sync.Mutex
-	targets []target
+	mu    sync.Mutex
+	files []placed
 }
 
-func (u *unsettled) add(t target) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.targets = append(u.targets, t)
+type placed struct {
+	target target
+	at     place
 }
 
-func (u *unsettled) take() []target {
+func (u *unsettled) add(t target, at place) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	taken := u.targets
-	u.targets = nil
+	u.files = append(u.files, placed{t, at})
+}
+
+func (u *unsettled) take() []placed {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	taken := u.files
+	u.files = nil
 	return taken
 }
 
 // Settle makes what Run has brought survive a crash of the machine, and marks it. The engine need not wait for it:
 // a disk may be long in taking what memory already holds. A file that was not marked in time is hashed again.
 func (f *Fetcher) Settle(ctx context.Context) error {
-	for _, t := range f.unsettled.take() {
+	for _, file := range f.unsettled.take() {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := f.volume.sync(t.file.Path); err != nil {
-			return err
-		}
-		if err := f.volume.writeMarker(t.want, t); err != nil {
+		if err := file.at.settle(file.target); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (at place) settle(t target) error {
+	if err := at.volume.sync(at.path); err != nil {
+		return err
+	}
+	return at.volume.writeMarker(at.path, t)
 }

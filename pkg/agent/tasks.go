@@ -31,6 +31,18 @@ type task struct {
 // taskList is worked off in order: each task can use all connections, and the first is what the engine needs most.
 type taskList []task
 
+// openCache returns nil where none is wanted.
+func openCache(s Settings) (*Cache, error) {
+	if s.Cache == "" {
+		return nil, nil
+	}
+	cache, err := OpenCache(s.Cache, s.CacheLimit, clock.RealClock{})
+	if err != nil {
+		return nil, &sourceError{source{endpoint: s.Cache, dest: s.Cache}, storageError(".", err)}
+	}
+	return cache, nil
+}
+
 // sourceError is an error of a target, with what a sentence about it must name.
 type sourceError struct {
 	source source
@@ -41,10 +53,10 @@ func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.E
 func (e *sourceError) Unwrap() error { return e.err }
 
 // newTasks returns those that could be made, also with an error: they are to be closed.
-func newTasks(s Settings, log *slog.Logger) (taskList, error) {
+func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 	var tasks taskList
 	for _, t := range s.Targets {
-		made, err := newTask(s, t, log.With("for", t.Name))
+		made, err := newTask(s, t, cache, log.With("for", t.Name))
 		if err != nil {
 			return tasks, err
 		}
@@ -53,7 +65,7 @@ func newTasks(s Settings, log *slog.Logger) (taskList, error) {
 	return tasks, nil
 }
 
-func newTask(s Settings, t Target, log *slog.Logger) (task, error) {
+func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error) {
 	made := task{name: t.Name, source: source{endpoint: t.Dest, dest: t.Dest}}
 	if t.IsThere {
 		root, err := os.OpenRoot(t.Dest)
@@ -76,7 +88,7 @@ func newTask(s Settings, t Target, log *slog.Logger) (task, error) {
 	made.work = New(Config{
 		Hub: client, Root: made.root, Clock: clock.RealClock{}, Log: log,
 		Repo: t.Repo, Revision: t.Revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
-		Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
+		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
 	return made, nil
 }

@@ -104,6 +104,28 @@ func (v *volume) sync(name string) error {
 	return nil
 }
 
+// link lets a name stand for a file elsewhere, in one step.
+func (v *volume) link(name, to string) error {
+	if err := v.makeDir(name); err != nil {
+		return err
+	}
+	if err := v.remove(name + newSuffix); err != nil {
+		return err
+	}
+	if err := v.root.Symlink(to, name+newSuffix); err != nil {
+		return storageError(name, err)
+	}
+	if err := v.root.Rename(name+newSuffix, name); err != nil {
+		return storageError(name, err)
+	}
+	return nil
+}
+
+func (v *volume) isLink(name string) bool {
+	info, err := v.root.Lstat(name)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
+}
+
 func (v *volume) makeDir(name string) error {
 	if err := v.root.MkdirAll(path.Dir(name), dirMode); err != nil {
 		return storageError(name, err)
