@@ -51,6 +51,8 @@ type Controller struct {
 	ImagePullPolicy string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub.
 	HubEndpoint string
+	// Weights says how pods come by the files of models.
+	Weights Weights
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -93,6 +95,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"let models whose repository brings code run that code inside the inference server")
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
+	o.Weights.bind(flags)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
@@ -131,6 +134,7 @@ func (o *Controller) Validate() error {
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
 	}
 	problems = append(problems, o.validateDeadlines()...)
+	problems = append(problems, o.Weights.validate()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}
