@@ -45,6 +45,7 @@ type Termination struct {
 // source is what messages name besides the failure itself.
 type source struct {
 	endpoint, repo, revision, dest string
+	isImage                        bool
 }
 
 func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
@@ -140,6 +141,8 @@ func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
 		what = fmt.Sprintf("%s refused %s with status %d%s", s.endpoint, s, e.Status, said(e.Message))
 	}
 	switch {
+	case s.isImage:
+		return what + ": check that the artifact exists, and give credentials that may read it in a Secret of type kubernetes.io/dockerconfigjson"
 	case e.Gated && e.TokenSent:
 		return what + ": accept the model's conditions on its page with the account that the token belongs to"
 	case e.Gated:
@@ -196,9 +199,11 @@ func explainUnreachable(err error, s source) string {
 			what = stalled.Last.Error()
 		}
 	}
-	return fmt.Sprintf(
-		"fetching %s from %s made no progress%s (%s): check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it",
-		s, s.endpoint, waited, what)
+	check := "check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it"
+	if s.isImage {
+		check = "check that the registry is up, the artifact's name is right, and the pod's network may reach it"
+	}
+	return fmt.Sprintf("fetching %s from %s made no progress%s (%s): %s", s, s.endpoint, waited, what, check)
 }
 
 // unreachableName is who failed: the hub, or where it sent us.

@@ -59,6 +59,9 @@ func TestTerminationMessages(t *testing.T) {
 		{"wrong endpoint", errors.New(`hub: endpoint "hub" is not a web address: want https://HOST[/PREFIX]`)},
 		{"authorities that are none", &AuthorityError{File: "/etc/ca.pem", Err: errors.New("no certificate is in it")}},
 		{"an unknown authority", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: "https://cdn.example", File: f, Err: x509.UnknownAuthorityError{}}}},
+		{"artifact: refused", &hub.UnauthorizedError{File: whole, Status: 401}},
+		{"artifact: no such tag", &hub.NotFoundError{File: whole, Missing: "revision"}},
+		{"artifact: unreachable", &StalledError{For: time.Minute, Last: unreachable}},
 		{"there: missing", &AbsentError{Path: f.Path, Found: -1}},
 		{"there: empty", &AbsentError{Path: f.Path}},
 		{"there: cut off", &AbsentError{Path: f.Path, Want: 100, Found: 99}},
@@ -69,6 +72,9 @@ func TestTerminationMessages(t *testing.T) {
 		from := s
 		if strings.HasPrefix(tc.name, "there: ") {
 			from = source{endpoint: "/models", dest: "/models"}
+		}
+		if strings.HasPrefix(tc.name, "artifact: ") {
+			from = source{endpoint: "registry.example", repo: "registry.example/models/small", revision: "v1", dest: "/models", isImage: true}
 		}
 		got := explain(&sourceError{from, tc.err})
 		if strings.Contains(got.Message, "\n") {

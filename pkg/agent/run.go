@@ -32,7 +32,7 @@ const (
 const (
 	userAgent   = "modelberth-agent"
 	reportEvery = 10 * time.Second
-	usageText   = "usage: modelberth-agent [flags] [fetch --repo ORG/NAME {--file PATH | --weights PATTERN} [flags]]..."
+	usageText   = "usage: modelberth-agent [flags] [{fetch {--repo ORG/NAME | --image NAME} | verify} {--file PATH | --weights PATTERN} [flags]]..."
 )
 
 // Main is the whole program: it returns the exit code once ctx ends, or once there is no point in going on.

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -32,7 +33,9 @@ type Target struct {
 	// Name tells targets apart in what people read.
 	Name string
 	// IsThere is set where the files are on the volume already: they are looked at, and nothing is written.
-	IsThere        bool
+	IsThere bool
+	// Image is an artifact in a registry, instead of a repository of the hub.
+	Image          string
 	Repo, Revision string
 	Files          []string
 	Selection      Selection
@@ -61,6 +64,7 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 	if t.IsThere {
 		flags.Func("size", "`PATH=BYTES`: expected size of a file; repeat for more", t.addSize)
 	} else {
+		flags.StringVar(&t.Image, "image", "", "artifact in a registry, REGISTRY/REPOSITORY with :TAG or @DIGEST, instead of --repo")
 		flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")
 		flags.StringVar(&t.Revision, "revision", defaultRevision, "branch, tag or commit")
 	}
@@ -97,7 +101,17 @@ func (t *Target) addSHA256(v string) error {
 }
 
 func (t *Target) check() error {
-	if !t.IsThere {
+	switch {
+	case t.Image != "" && t.Repo != "":
+		return errors.New("--image and --repo exclude each other: name one of them")
+	case t.Image != "":
+		if _, err := oci.New(t.Image, oci.Options{}); err != nil {
+			return fmt.Errorf("--image %w", err)
+		}
+		if t.Selection.isEmpty() && len(t.Files) == 0 {
+			t.Selection.Weights = everything()
+		}
+	case !t.IsThere:
 		if err := errors.Join(checkRepo(t.Repo), checkRevision(t.Revision)); err != nil {
 			return err
 		}
@@ -115,6 +129,9 @@ func (t *Target) check() error {
 	}
 	return nil
 }
+
+// everything is what an artifact holds; patterns do not look into directories by themselves.
+func everything() []string { return []string{"*", "*/*", "*/*/*"} }
 
 // checkTargets keeps targets apart: files of one would be taken for the other's.
 func checkTargets(targets []Target) error {

@@ -81,6 +81,12 @@ func TestParse(t *testing.T) {
 				}}
 			}),
 		},
+		{"an artifact", "fetch --image r.example/m:v1 --dest /d", nil, with(func(s *Settings) {
+			s.Targets = []Target{{
+				Name: "model", Image: "r.example/m:v1", Revision: "main", Selection: Selection{Weights: everything()},
+				SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/d",
+			}}
+		})},
 		{"a cache", "--cache /cache --cache-limit-gib 200", nil, with(func(s *Settings) { s.Cache, s.CacheLimit = "/cache", 200<<30 })},
 		{
 			"a member that leads", "--listen 0.0.0.0:81 --group 3 --peer ws-0.ws-headless --peer other:82" +
@@ -131,6 +137,8 @@ func TestParseRefusesPodFlags(t *testing.T) {
 		{"a cache somewhere", []string{"--cache", "cache"}, `--cache is "cache": give an absolute path`},
 		{"a limit of nothing", []string{"--cache-limit-gib", "5"}, "limits nothing"},
 		{"a limit that is none", []string{"--cache", "/c", "--cache-limit-gib", "0"}, "is not a number of GiB"},
+		{"two sources", []string{"fetch", "--repo", "o/n", "--image", "r.example/m:v1"}, "exclude each other"},
+		{"an artifact's name that is none", []string{"fetch", "--image", "R.example/M M"}, `"R.example/M M" is no name of an artifact`},
 		{"a size of no file", []string{"verify", "--file", "a", "--size", "b=1"}, `--size names "b"`},
 		{"a size that is none", []string{"verify", "--file", "a", "--size", "a=x"}, "is not of the form PATH=BYTES"},
 		{"a size without a file", []string{"verify", "--file", "a", "--size", "12"}, "is not of the form PATH=BYTES"},

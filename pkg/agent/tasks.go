@@ -4,13 +4,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -77,34 +81,59 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 	}
 	// A wrong endpoint may carry a password: it is named only once it is checked.
 	made.source = t.source("the hub")
-	client, err := newHub(s)
+	from, where, err := t.open(s)
 	if err != nil {
 		return task{}, &sourceError{made.source, err}
 	}
-	made.source = t.source(client.Endpoint())
+	made.source = where
 	if made.root, err = openDest(t.Dest); err != nil {
 		return task{}, &sourceError{made.source, storageError(".", err)}
 	}
 	made.work = New(Config{
-		Hub: client, Root: made.root, Clock: clock.RealClock{}, Log: log,
-		Repo: t.Repo, Revision: t.Revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
+		Hub: from, Root: made.root, Clock: clock.RealClock{}, Log: log,
+		Repo: where.repo, Revision: where.revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
 		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
 	return made, nil
 }
 
-func newHub(s Settings) (*hub.Client, error) {
-	client := hub.NewHTTPClient(s.Connections)
-	if s.CAFile != "" {
-		pem, err := os.ReadFile(s.CAFile)
-		if err == nil {
-			err = hub.TrustAlso(client, pem)
-		}
-		if err != nil {
-			return nil, &AuthorityError{File: s.CAFile, Err: err}
-		}
+// open returns where the files are fetched from.
+func (t Target) open(s Settings) (Hub, source, error) {
+	client, err := newHTTPClient(s)
+	if err != nil {
+		return nil, source{}, err
 	}
-	return hub.New(hub.Options{Endpoint: s.Endpoint, Token: s.Token, UserAgent: userAgent, HTTP: client})
+	if t.Image != "" {
+		from, err := oci.New(t.Image, oci.Options{
+			HTTP: client, Keychain: authn.DefaultKeychain, Clock: clock.RealClock{}, UserAgent: userAgent,
+		})
+		if err != nil {
+			return nil, source{}, err
+		}
+		return from, source{
+			endpoint: from.Registry(), repo: from.Repository(), revision: from.Revision(), dest: t.Dest, isImage: true,
+		}, nil
+	}
+	from, err := hub.New(hub.Options{Endpoint: s.Endpoint, Token: s.Token, UserAgent: userAgent, HTTP: client})
+	if err != nil {
+		return nil, source{}, err
+	}
+	return from, t.source(from.Endpoint()), nil
+}
+
+func newHTTPClient(s Settings) (*http.Client, error) {
+	client := hub.NewHTTPClient(s.Connections)
+	if s.CAFile == "" {
+		return client, nil
+	}
+	pem, err := os.ReadFile(s.CAFile)
+	if err == nil {
+		err = hub.TrustAlso(client, pem)
+	}
+	if err != nil {
+		return nil, &AuthorityError{File: s.CAFile, Err: err}
+	}
+	return client, nil
 }
 
 // AuthorityError says that the certificates which the administrator gave cannot be used.
@@ -124,7 +153,7 @@ func openDest(dir string) (*os.Root, error) {
 }
 
 func (t Target) source(endpoint string) source {
-	return source{endpoint: endpoint, repo: t.Repo, revision: t.Revision, dest: t.Dest}
+	return source{endpoint: endpoint, repo: cmp.Or(t.Repo, t.Image), revision: t.Revision, dest: t.Dest}
 }
 
 func (l taskList) run(ctx context.Context) error {
