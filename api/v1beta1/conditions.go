@@ -80,6 +80,7 @@ const (
 const (
 	ReasonInferenceSuccess      = "WorkspaceInferenceStatusSuccess"
 	ReasonInferencePending      = "WorkspaceInferenceStatusPending"
+	ReasonGroupReplaced         = "GroupReplaced"
 	ReasonContainerOOMKilled    = "ContainerOOMKilled"
 	ReasonImagePullError        = "ImagePullError"
 	ReasonContainerStartError   = "ContainerStartError"

@@ -37,8 +37,8 @@ func weightsContainer(in Input) corev1.Container {
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:                     literals(fetchArgs(in)),
-		Env:                      hubToken(in.Workspace.Inference.Preset),
+		Args:                     append(memberArgs(in), literals(fetchArgs(in))...),
+		Env:                      append(groupEnv(in), hubToken(in.Workspace.Inference.Preset)...),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
@@ -49,6 +49,9 @@ func weightsContainer(in Input) corev1.Container {
 }
 
 func fetchArgs(in Input) []string {
+	if in.Engine.NoWeights {
+		return nil
+	}
 	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	args := []string{"fetch"}
 	if in.Settings.HubEndpoint != "" {

@@ -151,6 +151,9 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if todo.occupied {
 		return outcome, nil
 	}
+	if todo.zone != "" {
+		req.Zones = []string{todo.zone}
+	}
 	for _, ordinal := range todo.missing {
 		created, err := p.create(ctx, req, ordinal)
 		if err != nil {
@@ -215,6 +218,8 @@ type decision struct {
 	missing []int
 	// occupied says that claims are on their way out, or about to be.
 	occupied bool
+	// zone is where the missing ones must be; empty where any zone will do that was asked for.
+	zone string
 }
 
 func (d decision) settled() bool {
@@ -227,7 +232,7 @@ func (d decision) acts() bool {
 }
 
 func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
-	var d decision
+	d := decision{zone: sharedZone(claims, req)}
 	held := make([]bool, req.Count)
 	for i := range claims {
 		claim := &claims[i]
@@ -235,7 +240,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		switch {
 		case machine.Deleting:
 			d.occupied = true
-		case !serves(claim, &machine, req):
+		case !serves(claim, &machine, req), d.zone != "" && machine.Zone != "" && machine.Zone != d.zone:
 			d.release = append(d.release, *claim)
 			d.occupied = true
 		default:
@@ -247,7 +252,41 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 			d.missing = append(d.missing, ordinal)
 		}
 	}
+	if req.OneZone && req.Count > 1 && d.zone == "" {
+		// One goes first and decides the zone; with it on its way, nothing is missing yet.
+		d.missing = d.missing[:min(len(d.missing), max(0, 1-count(held)))]
+	}
 	return d
+}
+
+func count(held []bool) int {
+	n := 0
+	for _, is := range held {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that
+// of the first of them that is launched; empty where that is not decided, or need not be.
+func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
+	if !req.OneZone || req.Count < 2 {
+		return ""
+	}
+	if len(req.Zones) == 1 {
+		return req.Zones[0]
+	}
+	zone, lowest := "", req.Count
+	for i := range claims {
+		machine := machineOf(&claims[i])
+		isOurs := !machine.Deleting && serves(&claims[i], &machine, req)
+		if isOurs && machine.Zone != "" && machine.Ordinal < lowest {
+			zone, lowest = machine.Zone, machine.Ordinal
+		}
+	}
+	return zone
 }
 
 // serves says whether a claim is one that the request asks for: of its attempt, which its name tells,

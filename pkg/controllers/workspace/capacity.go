@@ -235,6 +235,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		DiskGiB:      plan.DiskGiB,
 		CapacityType: plan.CapacityType,
 		Zones:        plan.Zones,
+		OneZone:      s.isGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },

@@ -138,6 +138,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"group", r.ensureGroup},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}
