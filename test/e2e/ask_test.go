@@ -48,16 +48,8 @@ func curl(t *testing.T, namespace string, args ...string) string {
 // expectAnswers asks the Workspace's Service for its models and for a few words.
 func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
 	t.Helper()
-	base := fmt.Sprintf("http://%s.%s.svc/v1", ws.Name, ws.Namespace)
-	var models struct {
-		Data []struct{ ID string }
-	}
-	decodeJSON(t, curl(t, ws.Namespace, base+"/models"), &models)
-	var ids []string
-	for _, m := range models.Data {
-		ids = append(ids, m.ID)
-	}
-	if !slices.Contains(ids, model) {
+	base := baseURL(ws)
+	if ids := listedModels(t, ws); !slices.Contains(ids, model) {
 		t.Errorf("%s/models lists %v, want %s among them", base, ids, model)
 	}
 	request, err := json.Marshal(map[string]any{
@@ -80,6 +72,25 @@ func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
 	if len(answer.Choices) != 1 || answer.Choices[0].Message.Role != "assistant" || answer.Usage.CompletionTokens < 1 {
 		t.Errorf("%s/chat/completions answered %+v, want one message of the assistant with at least one token", base, answer)
 	}
+}
+
+// baseURL is what clients of OpenAI's API are given.
+func baseURL(ws *v1beta1.Workspace) string {
+	return fmt.Sprintf("http://%s.%s.svc/v1", ws.Name, ws.Namespace)
+}
+
+// listedModels are the names that the endpoint says it answers to.
+func listedModels(t *testing.T, ws *v1beta1.Workspace) []string {
+	t.Helper()
+	var models struct {
+		Data []struct{ ID string }
+	}
+	decodeJSON(t, curl(t, ws.Namespace, baseURL(ws)+"/models"), &models)
+	var ids []string
+	for _, m := range models.Data {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 func decodeJSON(t *testing.T, text string, into any) {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -62,6 +63,16 @@ func kubectl(t *testing.T, args ...string) string {
 
 // example is the path of a manifest that users are shown.
 func example(name string) string { return filepath.Join(examplesDir, name) }
+
+// apply applies a manifest that no user is shown.
+func apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "apply", "--namespace="+namespace, "--filename="+file)
+}
 
 // namespace makes a namespace for one test. When the test ends, its Workspaces are deleted, and that
 // must give every machine back.
