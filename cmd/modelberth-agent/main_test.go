@@ -19,6 +19,7 @@ func TestStaysSmall(t *testing.T) {
 	allowed := []string{
 		"github.com/modelberth/modelberth/cmd/modelberth-agent",
 		"github.com/modelberth/modelberth/pkg/agent",
+		"github.com/modelberth/modelberth/pkg/agent/",
 		"github.com/modelberth/modelberth/pkg/hub",
 		"github.com/cenkalti/backoff/",
 		"golang.org/x/sync/errgroup",

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -26,6 +27,9 @@ const (
 	ReasonDiskFull         Reason = "DiskFull"
 	// ReasonStorageFailed is a volume that fails for another reason than its size.
 	ReasonStorageFailed Reason = "StorageFailed"
+	// The group of pods that serve the model together is not whole any more.
+	ReasonMemberLost     Reason = "MemberLost"
+	ReasonMemberReplaced Reason = "MemberReplaced"
 )
 
 // maxTermination is how much of a termination message the kubelet keeps.
@@ -44,9 +48,28 @@ type source struct {
 
 func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
 
-// explain turns the error that ended a fetch into one sentence for the user,
-// with what to do about it.
-func explain(err error, s source) Termination {
+// explain turns the error that ended the agent into one sentence for the user, with what to do about it.
+func explain(err error) Termination {
+	if loss := new(members.LossError); errors.As(err, &loss) {
+		return explainLoss(loss)
+	}
+	var where source
+	if of := new(sourceError); errors.As(err, &of) {
+		err, where = of.err, of.source
+	}
+	return explainFetch(err, where)
+}
+
+func explainLoss(l *members.LossError) Termination {
+	reason := ReasonMemberLost
+	if l.IsReplacement() {
+		reason = ReasonMemberReplaced
+	}
+	return Termination{reason, l.Error() +
+		": all pods of the group are replaced and load the model again; if this repeats, look at that pod's last state and node"}
+}
+
+func explainFetch(err error, s source) Termination {
 	var (
 		unauthorized *hub.UnauthorizedError
 		notFound     *hub.NotFoundError

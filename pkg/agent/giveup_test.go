@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -51,9 +52,11 @@ func TestTerminationMessages(t *testing.T) {
 		{"overloaded", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: s.endpoint, File: f, Status: 429, RetryAfter: 5 * time.Minute}}},
 		{"silent", &StalledError{For: time.Minute}},
 		{"wrapped", fmt.Errorf("fetching: %w", unreachable)},
+		{"member lost", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Silent: 4 * time.Second, Last: errors.New("connection refused")}},
+		{"member replaced", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Is: "uid-2"}},
 		{"wrong endpoint", errors.New(`hub: endpoint "hub" is not a web address: want https://HOST[/PREFIX]`)},
 	} {
-		got := explain(tc.err, s)
+		got := explain(&sourceError{s, tc.err})
 		if strings.Contains(got.Message, "\n") {
 			t.Errorf("%s: message has more than one line: %q", tc.name, got.Message)
 		}

@@ -25,9 +25,9 @@ type partial struct {
 	saving  sync.Mutex
 }
 
-// checkpointBytes is how much a crash may cost: under one percent of a file
-// that is large enough to matter, and never so little that syncing it dominates.
-func checkpointBytes(size int64) int64 { return min(max(size/128, 1<<20), 64<<20) }
+// checkpointBytes is half of what a crash may cost at most: well under one percent of
+// a file that is large enough to matter, and never so little that syncing it dominates.
+func checkpointBytes(size int64) int64 { return min(max(size/512, 512<<10), 32<<20) }
 
 // openPartial continues what an earlier run left behind if that is a part of
 // the same content, and starts anew otherwise.
@@ -83,21 +83,41 @@ func (p *partial) write(b []byte, at int64) error {
 	case p.grown <- struct{}{}:
 	default: // whoever follows has not yet looked at the last growth
 	}
-	// One writer saves, the others go on; what they add meanwhile it sees after.
-	for p.isDue() && p.saving.TryLock() {
-		err := p.save()
+	return p.saveIfDue()
+}
+
+// saveIfDue lets one writer save while the others go on; what they add meanwhile it sees
+// after. On a disk slower than the network they wait, so that no more than twice as much
+// as one saves is ever at stake.
+func (p *partial) saveIfDue() error {
+	for {
+		due, overdue := p.isDue()
+		if !due || !overdue && !p.saving.TryLock() {
+			return nil
+		}
+		if overdue {
+			p.saving.Lock()
+		}
+		err := p.saveAgain()
 		p.saving.Unlock()
 		if err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-func (p *partial) isDue() bool {
+// saveAgain saves unless another writer has, while this one waited.
+func (p *partial) saveAgain() error {
+	if due, _ := p.isDue(); !due {
+		return nil
+	}
+	return p.save()
+}
+
+func (p *partial) isDue() (due, overdue bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unsaved >= p.every
+	return p.unsaved >= p.every, p.unsaved >= 2*p.every
 }
 
 // checkpoint notes the ranges that are there now.
