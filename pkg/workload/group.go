@@ -6,7 +6,6 @@ package workload
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -108,8 +107,8 @@ func GroupOf(leader *appsv1.StatefulSet) Group {
 	return group
 }
 
-// memberArgs tell the agent whose fellow it is, what to wait for, and how it knows that the engine's
-// requests are answered. They go in front of what it is to fetch.
+// memberArgs tell the agent whose fellow it is, what to wait for, and when the engine may end. They go in
+// front of what it is to fetch.
 func memberArgs(in Input) []string {
 	var args []string
 	if in.isGroup() {
@@ -119,16 +118,27 @@ func memberArgs(in Input) []string {
 		}
 		args = append(args, awaitArgs(in)...)
 	}
+	return append(args, drainArgs(in)...)
+}
+
+// drainArgs tell the agent how it knows that no request is under way. A worker's are those of its leader.
+func drainArgs(in Input) []string {
+	var args []string
+	patience := Drain(in.Workspace)
 	switch {
+	case patience == 0:
+		return nil
 	case in.Engine.HealthPath == "":
 		args = append(args, "--drain-leader", LeaderAddress(in.Workspace))
+	case len(in.Engine.BusyMetrics) == 0:
+		return nil
 	default:
 		args = append(args, "--drain-metrics", fmt.Sprintf("http://127.0.0.1:%d/metrics", v1beta1.EnginePort))
 		for _, name := range in.Engine.BusyMetrics {
 			args = append(args, "--drain-busy", name)
 		}
 	}
-	return append(args, "--drain-timeout", Drain(in.Workspace).Round(time.Second).String())
+	return append(args, "--drain-timeout", patience.String())
 }
 
 // awaitArgs hold the leader back until its workers listen, where it would end otherwise.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,13 +46,16 @@ func Command(in engine.Input) (engine.Command, error) {
 	if in.Member.IsWorker() {
 		return worker(in, env), nil
 	}
-	return engine.Command{
-		Args:        engine.Render(in.Data, engine.Merge(settings(in), users)),
-		Env:         env,
-		HealthPath:  in.Data.HealthPath,
-		BusyMetrics: in.Data.BusyMetrics,
-		Warnings:    append(in.Config.Foreign(in.Data.Name), warnings...),
-	}, nil
+	command := engine.Command{
+		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
+		Env:        env,
+		HealthPath: in.Data.HealthPath,
+		Warnings:   append(in.Config.Foreign(in.Data.Name), warnings...),
+	}
+	if !slices.Contains(users, engine.Setting{Name: "metrics", Value: "false"}) {
+		command.BusyMetrics = in.Data.BusyMetrics
+	}
+	return command, nil
 }
 
 func check(in engine.Input) error {
