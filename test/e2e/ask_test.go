@@ -23,26 +23,46 @@ const clientImage = "registry.local:5000/modelberth/llamacpp:dev"
 // curl asks from a pod of its own, as another application in the cluster would, and returns the body.
 func curl(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
-	fixed := []string{"curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "30"}
+	pod := startCurl(t, namespace, append([]string{"--fail-with-body", "--max-time", "30"}, args...)...)
+	out, ok := awaitCurl(t, pod, time.Minute)
+	if !ok {
+		t.Fatalf("curl %v failed: %s", args, out)
+	}
+	return out
+}
+
+// startCurl starts a pod that asks.
+func startCurl(t *testing.T, namespace string, args ...string) *corev1.Pod {
+	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "curl-", Namespace: namespace},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever,
-			Containers:    []corev1.Container{{Name: "curl", Image: clientImage, Command: append(fixed, args...)}},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "curl", Image: clientImage, Command: append([]string{"curl", "--silent", "--show-error"}, args...),
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
 		},
 	}
 	if err := local.client.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "curl to end", time.Minute, func(ctx context.Context) (bool, error) {
+	return pod
+}
+
+// awaitCurl waits for a pod that asks, and returns what it printed and whether it got its answer.
+func awaitCurl(t *testing.T, pod *corev1.Pod, timeout time.Duration) (out string, ok bool) {
+	t.Helper()
+	waitFor(t, "curl to end", timeout, func(ctx context.Context) (bool, error) {
 		err := local.client.Get(ctx, keyOf(pod), pod)
 		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, err
 	})
-	out := kubectl(t, "logs", pod.Name, "--namespace="+namespace)
-	if pod.Status.Phase != corev1.PodSucceeded {
-		t.Fatalf("curl %v failed: %s", args, out)
-	}
-	return out
+	return kubectl(t, "logs", pod.Name, "--namespace="+pod.Namespace), pod.Status.Phase == corev1.PodSucceeded
 }
 
 // expectAnswers asks the Workspace's Service for its models and for a few words.

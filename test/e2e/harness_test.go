@@ -74,11 +74,13 @@ func apply(t *testing.T, namespace, manifest string) {
 	kubectl(t, "apply", "--namespace="+namespace, "--filename="+file)
 }
 
-// namespace makes a namespace for one test. When the test ends, its Workspaces are deleted, and that
-// must give every machine back.
+// namespace makes a namespace for one test, which takes no pod that Pod Security's level restricted
+// refuses. When the test ends, its Workspaces are deleted, and that must give every machine back.
 func namespace(t *testing.T) string {
 	t.Helper()
-	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "e2e-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
 	if err := local.client.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
