@@ -151,7 +151,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	}
 	config.Catalog = known
 	config.Planner = planner.New(known, planner.Settings{
-		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
+		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
 	})
 	config.Render = render.Settings{

@@ -112,7 +112,7 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	update := revisionOf(set)
 	var ready, updated int32
 	for ordinal := range *set.Spec.Replicas {
-		pod, err := w.pod(ctx, set, update, int(ordinal))
+		pod, err := w.pod(ctx, set, update, firstOrdinal(set)+int(ordinal))
 		if err != nil {
 			return againAfterRace(err)
 		}
@@ -173,7 +173,7 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 	}
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	hold, want := w.wanted(client.ObjectKeyFromObject(set), revision)
-	if revision != update && !hold {
+	if revision != update && !hold && set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 		return pod, w.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
 	}
 	fits, err := w.fits(ctx, pod)
@@ -186,6 +186,13 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 		return pod, w.client.Status().Update(ctx, pod)
 	}
 	return pod, nil
+}
+
+func firstOrdinal(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
 }
 
 func isReady(pod *corev1.Pod) bool {
