@@ -71,8 +71,7 @@ type Command struct {
 	Env []EnvVar
 	// HealthPath answers 200 when the engine can serve; empty for a member that serves nobody.
 	HealthPath string
-	// OpenPort is what such a member listens on once it has started, and what other members wait for; 0 where
-	// it listens nowhere.
+	// OpenPort is what such a member listens on once it has started; 0 where it listens nowhere.
 	OpenPort int
 	// BusyMetrics are the gauges at /metrics whose sum is the number of requests under way.
 	BusyMetrics []string

@@ -19,16 +19,24 @@ type failure struct {
 	pod  string
 	at   time.Time
 	said string
-	// isReaction says that it ended because it missed another one.
-	isReaction bool
+	// isEngine says that the engine ended, isReaction that an agent did, because it missed another member.
+	isEngine, isReaction bool
 }
 
 // first returns the failure that the others followed from, as far as can be told: an engine's before an
 // agent's, which ends when it misses another member, and then the earliest. Nil where no member failed.
-func first(pods []*corev1.Pod) *failure {
+func first(pods []*corev1.Pod, members int) *failure {
 	var all []failure
 	for _, pod := range pods {
-		all = append(all, failures(pod)...)
+		whole, isWhole := lastStart(pods, pod)
+		for _, f := range failures(pod) {
+			// An engine that ends before the others have started, for example because it does not wait for them,
+			// has taken nothing with it: the kubelet starts it again, and the group is whole then.
+			if isEarly := !isWhole || len(pods) < members || !f.at.IsZero() && f.at.Before(whole); f.isEngine && isEarly {
+				continue
+			}
+			all = append(all, f)
+		}
 	}
 	if len(all) == 0 {
 		return nil
@@ -55,7 +63,7 @@ func failures(pod *corev1.Pod) []failure {
 	}
 	for i := range pod.Status.ContainerStatuses {
 		if end := ended(&pod.Status.ContainerStatuses[i]); end != nil {
-			out = append(out, failure{pod: pod.Name, at: end.FinishedAt.Time, said: fmt.Sprintf(
+			out = append(out, failure{pod: pod.Name, at: end.FinishedAt.Time, isEngine: true, said: fmt.Sprintf(
 				"member %s ended with exit code %d%s", pod.Name, end.ExitCode, quoted(lastWords(end)))})
 		}
 	}
@@ -103,6 +111,23 @@ func engineStarted(pod *corev1.Pod) (time.Time, bool) {
 		}
 	}
 	return time.Time{}, false
+}
+
+// lastStart is when the last of the other members' engines began, and whether all of them did.
+func lastStart(pods []*corev1.Pod, but *corev1.Pod) (last time.Time, all bool) {
+	for _, pod := range pods {
+		if pod == but {
+			continue
+		}
+		started, isStarted := engineStarted(pod)
+		if !isStarted {
+			return time.Time{}, false
+		}
+		if started.After(last) {
+			last = started
+		}
+	}
+	return last, true
 }
 
 // failedAt is when a pod came to its end by its own conditions.

@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 // Do is what happens to a group.
@@ -87,7 +88,7 @@ func Decide(s State) Step {
 	if len(former) > 0 {
 		return Step{Do: Delete, Leaving: leaving(former)}
 	}
-	failed := first(current)
+	failed := first(current, s.members())
 	if failed == nil {
 		return Step{Do: Keep}
 	}
@@ -119,11 +120,20 @@ func (s State) sorted() (current, former []*corev1.Pod) {
 	return current, former
 }
 
+// members is how many pods there are to be.
+func (s State) members() int {
+	n := 0
+	for _, set := range s.Sets {
+		n += int(ptr.Deref(set.Spec.Replicas, 1))
+	}
+	return n
+}
+
 // leaving gives pods the time that they ask for, so that what is being answered is finished, unless one
 // of them failed.
 func leaving(pods []*corev1.Pod) []Leaving {
 	var grace *int64
-	if first(pods) != nil {
+	if first(pods, 0) != nil {
 		grace = new(int64(failedGrace))
 	}
 	out := make([]Leaving, len(pods))

@@ -158,6 +158,19 @@ func TestDecide(t *testing.T) {
 			want: group.Step{Do: group.Keep},
 		},
 		{
+			reason: "an engine that does not wait for the others ended before the last of them began", now: 70,
+			pods: []corev1.Pod{pod("chat-0", "chat", engineRestarted(139, 19)), whole[1]}, want: group.Step{Do: group.Keep},
+		},
+		{
+			reason: "or before it is there", now: 70,
+			pods: []corev1.Pod{pod("chat-0", "chat", engineRestarted(139, 60)), pod("chat-worker-1", "worker", notStarted)},
+			want: group.Step{Do: group.Keep},
+		},
+		{
+			reason: "or before it has a pod", now: 70, pods: []corev1.Pod{pod("chat-0", "chat", engineRestarted(139, 60))},
+			want: group.Step{Do: group.Keep},
+		},
+		{
 			reason: "a pod was evicted", now: 70,
 			pods: []corev1.Pod{pod("chat-0", "chat"), pod("chat-worker-1", "worker", func(p *corev1.Pod) {
 				p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: memory."}

@@ -107,7 +107,7 @@ func GroupOf(leader *appsv1.StatefulSet) Group {
 	return group
 }
 
-// memberArgs tell the agent whose fellow it is, what to wait for, and when the engine may end. They go in
+// memberArgs tell the agent whose fellow it is, and when the engine may end. They go in
 // front of what it is to fetch.
 func memberArgs(in Input) []string {
 	var args []string
@@ -116,7 +116,6 @@ func memberArgs(in Input) []string {
 		for _, worker := range WorkerAddresses(in.Workspace, in.Plan.Nodes) {
 			args = append(args, "--peer", worker)
 		}
-		args = append(args, awaitArgs(in)...)
 	}
 	return append(args, drainArgs(in)...)
 }
@@ -139,18 +138,6 @@ func drainArgs(in Input) []string {
 		}
 	}
 	return append(args, "--drain-timeout", patience.String())
-}
-
-// awaitArgs hold the leader back until its workers listen, where it would end otherwise.
-func awaitArgs(in Input) []string {
-	var args []string
-	if in.Engine.HealthPath == "" || in.Worker.OpenPort == 0 {
-		return nil
-	}
-	for _, worker := range WorkerAddresses(in.Workspace, in.Plan.Nodes) {
-		args = append(args, "--await", fmt.Sprintf("%s:%d", worker, in.Worker.OpenPort))
-	}
-	return args
 }
 
 // groupEnv is how an agent learns which member of which group it is.

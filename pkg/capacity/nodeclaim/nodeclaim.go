@@ -233,7 +233,7 @@ func (d decision) acts() bool {
 
 func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 	d := decision{zone: sharedZone(claims, req)}
-	held := make([]bool, req.Count)
+	held, isFirstLaunched := make([]bool, req.Count), false
 	for i := range claims {
 		claim := &claims[i]
 		machine := machineOf(claim)
@@ -244,7 +244,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 			d.release = append(d.release, *claim)
 			d.occupied = true
 		default:
-			held[machine.Ordinal] = true
+			held[machine.Ordinal], isFirstLaunched = true, isFirstLaunched || machine.Launched
 		}
 	}
 	for ordinal, ok := range held {
@@ -252,21 +252,15 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 			d.missing = append(d.missing, ordinal)
 		}
 	}
-	if req.OneZone && req.Count > 1 && d.zone == "" {
-		// One goes first and decides the zone; with it on its way, nothing is missing yet.
-		d.missing = d.missing[:min(len(d.missing), max(0, 1-count(held)))]
+	if req.OneZone && d.zone == "" && !isFirstLaunched && len(d.missing) > 0 {
+		// One goes first and decides the zone, where the cloud has any; with it on its way, nothing is missing.
+		first := 1
+		if slices.Contains(held, true) {
+			first = 0
+		}
+		d.missing = d.missing[:first]
 	}
 	return d
-}
-
-func count(held []bool) int {
-	n := 0
-	for _, is := range held {
-		if is {
-			n++
-		}
-	}
-	return n
 }
 
 // sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that

@@ -229,7 +229,7 @@ func groupRolls(t *testing.T, _ *life) {
 	ws := w.serve(t, "rolls")
 	before := w.uids(t, ws)
 	patch := client.MergeFrom(ws.DeepCopy())
-	ws.Inference.Engine.Env = []v1beta1.EngineEnvVar{{Name: "NCCL_DEBUG", Value: "INFO"}}
+	ws.Inference.Engine.Env = []v1beta1.EngineEnv{{Name: "NCCL_DEBUG", Value: "INFO"}}
 	if err := w.client.Patch(t.Context(), ws, patch); err != nil {
 		t.Fatal(err)
 	}
