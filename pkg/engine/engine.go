@@ -82,6 +82,8 @@ type Command struct {
 	// Weights are the files of the artifact's repository that the engine loads, where the artifact does
 	// not list them.
 	Weights Selection
+	// IgnoresSignals says that it does not end when it is told to where it is process 1 of its container.
+	IgnoresSignals bool
 	// NoWeights says that this member reads no files: others send it what it holds.
 	NoWeights bool
 	// Warnings in sentences: flags that were asked for and dropped or replaced.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -32,7 +33,7 @@ func first(pods []*corev1.Pod, members int) *failure {
 		for _, f := range failures(pod) {
 			// An engine that ends before the others have started, for example because it does not wait for them,
 			// has taken nothing with it: the kubelet starts it again, and the group is whole then.
-			if isEarly := !isWhole || len(pods) < members || !f.at.IsZero() && f.at.Before(whole); f.isEngine && isEarly {
+			if isEarly := !isWhole || len(pods) < members || !f.at.IsZero() && !f.at.After(whole); f.isEngine && isEarly {
 				continue
 			}
 			all = append(all, f)
@@ -123,11 +124,28 @@ func lastStart(pods []*corev1.Pod, but *corev1.Pod) (last time.Time, all bool) {
 		if !isStarted {
 			return time.Time{}, false
 		}
+		// A worker may begin some time before it can be joined; it is ready then.
+		if since := readySince(pod); pod.Labels[appsv1.PodIndexLabel] != leaderIndex && since.After(started) {
+			started = since
+		}
 		if started.After(last) {
 			last = started
 		}
 	}
 	return last, true
+}
+
+// leaderIndex is the index of the pod that serves. It is ready much later than it begins.
+const leaderIndex = "0"
+
+// readySince is when a pod became ready; zero where it is not.
+func readySince(pod *corev1.Pod) time.Time {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // failedAt is when a pod came to its end by its own conditions.

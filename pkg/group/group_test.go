@@ -162,6 +162,22 @@ func TestDecide(t *testing.T) {
 			pods: []corev1.Pod{pod("chat-0", "chat", engineRestarted(139, 19)), whole[1]}, want: group.Step{Do: group.Keep},
 		},
 		{
+			reason: "or before it could be joined", now: 70,
+			pods: []corev1.Pod{pod("chat-0", "chat", engineRestarted(139, 22)), pod("chat-worker-1", "worker", func(p *corev1.Pod) {
+				p.Labels[appsv1.PodIndexLabel] = "1"
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at(24))}}
+			})},
+			want: group.Step{Do: group.Keep},
+		},
+		{
+			reason: "a worker that ended while the leader was getting ready counts, although it is ready now", now: 70,
+			pods: []corev1.Pod{pod("chat-0", "chat", func(p *corev1.Pod) {
+				p.Labels[appsv1.PodIndexLabel] = "0"
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at(60))}}
+			}), pod("chat-worker-1", "worker", engineRestarted(1, 50))},
+			want: group.Step{Do: group.Replace, Failure: "member chat-worker-1 ended with exit code 1 (Error)", Failures: 1},
+		},
+		{
 			reason: "or before it is there", now: 70,
 			pods: []corev1.Pod{pod("chat-0", "chat", engineRestarted(139, 60)), pod("chat-worker-1", "worker", notStarted)},
 			want: group.Step{Do: group.Keep},

@@ -189,7 +189,8 @@ func groupOverRPC(in workload.Input) workload.Input {
 	in.Plan.Nodes = 2
 	in.Engine.BusyMetrics = []string{"engine:running"}
 	in.Worker = &engine.Command{
-		Entrypoint: []string{"/bin/rpc-server"}, Args: []string{"--port", "50052"}, OpenPort: 50052, NoWeights: true,
+		Entrypoint: []string{"/bin/rpc-server"}, Args: []string{"--port", "50052"}, OpenPort: 50052,
+		IgnoresSignals: true, NoWeights: true,
 	}
 	return in
 }

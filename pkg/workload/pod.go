@@ -62,6 +62,10 @@ func PodTemplate(in Input) (corev1.PodTemplateSpec, []string) {
 	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
 	template.Spec.Volumes = volumes(in)
 	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	if in.Engine.IgnoresSignals {
+		// Process 1 is the sandbox's then, and the engine ends at once when it is told to.
+		template.Spec.ShareProcessNamespace = new(true)
+	}
 	template.Spec.SecurityContext = podSecurity(in.UserID)
 	// Neither container talks to the API server, and engines read variables that begin with their
 	// name: a Service of that name would set them.

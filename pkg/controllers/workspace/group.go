@@ -6,7 +6,6 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -107,11 +106,10 @@ func (s *scope) groupFinding() (finding, bool) {
 	return finding{}, false
 }
 
-// groupEvents tell that a group was replaced in this pass.
+// groupEvents tell that a group was replaced in this pass, unless the condition's change tells it.
 func (s *scope) groupEvents() []event {
-	if s.groupStep.Do != group.Replace {
+	if s.groupStep.Do != group.Replace || isTrue(s.before.Conditions, v1beta1.ConditionInferenceReady) {
 		return nil
 	}
-	message := s.groupStep.Describe(s.revision.Plan.Nodes) + "; group " + strconv.FormatInt(s.group.Number, 10) + " begins"
-	return []event{{warning: true, reason: v1beta1.ReasonGroupReplaced, message: message}}
+	return []event{{warning: true, reason: v1beta1.ReasonGroupReplaced, message: s.groupStep.Describe(s.revision.Plan.Nodes)}}
 }

@@ -20,11 +20,12 @@ const rpcPort = 50052
 // does not start before all of them listen.
 func worker(in engine.Input, env []engine.EnvVar) engine.Command {
 	return engine.Command{
-		Entrypoint: slices.Clone(in.Data.WorkerCommand),
-		Args:       []string{"--host", "0.0.0.0", "--port", strconv.Itoa(rpcPort)},
-		Env:        env,
-		OpenPort:   rpcPort,
-		NoWeights:  true,
+		Entrypoint:     slices.Clone(in.Data.WorkerCommand),
+		Args:           []string{"--host", "0.0.0.0", "--port", strconv.Itoa(rpcPort)},
+		Env:            env,
+		OpenPort:       rpcPort,
+		IgnoresSignals: true, // it handles none, and the kernel spares process 1 then
+		NoWeights:      true,
 	}
 }
 

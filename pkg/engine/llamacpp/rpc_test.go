@@ -42,7 +42,8 @@ func TestSeveralMachines(t *testing.T) {
 		{
 			reason: "a worker runs another program, which needs neither weights nor the user's flags", rank: "$(POD_INDEX)",
 			want: engine.Command{
-				Entrypoint: []string{"/app/rpc-server"}, Args: strings.Fields("--host 0.0.0.0 --port 50052"), OpenPort: 50052, NoWeights: true,
+				Entrypoint: []string{"/app/rpc-server"}, Args: strings.Fields("--host 0.0.0.0 --port 50052"), OpenPort: 50052,
+				IgnoresSignals: true, NoWeights: true,
 			},
 		},
 	} {

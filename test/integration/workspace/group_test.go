@@ -192,7 +192,7 @@ func workerEnds(t *testing.T, _ *life) {
 	w.untilReplaced(t, ws, before)
 	w.staysWhole(t, ws, 2)
 	w.untilEvent(t, ws, v1beta1.ReasonGroupReplaced,
-		"member worker-ends-worker-1 ended with exit code 137 (Error); all 2 members are replaced; group 2 begins")
+		"member worker-ends-worker-1 ended with exit code 137 (Error); all 2 members are replaced")
 }
 
 func leaderEnds(t *testing.T, _ *life) {
@@ -261,7 +261,7 @@ func memberDeleted(t *testing.T, _ *life) {
 	})
 	w.untilReplaced(t, ws, before)
 	w.untilEvent(t, ws, v1beta1.ReasonGroupReplaced,
-		`the agent of member deleted-0 ended (member "deleted-worker-1.deleted-headless" was replaced); all 2 members are replaced; group 2 begins`)
+		`the agent of member deleted-0 ended (member "deleted-worker-1.deleted-headless" was replaced); all 2 members are replaced`)
 }
 
 func groupSettles(t *testing.T, life *life) {
