@@ -75,7 +75,8 @@ func (r *Revision) Pods(ws *v1beta1.Workspace, name string, group workload.Group
 		return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
 	}
 	var sets []Object
-	for _, set := range workload.GroupSets(ws, r.Plan.Nodes, r.Template, *r.Worker, name, group) {
+	members := workload.Members{Nodes: r.Plan.Nodes, Leader: r.Template, Worker: *r.Worker}
+	for _, set := range workload.GroupSets(ws, members, name, group) {
 		sets = append(sets, set)
 	}
 	return sets

@@ -218,6 +218,10 @@ func podTemplate(in workload.Input) corev1.PodTemplateSpec {
 	return template
 }
 
+func members(in workload.Input) workload.Members {
+	return workload.Members{Nodes: in.Plan.Nodes, Leader: podTemplate(in), Worker: workload.WorkerTemplate(in)}
+}
+
 func objects(in workload.Input) []runtime.Object {
 	const revision = "chat-0123456789"
 	list := []runtime.Object{workload.Service(in), workload.HeadlessService(in.Workspace)}
@@ -228,7 +232,7 @@ func objects(in workload.Input) []runtime.Object {
 		return append(list, workload.StatefulSet(in.Workspace, 1, podTemplate(in), revision))
 	}
 	remembered := workload.Group{Number: 3, Failures: 1, Failure: "member chat-worker-1 ended with exit code 1"}
-	for _, set := range workload.GroupSets(in.Workspace, in.Plan.Nodes, podTemplate(in), workload.WorkerTemplate(in), revision, remembered) {
+	for _, set := range workload.GroupSets(in.Workspace, members(in), revision, remembered) {
 		list = append(list, set)
 	}
 	return list

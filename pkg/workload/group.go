@@ -70,15 +70,21 @@ func joinGroup(in Input, template *corev1.PodTemplateSpec) {
 	}
 }
 
+// Members are the pods of a group: one leader, and workers on all of its other machines.
+type Members struct {
+	Nodes          int
+	Leader, Worker corev1.PodTemplateSpec
+}
+
 // GroupSets return the sets that run a group, the leader's first. The controller replaces their pods
 // together, so neither replaces one by itself.
-func GroupSets(ws *v1beta1.Workspace, nodes int, leader, worker corev1.PodTemplateSpec, revision string, group Group) []*appsv1.StatefulSet {
-	first := groupSet(StatefulSet(ws, 1, leader, revision), group)
+func GroupSets(ws *v1beta1.Workspace, members Members, revision string, group Group) []*appsv1.StatefulSet {
+	first := groupSet(StatefulSet(ws, 1, members.Leader, revision), group)
 	if group.Failures > 0 {
 		first.Annotations[v1beta1.AnnotationGroupFailures] = strconv.Itoa(group.Failures)
 		first.Annotations[v1beta1.AnnotationGroupFailure] = group.Failure
 	}
-	others := groupSet(StatefulSet(ws, int32(nodes-1), worker, revision), group)
+	others := groupSet(StatefulSet(ws, int32(members.Nodes-1), members.Worker, revision), group)
 	others.Name = WorkerName(ws)
 	others.Spec.Selector.MatchLabels[v1beta1.LabelGroupRole] = roleWorker
 	others.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 1}

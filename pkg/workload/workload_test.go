@@ -367,7 +367,7 @@ func TestOnlyTheRankIsAReference(t *testing.T) {
 // The two sets must not claim each other's pods, and clients never reach a worker.
 func TestSetsOfAGroupAreApart(t *testing.T) {
 	in := group(input(preset(), 8))
-	sets := workload.GroupSets(in.Workspace, 4, podTemplate(in), workload.WorkerTemplate(in), "r", workload.Group{Number: 1})
+	sets := workload.GroupSets(in.Workspace, members(in), "r", workload.Group{Number: 1})
 	leader, worker := sets[0], sets[1]
 	if *leader.Spec.Replicas != 1 || *worker.Spec.Replicas != 3 || worker.Spec.Ordinals.Start != 1 {
 		t.Errorf("replicas %d and %d from %d, want 1 and 3 from 1", *leader.Spec.Replicas, *worker.Spec.Replicas, worker.Spec.Ordinals.Start)
@@ -386,7 +386,7 @@ func TestSetsOfAGroupAreApart(t *testing.T) {
 func TestGroupIsRemembered(t *testing.T) {
 	in := group(input(preset(), 8))
 	for _, want := range []workload.Group{{Number: 1}, {Number: 7, Failures: 3, Failure: "member chat-0 ended"}} {
-		sets := workload.GroupSets(in.Workspace, 4, podTemplate(in), workload.WorkerTemplate(in), "r", want)
+		sets := workload.GroupSets(in.Workspace, members(in), "r", want)
 		if diff := cmp.Diff(want, workload.GroupOf(sets[0])); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}

@@ -71,9 +71,9 @@ func launched(claim *karpv1.NodeClaim) {
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 }
 
-// oneZone asks for machines of type A that must be near each other.
-func oneZone(count int) capacity.Request {
-	r := request(count, "A")
+// oneZone asks for two machines of type A that must be near each other.
+func oneZone() capacity.Request {
+	r := request(2, "A")
 	r.OneZone = true
 	return r
 }
@@ -172,35 +172,35 @@ func TestEnsure(t *testing.T) {
 			created: []string{second}, names: []string{second},
 		},
 		{
-			reason: "machines for one zone: one goes first", request: oneZone(2),
+			reason: "machines for one zone: one goes first", request: oneZone(),
 			created: []string{first}, names: []string{first},
 		},
 		{
-			reason: "the first is not launched yet: nothing is asked for meanwhile", request: oneZone(2),
+			reason: "the first is not launched yet: nothing is asked for meanwhile", request: oneZone(),
 			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")}, names: []string{first},
 		},
 		{
-			reason: "the first is launched: the others follow into its zone", request: oneZone(2),
+			reason: "the first is launched: the others follow into its zone", request: oneZone(),
 			live: []client.Object{held("0", "A", inZone)}, cached: []client.Object{held("0", "A", inZone)},
 			created: []string{second}, names: sorted(first, second), zones: []string{"eastus-1"},
 		},
 		{
-			reason: "the first is launched where there are no zones: the others follow", request: oneZone(2),
+			reason: "the first is launched where there are no zones: the others follow", request: oneZone(),
 			live: []client.Object{held("0", "A", launched)}, cached: []client.Object{held("0", "A", launched)},
 			created: []string{second}, names: sorted(first, second),
 		},
 		{
-			reason: "the second was launched first: the zone is its", request: oneZone(2),
+			reason: "the second was launched first: the zone is its", request: oneZone(),
 			live: []client.Object{held("1", "A", inZone)}, cached: []client.Object{held("1", "A", inZone)},
 			created: []string{first}, names: sorted(first, second), zones: []string{"eastus-1"},
 		},
 		{
 			reason:  "only one zone is allowed: all are asked for at once",
-			request: func() capacity.Request { r := oneZone(2); r.Zones = []string{"eastus-2"}; return r }(),
+			request: func() capacity.Request { r := oneZone(); r.Zones = []string{"eastus-2"}; return r }(),
 			created: []string{first, second}, names: sorted(first, second), zones: []string{"eastus-2"},
 		},
 		{
-			reason: "one is in another zone than the first: it is let go", request: oneZone(2),
+			reason: "one is in another zone than the first: it is let go", request: oneZone(),
 			live:   []client.Object{held("0", "A", inZone), held("1", "A", inOtherZone)},
 			cached: []client.Object{held("0", "A", inZone), held("1", "A", inOtherZone)}, names: []string{first},
 		},

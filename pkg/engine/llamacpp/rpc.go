@@ -4,7 +4,7 @@
 package llamacpp
 
 import (
-	"net"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -33,7 +33,7 @@ func worker(in engine.Input, env []engine.EnvVar) engine.Command {
 func endpoints(workers []string) []string {
 	list := make([]string, len(workers))
 	for i, host := range workers {
-		list[i] = net.JoinHostPort(host, strconv.Itoa(rpcPort))
+		list[i] = fmt.Sprintf("%s:%d", host, rpcPort)
 	}
 	return list
 }

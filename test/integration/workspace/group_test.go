@@ -104,11 +104,18 @@ func (w *world) number(t *testing.T, ws *v1beta1.Workspace) int {
 func (w *world) endEngine(t *testing.T, ws *v1beta1.Workspace, rank int, code int32) {
 	t.Helper()
 	now := metav1.Now()
+	begun := metav1.NewTime(now.Add(-time.Minute))
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: begun}}
+	w.reports(t, ws, 1-rank, func(status *corev1.PodStatus) {
+		if len(status.ContainerStatuses) == 0 {
+			status.ContainerStatuses = []corev1.ContainerStatus{{Name: ws.Name, State: running}}
+		}
+	})
 	w.reports(t, ws, rank, func(status *corev1.PodStatus) {
 		status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: ws.Name, RestartCount: 1, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+			Name: ws.Name, RestartCount: 1, State: running,
 			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-				ExitCode: code, Reason: "Error", StartedAt: now, FinishedAt: now,
+				ExitCode: code, Reason: "Error", StartedAt: begun, FinishedAt: now,
 			}},
 		}}
 	})
@@ -200,7 +207,6 @@ func leaderEnds(t *testing.T, _ *life) {
 	ws := w.serve(t, "leader-ends")
 	before := w.uids(t, ws)
 	w.endEngine(t, ws, 0, 1)
-	w.endEngine(t, ws, 1, 1) // it misses the leader and ends, too
 	w.untilReplaced(t, ws, before)
 	w.staysWhole(t, ws, 2)
 }
