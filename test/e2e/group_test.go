@@ -18,8 +18,8 @@ import (
 // shardedModel is planned as if it were too large for one machine.
 const shardedModel = "tiny-chat-sharded"
 
-// Workspaces that two machines serve together: by llama.cpp over its RPC servers, for real, and by the
-// stand-in for vLLM, in two stages.
+// Workspaces that several machines serve together: by llama.cpp over its RPC servers, for real, and by the
+// stand-in for vLLM, with a stage on each.
 const (
 	rpcWorkspace = `apiVersion: kaito.sh/v1beta1
 kind: Workspace
@@ -42,13 +42,14 @@ kind: Workspace
 metadata:
   name: stages
 resource:
-  instanceType: Standard_NC24ads_A100_v4
+  instanceType: Standard_NC48ads_A100_v4
 inference:
   preset:
     name: ` + vllmModel + `
   engine:
     args:
-      pipeline-parallel-size: "2"
+      tensor-parallel-size: "2"
+      pipeline-parallel-size: "%d"
   pod:
     cpu: 100m
     memory: 128Mi
@@ -76,17 +77,30 @@ func TestLlamaCppOverTwoNodes(t *testing.T) {
 	expectRecovery(t, ws, shardedModel, 1, rpcProcess)
 }
 
-func TestVLLMOverTwoNodes(t *testing.T) {
-	ns := namespace(t)
-	start := time.Now()
-	apply(t, ns, stagesWorkspace)
-	ws := waitReady(t, ns, "stages")
-	elapsed(t, "vLLM over two nodes from manifest to ready", start)
-	stages(t, ws)
-	expectMachines(t, ws, 2)
-	expectAnswers(t, ws, vllmModel)
-	expectRecovery(t, ws, vllmModel, 1, vllmProcess)
-	expectRecovery(t, ws, vllmModel, 0, vllmProcess)
+// TestVLLMOverNodes cuts each layer over the two GPUs of a machine, and the layers over machines.
+func TestVLLMOverNodes(t *testing.T) {
+	for _, tc := range []struct {
+		nodes int
+		// killed are the ranks whose engines end, one after the other.
+		killed []int
+	}{
+		{2, []int{1, 0}},
+		{4, []int{0, 3}},
+	} {
+		t.Run(fmt.Sprintf("%d nodes", tc.nodes), func(t *testing.T) {
+			ns := namespace(t)
+			start := time.Now()
+			apply(t, ns, fmt.Sprintf(stagesWorkspace, tc.nodes))
+			ws := waitReady(t, ns, "stages")
+			elapsed(t, fmt.Sprintf("vLLM over %d nodes from manifest to ready", tc.nodes), start)
+			stages(t, ws)
+			expectMachines(t, ws, tc.nodes)
+			expectAnswers(t, ws, vllmModel)
+			for _, rank := range tc.killed {
+				expectRecovery(t, ws, vllmModel, rank, vllmProcess)
+			}
+		})
+	}
 }
 
 // expectMachines checks that so many machines were bought, each for one member.
