@@ -58,8 +58,9 @@ func checkWrites(t *testing.T, requests []string) {
 		// about to be asked for, asked for, seen, launched, registered and initialised; its node is ready; the StatefulSet is seen
 		// and taken up; the pod is there, and ready.
 		mostStatus = 11
-		// Beside it: the finalizer, the revision, the Service, the NodeClaim and the StatefulSet.
-		mostWrites = mostStatus + 5
+		// Beside it: the finalizer, the revision, the Service, the NetworkPolicy, the NodeClaim and the
+		// StatefulSet.
+		mostWrites = mostStatus + 6
 	)
 	writes, status := 0, 0
 	for _, request := range requests {
