@@ -122,7 +122,9 @@ func worker(in Input, asked *engine.Input, render command) (*engine.Command, err
 }
 
 // Template returns the pods of a Workspace with a template of its own.
-func Template(ws *v1beta1.Workspace) Rendered { return Rendered{Template: workload.TemplatePod(ws)} }
+func Template(ws *v1beta1.Workspace, plan *planner.Plan) Rendered {
+	return Rendered{Template: workload.TemplatePod(ws, plan.NodeNames)}
+}
 
 // image is the user's, else the administrator's, else the catalogue's.
 func image(in Input) string {
