@@ -82,6 +82,7 @@ const (
 const (
 	ReasonInferenceSuccess      = "WorkspaceInferenceStatusSuccess"
 	ReasonInferencePending      = "WorkspaceInferenceStatusPending"
+	ReasonGroupReplaced         = "GroupReplaced"
 	ReasonContainerOOMKilled    = "ContainerOOMKilled"
 	ReasonImagePullError        = "ImagePullError"
 	ReasonContainerStartError   = "ContainerStartError"

@@ -31,6 +31,8 @@ const (
 	LabelUpgradeToVersion = "kaito.sh/upgrade-to-version"
 	// LabelRevisionOwner is on ControllerRevisions: the Workspace's name.
 	LabelRevisionOwner = "workspace.kaito.io/name"
+	// LabelGroupRole is on the pods, and selects them, of those machines of a group that serve nobody themselves.
+	LabelGroupRole = "modelberth.dev/group-role"
 	// LabelManagedBy and ManagedBy mark what Modelberth wrote.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "modelberth"
@@ -74,6 +76,13 @@ const (
 	AnnotationUpgradeStartTime = "kaito.sh/upgrade-start-time"
 	// AnnotationContext is the hash of what a revision was made from beside the spec.
 	AnnotationContext = "modelberth.dev/context-hash"
+	// AnnotationGroup is on the pods of a model that several machines serve together: the number of their group,
+	// which is another one each time that the group is replaced.
+	AnnotationGroup = "modelberth.dev/group"
+	// AnnotationGroupFailures is how many groups failed in a row, AnnotationGroupFailure what the last one ended
+	// with. They are on the StatefulSet of the group's leader.
+	AnnotationGroupFailures = "modelberth.dev/group-failures"
+	AnnotationGroupFailure  = "modelberth.dev/group-failure"
 	// AnnotationAppliedHash is the hash of the object as it was last applied.
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
 	// AnnotationHourlyPrice is what a NodeClaim's machine costs in USD per hour, as it was planned.

@@ -16,6 +16,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -171,7 +172,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
 	}
 	config.Planner = planner.New(known, planner.Settings{
-		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
+		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
 	})
 	config.Render = render.Settings{
@@ -225,12 +226,13 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool)
 func cacheOptions(provided bool) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
-		&appsv1.StatefulSet{}:        {Label: managed},
-		&appsv1.ControllerRevision{}: {Label: managed},
-		&corev1.Service{}:            {Label: managed},
-		&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
-		&corev1.Node{}:               {Transform: existing.Keep},
-		&corev1.ConfigMap{}:          {Transform: namesOnly},
+		&appsv1.StatefulSet{}:         {Label: managed},
+		&appsv1.ControllerRevision{}:  {Label: managed},
+		&corev1.Service{}:             {Label: managed},
+		&networkingv1.NetworkPolicy{}: {Label: managed},
+		&corev1.Pod{}:                 {Label: has(v1beta1.LabelWorkspace)},
+		&corev1.Node{}:                {Transform: existing.Keep},
+		&corev1.ConfigMap{}:           {Transform: namesOnly},
 	}
 	if provided {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}

@@ -45,6 +45,9 @@ type Request struct {
 	// CapacityType to buy; Zones it may come from (empty means any).
 	CapacityType v1beta1.CapacityType
 	Zones        []string
+	// OneZone says that the machines must be near each other: the zone of the first one that is launched is
+	// that of all, and the others are not asked for before.
+	OneZone bool
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference
 	// HourlyPrice of one machine in USD, which the machine carries; negative where it is not known.

@@ -67,18 +67,29 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Services are where the Workspace's pods are reached, in the order in which they are applied.
-func (r *Revision) Services(ws *v1beta1.Workspace) []Object {
-	services := []Object{workload.Service(workload.Input{
-		Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort},
-	})}
+// Network is where the Workspace's pods are reached and by whom, in the order in which it is applied.
+func (r *Revision) Network(ws *v1beta1.Workspace) []Object {
+	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}}
+	around := []Object{workload.Service(in)}
 	if r.Plan.Nodes > 1 {
-		services = append(services, workload.HeadlessService(ws))
+		around = append(around, workload.HeadlessService(ws))
 	}
-	return services
+	if ws.Inference != nil && ws.Inference.Template == nil {
+		around = append(around, workload.NetworkPolicy(in))
+	}
+	return around
 }
 
-// Pods are the sets that run the Workspace's pods. name is that of the ControllerRevision.
-func (r *Revision) Pods(ws *v1beta1.Workspace, name string) []Object {
-	return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
+// Pods are the sets that run the Workspace's pods, the one that serves first. name is that of the
+// ControllerRevision, group what is remembered of a group.
+func (r *Revision) Pods(ws *v1beta1.Workspace, name string, group workload.Group) []Object {
+	if r.Worker == nil {
+		return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
+	}
+	var sets []Object
+	members := workload.Members{Nodes: r.Plan.Nodes, Leader: r.Template, Worker: *r.Worker}
+	for _, set := range workload.GroupSets(ws, members, name, group) {
+		sets = append(sets, set)
+	}
+	return sets
 }

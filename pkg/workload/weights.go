@@ -5,6 +5,7 @@ package workload
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,8 +38,8 @@ func weightsContainer(in Input) corev1.Container {
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:                     literals(agentArgs(in)),
-		Env:                      append(supplyEnv(in), hubToken(in.Workspace.Inference.Preset)...),
+		Args:                     append(memberArgs(in), literals(agentArgs(in))...),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in.Workspace.Inference.Preset)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
@@ -59,6 +60,9 @@ func agentArgs(in Input) []string {
 }
 
 func fetchArgs(in Input) []string {
+	if in.Engine.NoWeights {
+		return nil
+	}
 	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	args := []string{"fetch", "--dest", ModelDir, "--repo", artifact.Repo}
 	if artifact.Revision != "" {

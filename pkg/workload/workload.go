@@ -21,6 +21,8 @@ type Input struct {
 	Plan      planner.Plan
 	// Engine is the command of the inference server.
 	Engine engine.Command
+	// Worker is the command of the machines but the first; nil where one serves alone.
+	Worker *engine.Command
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64

@@ -78,7 +78,7 @@ func TestInputIsLeftAlone(t *testing.T) {
 				}
 				template.Spec.Tolerations[0].Key = "changed"
 				template.Spec.Containers[0].Image = "changed"
-				if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+				if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 					term := &affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
 					for _, each := range slices.Concat(term.MatchExpressions, term.MatchFields) {
 						each.Values[0] = "changed"
@@ -367,6 +367,67 @@ func TestAdaptersAreRefusedInWords(t *testing.T) {
 	want := []string{"inference.adapters: adapters are not served by this version's engine, so the 2 given are ignored"}
 	if diff := cmp.Diff(want, warnings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestGroupNameProblem(t *testing.T) {
+	if got := workload.GroupNameProblem(strings.Repeat("a", 45)); got != "" {
+		t.Errorf("45 characters: %s", got)
+	}
+	name := strings.Repeat("a", 46)
+	want := `metadata.name "` + name + `" has 46 characters and at most 45 are possible where several machines serve, ` +
+		`because the StatefulSet ` + name + `-worker appends 11 to label its pods: create the Workspace again under a shorter name, ` +
+		`or allow a machine type that holds the model alone`
+	if diff := cmp.Diff(want, workload.GroupNameProblem(name)); diff != "" {
+		t.Errorf("46 characters: -want +got:\n%s", diff)
+	}
+}
+
+// What Modelberth means as a reference reaches the kubelet as one; the same text of a user's does not.
+func TestOnlyTheRankIsAReference(t *testing.T) {
+	in := group(input(preset(), 8))
+	args := workload.WorkerTemplate(in).Spec.Containers[0].Args
+	want := []string{"--node-rank", "$(POD_INDEX)", "--note", "$$(POD_INDEX)"}
+	if diff := cmp.Diff(want, args[len(args)-4:]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	in.Worker.Env = []engine.EnvVar{{Name: workload.PodIndex, Value: "7"}}
+	for _, variable := range workload.WorkerTemplate(in).Spec.Containers[0].Env {
+		if variable.Name == workload.PodIndex && variable.ValueFrom == nil {
+			t.Errorf("a user's variable gives the rank: %+v", variable)
+		}
+	}
+}
+
+// The two sets must not claim each other's pods, and clients never reach a worker.
+func TestSetsOfAGroupAreApart(t *testing.T) {
+	in := group(input(preset(), 8))
+	sets := workload.GroupSets(in.Workspace, members(in), "r", workload.Group{Number: 1})
+	leader, worker := sets[0], sets[1]
+	if *leader.Spec.Replicas != 1 || *worker.Spec.Replicas != 3 || worker.Spec.Ordinals.Start != 1 {
+		t.Errorf("replicas %d and %d from %d, want 1 and 3 from 1", *leader.Spec.Replicas, *worker.Spec.Replicas, worker.Spec.Ordinals.Start)
+	}
+	if _, claimed := leader.Spec.Template.Labels[v1beta1.LabelGroupRole]; claimed {
+		t.Error("the leader's pod carries the workers' label, by which their set claims it")
+	}
+	if leader.Spec.ServiceName != worker.Spec.ServiceName {
+		t.Errorf("pods are named in the Services %s and %s, want one", leader.Spec.ServiceName, worker.Spec.ServiceName)
+	}
+	if diff := cmp.Diff([]string{"chat-worker-1.chat-headless", "chat-worker-2.chat-headless"}, workload.WorkerAddresses(in.Workspace, 3)); diff != "" {
+		t.Errorf("addresses: -want +got:\n%s", diff)
+	}
+}
+
+func TestGroupIsRemembered(t *testing.T) {
+	in := group(input(preset(), 8))
+	for _, want := range []workload.Group{{Number: 1}, {Number: 7, Failures: 3, Failure: "member chat-0 ended"}} {
+		sets := workload.GroupSets(in.Workspace, members(in), "r", want)
+		if diff := cmp.Diff(want, workload.GroupOf(sets[0])); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff(workload.Group{Number: 1}, workload.GroupOf(nil)); diff != "" {
+		t.Errorf("without a set: -want +got:\n%s", diff)
 	}
 }
 

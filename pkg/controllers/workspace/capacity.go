@@ -248,6 +248,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		CapacityType: plan.CapacityType,
 		HourlyPrice:  machinePrice(plan),
 		Zones:        plan.Zones,
+		OneZone:      s.isGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },

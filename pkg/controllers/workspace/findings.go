@@ -194,6 +194,9 @@ func (s *scope) inferenceFinding() finding {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
 			"the inference server starts when the machines are launched")
 	}
+	if failed, found := s.groupFinding(); found {
+		return failed
+	}
 	seen := diagnosis.Inference(s.diagnosed())
 	if seen.Ready && !s.isCurrent() {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
@@ -201,6 +204,9 @@ func (s *scope) inferenceFinding() finding {
 	}
 	if seen.Ready {
 		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
+	}
+	if s.isGroup() && s.group.Failure != "" {
+		seen.Message += "; it is started again because " + s.group.Failure
 	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 }
@@ -216,12 +222,18 @@ func (s *scope) diagnosed() diagnosis.Input {
 
 // isCurrent says whether the pods are those of the StatefulSet as it is to be.
 func (s *scope) isCurrent() bool {
-	if s.rolling || s.statefulSet.Status.ObservedGeneration != s.statefulSet.Generation {
+	if s.rolling || s.isGroup() && s.workers == nil {
 		return false
 	}
-	revision := s.statefulSet.Status.UpdateRevision
+	for _, set := range s.sets() {
+		if set.Status.ObservedGeneration != set.Generation {
+			return false
+		}
+	}
 	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
-		return pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
+		return !slices.ContainsFunc(s.sets(), func(set *appsv1.StatefulSet) bool {
+			return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision
+		})
 	})
 }
 

@@ -180,6 +180,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"group", r.ensureGroup},
 		{"stuck pods", r.ensureNoStuckPods},
 		{"engine", r.observeEngine},
 	}

@@ -146,7 +146,7 @@ func refusals(before, after []v1beta1.Attempt) []event {
 
 // happened tells what became of attempts in this pass, but for what was told when it was written down.
 func (s *scope) happened() []event {
-	events := refusals(s.ws.Status.Attempts, s.attempts)
+	events := append(refusals(s.ws.Status.Attempts, s.attempts), s.groupEvents()...)
 	if s.fellBack != "" {
 		message := fmt.Sprintf("%s, instead of %s", s.revision.Plan.Summary(), s.fellBack)
 		events = append(events, event{reason: eventFallback, message: message})

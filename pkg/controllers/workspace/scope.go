@@ -14,7 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/group"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // scope is one pass over one Workspace: the facts, observed once, and what the steps decided.
@@ -25,6 +27,7 @@ type scope struct {
 	// Facts.
 	revisions   []appsv1.ControllerRevision
 	statefulSet *appsv1.StatefulSet
+	workers     *appsv1.StatefulSet
 	machines    []capacity.Machine
 	pods        []corev1.Pod
 	nodes       []corev1.Node
@@ -37,6 +40,10 @@ type scope struct {
 	named bool
 	// rolling says that this pass changed the pods, so that what is observed of them is past.
 	rolling bool
+
+	// group is what is remembered of the group that serves, and groupStep what is done about it.
+	group     workload.Group
+	groupStep group.Step
 
 	// revision is the accepted one: the plan and the rendered pods that everything follows.
 	revision *revision

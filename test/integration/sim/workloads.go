@@ -113,7 +113,7 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	var ready, updated int32
 	waits := false
 	for ordinal := range *set.Spec.Replicas {
-		pod, err := w.pod(ctx, set, update, int(ordinal))
+		pod, err := w.pod(ctx, set, update, firstOrdinal(set)+int(ordinal))
 		if err != nil {
 			return againAfterRace(err)
 		}
@@ -178,7 +178,7 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 	}
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	hold, want := w.wanted(client.ObjectKeyFromObject(set), revision)
-	if revision != update && !hold {
+	if revision != update && !hold && set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 		return pod, w.replace(ctx, pod)
 	}
 	fit := w.fits
@@ -195,6 +195,13 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 		return pod, w.client.Status().Update(ctx, pod)
 	}
 	return pod, nil
+}
+
+func firstOrdinal(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
 }
 
 // replace ends a pod, at once unless its node does not answer.

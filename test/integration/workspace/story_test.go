@@ -58,8 +58,9 @@ func checkWrites(t *testing.T, requests []string) {
 		// and when the model answers. What happens between is told along with the next of these, or after
 		// a while by itself, which is longer than these stand-ins take.
 		mostStatus = 4
-		// Beside it: the finalizer, the revision, the Service, the NodeClaim and the StatefulSet.
-		mostWrites = mostStatus + 5
+		// Beside it: the finalizer, the revision, the Service, the NetworkPolicy, the NodeClaim and the
+		// StatefulSet.
+		mostWrites = mostStatus + 6
 	)
 	writes, status := 0, 0
 	for _, request := range requests {
