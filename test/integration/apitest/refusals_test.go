@@ -270,7 +270,7 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "an adapter comes from somewhere",
 			body:   `inference: {preset: {name: m}, adapters: [{strength: "1"}]}`,
-			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must be set: a name, and an image or a volumeSource",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must be set: a name, and an image, a volumeSource or a repository",
 		},
 		{
 			reason: "an adapter's name is part of a path",
@@ -285,17 +285,17 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "KAITO downloads no adapters",
 			body:   `inference: {preset: {name: m}, adapters: [{source: {name: a, urls: ["https://host.example/a"]}}]}`,
-			want:   "inference.adapters[0].source.urls: Invalid value: inference.adapters[].source.urls is not supported: use image or volumeSource",
+			want:   "inference.adapters[0].source.urls: Invalid value: inference.adapters[].source.urls is not supported: use image, volumeSource or repository",
 		},
 		{
 			reason: "an adapter has one source",
 			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b, volumeSource: {emptyDir: {}}}}]}",
-			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image and volumeSource",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
 		},
 		{
 			reason: "a mistake in KAITO's documentation: volume for volumeSource",
 			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, volume: {emptyDir: {}}}}]}",
-			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image and volumeSource",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
 		},
 		{
 			reason: "a strength is a number",
