@@ -11,9 +11,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -43,9 +41,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
-	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
 	"github.com/modelberth/modelberth/presets"
 )
@@ -150,16 +148,18 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
 	}
-	config.Commands = map[string]workspace.CommandFunc{llamacpp.Name: llamacpp.Command}
 	config.Catalog = known
 	config.Planner = planner.New(known, planner.Settings{
-		Clouds: o.Clouds, Region: o.Region, Engines: slices.Sorted(maps.Keys(config.Commands)), SingleNode: true,
+		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
 	})
-	config.Workload = workload.Settings{
-		AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+	config.Render = render.Settings{
+		Workload: workload.Settings{
+			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+		},
+		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
 	}
-	config.EngineImages, config.NodeClasses = o.EngineImages, o.NodeClasses
+	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil
 }
 

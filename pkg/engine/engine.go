@@ -23,8 +23,6 @@ type Input struct {
 	Data  catalog.Engine
 	Model model.Model
 	Plan  planner.Plan
-	// ComputeCapability of the plan's GPUs, for example 8.0; empty where it is not known.
-	ComputeCapability string
 	// ModelDir is where the artifact's files lie, CacheDir where the engine may keep what it compiles;
 	// an empty CacheDir leaves the place to the engine.
 	ModelDir, CacheDir string

@@ -216,7 +216,7 @@ func TestPlanOfExistingNode(t *testing.T) {
 	}
 	artifact := chat().Artifacts[0]
 	want := planner.Plan{
-		Nodes: 1, NodeNames: []string{"n"}, Accelerator: "G-40", GPUResource: "nvidia.com/gpu", GPUsPerNode: 1, MachineGPUs: 8,
+		Nodes: 1, NodeNames: []string{"n"}, Accelerator: "G-40", GPUResource: "nvidia.com/gpu", GPUsPerNode: 1, ComputeCapability: "8.0", MachineGPUs: 8,
 		Zones: []string{"z1"}, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Engine: "engine", Artifact: &artifact,
 		MaxModelLen: 32768, Concurrency: 4,
 		Memory:  &planner.Memory{Total: 40, Weights: 15.999, KVCache: 7.5, Overhead: 1, Basis: v1beta1.BasisMeasured},

@@ -126,6 +126,8 @@ type Plan struct {
 	Accelerator string `json:"accelerator,omitempty"`
 	GPUResource string `json:"gpuResource,omitempty"`
 	GPUsPerNode int    `json:"gpusPerNode,omitempty"`
+	// ComputeCapability of the GPUs, for example 8.0; empty where it is not known.
+	ComputeCapability string `json:"computeCapability,omitempty"`
 	// MachineGPUs is how many GPUs each machine has.
 	MachineGPUs int `json:"machineGPUs,omitempty"`
 	// CapacityType to buy (empty for existing nodes), and Zones it may come from (empty means any).

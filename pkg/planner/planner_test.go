@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 	artifact := chat().Artifacts[0]
 	want := planner.Plan{
 		// One and Four cost the same: fewer GPUs win.
-		InstanceType: "One", Nodes: 1, Accelerator: "G-40", GPUResource: "nvidia.com/gpu", GPUsPerNode: 1, MachineGPUs: 1,
+		InstanceType: "One", Nodes: 1, Accelerator: "G-40", GPUResource: "nvidia.com/gpu", GPUsPerNode: 1, ComputeCapability: "8.0", MachineGPUs: 1,
 		CapacityType: v1beta1.CapacityOnDemand, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1,
 		Engine: "engine", Artifact: &artifact,
 		// Four sequences of the model's whole context.

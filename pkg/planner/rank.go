@@ -38,6 +38,7 @@ func (found outcome) plan(d demand) Plan {
 	}
 	if best.machine.GPUs > 0 {
 		plan.Accelerator, plan.GPUResource = best.machine.gpu.Class, best.machine.Resource
+		plan.ComputeCapability = best.machine.gpu.ComputeCapability
 		plan.GPUsPerNode = best.gpus
 	}
 	if best.nodeNames != nil {

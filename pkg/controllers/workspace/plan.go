@@ -18,8 +18,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 func workspaceKind() schema.GroupVersionKind {
@@ -147,14 +147,14 @@ func (r *Reconciler) makePlan(
 	if err != nil {
 		return nil, err
 	}
-	out := &revision{NodeClass: asked.class}
+	out := &revision{Revision: render.Revision{NodeClass: asked.class}}
 	asked.request.Constraints.Excluded = exclusions(excluded)
 	if out.Plan, err = r.Planner.Plan(asked.request); err != nil {
 		return nil, planError(err)
 	}
 	if ws.Inference.Template != nil {
-		out.Template = workload.TemplatePod(ws)
-	} else if err := r.render(ws, asked.model, asked.config, out); err != nil {
+		out.Rendered = render.Template(ws)
+	} else if err := r.render(ws, asked, out); err != nil {
 		return nil, err
 	}
 	out.labelMachines(ws)
@@ -162,36 +162,21 @@ func (r *Reconciler) makePlan(
 }
 
 // render fills in the pods of a preset.
-func (r *Reconciler) render(ws *v1beta1.Workspace, m model.Model, config engine.Config, out *revision) error {
-	data, ok := r.Catalog.Engine(out.Plan.Engine)
-	command := r.Commands[out.Plan.Engine]
-	if !ok || command == nil {
+func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision) error {
+	data, known := r.Catalog.Engine(out.Plan.Engine)
+	if !known || !slices.Contains(render.Engines(), data.Name) {
 		return &stalledError{
 			reason:  v1beta1.ReasonEngineUnknown,
 			message: fmt.Sprintf("engine %q is not one that this version can run", out.Plan.Engine),
 		}
 	}
-	out.ServedNames = engine.ServedNames(m, ws.Labels[v1beta1.LabelInferenceSet])
-	rendered, err := command(engine.Input{
-		Data: data, Model: m, Plan: out.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir, ServedNames: out.ServedNames,
-		Config: config, Args: request.Args(ws), Env: engineEnv(ws), Port: v1beta1.EnginePort, Drain: workload.Drain(ws),
+	rendered, warnings, err := render.Preset(render.Input{
+		Workspace: ws, Model: asked.model, Plan: out.Plan, Config: asked.config, Data: data, Settings: r.Render,
 	})
 	if err != nil {
 		return specInvalid(err.Error())
 	}
-	out.Plan.Warnings = append(out.Plan.Warnings, rendered.Warnings...)
-	out.KVEventsPort = rendered.KVEventsPort
-	image := data.ImageFor(out.Plan.GPUsPerNode)
-	if replaced := r.EngineImages[data.Name]; replaced != "" {
-		image = replaced
-	}
-	if spec := ws.Inference.Engine; spec != nil && spec.Image != "" {
-		image = spec.Image
-	}
-	template, warnings := workload.PodTemplate(workload.Input{
-		Workspace: ws, Plan: out.Plan, Engine: rendered, Image: image, UserID: data.UserID, Settings: r.Workload,
-	})
-	out.Template = template
+	out.Rendered = rendered
 	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
 	return nil
 }

@@ -29,11 +29,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
-	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/sku"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // Planner makes plans.
@@ -67,9 +66,6 @@ type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
 
-// CommandFunc turns a plan into the command line of one engine.
-type CommandFunc func(engine.Input) (engine.Command, error)
-
 // Config is what a Reconciler is made from.
 type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
@@ -80,16 +76,14 @@ type Config struct {
 	Catalog     Catalog
 	Provisioner Provisioner
 	Applier     Applier
-	Commands    map[string]CommandFunc
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
 	Answers Answers
 	Memory  *ladder.Memory
 	Metrics *Metrics
-	// Workload shapes pods; EngineImages replaces the engines' images by name.
-	Workload     workload.Settings
-	EngineImages map[string]string
+	// Render shapes pods.
+	Render render.Settings
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
 	NodeClasses []v1beta1.NodeClassReference
 }

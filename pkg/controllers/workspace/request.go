@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/engine"
 )
 
 // nodeClass returns the NodeClass that the Workspace asks for, if it is allowed, or nil.
@@ -35,16 +34,6 @@ func (r *Reconciler) nodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReferen
 	}
 	return nil, specInvalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow; allowed: %s",
 		field, name, strings.Join(append(allowed, "none by leaving it out"), ", ")))
-}
-
-func engineEnv(ws *v1beta1.Workspace) []engine.EnvVar {
-	var out []engine.EnvVar
-	if ws.Inference.Engine != nil {
-		for _, variable := range ws.Inference.Engine.Env {
-			out = append(out, engine.EnvVar{Name: variable.Name, Value: variable.Value})
-		}
-	}
-	return out
 }
 
 // foreignDomains are those of labels that belong to the cluster, the provisioner or us: on a machine

@@ -11,7 +11,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,7 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
-	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 // revisionLimit is how many revisions a Workspace keeps.
@@ -28,33 +27,15 @@ const revisionLimit = 10
 // revisionHashLength is the length of the hash in a revision's name; the whole hash is compared.
 const revisionHashLength = 10
 
-// revision is what a ControllerRevision pins: the accepted plan and the pods rendered from it. A new
-// version of Modelberth, of a preset or of a price changes neither.
+// revision is what a ControllerRevision of a name pins.
 type revision struct {
 	// Name of the ControllerRevision.
 	Name string `json:"-"`
-	// Plan that was accepted.
-	Plan planner.Plan `json:"plan"`
-	// Template of the pods.
-	Template corev1.PodTemplateSpec `json:"template"`
-	// ServedNames are what the endpoint answers to.
-	ServedNames []string `json:"servedNames,omitempty"`
-	// KVEventsPort publishes the events of the KV cache; 0 where there are none.
-	KVEventsPort int `json:"kvEventsPort,omitempty"`
-	// NodeClass to buy with; nil means the installation's.
-	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
-	// NodeLabels that the machines carry for the user.
-	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	render.Revision
 }
 
-// inputs is what a revision is made from. Only a change of it makes a new plan.
-type inputs struct {
-	Resource    v1beta1.ResourceSpec   `json:"resource"`
-	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
-	Annotations map[string]string      `json:"annotations,omitempty"`
-	// Config is the text of the user's ConfigMap.
-	Config string `json:"config,omitempty"`
-}
+// inputs is what a revision is made from.
+type inputs render.Inputs
 
 // hash of the inputs in hex.
 func (in inputs) hash() (string, error) { return hashOf(in) }
@@ -106,11 +87,11 @@ func revisionName(ws *v1beta1.Workspace, hash string, number int64, isFallback b
 }
 
 func decodeRevision(object *appsv1.ControllerRevision) (*revision, error) {
-	out := &revision{Name: object.Name}
-	if err := json.Unmarshal(object.Data.Raw, out); err != nil {
-		return nil, fmt.Errorf("decoding ControllerRevision %s/%s: %w", object.Namespace, object.Name, err)
+	decoded, err := render.Decode(object)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	return &revision{Name: object.Name, Revision: decoded}, nil
 }
 
 // pinned returns the newest revision that was made from the inputs, or nil. While the status says that the
@@ -159,6 +140,7 @@ func newestRevision(revisions []appsv1.ControllerRevision) *revision {
 func (r *Reconciler) createRevision(
 	ctx context.Context, s *scope, in inputs, accepted *revision, isFallback bool,
 ) (*revision, error) {
+	accepted.Inputs = (*render.Inputs)(&in)
 	raw, err := json.Marshal(accepted)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the revision: %w", err)

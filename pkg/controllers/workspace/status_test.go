@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -39,12 +40,14 @@ func workspaceObject() *v1beta1.Workspace {
 func accepted(nodes int) *revision {
 	return &revision{
 		Name: "chat-0123456789",
-		Plan: planner.Plan{
-			InstanceType: "Standard_NC24ads_A100_v4", Nodes: nodes, Accelerator: "A100-80", GPUResource: "nvidia.com/gpu",
-			GPUsPerNode: 1, MachineGPUs: 1, CapacityType: v1beta1.CapacityOnDemand, HourlyPrice: 3.673, Engine: "llamacpp",
-			Memory: &planner.Memory{Total: 79.15, Weights: 14.96, KVCache: 4, Overhead: 1.5, Basis: v1beta1.BasisEstimated},
+		Revision: render.Revision{
+			Plan: planner.Plan{
+				InstanceType: "Standard_NC24ads_A100_v4", Nodes: nodes, Accelerator: "A100-80", GPUResource: "nvidia.com/gpu",
+				GPUsPerNode: 1, MachineGPUs: 1, CapacityType: v1beta1.CapacityOnDemand, HourlyPrice: 3.673, Engine: "llamacpp",
+				Memory: &planner.Memory{Total: 79.15, Weights: 14.96, KVCache: 4, Overhead: 1.5, Basis: v1beta1.BasisEstimated},
+			},
+			Rendered: render.Rendered{ServedNames: []string{"some-model", "org/Some-Model"}},
 		},
-		ServedNames: []string{"some-model", "org/Some-Model"},
 	}
 }
 

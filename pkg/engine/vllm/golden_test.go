@@ -67,14 +67,14 @@ func presetInput(data catalog.Engine, m model.Model, l layout) engine.Input {
 	plan := planner.Plan{
 		Nodes: 1, GPUsPerNode: l.tensor * l.pipeline * l.data, TensorParallel: l.tensor, PipelineParallel: l.pipeline,
 		DataParallel: l.data, Artifact: artifact(m), MaxModelLen: min(m.Context, 32768), Concurrency: 16, MaxNumSeqs: 256,
-		MaxBatchedTokens: 8192, GPUMemoryUtilization: 0.92,
+		MaxBatchedTokens: 8192, GPUMemoryUtilization: 0.92, ComputeCapability: l.capability,
 	}
 	if l.pipeline > 1 {
 		first := m.Shape.Layers/2 + 1
 		plan.StageLayers = []int{first, m.Shape.Layers - first}
 	}
 	return engine.Input{
-		Data: data, Model: m, Plan: plan, ComputeCapability: l.capability, ModelDir: "/models", CacheDir: "/tmp/.cache",
+		Data: data, Model: m, Plan: plan, ModelDir: "/models", CacheDir: "/tmp/.cache",
 		ServedNames: engine.ServedNames(m, ""), Port: 5000, Drain: 110 * time.Second, AllowRemoteCode: true,
 	}
 }

@@ -76,7 +76,7 @@ func aboutType(in engine.Input, value string) (string, bool) {
 		return fmt.Sprintf("flag dtype: %s is ignored, because it needs twice the memory that was planned", value), true
 	case value == "bfloat16" && isOlderThanAmpere(in):
 		return fmt.Sprintf("flag dtype: half is used instead of bfloat16, which needs compute capability 8.0: the GPUs have %s",
-			in.ComputeCapability), true
+			in.Plan.ComputeCapability), true
 	}
 	return "", false
 }

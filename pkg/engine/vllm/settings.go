@@ -121,7 +121,7 @@ func orTrue(value string) string {
 
 // isOlderThanAmpere says whether the GPUs are known to lack bf16.
 func isOlderThanAmpere(in engine.Input) bool {
-	major, _, _ := strings.Cut(in.ComputeCapability, ".")
+	major, _, _ := strings.Cut(in.Plan.ComputeCapability, ".")
 	number, err := strconv.Atoi(major)
 	return err == nil && number < 8
 }

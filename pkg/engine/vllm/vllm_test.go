@@ -25,10 +25,10 @@ func input(data catalog.Engine) engine.Input {
 		Model: model.Model{Name: "some-model"},
 		Plan: planner.Plan{
 			Nodes: 1, GPUsPerNode: 2, TensorParallel: 2, PipelineParallel: 1, DataParallel: 1, MaxModelLen: 4096, Concurrency: 4,
-			MaxNumSeqs: 64, MaxBatchedTokens: 2048, GPUMemoryUtilization: 0.9,
+			MaxNumSeqs: 64, MaxBatchedTokens: 2048, GPUMemoryUtilization: 0.9, ComputeCapability: "8.0",
 			Artifact: &model.Artifact{Engine: "vllm", Repo: "Org/Some-Model", Revision: "abc"},
 		},
-		ComputeCapability: "8.0", ModelDir: "/models", ServedNames: []string{"some-model", "alias", "Org/Some-Model"}, Port: 5000,
+		ModelDir: "/models", ServedNames: []string{"some-model", "alias", "Org/Some-Model"}, Port: 5000,
 	}
 }
 
@@ -63,17 +63,17 @@ func TestCommandCarriesThePlan(t *testing.T) {
 		},
 		{
 			"GPUs older than 8.0 compute in fp16",
-			func(in *engine.Input) { in.ComputeCapability = "7.5" },
+			func(in *engine.Input) { in.Plan.ComputeCapability = "7.5" },
 			start + " --tensor-parallel-size 2" + fits + " --dtype half" + end,
 		},
 		{
 			"a capability of two digits is not an old one",
-			func(in *engine.Input) { in.ComputeCapability = "10.0" },
+			func(in *engine.Input) { in.Plan.ComputeCapability = "10.0" },
 			two,
 		},
 		{
 			"GPUs of unknown capability are left to the engine",
-			func(in *engine.Input) { in.ComputeCapability = "" },
+			func(in *engine.Input) { in.Plan.ComputeCapability = "" },
 			two,
 		},
 		{
@@ -217,7 +217,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 		{
 			reason:   "bf16 on GPUs that lack it",
 			args:     map[string]string{"dtype": "bfloat16"},
-			change:   func(in *engine.Input) { in.ComputeCapability = "7.5" },
+			change:   func(in *engine.Input) { in.Plan.ComputeCapability = "7.5" },
 			want:     start + " --tensor-parallel-size 2" + fits + " --dtype half" + end,
 			warnings: []string{"flag dtype: half is used instead of bfloat16, which needs compute capability 8.0: the GPUs have 7.5"},
 		},

@@ -1,0 +1,117 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package render carries an accepted plan over into what the cluster gets: the engine's command, the pods
+// and the objects around them. The controller applies what it returns, and the command line shows it.
+//
+// It decides which engine's package and which image a plan is rendered with. It must not know how the plan
+// was made, which objects exist already, or how they are written.
+package render
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
+	"github.com/modelberth/modelberth/pkg/engine/vllm"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Settings of the installation that shape what is rendered.
+type Settings struct {
+	// Workload shapes pods.
+	Workload workload.Settings
+	// EngineImages replaces the engines' images by name.
+	EngineImages map[string]string
+	// AllowRemoteCode says that the administrator lets a model's repository bring code.
+	AllowRemoteCode bool
+}
+
+// Input is what the pods of a preset Workspace are made from.
+type Input struct {
+	Workspace *v1beta1.Workspace
+	Model     model.Model
+	Plan      planner.Plan
+	// Config is the user's ConfigMap.
+	Config engine.Config
+	// Data is what the catalogue says about the plan's engine.
+	Data     catalog.Engine
+	Settings Settings
+}
+
+// Rendered are the pods of a Workspace, and what its endpoint answers to.
+type Rendered struct {
+	// Template of the pods.
+	Template corev1.PodTemplateSpec `json:"template"`
+	// ServedNames are what the endpoint answers to.
+	ServedNames []string `json:"servedNames,omitempty"`
+	// KVEventsPort publishes the events of the KV cache; 0 where there are none.
+	KVEventsPort int `json:"kvEventsPort,omitempty"`
+}
+
+// command turns a plan into the command line of one engine.
+type command func(engine.Input) (engine.Command, error)
+
+func commands() map[string]command {
+	return map[string]command{llamacpp.Name: llamacpp.Command, vllm.Name: vllm.Command}
+}
+
+// Engines are the names of the engines that can be rendered, sorted.
+func Engines() []string { return slices.Sorted(maps.Keys(commands())) }
+
+// Preset returns the pods of a preset Workspace, and warnings in sentences about what was asked for and
+// dropped or replaced. An error says what in the Workspace cannot be carried over.
+func Preset(in Input) (Rendered, []string, error) {
+	render, known := commands()[in.Data.Name]
+	if !known {
+		return Rendered{}, nil, fmt.Errorf("engine %q is not one that this version can run", in.Data.Name)
+	}
+	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
+	rendered, err := render(engine.Input{
+		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir,
+		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
+		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
+	})
+	if err != nil {
+		return Rendered{}, nil, err
+	}
+	template, warnings := workload.PodTemplate(workload.Input{
+		Workspace: in.Workspace, Plan: in.Plan, Engine: rendered, Image: image(in), UserID: in.Data.UserID,
+		Settings: in.Settings.Workload,
+	})
+	return Rendered{Template: template, ServedNames: names, KVEventsPort: rendered.KVEventsPort},
+		slices.Concat(rendered.Warnings, warnings), nil
+}
+
+// Template returns the pods of a Workspace with a template of its own.
+func Template(ws *v1beta1.Workspace) Rendered { return Rendered{Template: workload.TemplatePod(ws)} }
+
+// image is the user's, else the administrator's, else the catalogue's.
+func image(in Input) string {
+	if spec := in.Workspace.Inference.Engine; spec != nil && spec.Image != "" {
+		return spec.Image
+	}
+	if replaced := in.Settings.EngineImages[in.Data.Name]; replaced != "" {
+		return replaced
+	}
+	return in.Data.ImageFor(in.Plan.GPUsPerNode)
+}
+
+func environment(ws *v1beta1.Workspace) []engine.EnvVar {
+	var out []engine.EnvVar
+	if ws.Inference.Engine != nil {
+		for _, variable := range ws.Inference.Engine.Env {
+			out = append(out, engine.EnvVar{Name: variable.Name, Value: variable.Value})
+		}
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Revision is what a ControllerRevision pins: the accepted plan and what was rendered from it. A new
+// version of Modelberth, of a preset or of a price changes neither.
+type Revision struct {
+	// Plan that was accepted.
+	Plan planner.Plan `json:"plan"`
+	Rendered
+	// Inputs that it was made from; nil where an earlier version pinned it.
+	Inputs *Inputs `json:"inputs,omitempty"`
+	// NodeClass to buy with; nil means the installation's.
+	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
+	// NodeLabels that the machines carry for the user.
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+}
+
+// Inputs are what a revision is made from. Only a change of them makes a new plan.
+type Inputs struct {
+	Resource    v1beta1.ResourceSpec   `json:"resource"`
+	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
+	Annotations map[string]string      `json:"annotations,omitempty"`
+	// Config is the text of the user's ConfigMap.
+	Config string `json:"config,omitempty"`
+}
+
+// Object is one that the API server knows.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Decode reads what a ControllerRevision pins.
+func Decode(object *appsv1.ControllerRevision) (Revision, error) {
+	var out Revision
+	if err := json.Unmarshal(object.Data.Raw, &out); err != nil {
+		return Revision{}, fmt.Errorf("decoding ControllerRevision %s/%s: %w", object.Namespace, object.Name, err)
+	}
+	return out, nil
+}
+
+// Services are where the Workspace's pods are reached, in the order in which they are applied.
+func (r *Revision) Services(ws *v1beta1.Workspace) []Object {
+	services := []Object{workload.Service(workload.Input{
+		Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort},
+	})}
+	if r.Plan.Nodes > 1 {
+		services = append(services, workload.HeadlessService(ws))
+	}
+	return services
+}
+
+// Pods are the sets that run the Workspace's pods. name is that of the ControllerRevision.
+func (r *Revision) Pods(ws *v1beta1.Workspace, name string) []Object {
+	return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
+}
