@@ -26,6 +26,8 @@ type Input struct {
 	// ModelDir is where the artifact's files lie, CacheDir where the engine may keep what it compiles;
 	// an empty CacheDir leaves the place to the engine.
 	ModelDir, CacheDir string
+	// Adapters to serve beside the model.
+	Adapters []Adapter
 	// ServedNames are the names that the endpoint answers to, the first one first.
 	ServedNames []string
 	// Config is the user's ConfigMap, Args are the flags of inference.engine.args; Args win.
@@ -67,6 +69,11 @@ type Command struct {
 	// Weights are the files of the artifact's repository that the engine loads, where the artifact does
 	// not list them.
 	Weights Selection
+	// AdapterFiles are those of an adapter's repository that the engine loads, below the adapter's path; empty
+	// where the path is the file.
+	AdapterFiles Selection
+	// AdapterNames are those that the endpoint answers to beside the model's.
+	AdapterNames []string
 	// Warnings in sentences: flags that were asked for and dropped or replaced.
 	Warnings []string
 }

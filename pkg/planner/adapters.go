@@ -18,8 +18,19 @@ import (
 type Adapters struct {
 	// Count of them.
 	Count int
-	// Rank is the highest of theirs; 0 where nobody knows before their files are there.
-	Rank int
+	// Ranks that are known before their files are there; as many as there are adapters where all are.
+	Ranks []int
+}
+
+// rank is the highest, and whether that of an adapter had to be assumed.
+func (a Adapters) rank() (highest int, assumed bool) {
+	for _, rank := range a.Ranks {
+		highest = max(highest, rank)
+	}
+	if len(a.Ranks) < a.Count {
+		return max(highest, assumedRank), true
+	}
+	return highest, false
 }
 
 // assumedRank is taken for adapters whose rank is not known. Most that are published have 8 to 64; an
@@ -36,21 +47,19 @@ func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) 
 		return physics.Adapters{}, nil, nil
 	}
 	told := r.Constraints.Engine
-	out := physics.Adapters{
-		Slots: cmp.Or(told.AdapterSlots, r.Adapters.Count),
-		Rank:  cmp.Or(told.AdapterRank, r.Adapters.Rank, assumedRank),
-	}
+	highest, assumed := r.Adapters.rank()
+	out := physics.Adapters{Slots: cmp.Or(told.AdapterSlots, r.Adapters.Count), Rank: cmp.Or(told.AdapterRank, highest)}
 	var warnings []string
 	switch {
-	case told.AdapterRank == 0 && r.Adapters.Rank == 0 && e.Split == catalog.SplitTensor:
-		warnings = append(warnings, fmt.Sprintf("inference.adapters: no rank is known before the files are there, so the engine is "+
-			"told at most %d: set %s in inference.engine.args where one is higher, or to save memory where none is", assumedRank, rankFlag))
-	case told.AdapterRank > 0 && told.AdapterRank < r.Adapters.Rank:
-		out.Rank = r.Adapters.Rank
-		warnings = append(warnings, fmt.Sprintf("%s: %d is replaced by %d, the rank of an adapter", rankFlag, told.AdapterRank, out.Rank))
+	case told.AdapterRank == 0 && assumed && e.Split == catalog.SplitTensor:
+		warnings = append(warnings, fmt.Sprintf("inference.adapters: not every rank is known before the files are there, so room is kept "+
+			"for %d: set %s in inference.engine.args where one is higher, or to save memory where none is", highest, rankFlag))
+	case told.AdapterRank > 0 && told.AdapterRank < highest && !assumed:
+		out.Rank = highest
+		warnings = append(warnings, fmt.Sprintf("%s: %d is replaced by %d, the rank of an adapter", rankFlag, told.AdapterRank, highest))
 	}
-	rank, err := servedRank(out.Rank, e)
-	out.Rank = rank
+	var err error
+	out.Rank, err = servedRank(out.Rank, e)
 	return out, warnings, err
 }
 
@@ -62,7 +71,7 @@ func servedRank(rank int, e *catalog.Engine) (int, error) {
 	}
 	ranks := make([]int, 0, len(known))
 	for _, text := range known {
-		number, _ := strconv.Atoi(text) // the catalogue checked it
+		number, _ := strconv.Atoi(text) // what is no number serves none
 		ranks = append(ranks, number)
 	}
 	slices.Sort(ranks)

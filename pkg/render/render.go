@@ -78,18 +78,19 @@ func Preset(in Input) (Rendered, []string, error) {
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
 	rendered, err := render(engine.Input{
 		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir,
-		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
+		Adapters: workload.Adapters(in.Workspace), ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
 	})
 	if err != nil {
 		return Rendered{}, nil, err
 	}
-	template, warnings := workload.PodTemplate(workload.Input{
+	template := workload.PodTemplate(workload.Input{
 		Workspace: in.Workspace, Plan: in.Plan, Engine: rendered, Image: image(in), UserID: in.Data.UserID,
 		Settings: in.Settings.Workload,
 	})
-	return Rendered{Template: template, ServedNames: names, KVEventsPort: rendered.KVEventsPort},
-		slices.Concat(rendered.Warnings, warnings), nil
+	return Rendered{
+		Template: template, ServedNames: slices.Concat(names, rendered.AdapterNames), KVEventsPort: rendered.KVEventsPort,
+	}, rendered.Warnings, nil
 }
 
 // Template returns the pods of a Workspace with a template of its own.

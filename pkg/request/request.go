@@ -29,7 +29,9 @@ type Engines interface {
 // ForModel is the request of a Workspace that has passed Check and names a model. config is what its
 // ConfigMap says. The error is a *RefusedError.
 func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
-	out := planner.Request{Model: m, Constraints: constraints(ws), Objectives: objectives(ws)}
+	out := planner.Request{
+		Model: m, Adapters: planner.Adapters{Count: len(ws.Inference.Adapters)}, Constraints: constraints(ws), Objectives: objectives(ws),
+	}
 	if ws.Inference.Engine != nil {
 		out.Engine = ws.Inference.Engine.Name
 	}

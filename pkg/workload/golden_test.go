@@ -168,6 +168,20 @@ func wholeRepository(in workload.Input) workload.Input {
 	return in
 }
 
+// withAdapters are adapters from each kind of source.
+func withAdapters(in workload.Input) workload.Input {
+	in.Engine.AdapterFiles = engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
+	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
+		{Source: &v1beta1.DataSource{Name: "from.image", Image: "registry.example/adapter:1", ImagePullSecrets: []string{"pull-b", "pull-a"}}},
+		{Source: &v1beta1.DataSource{Name: "from-volume", Volume: &corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "adapters"},
+		}}, Path: "support"},
+		{Source: &v1beta1.DataSource{Name: "from-hub", Repository: "org/adapter@0123abc"}, Path: "checkpoint-300"},
+		{Source: &v1beta1.DataSource{Name: "also", Image: "registry.example/other:1", ImagePullSecrets: []string{"pull-a"}}},
+	}
+	return in
+}
+
 // cases are the golden files by name.
 func cases() map[string]workload.Input {
 	return map[string]workload.Input{
@@ -177,6 +191,7 @@ func cases() map[string]workload.Input {
 		"preset-existing":  input(existingNodes(), 1),
 		"whole-repository": wholeRepository(input(preset(), 8)),
 		"every-pod-field":  input(everyPodField(), 1),
+		"adapters":         withAdapters(wholeRepository(input(preset(), 1))),
 		"own-pod-template": {Workspace: ownTemplate()},
 	}
 }
@@ -185,8 +200,7 @@ func podTemplate(in workload.Input) corev1.PodTemplateSpec {
 	if in.Workspace.Inference.Template != nil {
 		return workload.TemplatePod(in.Workspace)
 	}
-	template, _ := workload.PodTemplate(in)
-	return template
+	return workload.PodTemplate(in)
 }
 
 func objects(in workload.Input) []runtime.Object {

@@ -37,14 +37,15 @@ func weightsContainer(in Input) corev1.Container {
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:                     literals(fetchArgs(in)),
+		Args:                     literals(append(fetchArgs(in), adapterArgs(in)...)),
 		Env:                      hubToken(in.Workspace.Inference.Preset),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts:             []corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}},
+		VolumeMounts: append([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}},
+			fetchMounts(in.Workspace.Inference.Adapters)...),
 	}
 }
 

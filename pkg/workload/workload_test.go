@@ -321,20 +321,6 @@ func TestDollarsStayDollars(t *testing.T) {
 	}
 }
 
-func TestAdaptersAreRefusedInWords(t *testing.T) {
-	in := input(preset(), 1)
-	_, warnings := workload.PodTemplate(in)
-	if len(warnings) > 0 {
-		t.Errorf("warnings without a cause: %q", warnings)
-	}
-	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{{}, {}}
-	_, warnings = workload.PodTemplate(in)
-	want := []string{"inference.adapters: adapters are not served by this version's engine, so the 2 given are ignored"}
-	if diff := cmp.Diff(want, warnings); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
 func TestNameProblem(t *testing.T) {
 	for _, tc := range []struct{ reason, name, want string }{
 		{"a plain name", "chat-2", ""},

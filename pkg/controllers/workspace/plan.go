@@ -136,7 +136,8 @@ func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in input
 	if out.request, err = request.ForModel(ws, &out.model, out.config, r.Catalog); err != nil {
 		return nil, planError(err)
 	}
-	return out, nil
+	out.request.Adapters.Ranks, err = r.adapterRanks(ctx, ws)
+	return out, err
 }
 
 // makePlan has the planner decide, without what is excluded, and renders the pods.

@@ -40,7 +40,7 @@ func Command(in engine.Input) (engine.Command, error) {
 	}
 	users, limited := limit(in, users)
 	env, hidden := engine.WithoutPrefix(in.Env, envPrefix)
-	warnings = append(append(warnings, limited...), hidden...)
+	warnings = append(append(append(warnings, limited...), hidden...), adapterWarnings(in)...)
 	return engine.Command{
 		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
 		Env:        env,
@@ -58,7 +58,7 @@ func check(in engine.Input) error {
 	case len(in.ServedNames) == 0:
 		return errors.New("rendering llamacpp: the model has no name to be served under")
 	}
-	return nil
+	return checkAdapters(in)
 }
 
 // settings are the flags that carry the plan, in the order in which people read them.
@@ -90,6 +90,7 @@ func settings(in engine.Input) []engine.Setting {
 		// of it. With GPUs the server's default cache of prompts fits into what a GPU machine has.
 		list = append(list, engine.Setting{Name: "cache-ram", Value: "0"})
 	}
+	list = append(list, adapters(in)...)
 	return append(list,
 		engine.Setting{Name: "metrics", Value: "true"},
 		engine.Setting{Name: "jinja", Value: "true"})

@@ -54,6 +54,8 @@ func Command(in engine.Input) (engine.Command, error) {
 		KVEventsPort:    kvEventsPort,
 		SharedMemoryGiB: sharedMemory(in.Plan, settings),
 		Weights:         weights(in),
+		AdapterFiles:    adapterFiles(),
+		AdapterNames:    adapterNames(in),
 		Warnings:        append(append(in.Config.Foreign(in.Data.Name), warnings...), append(limited, hidden...)...),
 	}, nil
 }
@@ -74,6 +76,9 @@ func check(in engine.Input) error {
 			"ask the administrator to allow remote code, or choose another model", in.Model.Name)
 	}
 	if err := checkLayout(plan); err != nil {
+		return err
+	}
+	if err := checkAdapters(in); err != nil {
 		return err
 	}
 	return checkSizes(plan)

@@ -298,6 +298,21 @@ inference: {preset: {name: m}}`,
 			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
 		},
 		{
+			reason: "an adapter has one source",
+			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b, repository: org/a}}]}",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
+		},
+		{
+			reason: "a repository is no URL",
+			body:   `inference: {preset: {name: m}, adapters: [{source: {name: a, repository: "https://huggingface.co/org/a"}}]}`,
+			want:   `inference.adapters[0].source.repository: Invalid value: "https://huggingface.co/org/a": inference.adapters[].source.repository must be a repository of the hub, such as org/adapter or org/adapter@revision`,
+		},
+		{
+			reason: "a path stays within the source",
+			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b}, path: ../a.gguf}]}",
+			want:   `inference.adapters[0].path: Invalid value: "../a.gguf": inference.adapters[].path must be a relative path of letters, digits, dots, dashes and underscores, such as adapter.gguf`,
+		},
+		{
 			reason: "a strength is a number",
 			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b}, strength: strong}]}",
 			want:   `inference.adapters[0].strength: Invalid value: "strong": inference.adapters[].strength must be a decimal number from 0 to 1, such as "1.0"`,
@@ -606,6 +621,11 @@ inference: {preset: {name: m}}`,
 			reason: "an image is a reference",
 			body:   "tuning: {preset: {name: m}, method: lora, input: {image: Data}, output: {volumeSource: {emptyDir: {}}}}",
 			want:   `tuning.input.image: Invalid value: "Data": tuning.input.image must be an image reference, such as registry.example/data:v1`,
+		},
+		{
+			reason: "data for tuning is no repository",
+			body:   "tuning: {preset: {name: m}, method: lora, input: {image: registry.example/data:1, repository: org/data}, output: {volumeSource: {emptyDir: {}}}}",
+			want:   "tuning.input.repository: Invalid value: tuning.input.repository is not supported: use urls, image or volumeSource",
 		},
 		{
 			reason: "a result has one place",
