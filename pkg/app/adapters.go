@@ -18,7 +18,8 @@ const hubPatience = 5 * time.Second
 // adapterRanks asks a hub for the ranks of adapters, as everybody: no Workspace's token is at hand here.
 func adapterRanks(endpoint string) (func(context.Context, []string) ([]int, error), error) {
 	client, err := hub.New(hub.Options{
-		Endpoint: endpoint, HTTP: hub.NewHTTPClient(2), AnswerTimeout: hubPatience, IdleTimeout: hubPatience, UserAgent: "modelberth-controller",
+		Endpoint: endpoint, HTTP: hub.NewHTTPClient(2), UserAgent: "modelberth-controller",
+		AnswerTimeout: hubPatience, IdleTimeout: hubPatience,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the hub's client: %w", err)

@@ -34,7 +34,9 @@ func TestAdapters(t *testing.T) {
 		{"one of two that is known and higher", planner.Adapters{Count: 2, Ranks: []int{100}}, planner.EngineSettings{}, decision{2, 128, []string{strings.Replace(assumed, "64", "100", 1)}}},
 		{"what the user says", planner.Adapters{Count: 3}, planner.EngineSettings{AdapterSlots: 2, AdapterRank: 16}, decision{2, 16, nil}},
 		{
-			"a rank below that of an adapter is not taken", planner.Adapters{Count: 1, Ranks: []int{32}}, planner.EngineSettings{AdapterRank: 8},
+			"a rank below that of an adapter is not taken",
+			planner.Adapters{Count: 1, Ranks: []int{32}},
+			planner.EngineSettings{AdapterRank: 8},
 			decision{1, 32, []string{"max-lora-rank: 8 is replaced by 32, the rank of an adapter"}},
 		},
 	} {

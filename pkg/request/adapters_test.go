@@ -52,15 +52,18 @@ func TestCheckAdapters(t *testing.T) {
 		{"a repository", from(v1beta1.DataSource{Repository: "org/adapter"}), ""},
 		{"a claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), ""},
 		{
-			"no source", []v1beta1.AdapterSpec{{}},
+			"no source",
+			[]v1beta1.AdapterSpec{{}},
 			"SpecInvalid: inference.adapters[0].source must be set: a name, and an image, a volumeSource or a repository",
 		},
 		{
-			"a name that climbs", []v1beta1.AdapterSpec{adapter("../a")},
+			"a name that climbs",
+			[]v1beta1.AdapterSpec{adapter("../a")},
 			`SpecInvalid: inference.adapters[0].source.name is "../a": it must be set to lower-case letters, digits, dashes and dots`,
 		},
 		{
-			"two of one name", []v1beta1.AdapterSpec{adapter("a"), adapter("b"), adapter("a")},
+			"two of one name",
+			[]v1beta1.AdapterSpec{adapter("a"), adapter("b"), adapter("a")},
 			`SpecInvalid: inference.adapters[2].source.name "a" is given twice: the name is what requests ask for`,
 		},
 		{"nothing", from(v1beta1.DataSource{}), one},

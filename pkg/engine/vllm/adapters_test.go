@@ -35,11 +35,15 @@ func TestAdapters(t *testing.T) {
 		{"each under its own name", nil, served, nil},
 		{"the plan has what the user says of slots and ranks", map[string]string{"max-loras": "1", "max-lora-rank": "8", "enable-lora": "true"}, served, nil},
 		{
-			"they are not switched off by the way", map[string]string{"enable-lora": "false"}, served,
+			"they are not switched off by the way",
+			map[string]string{"enable-lora": "false"},
+			served,
 			[]string{"flag enable-lora: it stays on, because inference.adapters names adapters"},
 		},
 		{
-			"further modules belong into the spec", map[string]string{"lora-modules": "third=/models"}, served,
+			"further modules belong into the spec",
+			map[string]string{"lora-modules": "third=/models"},
+			served,
 			[]string{"inference.engine.args: lora-modules is ignored, because adapters belong into inference.adapters"},
 		},
 		{"other flags of adapters pass", map[string]string{"fully-sharded-loras": ""}, served + " --fully-sharded-loras", nil},
