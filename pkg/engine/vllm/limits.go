@@ -51,6 +51,8 @@ func objection(in engine.Input, setting engine.Setting) (sentence string, replac
 		return aboutBatch(in, setting.Value)
 	case "dtype":
 		return aboutType(in, setting.Value)
+	case "chat-template":
+		return aboutTemplate(setting.Value)
 	case "speculative-config", "spec-method", flagLoRA:
 		switch {
 		case setting.Name == flagLoRA && len(in.Adapters) > 0:
@@ -82,6 +84,17 @@ func aboutBatch(in engine.Input, value string) (string, bool) {
 			in.Plan.MaxBatchedTokens, number, in.Plan.MaxNumSeqs), true
 	}
 	return "", false
+}
+
+// kaitoFiles is where KAITO's image keeps its chat templates. The server does not start without the file.
+const kaitoFiles = "/workspace/"
+
+func aboutTemplate(value string) (string, bool) {
+	if !strings.HasPrefix(value, kaitoFiles) {
+		return "", false
+	}
+	return engine.Sentence("flag chat-template: %s is a file of KAITO's image, which does not run here, so the model's own template is "+
+		"used: give the template itself instead, as text", value), true
 }
 
 func aboutType(in engine.Input, value string) (string, bool) {
