@@ -21,28 +21,41 @@ func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 	if len(adapters) > mostAdapters {
 		return invalid(fmt.Sprintf("inference.adapters has %d entries: at most %d are possible", len(adapters), mostAdapters))
 	}
-	seen := map[string]bool{}
+	seen, secret := map[string]bool{}, ""
 	for i, adapter := range adapters {
 		at := fmt.Sprintf("inference.adapters[%d]", i)
-		source := adapter.Source
-		switch {
-		case source == nil:
-			return invalid(at + ".source must be set: a name, and an image, a volumeSource or a repository")
-		case len(validation.IsDNS1123Subdomain(source.Name)) > 0:
-			return invalid(fmt.Sprintf("%s.source.name is %q: it must be set to lower-case letters, digits, dashes and dots",
-				at, shortened(source.Name)))
-		case seen[source.Name]:
-			return invalid(fmt.Sprintf("%s.source.name %q is given twice: the name is what requests ask for", at, source.Name))
-		}
-		seen[source.Name] = true
-		if problem := sourceProblem(source); problem != "" {
+		if problem := nameProblem(adapter.Source, seen); problem != "" {
 			return invalid(at + ".source" + problem)
+		}
+		seen[adapter.Source.Name] = true
+		if problem := sourceProblem(adapter.Source); problem != "" {
+			return invalid(at + ".source" + problem)
+		}
+		for _, name := range adapter.Source.ImagePullSecrets {
+			if secret != "" && name != secret {
+				return invalid(fmt.Sprintf("%s.source.imagePullSecrets names Secret %q beside %q: "+
+					"put the credentials of all registries into one Secret", at, name, secret))
+			}
+			secret = name
 		}
 		if problem := strengthProblem(adapter.Strength); problem != "" {
 			return invalid(at + ".strength" + problem)
 		}
 	}
 	return nil
+}
+
+// nameProblem ends a sentence about a source's name; empty where it is a name that no other has.
+func nameProblem(source *v1beta1.DataSource, seen map[string]bool) string {
+	switch {
+	case source == nil:
+		return " must be set: a name, and an image, a volumeSource or a repository"
+	case len(validation.IsDNS1123Subdomain(source.Name)) > 0:
+		return fmt.Sprintf(".name is %q: it must be set to lower-case letters, digits, dashes and dots", shortened(source.Name))
+	case seen[source.Name]:
+		return fmt.Sprintf(".name %q is given twice: the name is what requests ask for", source.Name)
+	}
+	return ""
 }
 
 // sourceProblem ends a sentence about where an adapter comes from; empty where that is possible.

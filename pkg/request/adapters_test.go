@@ -79,6 +79,12 @@ func TestCheckAdapters(t *testing.T) {
 		{"the node's disk", volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), kinds},
 		{"the service account's token", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}), kinds},
 		{"a volume of no kind", volume(corev1.VolumeSource{}), kinds},
+		{
+			"two Secrets", append(from(v1beta1.DataSource{Image: "i", ImagePullSecrets: []string{"one"}}), adapter("b", func(a *v1beta1.AdapterSpec) {
+				a.Source.ImagePullSecrets = []string{"one", "two"}
+			})),
+			`SpecInvalid: inference.adapters[1].source.imagePullSecrets names Secret "two" beside "one": put the credentials of all registries into one Secret`,
+		},
 		{"no strength at all", strength("0"), ""},
 		{"full strength", strength("1.0"), ""},
 		{"more than trained", strength("1.01"), `SpecInvalid: inference.adapters[0].strength is "1.01": it must be a decimal number from 0 to 1, such as "1.0"`},

@@ -22,9 +22,9 @@ const AdapterDir = "/mnt/adapter"
 // Volumes of adapters: one that the agent fetches into, one for each volumeSource, and one with what it
 // needs to pull from private registries.
 const (
-	volumeAdapters    = "adapters"
-	volumePullSecrets = "pull-secrets"
-	pullSecretDir     = "/etc/modelberth/pull"
+	volumeAdapters   = "adapters"
+	volumePullSecret = "pull-secret"
+	pullSecretDir    = "/etc/modelberth/pull"
 )
 
 // Adapters are those of a Workspace as an engine is told of them, in the order of the manifest.
@@ -61,32 +61,35 @@ func adapterVolumes(adapters []v1beta1.AdapterSpec) []corev1.Volume {
 			list = append(list, corev1.Volume{Name: adapterVolume(i), VolumeSource: *spec.Source.Volume.DeepCopy()})
 		}
 	}
-	secrets := pullSecrets(adapters)
-	if len(secrets) == 0 {
+	name := pullSecret(adapters)
+	if name == "" {
 		return list
 	}
-	sources := make([]corev1.VolumeProjection, 0, len(secrets))
-	for _, name := range secrets {
-		sources = append(sources, corev1.VolumeProjection{Secret: &corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: name},
-			Items:                []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: name + ".json"}},
-		}})
-	}
-	return append(list, corev1.Volume{Name: volumePullSecrets, VolumeSource: corev1.VolumeSource{
-		Projected: &corev1.ProjectedVolumeSource{Sources: sources},
+	return append(list, corev1.Volume{Name: volumePullSecret, VolumeSource: corev1.VolumeSource{
+		Secret: &corev1.SecretVolumeSource{
+			SecretName: name,
+			Items:      []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: "config.json"}},
+		},
 	}})
 }
 
-// pullSecrets are the Secrets of all adapters that are images, each once.
-func pullSecrets(adapters []v1beta1.AdapterSpec) []string {
-	var names []string
+// pullSecret is the Secret of the adapters that are images. Admission saw to it that they name no more than
+// one: registries' clients read one file.
+func pullSecret(adapters []v1beta1.AdapterSpec) string {
 	for _, spec := range adapters {
-		if spec.Source.Image != "" {
-			names = append(names, spec.Source.ImagePullSecrets...)
+		if spec.Source.Image != "" && len(spec.Source.ImagePullSecrets) > 0 {
+			return spec.Source.ImagePullSecrets[0]
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return ""
+}
+
+// registryEnv tells the agent where registries' credentials are.
+func registryEnv(adapters []v1beta1.AdapterSpec) []corev1.EnvVar {
+	if pullSecret(adapters) == "" {
+		return nil
+	}
+	return []corev1.EnvVar{{Name: "DOCKER_CONFIG", Value: pullSecretDir}}
 }
 
 // adapterMounts are what the engine reads. Each adapter is a mount of its own, also where several share a
@@ -110,8 +113,8 @@ func fetchMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
 	if slices.ContainsFunc(adapters, isFetched) {
 		mounts = append(mounts, corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir})
 	}
-	if len(pullSecrets(adapters)) > 0 {
-		mounts = append(mounts, corev1.VolumeMount{Name: volumePullSecrets, MountPath: pullSecretDir, ReadOnly: true})
+	if pullSecret(adapters) != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true})
 	}
 	return mounts
 }
@@ -126,9 +129,6 @@ func adapterArgs(in Input) []string {
 		args = append(args, "fetch")
 		if spec.Source.Image != "" {
 			args = append(args, "--image", spec.Source.Image)
-			for _, name := range slices.Compact(slices.Sorted(slices.Values(spec.Source.ImagePullSecrets))) {
-				args = append(args, "--registry-config", path.Join(pullSecretDir, name+".json"))
-			}
 		} else {
 			args = append(args, repositoryArgs(spec, in.Engine.AdapterFiles)...)
 		}

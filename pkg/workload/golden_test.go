@@ -172,12 +172,12 @@ func wholeRepository(in workload.Input) workload.Input {
 func withAdapters(in workload.Input) workload.Input {
 	in.Engine.AdapterFiles = engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
 	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
-		{Source: &v1beta1.DataSource{Name: "from.image", Image: "registry.example/adapter:1", ImagePullSecrets: []string{"pull-b", "pull-a"}}},
+		{Source: &v1beta1.DataSource{Name: "from.image", Image: "registry.example/adapter:1", ImagePullSecrets: []string{"pull"}}},
 		{Source: &v1beta1.DataSource{Name: "from-volume", Volume: &corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "adapters"},
 		}}, Path: "support"},
 		{Source: &v1beta1.DataSource{Name: "from-hub", Repository: "org/adapter@0123abc"}, Path: "checkpoint-300"},
-		{Source: &v1beta1.DataSource{Name: "also", Image: "registry.example/other:1", ImagePullSecrets: []string{"pull-a"}}},
+		{Source: &v1beta1.DataSource{Name: "also", Image: "registry.example/other:1", ImagePullSecrets: []string{"pull"}}},
 	}
 	return in
 }

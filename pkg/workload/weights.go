@@ -38,7 +38,7 @@ func weightsContainer(in Input) corev1.Container {
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     literals(append(fetchArgs(in), adapterArgs(in)...)),
-		Env:                      hubToken(in.Workspace.Inference.Preset),
+		Env:                      append(hubToken(in.Workspace.Inference.Preset), registryEnv(in.Workspace.Inference.Adapters)...),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,

@@ -58,7 +58,7 @@ func contract() map[string]string {
 		"status.state":                                           "Ready",
 		"status.targetNodeCount":                                 "1",
 		"status.workerNodes":                                     "1",
-		"status.endpoint.models":                                 "chat-set mistral-7b-instruct-v0.3 mistral-7b mistral-7b-instruct mistralai/Mistral-7B-Instruct-v0.3 my.adapter",
+		"status.endpoint.models":                                 "chat-set mistral-7b-v0.3 mistral-7b mistralai/Mistral-7B-v0.3 my.adapter",
 		"StatefulSet label kaito.sh/workspace":                   "chat",
 		"StatefulSet annotation workspace.kaito.io/revision":     "set",
 		"StatefulSet selector":                                   "kaito.sh/workspace=chat",
