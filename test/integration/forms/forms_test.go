@@ -23,8 +23,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -84,6 +86,7 @@ func TestForms(t *testing.T) {
 	startController(t, config)
 	var text strings.Builder
 	forms := readForms(t)
+	addNodes(t, api, "accelerator", "llm-inference")
 	for _, f := range forms {
 		if f.object.GetKind() != v1beta1.WorkspaceKind {
 			if err := api.Create(t.Context(), f.object); err != nil {
@@ -142,12 +145,27 @@ func (o outcome) tells() bool {
 		o.ws.Status.Plan != nil && len(o.ws.Status.Plan.Warnings) > 0
 }
 
-// notYet are the forms that the contract accepts and this version does not serve: each is stored, buys nothing
-// and says so.
-func notYet() map[string]string {
-	return map[string]string{
-		"accelerator": v1beta1.ReasonNotSupported,
-		"docs-byo":    v1beta1.ReasonNotSupported,
+// addNodes makes a node with four GPUs for each value of the label apps.
+func addNodes(t *testing.T, api client.Client, values ...string) {
+	t.Helper()
+	for _, value := range values {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-" + value, Labels: map[string]string{
+			"apps": value, corev1.LabelHostname: "gpu-" + value,
+			"nvidia.com/gpu.product": "NVIDIA-A100-80GB-PCIe", "nvidia.com/gpu.count": "4", "nvidia.com/gpu.memory": "81920",
+		}}}
+		if err := api.Create(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Capacity = corev1.ResourceList{
+			"nvidia.com/gpu": resource.MustParse("4"), corev1.ResourceCPU: resource.MustParse("96"),
+			corev1.ResourceMemory: resource.MustParse("880Gi"), corev1.ResourceEphemeralStorage: resource.MustParse("1000Gi"),
+			corev1.ResourcePods: resource.MustParse("110"),
+		}
+		node.Status.Allocatable = node.Status.Capacity
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if err := api.Status().Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -166,12 +184,6 @@ func check(t *testing.T, f form, got outcome) {
 		return
 	}
 	planned := got.planned()
-	if reason := notYet()[name]; reason != "" {
-		if planned.Reason != reason {
-			t.Errorf("%s: %s, %s, want it told apart as %s", name, planned.Reason, planned.Message, reason)
-		}
-		return
-	}
 	if planned.Status == metav1.ConditionFalse && (planned.Message == "" || got.ws.Status.Plan != nil) {
 		t.Errorf("%s: a refusal without words, or with a plan: %+v", name, planned)
 	}
