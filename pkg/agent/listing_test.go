@@ -277,6 +277,7 @@ func TestUnderstandsItsPod(t *testing.T) {
 		want   Selection
 	}{
 		{"preset-1-gpu", 2, Selection{}},
+		{"weights-supply", 2, Selection{}},
 		{"whole-repository", 0, Selection{Weights: []string{"*.safetensors"}, Include: []string{"*.json", "*.txt"}, Exclude: []string{"consolidated*"}}},
 	} {
 		t.Run(tc.golden, func(t *testing.T) {
@@ -286,13 +287,14 @@ func TestUnderstandsItsPod(t *testing.T) {
 			}
 			_, rest, found := strings.Cut(string(data), "initContainers:\n      - args:\n")
 			block, _, ends := strings.Cut(rest, "image:")
+			block, _, _ = strings.Cut(block, "env:")
 			if !found || !ends {
 				t.Fatal("the golden file has no arguments of the agent")
 			}
 			var args []string
 			for line := range strings.Lines(block) {
 				if arg, isItem := strings.CutPrefix(strings.TrimSpace(line), "- "); isItem {
-					args = append(args, strings.Trim(arg, "'"))
+					args = append(args, strings.Trim(arg, `'"`))
 				}
 			}
 			got, err := Parse(args, env(), os.Stderr)

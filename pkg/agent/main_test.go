@@ -58,13 +58,13 @@ func (p *process) text() string {
 }
 
 // start runs the program with one target; args are flags of the pod up to the first --file or --weights.
-func start(t *testing.T, dir string, args ...string) *process {
+func start(t testing.TB, dir string, args ...string) *process {
 	t.Helper()
 	at := slices.IndexFunc(args, func(a string) bool { return a == "--file" || a == "--weights" })
 	return startPod(t, dir, slices.Concat(args[:at], []string{"fetch", "--repo", testRepo, "--dest", dir}, args[at:])...)
 }
 
-func startPod(t *testing.T, dir string, args ...string) *process {
+func startPod(t testing.TB, dir string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *process) address(t *testing.T) string {
 	return "http://" + found[1]
 }
 
-func (p *process) exitCode(t *testing.T) int {
+func (p *process) exitCode(t testing.TB) int {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { _ = p.Wait(); close(done) }()
@@ -122,7 +122,7 @@ func status(t *testing.T, url string) int {
 	return resp.StatusCode
 }
 
-func volumeDir(t *testing.T) string {
+func volumeDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir() + "/models"
 	if err := os.Mkdir(dir, 0o755); err != nil {

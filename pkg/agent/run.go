@@ -32,7 +32,7 @@ const (
 const (
 	userAgent   = "modelberth-agent"
 	reportEvery = 10 * time.Second
-	usageText   = "usage: modelberth-agent [flags] [fetch --repo ORG/NAME {--file PATH | --weights PATTERN} [flags]]..."
+	usageText   = "usage: modelberth-agent [flags] [{fetch {--repo ORG/NAME | --image NAME} | verify} {--file PATH | --weights PATTERN} [flags]]..."
 )
 
 // Main is the whole program: it returns the exit code once ctx ends, or once there is no point in going on.
@@ -55,7 +55,14 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 
 // run serves for as long as the process lives, fetches, and watches the group.
 func run(ctx context.Context, s Settings, log *slog.Logger) error {
-	tasks, err := newTasks(s, log)
+	cache, err := openCache(s)
+	if err != nil {
+		return giveUp(err, s.TerminationLog)
+	}
+	if cache != nil {
+		defer func() { _ = cache.Close() }()
+	}
+	tasks, err := newTasks(s, cache, log)
 	defer tasks.close()
 	if err != nil {
 		return giveUp(err, s.TerminationLog)
@@ -90,19 +97,24 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 
 // fetchAll brings all files into place, and logs how far things are.
 func fetchAll(ctx context.Context, tasks taskList, log *slog.Logger) error {
+	err := fetchReporting(ctx, tasks, log)
+	if ctx.Err() != nil {
+		log.Info("stopped before all files were there")
+	}
+	if err != nil {
+		return err
+	}
+	log.Info("all files are in place")
+	return tasks.settle(ctx)
+}
+
+func fetchReporting(ctx context.Context, tasks taskList, log *slog.Logger) error {
 	finished := make(chan struct{})
 	var reporter sync.WaitGroup
 	reporter.Go(func() { report(finished, tasks.progress, log) })
 	defer reporter.Wait()
 	defer close(finished)
-	if err := tasks.run(ctx); err != nil {
-		if ctx.Err() != nil {
-			log.Info("stopped before all files were there")
-		}
-		return err
-	}
-	log.Info("all files are in place")
-	return nil
+	return tasks.run(ctx)
 }
 
 func report(finished <-chan struct{}, progress func() Progress, log *slog.Logger) {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,13 +31,18 @@ const (
 // Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
-	Listen          string
-	TerminationLog  string
-	GiveUpAfter     time.Duration
-	Connections     int
-	Group           Group
-	Drain           Drain
-	Targets         []Target
+	// CAFile holds certificates of authorities to trust besides the system's.
+	CAFile string
+	// Cache is a directory that pods share; empty where there is none.
+	Cache          string
+	CacheLimit     int64
+	Listen         string
+	TerminationLog string
+	GiveUpAfter    time.Duration
+	Connections    int
+	Group          Group
+	Drain          Drain
+	Targets        []Target
 }
 
 // Group says which pods serve the model together with this one.
@@ -68,6 +75,9 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
+	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file of authorities to trust besides those that the system knows")
+	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
+	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
 	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without any progress after which to give up")
@@ -88,6 +98,15 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 		s.Targets, rest = append(s.Targets, t), after
 	}
 	return s, checkTargets(s.Targets)
+}
+
+func (s *Settings) setCacheLimit(v string) error {
+	n, err := strconv.ParseInt(v, 10, 32)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number of GiB from 1", v)
+	}
+	s.CacheLimit = n << 30
+	return nil
 }
 
 func (g *Group) define(flags *flag.FlagSet) {
@@ -114,22 +133,41 @@ func appendTo(list *[]string) func(string) error {
 }
 
 func (s *Settings) check() error {
-	_, port, err := net.SplitHostPort(s.Listen)
 	switch {
-	case err != nil:
-		return fmt.Errorf("--listen is %q: give [HOST]:PORT", s.Listen)
+	case s.Cache != "" && !filepath.IsAbs(s.Cache):
+		return fmt.Errorf("--cache is %q: give an absolute path, for links lead there", s.Cache)
+	case s.Cache == "" && s.CacheLimit != 0:
+		return errors.New("--cache-limit-gib limits nothing: name a directory with --cache")
 	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
 	case s.GiveUpAfter <= 0:
 		return fmt.Errorf("--give-up-after is %s: give a positive duration", s.GiveUpAfter)
 	case len(s.Group.Peers) > 0 && s.Group.ID == "":
 		return errors.New("--peer needs to know which pod this is: set POD_UID to metadata.uid")
-	case s.Drain.Leader != "" && s.Drain.Metrics != "":
+	}
+	if err := s.Drain.check(); err != nil {
+		return err
+	}
+	return s.completeHosts()
+}
+
+func (d *Drain) check() error {
+	switch {
+	case d.Leader != "" && d.Metrics != "":
 		return errors.New("--drain-leader and --drain-metrics exclude each other: name one of them")
-	case (s.Drain.Metrics == "") != (len(s.Drain.Busy) == 0):
+	case (d.Metrics == "") != (len(d.Busy) == 0):
 		return errors.New("--drain-metrics and --drain-busy need each other: name both or neither")
-	case s.Drain.Timeout < 0 || s.Drain.Settle < 0:
+	case d.Timeout < 0 || d.Settle < 0:
 		return errors.New("--drain-settle and --drain-timeout cannot be negative")
+	}
+	return nil
+}
+
+// completeHosts assumes that all members listen on the same port where nothing else is said.
+func (s *Settings) completeHosts() error {
+	_, port, err := net.SplitHostPort(s.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen is %q: give [HOST]:PORT", s.Listen)
 	}
 	for i, peer := range s.Group.Peers {
 		s.Group.Peers[i] = withPort(peer, port)
@@ -140,7 +178,6 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// withPort assumes that all members listen on the same port where nothing else is said.
 func withPort(host, port string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host

@@ -11,13 +11,17 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
 const (
 	verbFetch       = "fetch"
+	verbVerify      = "verify"
 	defaultRevision = "main"
 	defaultDest     = "/models"
 	defaultName     = "model"
@@ -27,32 +31,43 @@ const (
 // Target is one set of files in one directory.
 type Target struct {
 	// Name tells targets apart in what people read.
-	Name           string
+	Name string
+	// IsThere is set where the files are on the volume already: they are looked at, and nothing is written.
+	IsThere bool
+	// Image is an artifact in a registry, instead of a repository of the hub.
+	Image          string
 	Repo, Revision string
 	Files          []string
 	Selection      Selection
 	SHA256         map[string]hub.Digest
-	Dest           string
+	// Sizes of files that are there already.
+	Sizes map[string]int64
+	Dest  string
 }
 
 // parseTarget reads a verb and its flags, and returns what follows them.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
-	if args[0] != verbFetch {
-		return t, nil, fmt.Errorf("argument %q is not understood: %q or the end is expected there", args[0], verbFetch)
+	if args[0] != verbFetch && args[0] != verbVerify {
+		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q or the end is expected there", args[0], verbFetch, verbVerify)
 	}
-	t.SHA256 = map[string]hub.Digest{}
+	t = Target{IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.StringVar(&t.Name, "for", defaultName, "what the files are, in a word")
-	flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")
-	flags.StringVar(&t.Revision, "revision", defaultRevision, "branch, tag or commit")
-	flags.StringVar(&t.Dest, "dest", defaultDest, "directory that receives the files")
-	flags.Func("file", "`PATH` of a file in the repository; repeat for more", func(v string) error {
+	flags.StringVar(&t.Dest, "dest", defaultDest, "directory of the files")
+	flags.Func("file", "`PATH` of a file; repeat for more", func(v string) error {
 		t.Files = append(t.Files, v)
 		return nil
 	})
 	t.Selection.define(flags)
 	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", t.addSHA256)
+	if t.IsThere {
+		flags.Func("size", "`PATH=BYTES`: expected size of a file; repeat for more", t.addSize)
+	} else {
+		flags.StringVar(&t.Image, "image", "", "artifact in a registry, REGISTRY/REPOSITORY with :TAG or @DIGEST, instead of --repo")
+		flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")
+		flags.StringVar(&t.Revision, "revision", defaultRevision, "branch, tag or commit")
+	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return Target{}, nil, err
 	}
@@ -60,6 +75,16 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 		return Target{}, nil, err
 	}
 	return t, flags.Args(), nil
+}
+
+func (t *Target) addSize(v string) error {
+	at := strings.LastIndex(v, "=")
+	n, err := strconv.ParseInt(v[at+1:], 10, 64)
+	if at < 0 || err != nil || n < 0 {
+		return fmt.Errorf("%q is not of the form PATH=BYTES", v)
+	}
+	t.Sizes[v[:at]] = n
+	return nil
 }
 
 func (t *Target) addSHA256(v string) error {
@@ -76,20 +101,37 @@ func (t *Target) addSHA256(v string) error {
 }
 
 func (t *Target) check() error {
-	if err := checkRepo(t.Repo); err != nil {
-		return err
-	}
-	if err := checkRevision(t.Revision); err != nil {
-		return err
+	switch {
+	case t.Image != "" && t.Repo != "":
+		return errors.New("--image and --repo exclude each other: name one of them")
+	case t.Image != "":
+		if _, err := oci.New(t.Image, oci.Options{}); err != nil {
+			return fmt.Errorf("--image %w", err)
+		}
+		if t.Selection.isEmpty() && len(t.Files) == 0 {
+			t.Selection.Weights = everything()
+		}
+	case !t.IsThere:
+		if err := errors.Join(checkRepo(t.Repo), checkRevision(t.Revision)); err != nil {
+			return err
+		}
 	}
 	if err := t.checkWanted(); err != nil {
 		return err
+	}
+	for f := range t.Sizes {
+		if !slices.Contains(t.Files, f) {
+			return fmt.Errorf("--size names %q, which no --file does", f)
+		}
 	}
 	if t.Dest == "" || t.Name == "" {
 		return errors.New("--dest or --for is empty: name a directory and what it holds")
 	}
 	return nil
 }
+
+// everything is what an artifact holds; patterns do not look into directories by themselves.
+func everything() []string { return []string{"*", "*/*", "*/*/*"} }
 
 // checkTargets keeps targets apart: files of one would be taken for the other's.
 func checkTargets(targets []Target) error {

@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 		Drain: Drain{Settle: 5 * time.Second, Timeout: 100 * time.Second},
 	}
 	target := Target{
-		Name: "model", Repo: "org/name", Revision: "main", Files: []string{"a.gguf"}, SHA256: map[string]hub.Digest{}, Dest: "/models",
+		Name: "model", Repo: "org/name", Revision: "main", Files: []string{"a.gguf"}, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/models",
 	}
 	with := func(change func(*Settings)) Settings {
 		s := base
@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 				Drain: base.Drain,
 				Targets: []Target{{
 					Name: "weights", Repo: "org/name", Revision: "v1", Files: []string{"a.gguf", "q4/b=.gguf"},
-					SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}}, Dest: "/d",
+					SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}}, Sizes: map[string]int64{}, Dest: "/d",
 				}},
 			},
 		},
@@ -67,10 +67,27 @@ func TestParse(t *testing.T) {
 			with(func(s *Settings) {
 				s.Targets = []Target{target, {
 					Name: "one", Repo: "org/adapter", Revision: "main", Selection: Selection{Weights: []string{"*.safetensors"}},
-					SHA256: map[string]hub.Digest{}, Dest: "/models/adapters/one",
+					SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/models/adapters/one",
 				}}
 			}),
 		},
+		{
+			"files that are there", "--ca-file /ca.pem verify --dest /models --file a.gguf --size a.gguf=12 --sha256 a.gguf=" + sum, nil,
+			with(func(s *Settings) {
+				s.CAFile = "/ca.pem"
+				s.Targets = []Target{{
+					Name: "model", IsThere: true, Files: []string{"a.gguf"}, Sizes: map[string]int64{"a.gguf": 12},
+					SHA256: map[string]hub.Digest{"a.gguf": {Algorithm: hub.SHA256, Hex: sum}}, Dest: "/models",
+				}}
+			}),
+		},
+		{"an artifact", "fetch --image r.example/m:v1 --dest /d", nil, with(func(s *Settings) {
+			s.Targets = []Target{{
+				Name: "model", Image: "r.example/m:v1", Revision: "main", Selection: Selection{Weights: everything()},
+				SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/d",
+			}}
+		})},
+		{"a cache", "--cache /cache --cache-limit-gib 200", nil, with(func(s *Settings) { s.Cache, s.CacheLimit = "/cache", 200<<30 })},
 		{
 			"a member that leads", "--listen 0.0.0.0:81 --group 3 --peer ws-0.ws-headless --peer other:82" +
 				" --drain-metrics http://127.0.0.1:5000/metrics --drain-busy e:running --drain-busy e:waiting --drain-settle 1s --drain-timeout 2m",
@@ -117,6 +134,16 @@ func TestParseRefusesPodFlags(t *testing.T) {
 		{"metrics without gauges", []string{"--drain-metrics", "http://b"}, "need each other"},
 		{"gauges without metrics", []string{"--drain-busy", "b"}, "need each other"},
 		{"less than no time", []string{"--drain-timeout", "-1s"}, "cannot be negative"},
+		{"a cache somewhere", []string{"--cache", "cache"}, `--cache is "cache": give an absolute path`},
+		{"a limit of nothing", []string{"--cache-limit-gib", "5"}, "limits nothing"},
+		{"a limit that is none", []string{"--cache", "/c", "--cache-limit-gib", "0"}, "is not a number of GiB"},
+		{"two sources", []string{"fetch", "--repo", "o/n", "--image", "r.example/m:v1"}, "exclude each other"},
+		{"an artifact's name that is none", []string{"fetch", "--image", "R.example/M M"}, `"R.example/M M" is no name of an artifact`},
+		{"a size of no file", []string{"verify", "--file", "a", "--size", "b=1"}, `--size names "b"`},
+		{"a size that is none", []string{"verify", "--file", "a", "--size", "a=x"}, "is not of the form PATH=BYTES"},
+		{"a size without a file", []string{"verify", "--file", "a", "--size", "12"}, "is not of the form PATH=BYTES"},
+		{"a size to fetch", []string{"fetch", "--repo", "o/n", "--file", "a", "--size", "a=1"}, "flag provided but not defined"},
+		{"a repository to verify", []string{"verify", "--repo", "o/n"}, "flag provided but not defined"},
 		{"another verb", []string{"push"}, `argument "push" is not understood`},
 		{"two targets in one place", slices.Concat(fetch, fetch), `--dest "/models" is given twice`},
 	} {

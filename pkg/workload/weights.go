@@ -5,6 +5,7 @@ package workload
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -38,13 +39,13 @@ func weightsContainer(in Input) corev1.Container {
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     append(memberArgs(in), literals(agentArgs(in))...),
-		Env:                      append(groupEnv(in), hubToken(in.Workspace.Inference.Preset)...),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in.Workspace.Inference.Preset)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts:             []corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}},
+		VolumeMounts:             append([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}}, supplyMounts(in)...),
 	}
 }
 
@@ -54,6 +55,7 @@ func agentArgs(in Input) []string {
 	if in.Settings.HubEndpoint != "" {
 		args = append(args, "--endpoint", in.Settings.HubEndpoint)
 	}
+	args = append(args, supplyArgs(in)...)
 	return append(args, fetchArgs(in)...)
 }
 
