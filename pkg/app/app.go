@@ -36,14 +36,18 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/figures"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -124,16 +128,20 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		Ledger:      ledger.New(ceilings, provisioner),
-		Limits:      workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:      wrapped,
-		Live:        mgr.GetAPIReader(),
-		Provisioner: provisioner,
-		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:       passive,
+		GPUPluginCheck: o.GPUPluginCheck,
+		Ledger:         ledger.New(ceilings, provisioner),
+		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
+		Client:         wrapped,
+		Live:           mgr.GetAPIReader(),
+		Provisioner:    provisioner,
+		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:          passive,
 	}, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := reconciler.RegisterSpending(metrics.Registry); err != nil {
 		return nil, err
 	}
 	controllerOptions := controller.Options{
@@ -159,6 +167,9 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 		return nil, err
 	}
 	config.Catalog = known
+	if o.DescribeModels {
+		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
+	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
@@ -217,7 +228,7 @@ func cacheOptions(provided bool) cache.Options {
 		&appsv1.ControllerRevision{}: {Label: managed},
 		&corev1.Service{}:            {Label: managed},
 		&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
-		&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
+		&corev1.Node{}:               {Transform: existing.Keep},
 		&corev1.ConfigMap{}:          {Transform: namesOnly},
 	}
 	if provided {
@@ -305,7 +316,15 @@ func backEnd(
 	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
 ) (machines, client.Object, error) {
 	if provided {
-		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+		claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+		sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+		if o.SweepKAITO {
+			sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+		}
+		if err := mgr.Add(sweeper); err != nil {
+			return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+		}
+		return claims, nodeclaim.Object(), nil
 	}
 	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := mgr.Add(watch); err != nil {

@@ -26,11 +26,13 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -48,6 +50,13 @@ type Catalog interface {
 	Engine(name string) (catalog.Engine, bool)
 	ResolveSKU(name string) (sku.SKU, error)
 	SKUs() []sku.SKU
+	Quantization(name string) (model.Quantization, bool)
+	Identify(node sku.Node) (sku.Machine, error)
+}
+
+// Hub tells of models that the catalogue does not have, at a revision, to whoever has a token.
+type Hub interface {
+	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
 }
 
 // Provisioner gets machines and lets them go.
@@ -75,8 +84,10 @@ type Config struct {
 	Client client.Client
 	Live   client.Reader
 	// The decisions and effects that the Reconciler puts in order.
-	Planner     Planner
-	Catalog     Catalog
+	Planner Planner
+	Catalog Catalog
+	// Hub is nil where the controller asks nobody.
+	Hub         Hub
 	Provisioner Provisioner
 	Applier     Applier
 	Events      record.EventRecorder
@@ -93,6 +104,8 @@ type Config struct {
 	// administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits Limits
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
 	// Render shapes pods.
 	Render render.Settings
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -102,7 +115,13 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
-	waiting *waiting
+
+	// waiting are the Workspaces that wait for others.
+	waiting   *waiting
+	preflight *preflight
+	// book is what was promised of nodes that are there, usage what pods hold of them.
+	book  existing.Book
+	usage usage
 	// unsaid is the news of mere progress that is not written yet.
 	unsaid *unsaid
 }
@@ -112,7 +131,10 @@ func New(config Config) *Reconciler {
 	if config.Ledger == nil {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
-	return &Reconciler{Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, unsaid: newUnsaid()}
+	return &Reconciler{
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
+		unsaid: newUnsaid(),
+	}
 }
 
 // step is one job of a pass. It may be run first, last or twice.
@@ -159,6 +181,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"stuck pods", r.ensureNoStuckPods},
 		{"engine", r.observeEngine},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
