@@ -177,6 +177,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+			Weights: workload.Weights(o.Weights),
 		},
 		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
 	}

@@ -119,11 +119,11 @@ type Reconciler struct {
 	// waiting are the Workspaces that wait for others.
 	waiting   *waiting
 	preflight *preflight
+	// unsaid is the news of mere progress that is not written yet.
+	unsaid *unsaid
 	// book is what was promised of nodes that are there, usage what pods hold of them.
 	book  existing.Book
 	usage usage
-	// unsaid is the news of mere progress that is not written yet.
-	unsaid *unsaid
 }
 
 // New returns a Reconciler.
