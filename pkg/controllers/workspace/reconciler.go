@@ -159,6 +159,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
+		r.unsaid.forget(ws.UID)
 		return ctrl.Result{}, err
 	}
 	if !s.observed && len(ws.Status.Conditions) > 0 {
