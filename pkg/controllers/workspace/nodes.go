@@ -20,6 +20,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -35,7 +36,9 @@ const (
 )
 
 // isOnNodes says whether the accepted plan uses nodes that are there, so that nothing is bought.
-func (s *scope) isOnNodes() bool { return s.revision != nil && len(s.revision.Plan.NodeNames) > 0 }
+func (s *scope) isOnNodes() bool { return s.revision != nil && s.revision.isOnNodes() }
+
+func (r *revision) isOnNodes() bool { return len(r.Plan.NodeNames) > 0 }
 
 // node returns the node of that name, or nil.
 func (s *scope) node(name string) *corev1.Node {
@@ -118,7 +121,7 @@ func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, error) 
 			s.lookAgain(cacheLag)
 			continue
 		}
-		if problem := r.notReadyFor(s, node); problem != "" {
+		if problem := r.unfit(s, node); problem != "" {
 			return problem, nil
 		}
 	}
@@ -134,8 +137,16 @@ func (r *Reconciler) isGone(ctx context.Context, name string) (bool, error) {
 	return len(nodes.Items) == 0, nil
 }
 
-// notReadyFor says that a node has not been Ready for too long; empty while it may come back.
-func (r *Reconciler) notReadyFor(s *scope, node *corev1.Node) string {
+// unfit says that a node's machine is broken, or that it has not been Ready for too long; empty while it may
+// come back.
+func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
+	if trouble := nodehealth.Of(node); trouble.Message != "" {
+		if left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now()); left > 0 {
+			s.lookAgain(left)
+		} else {
+			return trouble.Message
+		}
+	}
 	isReady, since := readiness(node)
 	if isReady || r.Answers.NodeGrace <= 0 {
 		return ""
@@ -196,12 +207,11 @@ func (r *Reconciler) turnedDown(s *scope) string {
 // moveOn plans anew without the nodes that do not do, and pins that. Where nothing else does, the plan stands
 // until something changes.
 func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error {
-	excluded, err := r.excluded(ctx, s.ws)
+	excluded, err := r.excluded(ctx, s)
 	if err != nil {
 		return err
 	}
-	s.offer = nil
-	made, err := r.makePlan(ctx, s, s.inputs, excluded)
+	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
 	if stalled, ok := errors.AsType[*stalledError](err); ok {
 		return &waitingError{
 			reason: v1beta1.ReasonNodeNotReady, message: fmt.Sprintf("%s; %s", problem, stalled.message), after: retryNodes,
@@ -210,21 +220,7 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 	if err != nil {
 		return err
 	}
-	former := s.revision
-	if s.revision, err = r.createRevision(ctx, s, s.inputs, made, fallbackRevision); err != nil {
-		s.revision = former
-		return err
-	}
-	if slices.Equal(s.revision.Plan.NodeNames, former.Plan.NodeNames) {
-		s.revision = former
-		return &waitingError{
-			reason: v1beta1.ReasonNodeNotReady, message: "waiting for the newest revision to show", after: conflictDelay,
-		}
-	}
-	s.fellBack = former.Plan.Summary()
-	log.FromContext(ctx).Info("moving on to another plan", "reason", problem, "from", former.Plan.Summary(),
-		"to", s.revision.Plan.Summary())
-	if err := r.ensureNames(ctx, s); err != nil {
+	if err := r.pin(ctx, s, made); err != nil {
 		return err
 	}
 	return r.observeNodes(ctx, s, s.revision.Plan.NodeNames)
@@ -245,7 +241,7 @@ func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
 		if pod.DeletionTimestamp.IsZero() || node == nil || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
 			continue
 		}
-		if r.notReadyFor(s, node) == "" {
+		if isReady, _ := readiness(node); isReady || r.unfit(s, node) == "" {
 			continue
 		}
 		if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {
@@ -302,20 +298,14 @@ func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
 		return err
 	}
 	s.nothingToBuyWith = true
-	made, planErr := r.makePlan(ctx, s, s.inputs, nil)
+	made, planErr := r.makePlan(ctx, s, s.inputs, limits{})
+	if _, isStalled := errors.AsType[*stalledError](planErr); isStalled {
+		return err
+	}
 	if planErr != nil {
-		if _, isStalled := errors.AsType[*stalledError](planErr); isStalled {
-			return err
-		}
 		return planErr
 	}
-	former := s.revision
-	if s.revision, planErr = r.createRevision(ctx, s, s.inputs, made, fallbackRevision); planErr != nil {
-		s.revision = former
-		return planErr
-	}
-	s.fellBack = former.Plan.Summary()
-	if err := r.ensureNames(ctx, s); err != nil {
+	if err := r.pin(ctx, s, made); err != nil {
 		return err
 	}
 	return r.ensureNodes(ctx, s)

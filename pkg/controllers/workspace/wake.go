@@ -18,6 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
 // isWaitingForNodes is the one value of waitingIndex.
@@ -94,7 +95,7 @@ func nodeChanged() predicate.Predicate {
 		if !ok || !okAfter {
 			return true
 		}
-		return !slices.Equal(nodeHealth(before), nodeHealth(after)) ||
+		return !slices.Equal(nodeHealth(before), nodeHealth(after)) || nodehealth.Of(before) != nodehealth.Of(after) ||
 			before.Spec.Unschedulable != after.Spec.Unschedulable ||
 			before.Annotations[v1beta1.AnnotationGPU] != after.Annotations[v1beta1.AnnotationGPU] ||
 			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
