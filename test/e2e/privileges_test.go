@@ -28,6 +28,7 @@ func rarelyUsed() map[string]string {
 		"kaito.sh workspaces list":              "client-go may watch without",
 		"karpenter.sh nodeclaims list":          "client-go may watch without",
 		" nodes list":                           "client-go may watch without",
+		" pods delete":                          "where a node does not answer and its pod would never end",
 		" pods list":                            "client-go may watch without",
 		" services list":                        "client-go may watch without",
 		"apps statefulsets list":                "client-go may watch without",

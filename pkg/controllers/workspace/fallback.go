@@ -120,7 +120,8 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 
 // sameMachines says whether two plans ask for the same.
 func sameMachines(a, b *planner.Plan) bool {
-	return a.InstanceType == b.InstanceType && slices.Equal(a.NodeNames, b.NodeNames) && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes && zoneOf(a.Zones) == zoneOf(b.Zones)
+	return a.InstanceType == b.InstanceType && slices.Equal(a.NodeNames, b.NodeNames) && a.CapacityType == b.CapacityType &&
+		a.Nodes == b.Nodes && zoneOf(a.Zones) == zoneOf(b.Zones)
 }
 
 func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {

@@ -141,11 +141,11 @@ func (r *Reconciler) isGone(ctx context.Context, name string) (bool, error) {
 // come back.
 func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
 	if trouble := nodehealth.Of(node); trouble.Message != "" {
-		if left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now()); left > 0 {
-			s.lookAgain(left)
-		} else {
+		left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now())
+		if left <= 0 {
 			return trouble.Message
 		}
+		s.lookAgain(left)
 	}
 	isReady, since := readiness(node)
 	if isReady || r.Answers.NodeGrace <= 0 {
