@@ -62,7 +62,6 @@ const (
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
-	ReasonNotPrepared             = "NotPrepared"
 )
 
 // Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of

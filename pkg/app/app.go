@@ -42,6 +42,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
@@ -125,16 +126,20 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		Ledger:      ledger.New(ceilings, provisioner),
-		Limits:      workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:      wrapped,
-		Live:        mgr.GetAPIReader(),
-		Provisioner: provisioner,
-		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:       passive,
+		GPUPluginCheck: o.GPUPluginCheck,
+		Ledger:         ledger.New(ceilings, provisioner),
+		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
+		Client:         wrapped,
+		Live:           mgr.GetAPIReader(),
+		Provisioner:    provisioner,
+		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:          passive,
 	}, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := reconciler.RegisterSpending(metrics.Registry); err != nil {
 		return nil, err
 	}
 	controllerOptions := controller.Options{
@@ -305,7 +310,15 @@ func backEnd(
 	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
 ) (machines, client.Object, error) {
 	if provided {
-		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+		claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+		sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+		if o.SweepKAITO {
+			sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+		}
+		if err := mgr.Add(sweeper); err != nil {
+			return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+		}
+		return claims, nodeclaim.Object(), nil
 	}
 	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := mgr.Add(watch); err != nil {

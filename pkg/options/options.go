@@ -62,6 +62,10 @@ type Controller struct {
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
+	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
+	SweepKAITO bool
 	// Spending limits what may be bought.
 	Spending Spending
 }
@@ -109,6 +113,10 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
+	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
+		"buy no machine with GPUs before a device plugin or GPU operator is found that tolerates the taint of our nodes")
+	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
+		"delete NodeClaims that KAITO's controller left behind, where their Workspace is gone")
 	o.Spending.bind(flags)
 }
 

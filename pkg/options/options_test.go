@@ -50,7 +50,7 @@ func TestParse(t *testing.T) {
 		HubEndpoint:  "https://huggingface.co",
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
-		NodeGrace: 10 * time.Minute,
+		NodeGrace: 10 * time.Minute, GPUPluginCheck: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -116,6 +116,7 @@ func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict)
 		s.letGo(cmp.Or(verdict.Message, "the machines were let go for another plan"), r.Clock.Now())
 		return
 	}
+	s.wasted += s.waste(r.Clock.Now())
 	s.end(verdict, r.Clock.Now())
 	last := s.lastAttempt()
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,

@@ -34,13 +34,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	}
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
-	made, err := r.choose(ctx, s)
-	if err == nil && !made.isOnNodes() {
-		made, err = r.afford(ctx, s, made, number)
-	}
-	if err == nil && !made.isOnNodes() {
-		err = r.takeTurn(s, made)
-	}
+	made, err := r.affordable(ctx, s, number)
 	if err == nil {
 		err = r.pin(ctx, s, made)
 	}
@@ -89,6 +83,21 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
 	return made, nil
 }
 
+// affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more.
+func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
+	made, err := r.choose(ctx, s)
+	if err != nil || made.isOnNodes() {
+		return made, err
+	}
+	if err := r.checkPrepared(ctx, made); err != nil {
+		return nil, err
+	}
+	if made, err = r.afford(ctx, s, made, number); err != nil || made.isOnNodes() {
+		return made, err
+	}
+	return made, r.takeTurn(s, made)
+}
+
 // takeTurn says whether the offer may be asked for now, or is another Workspace's to ask for first.
 func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 	plan := &made.Plan
@@ -120,8 +129,8 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 
 // sameMachines says whether two plans ask for the same.
 func sameMachines(a, b *planner.Plan) bool {
-	return a.InstanceType == b.InstanceType && slices.Equal(a.NodeNames, b.NodeNames) && a.CapacityType == b.CapacityType &&
-		a.Nodes == b.Nodes && zoneOf(a.Zones) == zoneOf(b.Zones)
+	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes &&
+		zoneOf(a.Zones) == zoneOf(b.Zones) && slices.Equal(a.NodeNames, b.NodeNames)
 }
 
 func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {

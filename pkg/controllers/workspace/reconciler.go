@@ -99,6 +99,8 @@ type Config struct {
 	// administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits Limits
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
 	// Render shapes pods.
 	Render render.Settings
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -108,8 +110,10 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
-	waiting *waiting
 
+	// waiting are the Workspaces that wait for others.
+	waiting   *waiting
+	preflight *preflight
 	// book is what was promised of nodes that are there, usage what pods hold of them.
 	book  existing.Book
 	usage usage
@@ -120,7 +124,9 @@ func New(config Config) *Reconciler {
 	if config.Ledger == nil {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
-	return &Reconciler{Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}}
+	return &Reconciler{
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
+	}
 }
 
 // step is one job of a pass. It may be run first, last or twice.

@@ -32,6 +32,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	}
 	r.emit(s, events)
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, status.Attempts)
+	r.Metrics.waste(s)
 	return nil
 }
 

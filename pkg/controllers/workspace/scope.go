@@ -54,6 +54,8 @@ type scope struct {
 	leftNodes []render.LeftNode
 	// nothingToBuyWith says that no provisioner is installed.
 	nothingToBuyWith bool
+	// wasted is what machines cost in USD that this pass gave up before they were of use.
+	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
 	// foreign are held machines that belong to no attempt that could be.
