@@ -44,6 +44,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/figures"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -156,6 +158,10 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	if config.Answers, err = answersOf(o); err != nil {
 		return nil, err
 	}
+	if config.Words, err = diagnosis.Shipped(); err != nil {
+		return nil, fmt.Errorf("loading the words of engines: %w", err)
+	}
+	config.Engines = figures.NewReader()
 	config.Memory = &ladder.Memory{}
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
@@ -171,6 +177,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+			Weights: workload.Weights(o.Weights),
 		},
 		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
 	}

@@ -53,6 +53,8 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
 	DescribeModels bool
+	// Weights says how pods come by the files of models.
+	Weights Weights
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -103,6 +105,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
 		"ask the hub for models that the catalogue does not have; otherwise the controller talks to nobody outside the cluster")
+	o.Weights.bind(flags)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
@@ -147,6 +150,7 @@ func (o *Controller) Validate() error {
 	}
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
+	problems = append(problems, o.Weights.validate()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}

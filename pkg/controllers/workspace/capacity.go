@@ -80,6 +80,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Ask:
 		return true, r.ask(ctx, s)
 	default:
+		s.verdict = step.Verdict
 		if at := step.Verdict.LookAgain; !at.IsZero() {
 			s.lookAgain(at.Sub(now))
 		}

@@ -300,6 +300,13 @@ func namedType(t *testing.T, c *climber) {
 	for _, kind := range []string{v1beta1.ConditionNodeClaimReady, v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
 		c.untilCondition(t, ws, kind, metav1.ConditionFalse, v1beta1.ReasonNoCapacity)
 	}
+	eventually(t, "it says until when it waits", func() (bool, string) {
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		message := condition(ws, v1beta1.ConditionReady).Message
+		return strings.Contains(message, "is left to ask for before 20"), message
+	})
 	c.passes(t, c.life, ws, 2)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
 		t.Errorf("NodeClaims ever made: %d, want 1", got)
