@@ -80,7 +80,7 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 	if err != nil {
 		return err
 	}
-	model, err := server.model(b.model)
+	model, err := servedModel(ws, b.model)
 	if err != nil {
 		return err
 	}

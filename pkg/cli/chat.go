@@ -54,8 +54,6 @@ func (c *chatCommand) run(ctx context.Context, w World, name, prompt string) err
 	if c.maxTokens < 0 {
 		return usageError("--max-tokens is %d, it must be a number of tokens, or 0 for no limit", c.maxTokens)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if prompt == "" && !w.Typing {
 		text, err := piped(w.In)
 		if err != nil {
@@ -71,16 +69,16 @@ func (c *chatCommand) run(ctx context.Context, w World, name, prompt string) err
 	if err != nil {
 		return err
 	}
-	server, err := cluster.endpoint(ctx, ws)
-	if err != nil {
+	if _, err := cluster.answering(ctx, ws); err != nil {
 		return err
 	}
-	model, err := server.model(c.model)
+	model, err := servedModel(ws, c.model)
 	if err != nil {
 		return err
 	}
 	talk := &conversation{
-		server: server, out: w.Out, style: newStyle(w),
+		reach: func(ctx context.Context) (*endpoint, error) { return cluster.endpoint(ctx, ws) },
+		out:   w.Out, style: newStyle(w),
 		question: question{Model: model, MaxTokens: c.maxTokens, Stream: !c.noStream},
 	}
 	if c.system != "" {
@@ -109,7 +107,8 @@ func piped(in io.Reader) (string, error) {
 
 // conversation is what was said so far.
 type conversation struct {
-	server   *endpoint
+	// reach leads to the server until the context ends.
+	reach    func(context.Context) (*endpoint, error)
 	out      io.Writer
 	style    style
 	question question
@@ -155,11 +154,17 @@ func (w World) interruptible(ctx context.Context) (context.Context, context.Canc
 
 // say asks one thing and prints the answer. What fails leaves the conversation as it was.
 func (t *conversation) say(ctx context.Context, prompt string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server, err := t.reach(ctx)
+	if err != nil {
+		return err
+	}
 	asked := t.question
 	asked.Messages = append(append([]message{}, t.question.Messages...), message{"user", prompt})
 	var answer strings.Builder
 	thinking, finish := false, ""
-	err := t.server.ask(ctx, &asked, func(got *piece) {
+	err = server.ask(ctx, &asked, func(got *piece) {
 		for i := range got.Choices {
 			choice := &got.Choices[i]
 			thought := choice.Delta.Reasoning + choice.Message.Reasoning

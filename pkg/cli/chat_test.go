@@ -208,7 +208,7 @@ func TestChatErrors(t *testing.T) {
 				c.objects = []client.Object{workspace(func(ws *v1beta1.Workspace) { ws.Status.Endpoint = nil }), pod(0, running(true))}
 			},
 			[]string{"chat", "Why?"},
-			ran{Err: "the Workspace does not say which models it serves: name one with --model", Code: 2},
+			ran{Err: "Workspace team-a/chat does not say which models it serves: name one with --model", Code: 2},
 		},
 		{"a negative length", fine, nil, []string{"chat", "--max-tokens", "-1", "Why?"}, ran{Err: "--max-tokens is -1, it must be a number of tokens, or 0 for no limit", Code: 2}},
 		{

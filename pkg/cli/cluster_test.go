@@ -210,10 +210,24 @@ func refused(ws *v1beta1.Workspace) {
 	}
 }
 
+// loading has its machine, and fetches the weights.
+func loading(ws *v1beta1.Workspace) {
+	refused(ws)
+	ws.Status.Attempts[1].ReadyTime = new(ago(7 * time.Minute))
+	ws.Status.WorkerNodes = []string{"node-1"}
+	ws.Status.Startup = []v1beta1.StartupStage{
+		{Stage: v1beta1.StagePlanned, StartTime: ago(600 * time.Second), EndTime: new(ago(599 * time.Second))},
+		{Stage: v1beta1.StageMachine, StartTime: ago(599 * time.Second), EndTime: new(ago(420 * time.Second))},
+		{Stage: v1beta1.StageEngine, StartTime: ago(420 * time.Second)},
+	}
+	condition(ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonInferencePending,
+		`pod "chat-0" is fetching weights: its container "weights" serves the progress at /progress`)
+}
+
 // serving answers.
 func serving(ws *v1beta1.Workspace) {
 	ws.Status.State = v1beta1.StateReady
-	ws.Status.Endpoint = &v1beta1.Endpoint{URL: "http://chat.team-a.svc/v1", Models: []string{"small-chat", "made-up/Small-Chat"}}
+	ws.Status.Endpoint = &v1beta1.Endpoint{URL: "http://chat.team-a.svc", Models: []string{"small-chat", "made-up/Small-Chat"}}
 	ws.Status.Startup = []v1beta1.StartupStage{
 		{Stage: v1beta1.StagePlanned, StartTime: ago(600 * time.Second), EndTime: new(ago(599 * time.Second))},
 		{Stage: v1beta1.StageMachine, StartTime: ago(599 * time.Second), EndTime: new(ago(500 * time.Second))},

@@ -23,18 +23,16 @@ import (
 type endpoint struct {
 	url    string
 	client *http.Client
-	// models that it answers to, the first one first.
-	models []string
 }
 
 // mostAnswer bounds an answer that is read in one piece, and one line of a stream.
 const mostAnswer = 8 << 20
 
-// endpoint leads to the ready pod that answers for a Workspace, until the context ends.
-func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoint, error) {
-	within, cancel := context.WithTimeout(ctx, callLimit)
+// answering is the pod that answers for a Workspace now.
+func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	pods, err := c.pods(within, ws.Name)
+	pods, err := c.pods(ctx, ws.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -42,19 +40,25 @@ func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoin
 		return memberOf(&pod) == 0 && isPodReady(&pod) && pod.DeletionTimestamp == nil
 	})
 	if at < 0 {
-		told := summary(ws)
 		return nil, clusterError("Workspace %s does not answer now (%s): kubectl berth status %s --watch follows it",
-			key(ws), strings.TrimSuffix(told.Message, "."), ws.Name)
+			key(ws), strings.TrimSuffix(summary(ws).Message, "."), ws.Name)
 	}
-	address, err := c.Pods.Forward(ctx, client.ObjectKeyFromObject(&pods[at]), enginePort(&pods[at]))
+	return &pods[at], nil
+}
+
+// endpoint leads to the pod that answers for a Workspace, until the context ends. An answer that is broken
+// off here takes the way there with it, so every conversation asks for its own each time.
+func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoint, error) {
+	pod, err := c.answering(ctx, ws)
 	if err != nil {
-		return nil, worded(err, "port-forward to pod "+key(&pods[at]))
+		return nil, err
 	}
-	out := &endpoint{url: "http://" + address, client: &http.Client{}}
-	if ws.Status.Endpoint != nil {
-		out.models = ws.Status.Endpoint.Models
+	address, err := c.Pods.Forward(ctx, client.ObjectKeyFromObject(pod), enginePort(pod))
+	if err != nil {
+		return nil, worded(err, "port-forward to pod "+key(pod))
 	}
-	return out, nil
+	// Nothing is sent twice where a server has closed an idle connection meanwhile.
+	return &endpoint{url: "http://" + address, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}, nil
 }
 
 // enginePort is where the engine of a pod listens: the first port of its container.
@@ -67,15 +71,19 @@ func enginePort(pod *corev1.Pod) int32 {
 	return v1beta1.EnginePort
 }
 
-// model is the name to ask for: the one that is wanted, else the first.
-func (e *endpoint) model(wanted string) (string, error) {
+// servedModel is the name to ask for: the one that is wanted, else the first.
+func servedModel(ws *v1beta1.Workspace, wanted string) (string, error) {
+	var models []string
+	if ws.Status.Endpoint != nil {
+		models = ws.Status.Endpoint.Models
+	}
 	switch {
-	case wanted == "" && len(e.models) > 0:
-		return e.models[0], nil
+	case wanted == "" && len(models) > 0:
+		return models[0], nil
 	case wanted == "":
-		return "", usageError("the Workspace does not say which models it serves: name one with --model")
-	case len(e.models) > 0 && !slices.Contains(e.models, wanted):
-		return "", usageError("--model: the endpoint does not serve %q: use %s", wanted, orList(e.models))
+		return "", usageError("Workspace %s does not say which models it serves: name one with --model", key(ws))
+	case len(models) > 0 && !slices.Contains(models, wanted):
+		return "", usageError("--model: the endpoint does not serve %q: use %s", wanted, orList(models))
 	default:
 		return wanted, nil
 	}
@@ -175,7 +183,8 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 		}
 		data = strings.TrimSpace(data)
 		if data == "[DONE]" {
-			return nil
+			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // so that the server's end is heard
+			return err
 		}
 		got := &piece{}
 		if err := json.Unmarshal([]byte(data), got); err != nil {

@@ -20,7 +20,7 @@ func TestUsingPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := append(past(t, refused), client.Object(pod(0)), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"))
+	objects := append(past(t, loading), client.Object(pod(0)), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"))
 	ran := 0
 	shown := regexp.MustCompile("(?ms)^```text\n\\$ kubectl berth ([^\n]*)\n.*?^```$").ReplaceAllStringFunc(string(page), func(block string) string {
 		ran++

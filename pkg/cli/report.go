@@ -188,7 +188,7 @@ func memberOf(pod *corev1.Pod) int {
 // The stages of a pod.
 const (
 	podWaits    = "waits for its machine"
-	podHeld     = "held by the node"
+	podHeld     = "being prepared by its node"
 	podFetching = "fetching weights"
 	podStarting = "starting the engine"
 	podReady    = "ready"

@@ -29,12 +29,13 @@ import (
 func TestStatusGolden(t *testing.T) {
 	fetching := func() *cluster {
 		return &cluster{
-			objects: []client.Object{workspace(refused), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"), pod(0)},
+			objects: []client.Object{workspace(loading), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"), pod(0)},
 			pods:    &pods{progress: fetchingProgress},
 		}
 	}
 	serves := &cluster{objects: []client.Object{
-		workspace(serving), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"), pod(0, running(true)), pod(1, running(true)),
+		workspace(loading, serving), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"),
+		pod(0, running(true)), pod(1, running(true)),
 	}}
 	tests := []struct {
 		name    string
@@ -347,7 +348,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 	t.Run("at once when it is ready", func(t *testing.T) {
 		ready := &cluster{objects: []client.Object{workspace(serving)}}
-		if got := ready.run(t, session{}, "status", "chat", "-w"); got.Code != 0 || !strings.Contains(got.Out, "ready at http://chat.team-a.svc/v1 as small-chat") {
+		if got := ready.run(t, session{}, "status", "chat", "-w"); got.Code != 0 || !strings.Contains(got.Out, "ready at http://chat.team-a.svc as small-chat") {
 			t.Errorf("%+v", got)
 		}
 	})

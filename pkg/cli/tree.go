@@ -96,12 +96,7 @@ func (r *report) tree(now time.Time, wide bool) branch {
 	if r.Plan != nil {
 		add(planBranch(r.Plan, wide))
 	}
-	for i := range r.Attempts {
-		// An attempt that holds its machines is told by them.
-		if a := &r.Attempts[i]; a.EndTime != nil || a.ReadyTime == nil {
-			add(attemptBranch(a, now))
-		}
-	}
+	add(r.attempts(now, wide)...)
 	for i := range r.Machines {
 		add(r.Machines[i].branch(now, wide))
 	}
@@ -121,6 +116,21 @@ func (r *report) tree(now time.Time, wide bool) branch {
 		add(endpointBranch(r.Endpoint))
 	}
 	return root
+}
+
+// attempts are those that ended without machines or go on; one that holds its machines is told by them.
+// Once the endpoint answers, they are history.
+func (r *report) attempts(now time.Time, wide bool) []branch {
+	var out []branch
+	for i := range r.Attempts {
+		if a := &r.Attempts[i]; a.EndTime != nil || a.ReadyTime == nil {
+			out = append(out, attemptBranch(a, now))
+		}
+	}
+	if r.Ready && !wide && len(out) > 0 {
+		return []branch{{name: "attempts", text: count(len(out), "attempt") + " ended before; -o wide tells how", code: dim}}
+	}
+	return out
 }
 
 func (r *report) headline() string {
@@ -284,7 +294,12 @@ func weightsText(p *agent.Progress) string {
 	if p.TotalBytes <= 0 {
 		return "asking for the list of files"
 	}
-	out := fmt.Sprintf("%.0f%%, %s of %s GiB", math.Floor(fetched(p)*100), digits(float64(p.Bytes)/gib), digits(float64(p.TotalBytes)/gib))
+	unit, name := float64(gib), "GiB"
+	if p.TotalBytes < gib {
+		unit, name = 1<<20, "MiB"
+	}
+	out := fmt.Sprintf("%.0f%%, %s of %s %s",
+		math.Floor(fetched(p)*100), digits(float64(p.Bytes)/unit), digits(float64(p.TotalBytes)/unit), name)
 	if p.BytesPerSecond > 0 {
 		out += fmt.Sprintf(", %s MiB/s", digits(float64(p.BytesPerSecond)/(1<<20)))
 	}
