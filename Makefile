@@ -45,7 +45,7 @@ ROOT := $(filter 0,$(shell id -u))
 STATE := /var/lib/modelberth-localcloud-e2e
 IMAGES := $(MODELBERTH_CACHE)/images
 UP_FLAGS := --bin-dir $(KUBE_BIN) --coredns $(COREDNS) --skus presets/skus --pause-image $(IMAGES)/pause.tar
-INSTALL_FLAGS := $(UP_FLAGS) --helm $(HELM) $(patsubst %,--image $(IMAGES)/%.tar,controller agent llamacpp)
+INSTALL_FLAGS := $(UP_FLAGS) --helm $(HELM) $(patsubst %,--image $(IMAGES)/%.tar,controller agent llamacpp vllm)
 # When the person at the terminal began to wait.
 STARTED := $(shell date +%s)
 CRDS := charts/modelberth/files/crds

@@ -23,41 +23,53 @@ const clientImage = "registry.local:5000/modelberth/llamacpp:dev"
 // curl asks from a pod of its own, as another application in the cluster would, and returns the body.
 func curl(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
-	fixed := []string{"curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "30"}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "curl-", Namespace: namespace},
-		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever,
-			Containers:    []corev1.Container{{Name: "curl", Image: clientImage, Command: append(fixed, args...)}},
-		},
-	}
-	if err := local.client.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "curl to end", time.Minute, func(ctx context.Context) (bool, error) {
-		err := local.client.Get(ctx, keyOf(pod), pod)
-		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, err
-	})
-	out := kubectl(t, "logs", pod.Name, "--namespace="+namespace)
-	if pod.Status.Phase != corev1.PodSucceeded {
+	pod := startCurl(t, namespace, append([]string{"--fail-with-body", "--max-time", "30"}, args...)...)
+	out, ok := awaitCurl(t, pod, time.Minute)
+	if !ok {
 		t.Fatalf("curl %v failed: %s", args, out)
 	}
 	return out
 }
 
+// startCurl starts a pod that asks.
+func startCurl(t *testing.T, namespace string, args ...string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "curl-", Namespace: namespace},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "curl", Image: clientImage, Command: append([]string{"curl", "--silent", "--show-error"}, args...),
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+	if err := local.client.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// awaitCurl waits for a pod that asks, and returns what it printed and whether it got its answer.
+func awaitCurl(t *testing.T, pod *corev1.Pod, timeout time.Duration) (out string, ok bool) {
+	t.Helper()
+	waitFor(t, "curl to end", timeout, func(ctx context.Context) (bool, error) {
+		err := local.client.Get(ctx, keyOf(pod), pod)
+		return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, err
+	})
+	return kubectl(t, "logs", pod.Name, "--namespace="+pod.Namespace), pod.Status.Phase == corev1.PodSucceeded
+}
+
 // expectAnswers asks the Workspace's Service for its models and for a few words.
 func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
 	t.Helper()
-	base := fmt.Sprintf("http://%s.%s.svc/v1", ws.Name, ws.Namespace)
-	var models struct {
-		Data []struct{ ID string }
-	}
-	decodeJSON(t, curl(t, ws.Namespace, base+"/models"), &models)
-	var ids []string
-	for _, m := range models.Data {
-		ids = append(ids, m.ID)
-	}
-	if !slices.Contains(ids, model) {
+	base := baseURL(ws)
+	if ids := listedModels(t, ws); !slices.Contains(ids, model) {
 		t.Errorf("%s/models lists %v, want %s among them", base, ids, model)
 	}
 	request, err := json.Marshal(map[string]any{
@@ -80,6 +92,25 @@ func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
 	if len(answer.Choices) != 1 || answer.Choices[0].Message.Role != "assistant" || answer.Usage.CompletionTokens < 1 {
 		t.Errorf("%s/chat/completions answered %+v, want one message of the assistant with at least one token", base, answer)
 	}
+}
+
+// baseURL is what clients of OpenAI's API are given.
+func baseURL(ws *v1beta1.Workspace) string {
+	return fmt.Sprintf("http://%s.%s.svc/v1", ws.Name, ws.Namespace)
+}
+
+// listedModels are the names that the endpoint says it answers to.
+func listedModels(t *testing.T, ws *v1beta1.Workspace) []string {
+	t.Helper()
+	var models struct {
+		Data []struct{ ID string }
+	}
+	decodeJSON(t, curl(t, ws.Namespace, baseURL(ws)+"/models"), &models)
+	var ids []string
+	for _, m := range models.Data {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 func decodeJSON(t *testing.T, text string, into any) {

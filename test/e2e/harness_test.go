@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -63,11 +64,23 @@ func kubectl(t *testing.T, args ...string) string {
 // example is the path of a manifest that users are shown.
 func example(name string) string { return filepath.Join(examplesDir, name) }
 
-// namespace makes a namespace for one test. When the test ends, its Workspaces are deleted, and that
-// must give every machine back.
+// apply applies a manifest that no user is shown.
+func apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "apply", "--namespace="+namespace, "--filename="+file)
+}
+
+// namespace makes a namespace for one test, which takes no pod that Pod Security's level restricted
+// refuses. When the test ends, its Workspaces are deleted, and that must give every machine back.
 func namespace(t *testing.T) string {
 	t.Helper()
-	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "e2e-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
 	if err := local.client.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}

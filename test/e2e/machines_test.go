@@ -54,11 +54,7 @@ inference:
 func TestRefusal(t *testing.T) {
 	ns := namespace(t)
 	refuse(t, `{"rules": [{"sku": "`+refusedType+`", "outcome": "noCapacity"}]}`)
-	manifest := filepath.Join(t.TempDir(), "either.yaml")
-	if err := os.WriteFile(manifest, []byte(eitherType), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	kubectl(t, "apply", "--namespace="+ns, "--filename="+manifest)
+	apply(t, ns, eitherType)
 	ws := waitReady(t, ns, "either")
 	attempts := ws.Status.Attempts
 	if len(attempts) != 2 || attempts[0].InstanceType != refusedType || attempts[1].InstanceType != nextType {

@@ -55,7 +55,7 @@ func newShowCommand(state *stateFlag, use, short string, run func(context.Contex
 	flags.StringVar(&s.Chart, "chart", "charts/modelberth", "directory of the chart")
 	flags.StringVar(&s.Manifest, "manifest", "examples/demo.yaml", "the Workspace to apply")
 	flags.StringVar(&s.Overlay, "catalog-overlay", "examples/local-catalog", "directory of the catalogue's additions for this cloud")
-	flags.StringArrayVar(&s.Images, "image", nil, "file of an image to push (controller, agent and llamacpp are needed)")
+	flags.StringArrayVar(&s.Images, "image", nil, "file of an image to push (controller, agent and llamacpp are needed; vllm may be there)")
 	flags.Int64Var(&started, "started", 0, "when the person began to wait, in Unix seconds; now if it is 0")
 	return cmd
 }

@@ -158,14 +158,9 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 	return w.beginAt(t, recorder, clock.RealClock{})
 }
 
-// beginAt starts the controller with a clock of the test's own.
-func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock) *life {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	sent := &atomic.Int64{}
-	config := rest.CopyConfig(w.config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, count: sent} })
-	mgr, err := app.NewManager(ctx, config, options.Controller{
+// options are the settings that controllers of the stories have.
+func (w *world) options() options.Controller {
+	return options.Controller{
 		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{
@@ -173,7 +168,23 @@ func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.Passi
 		},
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
 		NodeGrace: 10 * time.Minute,
-	}, app.Hooks{
+	}
+}
+
+// beginAt starts the controller with a clock of the test's own.
+func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock) *life {
+	t.Helper()
+	return w.beginWith(t, recorder, now, w.options())
+}
+
+// beginWith starts a controller with settings of the test's own.
+func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock, o options.Controller) *life {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	sent := &atomic.Int64{}
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, count: sent} })
+	mgr, err := app.NewManager(ctx, config, o, app.Hooks{
 		SkipNameValidation: true,
 		Clock:              now,
 		WrapClient:         func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) },

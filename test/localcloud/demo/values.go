@@ -34,17 +34,27 @@ func chartValues(images []image, overlay string) (map[string]any, error) {
 	reference := func(name string) map[string]any {
 		return map[string]any{"repository": byName[name].repository, "digest": byName[name].digest}
 	}
-	engine := byName["llamacpp"]
 	return map[string]any{
 		"clouds":       []string{soldAs},
 		"nodeClasses":  []map[string]string{{"group": "local.modelberth.dev", "kind": "LocalNodeClass", "name": "default"}},
 		"image":        reference("controller"),
 		"agentImage":   reference("agent"),
-		"engineImages": map[string]string{"llamacpp": engine.repository + "@" + engine.digest},
+		"engineImages": engineImages(byName),
 		"hub":          map[string]string{"endpoint": hubEndpoint},
 		"catalog":      catalog,
 		"logging":      map[string]string{"level": "debug"},
 	}, nil
+}
+
+// engineImages are the references of the engines' images that were given, by the engine's name.
+func engineImages(byName map[string]image) map[string]string {
+	out := map[string]string{}
+	for _, engine := range []string{"llamacpp", "vllm"} {
+		if image, given := byName[engine]; given {
+			out[engine] = image.repository + "@" + image.digest
+		}
+	}
+	return out
 }
 
 // readOverlay returns the files of the catalogue's additions by name.

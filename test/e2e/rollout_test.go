@@ -1,0 +1,143 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// The server of slowWorkspace takes a tenth of a second for each token, so that an answer is under way for
+// longer than its replacement takes to begin.
+const (
+	streamedTokens = 120
+	slowWorkspace  = vllmWorkspace + `  config: settings
+  engine:
+    env:
+    - name: VLLMSIM_ITL
+      value: 100ms
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+data:
+  inference_config.yaml: |
+    vllm:
+      seed: 1
+`
+)
+
+// TestRollout edits the configuration of a model that answers. The answer under way is finished, and
+// whoever asks meanwhile gets an answer or no connection, never an error of a server that is not ready.
+func TestRollout(t *testing.T) {
+	ns := namespace(t)
+	apply(t, ns, slowWorkspace)
+	ws := waitReady(t, ns, "chat")
+	before := leader(t, ws)
+
+	stream := startStream(t, ws, streamedTokens)
+	asking := startAsking(t, ws)
+	start := time.Now()
+	kubectl(t, "patch", "configmap", "settings", "--namespace="+ns, "--type=merge",
+		`--patch={"data": {"inference_config.yaml": "vllm:\n  seed: 2\n"}}`)
+	waitFor(t, "another pod to serve", readyTimeout, func(ctx context.Context) (bool, error) {
+		pod := &corev1.Pod{}
+		err := local.client.Get(ctx, types.NamespacedName{Namespace: ns, Name: "chat-0"}, pod)
+		return err == nil && pod.UID != before.UID && isReady(pod), client.IgnoreNotFound(err)
+	})
+	elapsed(t, "an edit of the configuration from apply to another pod that serves", start)
+
+	text, _ := awaitCurl(t, stream, time.Minute)
+	if tokens := strings.Count(text, `"text"`); tokens < streamedTokens || !strings.Contains(text, "data: [DONE]") {
+		t.Errorf("the answer under way ended after %d of %d tokens:\n%s", tokens, streamedTokens, text[max(0, len(text)-500):])
+	}
+	waitReady(t, ns, "chat")
+	expectAnswers(t, ws, vllmModel)
+	expectOnlyAnswers(t, asking)
+	if args := strings.Join(leader(t, ws).Spec.Containers[0].Args, " "); !strings.Contains(args, "--seed 2") {
+		t.Errorf("the pod that serves is started with %s, want --seed 2", args)
+	}
+}
+
+// leader is the pod that serves a Workspace.
+func leader(t *testing.T, ws *v1beta1.Workspace) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := local.client.Get(t.Context(), types.NamespacedName{Namespace: ws.Namespace, Name: ws.Name + "-0"}, pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// startStream asks for a long answer in pieces, and returns once the first of them is there.
+func startStream(t *testing.T, ws *v1beta1.Workspace, tokens int) *corev1.Pod {
+	t.Helper()
+	pod := startCurl(t, ws.Namespace, "--no-buffer", "--fail-with-body", "--max-time", "120", "--header", "Content-Type: application/json",
+		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": %d, "stream": true, "ignore_eos": true}`, vllmModel, tokens),
+		baseURL(ws)+"/completions")
+	waitFor(t, "the first token", time.Minute, func(ctx context.Context) (bool, error) {
+		out, err := execute(ctx, local.kubectl, "logs", pod.Name, "--namespace="+ws.Namespace)
+		return err == nil && strings.Contains(out, "data: "), nil
+	})
+	return pod
+}
+
+// askedRequests at five in a second outlast a rollout.
+const askedRequests = 200
+
+// startAsking asks again and again for a short answer, over a new connection each time, and prints the
+// code of each answer and curl's exit code.
+func startAsking(t *testing.T, ws *v1beta1.Workspace) *corev1.Pod {
+	t.Helper()
+	return startCurl(t, ws.Namespace, "--rate", "5/s", "--connect-timeout", "2", "--max-time", "60",
+		"--header", "Connection: close", "--header", "Content-Type: application/json",
+		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": 1}`, vllmModel),
+		"--output", "/dev/null", "--write-out", "%{http_code} %{exitcode}\\n",
+		fmt.Sprintf("%s/completions?n=[1-%d]", baseURL(ws), askedRequests))
+}
+
+// Exit codes of curl where there was nobody to talk to.
+const (
+	answered    = "200 0"
+	refused     = "000 7"
+	unreachable = "000 28"
+)
+
+// expectOnlyAnswers counts what became of the requests: an answer, or no connection at all.
+func expectOnlyAnswers(t *testing.T, asking *corev1.Pod) {
+	t.Helper()
+	out, _ := awaitCurl(t, asking, 3*time.Minute)
+	counts := map[string]int{}
+	for line := range strings.Lines(out) {
+		if line = strings.TrimSpace(line); len(strings.Fields(line)) == 2 {
+			counts[line]++
+		}
+	}
+	t.Logf("requests during the rollout, by HTTP code and curl's exit code: %v", counts)
+	wrong := maps.Clone(counts)
+	maps.DeleteFunc(wrong, func(outcome string, _ int) bool {
+		return outcome == answered || outcome == refused || outcome == unreachable
+	})
+	if len(wrong) > 0 || counts[answered] < askedRequests/4 {
+		t.Errorf("requests during the rollout ended as %v, want answers and refused connections only", counts)
+	}
+}
