@@ -51,12 +51,13 @@ func (r *report) milestones(now time.Time) []milestone {
 	}
 	for i := range r.Pods {
 		p := &r.Pods[i]
-		said := strings.TrimSuffix(p.Stage+": "+p.Message, ": ")
-		add("pod %s %s", p.Name, said)
+		said := fmt.Sprintf("pod %s %s", p.Name, strings.TrimSuffix(p.Stage+": "+p.Message, ": "))
+		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // what comes after a restart is told again
+		out = append(out, milestone{key: life + said, text: said})
 		if p.Weights != nil && p.Weights.TotalBytes > 0 {
 			tenths := int(math.Floor(fetched(p.Weights) * 10))
 			out = append(out, milestone{
-				key:  fmt.Sprintf("weights %s %d", p.Name, tenths),
+				key:  fmt.Sprintf("weights %s %s %d", p.Name, life, tenths),
 				text: fmt.Sprintf("pod %s weights %s", p.Name, weightsText(p.Weights)),
 			})
 		}

@@ -22,7 +22,7 @@ func TestUsingPage(t *testing.T) {
 	}
 	objects := append(past(t, loading), client.Object(pod(0)), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"))
 	ran := 0
-	shown := regexp.MustCompile("(?ms)^```text\n\\$ kubectl berth ([^\n]*)\n.*?^```$").ReplaceAllStringFunc(string(page), func(block string) string {
+	shown := regexp.MustCompile("(?ms)^```text\n\\$ kubectl berth ([^\n]*)\n.*?\n```$").ReplaceAllStringFunc(string(page), func(block string) string {
 		ran++
 		command, _, _ := strings.Cut(strings.TrimPrefix(block, "```text\n$ kubectl berth "), "\n")
 		c := &cluster{objects: objects, pods: &pods{progress: fetchingProgress}}

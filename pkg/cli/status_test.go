@@ -10,13 +10,17 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/clientcmd"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -144,6 +148,57 @@ func TestStatusWithoutRights(t *testing.T) {
 	got := c.run(t, session{}, "status", "chat")
 	if got.Code != 0 || !strings.Contains(got.Out, "machines you are not allowed to list NodeClaims") {
 		t.Errorf("%+v", got)
+	}
+	without := &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "karpenter.sh", Kind: "NodeClaim"}}
+	c = &cluster{objects: []client.Object{workspace(loading)}, faults: listFault(isUnstructured, without)}
+	got = c.run(t, session{}, "status", "chat")
+	if got.Code != 0 || !strings.Contains(got.Out, "nodes node-1") || strings.Contains(got.Out, "machines") {
+		t.Errorf("without Karpenter: %+v", got)
+	}
+}
+
+// TestWatchWithoutRights follows what may be seen: a watch that is refused is not tried again.
+func TestWatchWithoutRights(t *testing.T) {
+	var refusals atomic.Int32
+	c := &cluster{objects: []client.Object{workspace()}, faults: listFault(isUnstructured, forbidden("nodeclaims"))}
+	c.faults.Watch = func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+		if isUnstructured(list) {
+			refusals.Add(1)
+			return nil, forbidden("nodeclaims")
+		}
+		return c.Watch(ctx, list, options...)
+	}
+	s := follow(t, c, session{}, "status", "chat", "--watch")
+	s.out.until(t, "plan")
+	s.change(t, workspace(serving))
+	if got := s.end(t); got.Code != 0 || refusals.Load() > 1 {
+		t.Errorf("%+v after %d refusals", got, refusals.Load())
+	}
+}
+
+// TestWatchAgain opens a watch that ended anew, and misses nothing of what happened meanwhile.
+func TestWatchAgain(t *testing.T) {
+	var opened atomic.Int32
+	c := &cluster{objects: []client.Object{workspace()}}
+	c.faults.Watch = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+		opened.Add(1)
+		ended := watch.NewFake()
+		ended.Stop()
+		return ended, nil
+	}
+	clock := clocktesting.NewFakeClock(noon)
+	s := follow(t, c, session{clock: clock}, "status", "chat", "--watch")
+	s.out.until(t, "plan")
+	s.change(t, workspace(serving))
+	for !strings.Contains(s.out.String(), "ready at") {
+		clock.Step(time.Second)
+		select {
+		case <-s.out.more:
+		case <-time.After(10 * time.Millisecond): // it has not looked yet: another second may pass
+		}
+	}
+	if got := s.end(t); got.Code != 0 || opened.Load() < 3 {
+		t.Errorf("%+v after %d watches", got, opened.Load())
 	}
 }
 
@@ -295,6 +350,8 @@ func TestWatchAppends(t *testing.T) {
 	}
 	s.change(t, pod(0, running(false)))
 	s.out.until(t, "pod chat-0 starting the engine")
+	s.change(t, pod(0, crashing))
+	s.out.until(t, "CUDA out of memory")
 	s.change(t, workspace(refused, serving))
 	got := s.end(t)
 	if got.Code != 0 || got.Err != "" {

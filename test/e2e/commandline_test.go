@@ -8,6 +8,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func berth(t *testing.T, ns string, args ...string) string {
 	var problems bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	all := append(args, "--namespace="+ns, "--kubeconfig="+local.kubeconfig)
+	all := slices.Concat(args, []string{"--namespace=" + ns, "--kubeconfig=" + local.kubeconfig})
 	if code := cli.Main(ctx, all, cli.Process(in, out, &problems, func(string) string { return "" })); code != 0 {
 		t.Fatalf("kubectl berth %s ended with %d: %s", strings.Join(args, " "), code, problems.String())
 	}
