@@ -4,13 +4,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -24,6 +27,8 @@ type logsCommand struct {
 	weights, follow, previous bool
 	member                    int
 	tail                      int64
+	// since is when a log that is followed broke off.
+	since *metav1.Time
 }
 
 func newLogs(w World) *cobra.Command {
@@ -136,7 +141,7 @@ func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster
 	if l.weights && !hasWeights(pod) {
 		return usageError("pod %s fetches no weights: leave --weights out", key(pod))
 	}
-	options := &corev1.PodLogOptions{Container: l.container(pod), Follow: l.follow, Previous: l.previous}
+	options := &corev1.PodLogOptions{Container: l.container(pod), Follow: l.follow, Previous: l.previous, SinceTime: l.since}
 	if l.tail >= 0 {
 		options.TailLines = new(l.tail)
 	}
@@ -151,7 +156,8 @@ func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster
 	return nil
 }
 
-// followed copies one container's log after another's, as they come.
+// followed copies one container's log after another's, as they come. A stream that ends while its container
+// runs goes on where it broke off.
 func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, ws *v1beta1.Workspace) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,38 +169,49 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 			return err
 		}
 		id, why := l.started(pod)
-		if id != "" && id != seen {
-			if seen != "" {
-				fmt.Fprintf(w.Err, "--- pod %s, started anew\n", pod.Name)
-			}
-			seen, waiting = id, ""
+		switch {
+		case id == "" && why != waiting:
+			fmt.Fprintf(w.Err, "--- %s\n", why)
+		case id != "" && id != seen && seen != "":
+			fmt.Fprintf(w.Err, "--- pod %s, started anew\n", pod.Name)
+			l.tail, l.since = -1, nil // every line of it is new
+		}
+		var again <-chan time.Time
+		if id != "" && (id != seen || why == containerRuns) {
 			if err := l.print(ctx, w.Out, cluster, pod); err != nil {
 				return err
 			}
-			l.tail = -1 // of what comes next, every line is new
-			continue
+			l.tail, l.since = -1, new(metav1.NewTime(w.Clock.Now()))
+			again = w.Clock.After(rewatchAfter)
 		}
-		if id == "" && why != waiting {
-			waiting = why
-			fmt.Fprintf(w.Err, "--- %s\n", why)
-		}
+		seen, waiting = cmp.Or(id, seen), why
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		case <-again:
 		}
 	}
 }
 
-// started names the container that runs or has run last; empty, and why, where there is nothing to read yet.
+// containerRuns says that more may come.
+const containerRuns = "runs"
+
+// started names the container that runs or has run last, and whether it still does; empty, and why, where
+// there is nothing to read yet.
 func (l *logsCommand) started(pod *corev1.Pod) (string, string) {
 	if pod == nil {
 		return "", fmt.Sprintf("waiting for pod number %d", l.member)
 	}
 	name := l.container(pod)
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if status.Name == name && (status.State.Running != nil || status.State.Terminated != nil) {
-			return fmt.Sprintf("%s/%d", pod.UID, status.RestartCount), ""
+		id := fmt.Sprintf("%s/%d", pod.UID, status.RestartCount)
+		switch {
+		case status.Name != name:
+		case status.State.Running != nil:
+			return id, containerRuns
+		case status.State.Terminated != nil:
+			return id, ""
 		}
 	}
 	stage, _ := podStage(pod)

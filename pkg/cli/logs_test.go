@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -84,25 +86,47 @@ func TestLogsRefused(t *testing.T) {
 	}
 }
 
-// TestLogsFollow goes on across a restart and with another pod of the same name, and repeats nothing.
+// TestLogsFollow goes on across a broken stream, a restart and with another pod of the same name, and
+// repeats nothing.
 func TestLogsFollow(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(), pod(0)}}
-	lives := 0
-	c.pods = &pods{log: func(types.NamespacedName, *corev1.PodLogOptions) (string, error) {
-		lives++
-		return fmt.Sprintf("life %d\n", lives), nil
+	streams := 0
+	c.pods = &pods{log: func(_ types.NamespacedName, o *corev1.PodLogOptions) (string, error) {
+		streams++
+		return fmt.Sprintf("stream %d, from the start %v, all %v\n", streams, o.SinceTime == nil, o.TailLines == nil), nil
 	}}
-	s := follow(t, c, session{}, "logs", "chat", "-f", "--tail", "3")
+	clock := clocktesting.NewFakeClock(noon)
+	s := follow(t, c, session{clock: clock}, "logs", "chat", "-f", "--tail", "3")
 	s.change(t, pod(0, running(false)))
-	s.out.until(t, "life 1\n")
-	s.change(t, pod(0, running(false), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 }))
-	s.out.until(t, "life 2\n")
+	s.out.until(t, "stream 1,")
+	for !strings.Contains(s.out.String(), "stream 2,") {
+		clock.Step(time.Second)
+		select {
+		case <-s.out.more:
+		case <-time.After(10 * time.Millisecond): // it has not looked yet: another second may pass
+		}
+	}
+	ended := func(p *corev1.Pod) {
+		running(false)(p)
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+		p.Status.ContainerStatuses[0].RestartCount = 1
+	}
+	s.change(t, pod(0, ended))
+	s.out.until(t, "from the start true, all true")
 	if err := s.objects.Delete(t.Context(), pod(0)); err != nil {
 		t.Fatal(err)
 	}
-	s.change(t, pod(0, running(true), func(p *corev1.Pod) { p.UID = "another" }))
-	s.out.until(t, "life 3\n")
-	if diff := cmp.Diff("life 1\nlife 2\nlife 3\n", s.out.String()); diff != "" {
+	before := strings.Count(s.out.String(), "from the start true, all true")
+	s.change(t, pod(0, ended, func(p *corev1.Pod) { p.UID = "another" }))
+	for strings.Count(s.out.String(), "from the start true, all true") == before {
+		select {
+		case <-s.out.more:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the other pod's log never came: %s", s.out.String())
+		}
+	}
+	if diff := cmp.Diff("stream 1, from the start true, all false\nstream 2, from the start false, all true\n",
+		strings.Join(strings.SplitAfter(s.out.String(), "\n")[:2], "")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
