@@ -28,7 +28,7 @@ func paced(clock *clocktesting.FakeClock) func(http.ResponseWriter, *http.Reques
 	return func(w http.ResponseWriter, _ *http.Request, _ int) {
 		clock.Step(time.Second)
 		stream(w, `{"content":"a"}`, `{"content":"b"}`)
-		fmt.Fprint(w, `data: {"choices":[],"usage":{"prompt_tokens":30,"completion_tokens":2}}`+"\n\n"+done)
+		fmt.Fprint(w, `data: {"choices":[],"usage":{"prompt_tokens":12,"completion_tokens":2}}`+"\n\n"+done)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestBench(t *testing.T) {
 	c.objects = append(c.objects, revision(t, 2, 1.5, nil))
 	store := c.client(t)
 	got := c.run(t, session{clock: clock, objects: store}, "bench", "chat", "--requests", "4", "--concurrency", "1",
-		"--input-tokens", "3", "--output-tokens", "2", "--record", "-o", "json")
+		"--input-tokens", "6", "--output-tokens", "2", "--record", "-o", "json")
 	if got.Code != 0 || got.Err != "Recorded as peakTokensPerMinute of Workspace team-a/chat.\n" {
 		t.Fatalf("%+v", got)
 	}
@@ -53,9 +53,9 @@ func TestBench(t *testing.T) {
 	delete(result, "predicted")
 	second := map[string]any{"p50": 1000.0, "p90": 1000.0}
 	want := map[string]any{
-		"requests": 4.0, "concurrency": 1.0, "inputTokens": 3.0, "outputTokens": 2.0, "durationSeconds": 4.0, "failed": 0.0,
-		"meanInputTokens": 30.0, "meanOutputTokens": 2.0, "ttftMs": second, "tpotMs": map[string]any{"p50": 0.0, "p90": 0.0},
-		"requestTokensPerSecond": map[string]any{"p50": 0.0, "p90": 0.0}, "outputTokensPerSecond": 2.0, "tokensPerMinute": 1920.0,
+		"requests": 4.0, "concurrency": 1.0, "inputTokens": 6.0, "outputTokens": 2.0, "durationSeconds": 4.0, "failed": 0.0,
+		"meanInputTokens": 12.0, "meanOutputTokens": 2.0, "ttftMs": second, "tpotMs": map[string]any{"p50": 0.0, "p90": 0.0},
+		"requestTokensPerSecond": map[string]any{"p50": 0.0, "p90": 0.0}, "outputTokensPerSecond": 2.0, "tokensPerMinute": 840.0,
 	}
 	if diff := cmp.Diff(want, result); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -68,7 +68,7 @@ func TestBench(t *testing.T) {
 		}
 		prompts[asked.Messages[0].Content] = true
 	}
-	wantPrompts := map[string]bool{"-1 the the": true, "0 the the": true, "1 the the": true, "2 the the": true, "3 the the": true}
+	wantPrompts := map[string]bool{"-1 the the the the the": true, "0 the the": true, "1 the the": true, "2 the the": true, "3 the the": true}
 	if diff := cmp.Diff(wantPrompts, prompts); diff != "" {
 		t.Errorf("prompts (-want +got):\n%s", diff)
 	}
@@ -77,9 +77,9 @@ func TestBench(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics := map[string]v1beta1.Metric{"peakTokensPerMinute": {
-		Description: "tokens in and out per minute under the load of kubectl berth bench", Value: "1920", Unit: "tokens/min",
+		Description: "tokens in and out per minute under the load of kubectl berth bench", Value: "840", Unit: "tokens/min",
 		Config: map[string]string{
-			"durationSec": "4.00", "inputTokens": "3", "outputTokens": "2", "maxConcurrency": "1", "engine": "vllm", "engineVersion": "v0.31.0",
+			"durationSec": "4.00", "inputTokens": "6", "outputTokens": "2", "maxConcurrency": "1", "engine": "vllm", "engineVersion": "v0.31.0",
 			"quantization": "bf16",
 		},
 	}}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -99,9 +100,11 @@ func (r *benchResult) sameLoad(p *v1beta1.PlanPerformance) bool {
 
 // run asks everything and measures it, after one request that warms the server up.
 func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, model string) (*benchResult, error) {
-	if warm := l.one(ctx, c, server, model, -1); warm.err != nil {
+	warm := l.one(ctx, c, server, model, -1)
+	if warm.err != nil {
 		return nil, warm.err
 	}
+	sized := l.sized(warm.input)
 	samples := make([]sample, l.Requests)
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -109,7 +112,7 @@ func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 	for range l.Concurrency {
 		workers.Go(func() {
 			for i := range next {
-				samples[i] = l.one(ctx, c, server, model, i)
+				samples[i] = sized.one(ctx, c, server, model, i)
 			}
 		})
 	}
@@ -154,9 +157,19 @@ func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 	return out
 }
 
-// prompt has about as many tokens as asked for: short words are one token each for every tokenizer in use.
-func prompt(tokens, number int) string {
-	return fmt.Sprintf("%d", number) + strings.Repeat(" the", max(tokens-1, 0))
+// sized is the load with prompts as long as asked for, after one of as many words had some tokens: most
+// tokenizers have one for a short word, and every chat has some around its messages.
+func (l load) sized(had int) load {
+	out := l
+	if had > 0 {
+		out.InputTokens = max(l.InputTokens*l.InputTokens/had, 1)
+	}
+	return out
+}
+
+// prompt has that many words.
+func prompt(words, number int) string {
+	return strconv.Itoa(number) + strings.Repeat(" the", max(words-1, 0))
 }
 
 // summed are the figures of all answers; an error where none came.
