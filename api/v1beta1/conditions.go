@@ -60,6 +60,8 @@ const (
 	ReasonResourceSuccess         = "workspaceResourceStatusSuccess"
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
+	ReasonSpendingCeiling         = "SpendingCeiling"
+	ReasonNotPrepared             = "NotPrepared"
 )
 
 // Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of

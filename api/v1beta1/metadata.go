@@ -56,6 +56,10 @@ const (
 	AnnotationStreamSourceType        = "inference.kaito.sh/stream-source-type"
 )
 
+// AnnotationRetryCapacity is set by a user whose refused machines may be had by now, for example after a
+// quota was raised. Each new value has the next attempt ask without regard to earlier refusals.
+const AnnotationRetryCapacity = "modelberth.dev/retry-capacity"
+
 // AnnotationGPU is set by an administrator on a node whose labels do not tell what its GPUs are. Its value
 // is a GPU's name in the catalogue, for example A100-80-SXM.
 const AnnotationGPU = "modelberth.dev/gpu"
@@ -72,6 +76,8 @@ const (
 	AnnotationContext = "modelberth.dev/context-hash"
 	// AnnotationAppliedHash is the hash of the object as it was last applied.
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
+	// AnnotationHourlyPrice is what a NodeClaim's machine costs in USD per hour, as it was planned.
+	AnnotationHourlyPrice = "modelberth.dev/hourly-price"
 	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )

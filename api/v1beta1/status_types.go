@@ -241,6 +241,14 @@ type Attempt struct {
 	// capacityType that was asked for.
 	// +optional
 	CapacityType CapacityType `json:"capacityType,omitempty"`
+	// nodeClassName names the NodeClass that was bought with; empty means the installation's.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	NodeClassName string `json:"nodeClassName,omitempty"`
+	// retry is the annotation modelberth.dev/retry-capacity, shortened, when the attempt began.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Retry string `json:"retry,omitempty"`
 	// startTime of the attempt.
 	StartTime metav1.Time `json:"startTime"`
 	// revision names the ControllerRevision whose plan asked for it.
@@ -275,7 +283,8 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Fix string `json:"fix,omitempty"`
-	// scope is what the refusal rules out, as breadth/name/zone/capacityType.
+	// scope is what the refusal rules out, as breadth/name/zone/capacityType, and a NodeClass where it is
+	// about one.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`
@@ -305,6 +314,9 @@ type AttemptClaim struct {
 	// uid of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
+	// creationTime of the NodeClaim.
+	// +optional
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// stage that it reached: Launched or Registered; empty before.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional

@@ -37,6 +37,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -119,7 +120,10 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.Clock != nil {
 		passive = hooks.Clock
 	}
+	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
+		Ledger:      ledger.New(ceilings, provisioner),
+		Limits:      workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
 		Client:      wrapped,
 		Live:        mgr.GetAPIReader(),
 		Provisioner: provisioner,
@@ -283,11 +287,17 @@ func hasNodeClaims(config *rest.Config) (bool, error) {
 	return true, nil
 }
 
+// machines is a back end, and the books of what it costs.
+type machines interface {
+	workspace.Provisioner
+	ledger.Books
+}
+
 // backEnd returns what gets machines. Without a provisioner the controller runs all the same: it
 // plans, says what is missing, and starts anew once that is installed.
 func backEnd(
 	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
-) (workspace.Provisioner, client.Object, error) {
+) (machines, client.Object, error) {
 	if provided {
 		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
 	}

@@ -60,6 +60,8 @@ type Controller struct {
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
+	// Spending limits what may be bought.
+	Spending Spending
 }
 
 // CapacityWordings are the values of CapacityWording: none reads no words, only age and disappearance.
@@ -103,6 +105,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
+	o.Spending.bind(flags)
 }
 
 // Validate reports everything that is wrong with the settings at once.
@@ -131,6 +134,7 @@ func (o *Controller) Validate() error {
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
 	}
 	problems = append(problems, o.validateDeadlines()...)
+	problems = append(problems, o.Spending.validate()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}

@@ -71,6 +71,9 @@ func TestBadFlags(t *testing.T) {
 		{"no workers", append(good, "--workers=0"), []string{"--workers is 0"}},
 		{"no requests", append(good, "--kube-client-qps=0"), []string{"--kube-client-qps is 0"}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
+		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
+		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
+		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is no machine type`}},
 		{"a hub without a scheme", append(good, "--hub-endpoint=hub.example"), []string{`--hub-endpoint is "hub.example"`}},
 	}
 	for _, test := range tests {

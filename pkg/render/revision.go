@@ -25,6 +25,9 @@ type Revision struct {
 	Rendered
 	// Inputs that it was made from; nil where an earlier version pinned it.
 	Inputs *Inputs `json:"inputs,omitempty"`
+	// Passing says that the plan was made while offers were left alone or money was short: another one may
+	// be better by the time that something is bought.
+	Passing bool `json:"passing,omitempty"`
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
 	// NodeLabels that the machines carry for the user.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -82,7 +83,7 @@ func (p *Provisioner) observeNode(ctx context.Context, machine *capacity.Machine
 		}
 	}
 	quantity := node.Status.Allocatable[corev1.ResourceName(gpuResource)]
-	machine.GPUs = int(quantity.Value())
+	machine.GPUs, machine.Trouble = int(quantity.Value()), nodehealth.Of(node)
 	return nil
 }
 

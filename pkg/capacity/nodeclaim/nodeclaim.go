@@ -317,7 +317,7 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        Name(req.Owner, req.Attempt, ordinal),
 			Labels:      labels,
-			Annotations: map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"},
+			Annotations: annotations(req),
 		},
 		Spec: karpv1.NodeClaimSpec{
 			Requirements: requirements(req),

@@ -4,6 +4,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 // end closes the open attempt.
 func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	if verdict.Cause == refusal.None {
-		s.letGo("the machines were let go for another plan", r.Clock.Now())
+		s.letGo(cmp.Or(verdict.Message, "the machines were let go for another plan"), r.Clock.Now())
 		return
 	}
 	s.end(verdict, r.Clock.Now())
@@ -128,7 +129,7 @@ func (r *Reconciler) adopt(s *scope) error {
 			if machine == nil || machine.Deleting || !s.fits(machine) || s.isKnown(name) {
 				continue
 			}
-			s.begin(number, names, machine.CreatedAt)
+			r.begin(s, number, names, machine.CreatedAt)
 			return nil
 		}
 	}
@@ -195,7 +196,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	last := s.lastAttempt()
 	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
-		class, _, err := r.Provisioner.Class(ctx, r.classOf(s))
+		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
 		if err != nil {
 			return true, err
 		}
@@ -209,7 +210,8 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	if last.Fix != "" {
 		stalled.message += "; " + last.Fix
 	}
-	stalled.message += "; then change the spec, or set suspend to true and back, to have it tried again"
+	stalled.message += "; then change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
+		" to a new value, to have it tried again"
 	return true, stalled
 }
 
@@ -219,6 +221,9 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	open, plan := s.openAttempt(), &s.revision.Plan
 	names, err := r.Provisioner.Names(s.owner, open.Number, plan.Nodes)
 	if err != nil {
+		return err
+	}
+	if err := r.reserveAgain(ctx, s); err != nil {
 		return err
 	}
 	open.NodeClaims = names[:min(len(names), attemptClaimLimit)]
@@ -234,6 +239,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		GPUs:         plan.MachineGPUs,
 		DiskGiB:      plan.DiskGiB,
 		CapacityType: plan.CapacityType,
+		HourlyPrice:  machinePrice(plan),
 		Zones:        plan.Zones,
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
@@ -248,7 +254,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	}
 	if len(outcome.Created) > 0 {
 		s.created = outcome.Created
-		s.noteCreated(outcome.Created)
+		s.noteCreated(outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
 			"instanceType", plan.InstanceType)
 	}

@@ -74,21 +74,25 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 // planFirst makes the first plan from some inputs. What is left alone after refusals does not count
 // for machines that are held already: they need not be bought.
 func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revision, error) {
-	excluded, err := r.excluded(ctx, s.ws)
+	excluded, err := r.excluded(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	if toBuy := s.withoutHeld(excluded); len(toBuy) < len(excluded) {
-		made, err := r.makePlan(ctx, s.ws, in, toBuy)
+		made, err := r.makePlan(ctx, s.ws, in, limits{excluded: toBuy})
 		if err == nil && s.holdsAll(made) {
 			return made, nil
 		}
 	}
-	made, err := r.makePlan(ctx, s.ws, in, excluded)
+	made, err := r.makePlan(ctx, s.ws, in, limits{excluded: excluded})
 	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
-		return r.makePlan(ctx, s.ws, in, nil) // what is left alone now is what is waited for
+		return r.makePlan(ctx, s.ws, in, limits{}) // what is left alone now is what is waited for
 	}
-	return made, err
+	if err != nil {
+		return nil, err
+	}
+	made.Passing = len(excluded) > 0
+	return made, nil
 }
 
 // withoutHeld takes the offers of the machines that the open attempt holds out of what is left alone.
@@ -110,8 +114,16 @@ type demand struct {
 	config engine.Config
 }
 
-// demand reads what the Workspace asks for.
+// demand reads what the Workspace asks for, within what the administrator allows.
 func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
+	out, err := r.wish(ctx, ws, in)
+	if err != nil {
+		return nil, err
+	}
+	return out, r.restrict(&out.request.Constraints)
+}
+
+func (r *Reconciler) wish(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
 	out := &demand{}
 	var err error
 	if out.class, err = r.nodeClass(ws); err != nil {
@@ -139,16 +151,26 @@ func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in input
 	return out, nil
 }
 
-// makePlan has the planner decide, without what is excluded, and renders the pods.
-func (r *Reconciler) makePlan(
-	ctx context.Context, ws *v1beta1.Workspace, in inputs, excluded []ladder.Exclusion,
-) (*revision, error) {
+// limits are what a plan has to keep to for now.
+type limits struct {
+	// excluded is what is left alone after refusals.
+	excluded []ladder.Exclusion
+	// room is what can be spent now; zero where nothing is short.
+	room planner.Ceiling
+}
+
+// makePlan has the planner decide within limits, and renders the pods.
+func (r *Reconciler) makePlan(ctx context.Context, ws *v1beta1.Workspace, in inputs, now limits) (*revision, error) {
 	asked, err := r.demand(ctx, ws, in)
 	if err != nil {
 		return nil, err
 	}
 	out := &revision{Revision: render.Revision{NodeClass: asked.class}}
-	asked.request.Constraints.Excluded = exclusions(excluded)
+	constraints := &asked.request.Constraints
+	constraints.Excluded = append(constraints.Excluded, exclusions(now.excluded)...)
+	if now.room.HourlyPrice > 0 {
+		constraints.Ceiling = now.room // lower than what is always so
+	}
 	if out.Plan, err = r.Planner.Plan(asked.request); err != nil {
 		return nil, planError(err)
 	}

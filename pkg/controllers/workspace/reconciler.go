@@ -27,6 +27,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
@@ -53,6 +54,7 @@ type Provisioner interface {
 	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
 	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
+	Bills(ctx context.Context) ([]capacity.Bill, error)
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
 	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
@@ -82,6 +84,10 @@ type Config struct {
 	Answers Answers
 	Memory  *ladder.Memory
 	Metrics *Metrics
+	// Ledger grants the money for machines; nil means that there is no ceiling. Limits are the
+	// administrator's other limits.
+	Ledger *ledger.Ledger
+	Limits Limits
 	// Render shapes pods.
 	Render render.Settings
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -91,10 +97,16 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
+	waiting *waiting
 }
 
 // New returns a Reconciler.
-func New(config Config) *Reconciler { return &Reconciler{Config: config} }
+func New(config Config) *Reconciler {
+	if config.Ledger == nil {
+		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
+	}
+	return &Reconciler{Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}}
+}
 
 // step is one job of a pass. It may be run first, last or twice.
 type step struct {

@@ -22,8 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
 // ControllerName is the name of the controller in logs and metrics.
@@ -59,9 +61,10 @@ func (r *Reconciler) SetupWithManager(
 		Owns(&corev1.Service{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(byMachine), builder.WithPredicates(nodeChanged())).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap))
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
+		WatchesRawSource(source.Func(r.waiting.start))
 	if machine != nil {
-		b = b.Watches(machine, handler.EnqueueRequestsFromMapFunc(byMachine))
+		b = b.Watches(machine, machineHandler{handler.EnqueueRequestsFromMapFunc(byMachine), r.waiting})
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
@@ -108,7 +111,7 @@ func nodeChanged() predicate.Predicate {
 		if !ok || !okAfter {
 			return true
 		}
-		return !slices.Equal(nodeHealth(before), nodeHealth(after)) ||
+		return !slices.Equal(nodeHealth(before), nodeHealth(after)) || nodehealth.Of(before) != nodehealth.Of(after) ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
 	}}

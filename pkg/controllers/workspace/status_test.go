@@ -275,7 +275,7 @@ func TestAttempts(t *testing.T) {
 			reason: "it is refused",
 			do: func(s *scope) {
 				s.begin(1, []string{"c"}, now.Time)
-				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}})
+				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}}, now.Time)
 				s.end(refused(refusal.Quota), now.Time)
 			},
 			want: []string{"1 Quota [c] 0 claims sku/Standard_NC24ads_A100_v4/*/on-demand 1h0m0s generation 3"},
