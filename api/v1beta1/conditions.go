@@ -38,6 +38,7 @@ const (
 	ReasonPlanAccepted         = "PlanAccepted"
 	ReasonTuningNotAvailable   = "TuningNotAvailable"
 	ReasonUnknownPreset        = "UnknownPreset"
+	ReasonModelNotDescribed    = "ModelNotDescribed"
 	ReasonUnknownInstanceType  = "UnknownInstanceType"
 	ReasonInstanceTypeUnusable = "InstanceTypeUnusable"
 	ReasonDoesNotFit           = "DoesNotFit"

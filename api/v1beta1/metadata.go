@@ -80,6 +80,10 @@ const (
 	AnnotationHourlyPrice = "modelberth.dev/hourly-price"
 	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+	// AnnotationSafeToEvict keeps cluster autoscaler from it.
+	AnnotationSafeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	// AnnotationNodes is on revisions that use nodes that are there: which, and how much of each.
+	AnnotationNodes = "modelberth.dev/nodes"
 )
 
 // The taint on machines bought for a Workspace.

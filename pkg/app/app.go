@@ -36,12 +36,15 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -153,6 +156,9 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 		return nil, err
 	}
 	config.Catalog = known
+	if o.DescribeModels {
+		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
+	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
@@ -211,7 +217,7 @@ func cacheOptions(provided bool) cache.Options {
 		&appsv1.ControllerRevision{}: {Label: managed},
 		&corev1.Service{}:            {Label: managed},
 		&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
-		&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
+		&corev1.Node{}:               {Transform: existing.Keep},
 		&corev1.ConfigMap{}:          {Transform: namesOnly},
 	}
 	if provided {

@@ -51,6 +51,8 @@ type Controller struct {
 	ImagePullPolicy string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub.
 	HubEndpoint string
+	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
+	DescribeModels bool
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -95,6 +97,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"let models whose repository brings code run that code inside the inference server")
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
+	flags.BoolVar(&o.DescribeModels, "describe-models", false,
+		"ask the hub for models that the catalogue does not have; otherwise the controller talks to nobody outside the cluster")
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,

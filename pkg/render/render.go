@@ -93,7 +93,9 @@ func Preset(in Input) (Rendered, []string, error) {
 }
 
 // Template returns the pods of a Workspace with a template of its own.
-func Template(ws *v1beta1.Workspace) Rendered { return Rendered{Template: workload.TemplatePod(ws)} }
+func Template(ws *v1beta1.Workspace, plan *planner.Plan) Rendered {
+	return Rendered{Template: workload.TemplatePod(ws, plan.NodeNames)}
+}
 
 // image is the user's, else the administrator's, else the catalogue's.
 func image(in Input) string {

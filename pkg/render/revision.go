@@ -30,8 +30,17 @@ type Revision struct {
 	Passing bool `json:"passing,omitempty"`
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
+	// LeftNodes are not used again for a while.
+	LeftNodes []LeftNode `json:"leftNodes,omitempty"`
 	// NodeLabels that the machines carry for the user.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+}
+
+// LeftNode is a node that was planned onto and did not do.
+type LeftNode struct {
+	Name   string      `json:"name"`
+	Reason string      `json:"reason"`
+	Until  metav1.Time `json:"until"`
 }
 
 // Inputs are what a revision is made from. Only a change of them makes a new plan.

@@ -130,18 +130,10 @@ func ownTemplate() *v1beta1.Workspace {
 	return ws
 }
 
-// existingNodes is a Workspace in KAITO's bring-your-own form: nothing is bought, so its nodes are
-// known by the user's selector.
-func existingNodes() *v1beta1.Workspace {
-	ws := preset()
-	ws.Resource.LabelSelector = &metav1.LabelSelector{
-		MatchLabels: map[string]string{"apps": "chat", v1beta1.LabelWorkspace: "reserved"},
-		MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"gpu"}},
-			{Key: v1beta1.LabelMachineWorkspaceName, Operator: metav1.LabelSelectorOpExists},
-		},
-	}
-	return ws
+// onNodes puts the pods on nodes that are there.
+func onNodes(in workload.Input, names ...string) workload.Input {
+	in.Plan.Nodes, in.Plan.NodeNames = len(names), names
+	return in
 }
 
 func withKVEvents(in workload.Input) workload.Input {
@@ -174,7 +166,7 @@ func cases() map[string]workload.Input {
 		"preset-1-gpu":     input(preset(), 1),
 		"preset-4-gpus":    withKVEvents(input(preset(), 4)),
 		"preset-cpu":       input(preset(), 0),
-		"preset-existing":  input(existingNodes(), 1),
+		"preset-existing":  onNodes(input(preset(), 1), "node-a", "node-b"),
 		"whole-repository": wholeRepository(input(preset(), 8)),
 		"every-pod-field":  input(everyPodField(), 1),
 		"own-pod-template": {Workspace: ownTemplate()},
@@ -183,7 +175,7 @@ func cases() map[string]workload.Input {
 
 func podTemplate(in workload.Input) corev1.PodTemplateSpec {
 	if in.Workspace.Inference.Template != nil {
-		return workload.TemplatePod(in.Workspace)
+		return workload.TemplatePod(in.Workspace, in.Plan.NodeNames)
 	}
 	template, _ := workload.PodTemplate(in)
 	return template

@@ -4,6 +4,7 @@
 package workload_test
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -72,11 +73,16 @@ func TestInputIsLeftAlone(t *testing.T) {
 			first := render(t, in)
 			for _, template := range []corev1.PodTemplateSpec{podTemplate(in), workload.StatefulSet(in.Workspace, 1, podTemplate(in), "r").Spec.Template} {
 				template.Labels["x"] = "y"
-				template.Spec.NodeSelector["x"] = "y"
+				if template.Spec.NodeSelector != nil {
+					template.Spec.NodeSelector["x"] = "y"
+				}
 				template.Spec.Tolerations[0].Key = "changed"
 				template.Spec.Containers[0].Image = "changed"
 				if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-					affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Values[0] = "changed"
+					term := &affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
+					for _, each := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+						each.Values[0] = "changed"
+					}
 				}
 			}
 			workload.Service(in).Spec.Selector["x"] = "y"
@@ -147,11 +153,10 @@ func TestPodsCarryWhatSelectsThem(t *testing.T) {
 // What a user wrote into a template comes back as it was, apart from labels and placement.
 func TestTemplateIsKept(t *testing.T) {
 	ws := ownTemplate()
-	got := workload.TemplatePod(ws)
+	got := workload.TemplatePod(ws, nil)
 	want := *ws.Inference.Template.DeepCopy()
 	want.Labels = map[string]string{"app": "mine", v1beta1.LabelWorkspace: "chat", v1beta1.LabelManagedBy: "modelberth"}
-	want.Spec.NodeSelector = map[string]string{"disk": "nvme", "apps": "chat"}
-	want.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] = "another"
+	want.Spec.NodeSelector = map[string]string{"disk": "nvme", v1beta1.LabelWorkspaceUID: string(ws.UID)}
 	want.Spec.Tolerations = got.Spec.Tolerations
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("TemplatePod: -want +got:\n%s", diff)
@@ -159,33 +164,63 @@ func TestTemplateIsKept(t *testing.T) {
 	if diff := cmp.Diff(ws.Inference.Template.Spec.Tolerations[0], got.Spec.Tolerations[0]); diff != "" {
 		t.Errorf("the user's toleration is gone: -want +got:\n%s", diff)
 	}
-
-	ws.Resource.InstanceType = "some-type"
-	if got := workload.TemplatePod(ws).Spec.NodeSelector[v1beta1.LabelWorkspaceUID]; got != string(ws.UID) {
-		t.Errorf("on bought machines the pod selects those of %q, want %q", got, ws.UID)
-	}
 }
 
-// Alternatives of the user's affinity are ORed, so each of them must name the Workspace's nodes.
-func TestExistingNodesBindEveryAlternative(t *testing.T) {
-	in := input(everyPodField(), 1)
-	in.Workspace.Resource.LabelSelector = &metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"gpu"}}},
+// Alternatives of the user's affinity are ORed, and one can name one node: each is there for every node.
+func TestNodesBindEveryAlternative(t *testing.T) {
+	template := podTemplate(onNodes(input(everyPodField(), 1), "node-a", "node-b"))
+	var got []string
+	for _, term := range template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if len(term.MatchExpressions) != 1 || len(term.MatchFields) != 1 {
+			t.Fatalf("alternative %+v, want the user's and a node", term)
+		}
+		zone, node := term.MatchExpressions[0], term.MatchFields[0]
+		got = append(got, fmt.Sprint(zone.Key, zone.Values, node.Key, node.Operator, node.Values))
 	}
-	template := podTemplate(in)
-	terms := template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	want := corev1.NodeSelectorRequirement{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}}
-	for i, term := range terms {
-		if len(term.MatchExpressions) != 2 {
-			t.Fatalf("alternative %d has %d expressions, want the user's and ours", i, len(term.MatchExpressions))
-		}
-		if diff := cmp.Diff(want, term.MatchExpressions[1]); diff != "" {
-			t.Errorf("alternative %d: -want +got:\n%s", i, diff)
-		}
-		term.MatchExpressions[1].Values[0] = "changed"
+	const zone = corev1.LabelTopologyZone
+	want := []string{
+		zone + "[z1]metadata.nameIn[node-a]", zone + "[z1]metadata.nameIn[node-b]",
+		zone + "[z2]metadata.nameIn[node-a]", zone + "[z2]metadata.nameIn[node-b]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("alternatives: -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string(nil), template.Spec.NodeSelector); diff != "" {
 		t.Errorf("node selector: -want +got:\n%s", diff)
+	}
+	kept := map[string]string{
+		"cost-centre": "42", "karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+	}
+	if diff := cmp.Diff(kept, template.Annotations); diff != "" {
+		t.Errorf("annotations: -want +got:\n%s", diff)
+	}
+}
+
+// What is planned for is what the pods ask for by themselves.
+func TestPlacement(t *testing.T) {
+	own, every := ownTemplate(), everyPodField()
+	for _, tc := range []struct {
+		reason string
+		ws     *v1beta1.Workspace
+		want   corev1.PodSpec
+	}{
+		{"a template's", own, corev1.PodSpec{
+			NodeSelector: own.Inference.Template.Spec.NodeSelector,
+			Tolerations:  workload.TemplatePod(own, nil).Spec.Tolerations,
+		}},
+		{"a preset's", every, corev1.PodSpec{
+			Affinity:    &corev1.Affinity{NodeAffinity: every.Inference.Pod.NodeAffinity},
+			Tolerations: podTemplate(input(every, 1)).Spec.Tolerations,
+		}},
+		{"nothing but our tolerations", preset(), corev1.PodSpec{Tolerations: podTemplate(input(preset(), 1)).Spec.Tolerations}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			got := workload.Placement(tc.ws)
+			placed := corev1.PodSpec{NodeSelector: got.NodeSelector, Affinity: got.Affinity, Tolerations: got.Tolerations}
+			if diff := cmp.Diff(tc.want, placed); diff != "" {
+				t.Errorf("placement: -want +got:\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -30,18 +30,23 @@ const mostAttempts = 4096
 // ensureCapacity gets the machines of the accepted plan, or those of the next best.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 	if s.planErr != nil { // what runs goes on; nothing is bought for a spec without a plan
-		if len(s.servingMachines()) < s.revision.Plan.Nodes {
+		if !s.isOnNodes() && len(s.servingMachines()) < s.revision.Plan.Nodes {
 			return s.planErr
 		}
 		return nil
 	}
-	s.capacityErr = classify(r.climb(ctx, s))
+	s.capacityErr = classify(r.orOnNodes(ctx, s, r.climb(ctx, s)))
 	return s.capacityErr
 }
 
 // climb takes steps until there is nothing to do but to wait.
 func (r *Reconciler) climb(ctx context.Context, s *scope) error {
 	for range mostSteps {
+		if s.isOnNodes() {
+			if err := r.ensureNodes(ctx, s); err != nil || s.isOnNodes() {
+				return err
+			}
+		}
 		state, err := r.state(ctx, s)
 		if err != nil {
 			return err

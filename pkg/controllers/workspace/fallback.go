@@ -34,13 +34,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	}
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
-	made, err := r.choose(ctx, s)
-	if err == nil {
-		made, err = r.afford(ctx, s, made, number)
-	}
-	if err == nil {
-		err = r.takeTurn(s, made)
-	}
+	made, err := r.affordable(ctx, s, number)
 	if err == nil {
 		err = r.pin(ctx, s, made)
 	}
@@ -48,6 +42,9 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		return err
 	}
 	r.waiting.remove(key)
+	if s.isOnNodes() {
+		return nil
+	}
 	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
 	if err != nil {
 		return err
@@ -69,7 +66,7 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
 	if !isCooling && !s.revision.Passing && isFresh {
 		return s.revision, nil
 	}
-	made, err := r.makePlan(ctx, s.ws, s.inputs, limits{excluded: excluded})
+	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
 		if !isCooling {
 			return s.revision, nil // the plan stands: only its refusal is news, and that is over
@@ -84,6 +81,18 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
 	}
 	made.Passing = len(excluded) > 0
 	return made, nil
+}
+
+// affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more.
+func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
+	made, err := r.choose(ctx, s)
+	if err == nil && !made.isOnNodes() {
+		made, err = r.afford(ctx, s, made, number)
+	}
+	if err != nil || made.isOnNodes() {
+		return made, err
+	}
+	return made, r.takeTurn(s, made)
 }
 
 // takeTurn says whether the offer may be asked for now, or is another Workspace's to ask for first.
@@ -117,7 +126,8 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 
 // sameMachines says whether two plans ask for the same.
 func sameMachines(a, b *planner.Plan) bool {
-	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes && zoneOf(a.Zones) == zoneOf(b.Zones)
+	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes &&
+		zoneOf(a.Zones) == zoneOf(b.Zones) && slices.Equal(a.NodeNames, b.NodeNames)
 }
 
 func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {
@@ -199,7 +209,7 @@ func clockTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:0
 
 // exhausted says that nothing that would do is left, until when, and what would help.
 func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.Exclusion) error {
-	asked, err := r.demand(ctx, s.ws, s.inputs)
+	asked, err := r.demand(ctx, s, s.inputs)
 	if err != nil {
 		return err
 	}

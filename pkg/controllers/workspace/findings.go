@@ -97,6 +97,8 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 		nodes.message = "no machine is bought: " + s.planErr.message
 	case s.ws.Suspend:
 		nodes.reason, nodes.message = v1beta1.ReasonSuspended, s.suspendedMessage("buy machines")
+	case s.isOnNodes():
+		nodes = s.onNodesFinding()
 	case s.capacityErr != nil:
 		claims = no(v1beta1.ConditionNodeClaimReady, reasonOf(s.capacityErr), root(s.capacityErr).Error())
 		nodes.message = claims.message
@@ -109,7 +111,7 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 		return claims, nodes, yes(v1beta1.ConditionResourceReady, v1beta1.ReasonResourceSuccess, nodes.message)
 	}
 	resource = no(v1beta1.ConditionResourceReady, nodes.reason, nodes.message)
-	if len(s.machines) == 0 && nodes.reason == v1beta1.ReasonNodeNotReady {
+	if len(s.machines) == 0 && !s.isOnNodes() && nodes.reason == v1beta1.ReasonNodeNotReady {
 		resource.reason = v1beta1.ReasonResourceNotReady
 	}
 	if claims.status == metav1.ConditionFalse {
@@ -240,6 +242,14 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 // workerNodes are the names of the nodes in use, sorted.
 func (s *scope) workerNodes() []string {
 	var names []string
+	if s.isOnNodes() {
+		for _, name := range s.revision.Plan.NodeNames {
+			if s.node(name) != nil {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
 	for _, machine := range s.heldMachines() {
 		if machine.NodeName != "" {
 			names = append(names, machine.NodeName)

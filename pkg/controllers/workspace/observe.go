@@ -77,21 +77,15 @@ func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
 }
 
 func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
-	gpuResource := ""
+	gpuResource, names := "", []string(nil)
 	if accepted := s.accepted(); accepted != nil {
-		gpuResource = accepted.Plan.GPUResource
+		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
+		s.leftNodes = r.stillLeft(accepted)
 	}
 	machines, err := r.Provisioner.Observe(ctx, s.owner, gpuResource)
 	if err != nil {
 		return err
 	}
 	s.machines = machines
-	nodes := &corev1.NodeList{}
-	err = r.Client.List(ctx, nodes, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
-	if err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
-	}
-	s.nodes = nodes.Items
-	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return nil
+	return r.observeNodes(ctx, s, names)
 }

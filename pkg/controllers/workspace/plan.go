@@ -79,14 +79,14 @@ func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revis
 		return nil, err
 	}
 	if toBuy := s.withoutHeld(excluded); len(toBuy) < len(excluded) {
-		made, err := r.makePlan(ctx, s.ws, in, limits{excluded: toBuy})
+		made, err := r.makePlan(ctx, s, in, limits{excluded: toBuy})
 		if err == nil && s.holdsAll(made) {
 			return made, nil
 		}
 	}
-	made, err := r.makePlan(ctx, s.ws, in, limits{excluded: excluded})
+	made, err := r.makePlan(ctx, s, in, limits{excluded: excluded})
 	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
-		return r.makePlan(ctx, s.ws, in, limits{}) // what is left alone now is what is waited for
+		return r.makePlan(ctx, s, in, limits{}) // what is left alone now is what is waited for
 	}
 	if err != nil {
 		return nil, err
@@ -109,22 +109,23 @@ func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
 type demand struct {
 	request planner.Request
 	class   *v1beta1.NodeClassReference
-	// model and config are those of a preset.
+	// model and config are those of a preset, notes what was assumed of the model.
 	model  model.Model
 	config engine.Config
+	notes  []string
 }
 
 // demand reads what the Workspace asks for, within what the administrator allows.
-func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
-	out, err := r.wish(ctx, ws, in)
+func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, error) {
+	out, err := r.wish(ctx, s, in)
 	if err != nil {
 		return nil, err
 	}
 	return out, r.restrict(&out.request.Constraints)
 }
 
-func (r *Reconciler) wish(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
-	out := &demand{}
+func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, error) {
+	out, ws := &demand{}, s.ws
 	var err error
 	if out.class, err = r.nodeClass(ws); err != nil {
 		return nil, err
@@ -133,8 +134,8 @@ func (r *Reconciler) wish(ctx context.Context, ws *v1beta1.Workspace, in inputs)
 		out.request = request.ForTemplate(ws)
 		return out, nil
 	}
-	if out.model, err = r.Catalog.ResolveModel(ws.Inference.Preset.Name); err != nil {
-		return nil, planError(err)
+	if out.model, out.notes, err = r.model(ctx, s); err != nil {
+		return nil, err
 	}
 	if err := r.checkSecret(ctx, ws, out.model); err != nil {
 		return nil, err
@@ -160,22 +161,23 @@ type limits struct {
 }
 
 // makePlan has the planner decide within limits, and renders the pods.
-func (r *Reconciler) makePlan(ctx context.Context, ws *v1beta1.Workspace, in inputs, now limits) (*revision, error) {
-	asked, err := r.demand(ctx, ws, in)
+func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limits) (*revision, error) {
+	ws := s.ws
+	asked, err := r.demand(ctx, s, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &revision{Revision: render.Revision{NodeClass: asked.class}}
+	out := &revision{Revision: render.Revision{NodeClass: asked.class, LeftNodes: s.leftNodes}}
 	constraints := &asked.request.Constraints
 	constraints.Excluded = append(constraints.Excluded, exclusions(now.excluded)...)
 	if now.room.HourlyPrice > 0 {
 		constraints.Ceiling = now.room // lower than what is always so
 	}
-	if out.Plan, err = r.Planner.Plan(asked.request); err != nil {
-		return nil, planError(err)
+	if out.Plan, err = r.decide(ctx, s, asked.request); err != nil {
+		return nil, s.untilRoom(planError(err))
 	}
 	if ws.Inference.Template != nil {
-		out.Rendered = render.Template(ws)
+		out.Rendered = render.Template(ws, &out.Plan)
 	} else if err := r.render(ws, asked, out); err != nil {
 		return nil, err
 	}
@@ -199,7 +201,7 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision)
 		return specInvalid(err.Error())
 	}
 	out.Rendered = rendered
-	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
+	out.Plan.Warnings = slices.Concat(out.Plan.Warnings, asked.notes, warnings)
 	return nil
 }
 

@@ -26,10 +26,12 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -47,6 +49,13 @@ type Catalog interface {
 	Engine(name string) (catalog.Engine, bool)
 	ResolveSKU(name string) (sku.SKU, error)
 	SKUs() []sku.SKU
+	Quantization(name string) (model.Quantization, bool)
+	Identify(node sku.Node) (sku.Machine, error)
+}
+
+// Hub tells of models that the catalogue does not have, at a revision, to whoever has a token.
+type Hub interface {
+	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
 }
 
 // Provisioner gets machines and lets them go.
@@ -74,8 +83,10 @@ type Config struct {
 	Client client.Client
 	Live   client.Reader
 	// The decisions and effects that the Reconciler puts in order.
-	Planner     Planner
-	Catalog     Catalog
+	Planner Planner
+	Catalog Catalog
+	// Hub is nil where the controller asks nobody.
+	Hub         Hub
 	Provisioner Provisioner
 	Applier     Applier
 	Events      record.EventRecorder
@@ -97,7 +108,12 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
+
+	// waiting are the Workspaces that wait for others.
 	waiting *waiting
+	// book is what was promised of nodes that are there, usage what pods hold of them.
+	book  existing.Book
+	usage usage
 }
 
 // New returns a Reconciler.
@@ -150,6 +166,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"stuck pods", r.ensureNoStuckPods},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 // scope is one pass over one Workspace: the facts, observed once, and what the steps decided.
@@ -48,6 +49,11 @@ type scope struct {
 	persisted bool
 	// created are the machines that this pass asked for.
 	created []capacity.Created
+	// offer is the nodes that are there, once they were looked for, and leftNodes those that are not tried now.
+	offer     *offer
+	leftNodes []render.LeftNode
+	// nothingToBuyWith says that no provisioner is installed.
+	nothingToBuyWith bool
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
 	// foreign are held machines that belong to no attempt that could be.
@@ -66,11 +72,15 @@ type scope struct {
 func newScope(ws *v1beta1.Workspace) *scope {
 	return &scope{
 		ws:    ws,
-		owner: capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID},
+		owner: ownerOf(ws),
 
 		before:   *ws.Status.DeepCopy(),
 		attempts: cloneAttempts(ws.Status.Attempts),
 	}
+}
+
+func ownerOf(ws *v1beta1.Workspace) capacity.Owner {
+	return capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID}
 }
 
 // lookAgain asks for another pass after a while, or sooner.
@@ -108,8 +118,11 @@ func (s *scope) servingMachines() []capacity.Machine {
 	})
 }
 
-// hasLaunched says whether every machine of the plan has been launched.
+// hasLaunched says whether every machine of the plan has been launched, or is there already.
 func (s *scope) hasLaunched() bool {
+	if s.isOnNodes() {
+		return true
+	}
 	machines := s.servingMachines()
 	for _, machine := range machines {
 		if !machine.Launched {

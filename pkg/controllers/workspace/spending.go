@@ -87,7 +87,7 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 	if err != nil {
 		return nil, err
 	}
-	cheaper, err := r.makePlan(ctx, s.ws, s.inputs, limits{
+	cheaper, err := r.makePlan(ctx, s, s.inputs, limits{
 		excluded: excluded,
 		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left under a ceiling,", Help: "wait"},
 	})

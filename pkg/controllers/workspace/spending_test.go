@@ -70,6 +70,7 @@ func TestAfford(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			ws := workspaceObject()
 			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
+			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
 			books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
 			r := New(Config{
 				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: choosy{}, Catalog: emptyCatalog{},
