@@ -143,7 +143,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, error) {
 	out := &render.Revision{Plan: a.plan}
 	if a.model == nil {
-		out.Rendered = render.Template(a.workspace)
+		out.Rendered = render.Template(a.workspace, &a.plan)
 		return out, nil
 	}
 	config, _, err := m.config(a.workspace)
