@@ -25,7 +25,8 @@ type renderCommand struct {
 	office
 	connection
 
-	file, format string
+	file, nodes  string
+	format       string
 	agentImage   string
 	engineImages map[string]string
 	remoteCode   bool
@@ -49,6 +50,7 @@ For a Workspace in a cluster: what its controller applies, from the revision tha
 	}
 	f := cmd.Flags()
 	f.StringVarP(&r.file, "filename", "f", "", "manifest with Workspaces, and the ConfigMaps that they name; - is the standard input")
+	f.StringVar(&r.nodes, "nodes", "", "nodes that exist and their pods, to be used before anything is bought: what "+howToList+" prints")
 	f.StringVarP(&r.format, "output", "o", formatYAML, "how to print the objects: yaml, json")
 	f.StringVar(&r.agentImage, "agent-image", "modelberth-agent", "image of modelberth-agent, as the chart sets it")
 	f.StringToStringVar(&r.engineImages, "engine-image", nil, "image of an engine, as name=reference; repeatable")
@@ -96,7 +98,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 // onlyForFiles refuses flags that stand for a controller's settings.
 func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	for _, flag := range []string{
-		"agent-image", "engine-image", "allow-remote-code", "catalog", "cloud", "region", "config", "provisioner", "hub-endpoint",
+		"agent-image", "engine-image", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config", "provisioner", "hub-endpoint",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return usageError("--%s goes with -f: what is in the cluster was rendered by its controller", flag)
@@ -120,6 +122,11 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	}
 	if err := r.office.open(); err != nil {
 		return err
+	}
+	if r.nodes != "" {
+		if r.there, err = readNodes(r.nodes, w.In); err != nil {
+			return err
+		}
 	}
 	var out []rendering
 	for _, ws := range m.workspaces {
