@@ -62,7 +62,6 @@ const (
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
-	ReasonNotPrepared             = "NotPrepared"
 )
 
 // Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of
@@ -98,6 +97,15 @@ const (
 	ReasonWeightsChecksum       = "ChecksumMismatch"
 	ReasonWeightsDiskFull       = "DiskFull"
 	ReasonNameTaken             = "NameTaken"
+	// What the engine itself, or its agent, tells of why it cannot serve.
+	ReasonGPUOutOfMemory    = "GPUOutOfMemory"
+	ReasonKVCacheTooSmall   = "KVCacheTooSmall"
+	ReasonGPUUnusable       = "GPUUnusable"
+	ReasonWrongArchitecture = "WrongArchitecture"
+	ReasonEngineArgsRefused = "EngineArgsRefused"
+	ReasonModelRefused      = "ModelRefused"
+	ReasonStartupTimeout    = "StartupTimeout"
+	ReasonMemberLost        = "MemberLost"
 )
 
 // Reasons of WorkspaceSucceeded, WorkspaceDeleting, Ready and Stalled.
@@ -117,8 +125,17 @@ const (
 
 // Stages of status.startup, in order.
 const (
+	// StagePlanned ends when a plan is accepted.
 	StagePlanned = "Planned"
+	// StageMachine ends when all machines are usable.
 	StageMachine = "Machine"
-	StageEngine  = "Engine"
-	StageReady   = "Ready"
+	// StageWeights ends when every file of the model is on all machines; pods are scheduled and start
+	// the agent in it.
+	StageWeights = "Weights"
+	// StageImage ends when the engine's image is there and its containers run.
+	StageImage = "Image"
+	// StageEngine ends when all pods are ready: the engine has loaded the model.
+	StageEngine = "Engine"
+	// StageReady ends when the endpoint answers.
+	StageReady = "Ready"
 )

@@ -42,7 +42,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/figures"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -125,16 +128,20 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		Ledger:      ledger.New(ceilings, provisioner),
-		Limits:      workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:      wrapped,
-		Live:        mgr.GetAPIReader(),
-		Provisioner: provisioner,
-		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:       passive,
+		GPUPluginCheck: o.GPUPluginCheck,
+		Ledger:         ledger.New(ceilings, provisioner),
+		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
+		Client:         wrapped,
+		Live:           mgr.GetAPIReader(),
+		Provisioner:    provisioner,
+		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:          passive,
 	}, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := reconciler.RegisterSpending(metrics.Registry); err != nil {
 		return nil, err
 	}
 	controllerOptions := controller.Options{
@@ -151,6 +158,10 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	if config.Answers, err = answersOf(o); err != nil {
 		return nil, err
 	}
+	if config.Words, err = diagnosis.Shipped(); err != nil {
+		return nil, fmt.Errorf("loading the words of engines: %w", err)
+	}
+	config.Engines = figures.NewReader()
 	config.Memory = &ladder.Memory{}
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
@@ -166,6 +177,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+			Weights: workload.Weights(o.Weights),
 		},
 		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
 	}
@@ -305,7 +317,15 @@ func backEnd(
 	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
 ) (machines, client.Object, error) {
 	if provided {
-		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+		claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+		sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+		if o.SweepKAITO {
+			sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+		}
+		if err := mgr.Add(sweeper); err != nil {
+			return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+		}
+		return claims, nodeclaim.Object(), nil
 	}
 	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := mgr.Add(watch); err != nil {

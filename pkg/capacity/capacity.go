@@ -94,6 +94,8 @@ type Machine struct {
 	NodeReady bool
 	NodeSince time.Time
 	GPUs      int
+	// HourlyPrice that it carries, in USD; negative where none is known.
+	HourlyPrice float64
 	// Trouble that the node reports of the machine.
 	Trouble nodehealth.Trouble
 }

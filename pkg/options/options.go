@@ -53,6 +53,8 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
 	DescribeModels bool
+	// Weights says how pods come by the files of models.
+	Weights Weights
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -62,6 +64,10 @@ type Controller struct {
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
+	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
+	SweepKAITO bool
 	// Spending limits what may be bought.
 	Spending Spending
 }
@@ -99,6 +105,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
 		"ask the hub for models that the catalogue does not have; otherwise the controller talks to nobody outside the cluster")
+	o.Weights.bind(flags)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
@@ -109,6 +116,10 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
+	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
+		"buy no machine with GPUs before a device plugin or GPU operator is found that tolerates the taint of our nodes")
+	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
+		"delete NodeClaims that KAITO's controller left behind, where their Workspace is gone")
 	o.Spending.bind(flags)
 }
 
@@ -139,6 +150,7 @@ func (o *Controller) Validate() error {
 	}
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
+	problems = append(problems, o.Weights.validate()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}

@@ -55,6 +55,7 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 			{Name: volumeShm, MountPath: shmDir},
 		},
 	}
+	container.VolumeMounts = append(container.VolumeMounts, cacheMounts(in)...)
 	if in.Workspace.Inference.Config != "" {
 		container.VolumeMounts = append(container.VolumeMounts,
 			corev1.VolumeMount{Name: volumeConfig, MountPath: ConfigDir, ReadOnly: true})

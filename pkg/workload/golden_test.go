@@ -169,8 +169,18 @@ func cases() map[string]workload.Input {
 		"preset-existing":  onNodes(input(preset(), 1), "node-a", "node-b"),
 		"whole-repository": wholeRepository(input(preset(), 8)),
 		"every-pod-field":  input(everyPodField(), 1),
+		"weights-supply":   suppliedWeights(input(preset(), 1)),
 		"own-pod-template": {Workspace: ownTemplate()},
 	}
+}
+
+// suppliedWeights has all of the administrator's settings of weights, with a cache for this namespace and another.
+func suppliedWeights(in workload.Input) workload.Input {
+	in.Settings.Weights = workload.Weights{
+		CAConfigMap: "company-ca", HTTPSProxy: "http://proxy.example:3128", NoProxy: ".corp.example",
+		Caches: map[string]string{in.Workspace.Namespace: "models", "another": "models-b"}, CacheLimitGiB: 500,
+	}
+	return in
 }
 
 func podTemplate(in workload.Input) corev1.PodTemplateSpec {

@@ -120,6 +120,7 @@ func volumes(in Input) []corev1.Volume {
 			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
+	list = append(list, supplyVolumes(in)...)
 	if in.Workspace.Inference.Config == "" {
 		return list
 	}

@@ -36,6 +36,8 @@ type Settings struct {
 	HubEndpoint string
 	// ImagePullPolicy of our images and the engine's; empty means the cluster's default.
 	ImagePullPolicy string
+	// Weights says how pods come by the files of models.
+	Weights Weights
 }
 
 // ModelDir is where the weights are mounted in the engine's container.

@@ -6,6 +6,7 @@ package nodeclaim
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,17 +42,22 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 }
 
 func billOf(claim *karpv1.NodeClaim) capacity.Bill {
-	price, err := strconv.ParseFloat(claim.Annotations[v1beta1.AnnotationHourlyPrice], 64)
-	if err != nil {
-		price = -1 // bought without one, or somebody changed it
-	}
 	return capacity.Bill{
 		Owner:        ownerOf(claim),
 		Machine:      claim.Name,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
-		HourlyPrice:  price,
+		HourlyPrice:  priceOf(claim),
 		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
 	}
+}
+
+// priceOf is the price that a claim carries; negative where it was bought without one, or somebody changed it.
+func priceOf(claim *karpv1.NodeClaim) float64 {
+	price, err := strconv.ParseFloat(claim.Annotations[v1beta1.AnnotationHourlyPrice], 64)
+	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
+		return -1
+	}
+	return price
 }
 
 func ownerOf(claim *karpv1.NodeClaim) capacity.Owner {

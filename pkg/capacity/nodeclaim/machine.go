@@ -35,6 +35,7 @@ func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		CreatedAt:    claim.CreationTimestamp.Time,
 		ProviderID:   claim.Status.ProviderID,
 		NodeName:     claim.Status.NodeName,
+		HourlyPrice:  priceOf(claim),
 		Words: capacity.Words{
 			Launched:    words(claim, karpv1.ConditionTypeLaunched),
 			Registered:  words(claim, karpv1.ConditionTypeRegistered),

@@ -213,6 +213,7 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	s.persisted = true
 	r.emit(s, refusals(before.Status.Attempts, s.attempts))
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)
+	r.Metrics.waste(s)
 	return nil
 }
 

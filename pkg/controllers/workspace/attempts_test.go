@@ -76,12 +76,15 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 // TestRefusalIsToldOnceItIsWritten says when others learn of a refusal, whichever of the two writes of
 // a pass does not come about.
 func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
-	nothing := told{Metrics: []string{"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s"}}
+	nothing := told{Metrics: []string{
+		"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s",
+		"modelberth_spending_wasted_usd_total 0",
+	}}
 	all := told{
 		Events: []string{"Warning Quota attempt 1, Standard_NC24ads_A100_v4: the words of the cloud; mend it"},
 		Metrics: []string{
 			"modelberth_capacity_attempts_total Standard_NC24ads_A100_v4 Quota 1",
-			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s",
+			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s", "modelberth_spending_wasted_usd_total 0",
 		},
 	}
 	again := told{Metrics: all.Metrics}

@@ -80,6 +80,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Ask:
 		return true, r.ask(ctx, s)
 	default:
+		s.verdict = step.Verdict
 		if at := step.Verdict.LookAgain; !at.IsZero() {
 			s.lookAgain(at.Sub(now))
 		}
@@ -116,6 +117,7 @@ func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict)
 		s.letGo(cmp.Or(verdict.Message, "the machines were let go for another plan"), r.Clock.Now())
 		return
 	}
+	s.wasted += s.waste(r.Clock.Now())
 	s.end(verdict, r.Clock.Now())
 	last := s.lastAttempt()
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,

@@ -86,10 +86,13 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
 // affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more.
 func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
 	made, err := r.choose(ctx, s)
-	if err == nil && !made.isOnNodes() {
-		made, err = r.afford(ctx, s, made, number)
-	}
 	if err != nil || made.isOnNodes() {
+		return made, err
+	}
+	if err := r.checkPrepared(ctx, made); err != nil {
+		return nil, err
+	}
+	if made, err = r.afford(ctx, s, made, number); err != nil || made.isOnNodes() {
 		return made, err
 	}
 	return made, r.takeTurn(s, made)

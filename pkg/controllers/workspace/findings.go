@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/request"
 )
@@ -139,7 +140,11 @@ func (s *scope) claimFinding() finding {
 			stage = "launched, not registered yet"
 		}
 		text := fmt.Sprintf("machine %s (%s) is %s", machine.Name, machine.InstanceType, stage)
-		if message != "" {
+		switch {
+		case s.isBeingRefused():
+			text += fmt.Sprintf(" and refused so far (%s: %s); unless it comes by %s, the attempt ends",
+				s.verdict.Cause, s.verdict.Message, clockTime(s.verdict.LookAgain))
+		case message != "":
 			text += ": " + message
 		}
 		return no(v1beta1.ConditionNodeClaimReady, reason, text)
@@ -150,6 +155,11 @@ func (s *scope) claimFinding() finding {
 	}
 	return yes(v1beta1.ConditionNodeClaimReady, v1beta1.ReasonNodeClaimsReady,
 		fmt.Sprintf("%d of %d machines initialised", want, want))
+}
+
+// isBeingRefused says that words of a refusal were heard which may still turn out to be passing.
+func (s *scope) isBeingRefused() bool {
+	return s.verdict.Cause != refusal.None && !s.verdict.Final && !s.verdict.LookAgain.IsZero()
 }
 
 func (s *scope) nodeFinding() finding {
@@ -184,7 +194,7 @@ func (s *scope) inferenceFinding() finding {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
 			"the inference server starts when the machines are launched")
 	}
-	seen := diagnosis.Inference(diagnosis.Input{Want: s.revision.Plan.Nodes, Pods: s.pods, Nodes: s.nodes})
+	seen := diagnosis.Inference(s.diagnosed())
 	if seen.Ready && !s.isCurrent() {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
 			"the pods of the former revision are being replaced")
@@ -193,6 +203,15 @@ func (s *scope) inferenceFinding() finding {
 		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
+}
+
+// diagnosed is what there is to see of the pods.
+func (s *scope) diagnosed() diagnosis.Input {
+	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words}
+	if s.revision != nil {
+		in.Want, in.Plan = s.revision.Plan.Nodes, &s.revision.Plan
+	}
+	return in
 }
 
 // isCurrent says whether the pods are those of the StatefulSet as it is to be.

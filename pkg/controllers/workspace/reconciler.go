@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -91,6 +92,10 @@ type Config struct {
 	Applier     Applier
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
+	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
+	// none.
+	Words   diagnosis.Words
+	Engines EngineReader
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
 	Answers Answers
 	Memory  *ladder.Memory
@@ -99,6 +104,8 @@ type Config struct {
 	// administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits Limits
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
 	// Render shapes pods.
 	Render render.Settings
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -110,7 +117,10 @@ type Reconciler struct {
 	Config
 
 	// waiting are the Workspaces that wait for others.
-	waiting *waiting
+	waiting   *waiting
+	preflight *preflight
+	// unsaid is the news of mere progress that is not written yet.
+	unsaid *unsaid
 	// book is what was promised of nodes that are there, usage what pods hold of them.
 	book  existing.Book
 	usage usage
@@ -121,7 +131,10 @@ func New(config Config) *Reconciler {
 	if config.Ledger == nil {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
-	return &Reconciler{Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}}
+	return &Reconciler{
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
+		unsaid: newUnsaid(),
+	}
 }
 
 // step is one job of a pass. It may be run first, last or twice.
@@ -141,6 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
 	s := newScope(ws)
+	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
 		return ctrl.Result{}, err
@@ -167,6 +181,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
 		{"stuck pods", r.ensureNoStuckPods},
+		{"engine", r.observeEngine},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}

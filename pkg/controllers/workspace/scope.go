@@ -12,6 +12,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -54,6 +56,8 @@ type scope struct {
 	leftNodes []render.LeftNode
 	// nothingToBuyWith says that no provisioner is installed.
 	nothingToBuyWith bool
+	// wasted is what machines cost in USD that this pass gave up before they were of use.
+	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
 	// foreign are held machines that belong to no attempt that could be.
@@ -61,6 +65,12 @@ type scope struct {
 	// heldNames are the machines that the API server has, once it was asked.
 	heldNames []string
 	heldKnown bool
+	// verdict is on the machines that are waited for: what was heard, before it is final.
+	verdict refusal.Verdict
+	// engine is what the engine told in this pass; nil where it was not asked.
+	engine *v1beta1.EngineStatus
+	// words are how engines say what is wrong.
+	words diagnosis.Words
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
 	// finalized says that the Workspace is gone and there is nothing to report on.

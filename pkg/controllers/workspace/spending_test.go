@@ -7,8 +7,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -96,5 +101,58 @@ func TestAfford(t *testing.T) {
 				t.Error("the plan is not made anew, should more money be left when something is bought")
 			}
 		})
+	}
+}
+
+// TestWaste says what was spent for nothing on two machines at 3 USD/h, an hour after they were asked for.
+func TestWaste(t *testing.T) {
+	priced := func(m *capacity.Machine) { m.HourlyPrice, m.CreatedAt = 3, now.Time }
+	tests := []struct {
+		reason string
+		change func(*scope)
+		want   float64
+	}{
+		{"both were launched", func(*scope) {}, 6},
+		{"one was not", func(s *scope) { s.machines[1].Launched = false }, 3},
+		{"the price of one is not known", func(s *scope) { s.machines[1].HourlyPrice = -1 }, 3},
+		{"they were of use", func(s *scope) { s.attempts[0].ReadyTime = &now }, 0},
+		{"nothing was asked for", func(s *scope) { s.attempts = nil }, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			s.revision, s.machines = accepted(2), []capacity.Machine{machine(priced), machine(priced)}
+			s.begin(1, []string{"a", "b"}, now.Time)
+			test.change(s)
+			if got := s.waste(now.Add(time.Hour)); got != test.want {
+				t.Errorf("wasted %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestSpendingRates says what machines are doing for their money.
+func TestSpendingRates(t *testing.T) {
+	ready := workspaceObject()
+	ready.UID = "ready"
+	ready.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+	r, _ := teller(t, ready, func() error { return nil })
+	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
+		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
+	}
+	r.Provisioner = account{held: []capacity.Bill{
+		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
+	}}
+	registry := prometheus.NewRegistry()
+	for range 2 { // another manager in one process
+		if err := r.RegisterSpending(registry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"modelberth_spending_usd_per_hour idle 4", "modelberth_spending_usd_per_hour pending 8", "modelberth_spending_usd_per_hour running 3",
+	}
+	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -138,6 +138,12 @@ func TestStatus(t *testing.T) {
 			s.revision = accepted(1)
 			s.machines = []capacity.Machine{machine(launching)}
 		}},
+		{reason: "the cloud refuses the machine, and may still think better of it", change: func(s *scope) {
+			s.revision = accepted(1)
+			s.machines = []capacity.Machine{machine(launching)}
+			s.verdict = refused(refusal.Quota)
+			s.verdict.Final, s.verdict.LookAgain = false, now.Add(2*time.Minute)
+		}},
 		{reason: "one of two machines is there", change: func(s *scope) {
 			s.revision = accepted(2)
 			s.machines = []capacity.Machine{machine()}
