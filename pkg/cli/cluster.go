@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // Cluster is what the commands need of a cluster, with the rights of the user.
@@ -102,6 +104,21 @@ func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspac
 		return nil, worded(err, fmt.Sprintf("Workspace %s", at))
 	}
 	return ws, nil
+}
+
+// group is what the cluster remembers of a Workspace's group of machines.
+func (c *Cluster) group(ctx context.Context, ws *v1beta1.Workspace) (workload.Group, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	leader := &appsv1.StatefulSet{}
+	err := c.Objects.Get(ctx, client.ObjectKeyFromObject(ws), leader)
+	if apierrors.IsNotFound(err) {
+		return workload.GroupOf(nil), nil
+	}
+	if err != nil {
+		return workload.Group{}, worded(err, "StatefulSet "+key(ws))
+	}
+	return workload.GroupOf(leader), nil
 }
 
 // completeNames offers the names of Workspaces for the first argument.

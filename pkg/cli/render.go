@@ -92,7 +92,11 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	if current == nil {
 		return clusterError("Workspace %s has no accepted plan yet: kubectl berth status %s tells why", key(ws), ws.Name)
 	}
-	return r.print(w, []rendering{{ws, current.name, &current.Revision}})
+	group, err := cluster.group(ctx, ws)
+	if err != nil {
+		return err
+	}
+	return r.print(w, []rendering{{ws, current.name, &current.Revision, group}})
 }
 
 // onlyForFiles refuses flags that stand for a controller's settings.
@@ -112,6 +116,8 @@ type rendering struct {
 	ws       *v1beta1.Workspace
 	name     string
 	revision *render.Revision
+	// group is what the cluster remembers of a group of machines.
+	group workload.Group
 }
 
 // fromFile plans and renders as the controller would.
@@ -141,7 +147,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 		if err != nil {
 			return usageError("%s, Workspace %s: %w", m.file, key(ws), err)
 		}
-		out = append(out, rendering{ws: ws, revision: revision})
+		out = append(out, rendering{ws: ws, revision: revision, group: workload.GroupOf(nil)})
 	}
 	return r.print(w, out)
 }
@@ -175,7 +181,7 @@ func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, erro
 
 // objects of a Workspace, in the order in which they are applied.
 func (r *rendering) objects() []render.Object {
-	return append(r.revision.Services(r.ws), r.revision.Pods(r.ws, r.name)...)
+	return append(r.revision.Network(r.ws), r.revision.Pods(r.ws, r.name, r.group)...)
 }
 
 func (r *renderCommand) print(w World, all []rendering) error {
