@@ -113,12 +113,12 @@ func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer)
 		return err
 	}
 	figures, err := bench.Run(ctx, bench.Settings{Layout: l, Workspaces: b.workspaces, Model: b.model, Say: console.Step})
+	if figures.Workspaces > 0 {
+		fmt.Fprintln(out)
+		err = errors.Join(err, figures.Print(out))
+	}
 	if err != nil {
 		return err
-	}
-	fmt.Fprintln(out)
-	if err := figures.Print(out); err != nil {
-		return fmt.Errorf("printing the figures: %w", err)
 	}
 	if missed := figures.Missed(); b.check && missed > 0 {
 		return fmt.Errorf("%d budgets were missed", missed)

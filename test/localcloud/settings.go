@@ -57,8 +57,12 @@ func builtPauseImage() string {
 func (s *settings) args() ([]string, error) {
 	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort)}
 	for _, path := range []struct{ flag, value string }{
-		{"bin-dir", s.binDir}, {"coredns", s.coreDNS}, {"skus", s.skus}, {"pause-image", s.pauseImage},
-		{"kwok", s.kwok}, {"audit-policy", s.auditPolicy},
+		{"bin-dir", s.binDir},
+		{"coredns", s.coreDNS},
+		{"skus", s.skus},
+		{"pause-image", s.pauseImage},
+		{"kwok", s.kwok},
+		{"audit-policy", s.auditPolicy},
 	} {
 		if path.value == "" {
 			continue

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,7 @@ type Request struct {
 	Object struct {
 		APIGroup, Resource, Subresource, Namespace, Name string
 	} `json:"objectRef"`
+	URI      string             `json:"requestURI"`
 	Response struct{ Code int } `json:"responseStatus"`
 	// Received and Done are when the server took the request and when it had answered.
 	Received time.Time `json:"requestReceivedTimestamp"`
@@ -54,6 +56,9 @@ func (r Request) resource() string {
 func (r Request) isComplete() bool {
 	return (r.Stage == "ResponseComplete") != (r.Verb == "watch")
 }
+
+// isDryRun says that nothing was stored.
+func (r Request) isDryRun() bool { return strings.Contains(r.URI, "dryRun=") }
 
 func (r Request) isAccepted() bool { return r.Response.Code >= 200 && r.Response.Code < 300 }
 

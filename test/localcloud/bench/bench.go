@@ -80,7 +80,7 @@ type Bench struct {
 	figures  Figures
 }
 
-// Run measures. The cloud is not of much use for anything else afterwards.
+// Run measures, and returns what it came to also when it breaks off. The cloud is not of much use for anything else afterwards.
 func Run(ctx context.Context, settings Settings) (Figures, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", settings.Layout.Kubeconfig())
 	if err != nil {
@@ -97,30 +97,30 @@ func Run(ctx context.Context, settings Settings) (Figures, error) {
 	}
 	defer func() { _ = log.Close() }()
 	b := &Bench{settings: settings, kube: kube, log: log, courses: map[string]*Course{}}
-	b.figures.Workspaces = settings.Workspaces
+	b.figures = Figures{Workspaces: settings.Workspaces, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace)}
 	err = b.run(ctx)
 	return b.figures, err
 }
 
 func (b *Bench) run(ctx context.Context) error {
 	if err := b.waiting(ctx); err != nil {
-		return fmt.Errorf("Workspaces that wait for machines: %w", err)
+		return fmt.Errorf("measuring Workspaces that wait for machines: %w", err)
 	}
 	if err := b.load(ctx); err != nil {
-		return fmt.Errorf("%d Workspaces at once: %w", b.settings.Workspaces, err)
+		return fmt.Errorf("measuring %d Workspaces at once: %w", b.settings.Workspaces, err)
 	}
 	if err := b.restart(ctx); err != nil {
-		return fmt.Errorf("restart of the controller: %w", err)
+		return fmt.Errorf("measuring a restart of the controller: %w", err)
 	}
 	standIns, err := b.standIns(ctx)
 	if err != nil {
-		return fmt.Errorf("stand-ins for the Workspaces: %w", err)
+		return fmt.Errorf("rendering stand-ins for the Workspaces: %w", err)
 	}
-	if err := b.remove(ctx, loadNamespace); err != nil {
-		return fmt.Errorf("removal of the Workspaces: %w", err)
+	if err := b.remove(ctx, loadNamespace, b.settings.Workspaces); err != nil {
+		return fmt.Errorf("removing the Workspaces: %w", err)
 	}
 	if err := b.floor(ctx, standIns); err != nil {
-		return fmt.Errorf("the same without a controller: %w", err)
+		return fmt.Errorf("measuring the same without a controller: %w", err)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (b *Bench) waiting(ctx context.Context) error {
 		return fmt.Errorf("asking for %d machines took longer than %s: there was no time to count in", n, slowness-settling)
 	}
 	b.figures.Waiting, b.figures.Waited = Count(b.requests, controller, from, until), until.Sub(from)
-	return b.remove(ctx, waitingNamespace)
+	return b.remove(ctx, waitingNamespace, n)
 }
 
 // load times many Workspaces, and counts what they cost until all is quiet.
@@ -160,6 +160,7 @@ func (b *Bench) load(ctx context.Context) error {
 	b.settings.Say("%d Workspaces at once", b.settings.Workspaces)
 	began := time.Now()
 	course, err := b.apply(ctx, loadNamespace, b.settings.Workspaces)
+	b.figures.Load = course
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (b *Bench) load(ctx context.Context) error {
 	if err := b.untilQuiet(ctx); err != nil {
 		return err
 	}
-	b.figures.Load, b.figures.Requests = course, Count(b.requests, controller, began, time.Now())
+	b.figures.Requests = Count(b.requests, controller, began, time.Now())
 	b.figures.Memory, err = highWater(b.settings.Layout.Cgroup())
 	return err
 }

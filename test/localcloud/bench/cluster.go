@@ -39,21 +39,27 @@ const (
 
 // apply creates Workspaces in a new namespace, and returns their course.
 func (b *Bench) apply(ctx context.Context, namespace string, n int) (*Course, error) {
-	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		return nil, fmt.Errorf("making namespace %s: %w", namespace, err)
-	}
 	course := b.course(namespace)
+	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		return course, fmt.Errorf("making namespace %s: %w", namespace, err)
+	}
 	return course, inParallel(n, func(i int) error {
-		ws := &unstructured.Unstructured{Object: map[string]any{
-			"metadata":  map[string]any{"name": fmt.Sprintf("ws-%04d", i), "namespace": namespace},
-			"inference": map[string]any{"preset": map[string]any{"name": b.settings.Model}},
-		}}
-		ws.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("Workspace"))
+		ws := workspace(namespace, i)
+		ws.Object["inference"] = map[string]any{"preset": map[string]any{"name": b.settings.Model}}
 		if err := b.kube.Create(ctx, ws); err != nil {
 			return fmt.Errorf("applying Workspace %s: %w", ws.GetName(), err)
 		}
 		return nil
 	})
+}
+
+// workspace is the name of one of those that are applied.
+func workspace(namespace string, i int) *unstructured.Unstructured {
+	ws := &unstructured.Unstructured{}
+	ws.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("Workspace"))
+	ws.SetNamespace(namespace)
+	ws.SetName(fmt.Sprintf("ws-%04d", i))
+	return ws
 }
 
 // course starts a course, which goes on as the log is read.
@@ -152,13 +158,17 @@ func (b *Bench) until(ctx context.Context, every time.Duration, look func(contex
 	}
 }
 
-// remove deletes the namespace's Workspaces and waits until their machines are gone.
-func (b *Bench) remove(ctx context.Context, namespace string) error {
+// remove deletes the n Workspaces of a namespace and waits until their machines are gone.
+func (b *Bench) remove(ctx context.Context, namespace string, n int) error {
 	b.settings.Say("  removing them")
-	ws := &unstructured.Unstructured{}
-	ws.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("Workspace"))
-	if err := b.kube.DeleteAllOf(ctx, ws, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("deleting the Workspaces: %w", err)
+	err := inParallel(n, func(i int) error {
+		if err := b.kube.Delete(ctx, workspace(namespace, i)); err != nil {
+			return fmt.Errorf("deleting a Workspace: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
 		claims := &metav1.PartialObjectMetadataList{}

@@ -77,7 +77,7 @@ func (f Figures) costs() []Row {
 		counted("reads for a Workspace", each(f.Requests.Reads), readsEach),
 		counted("Events for a Workspace", each(f.Requests.Events), eventsEach),
 		{What: "Leases and watches meanwhile", Seen: fmt.Sprintf("%d, %d", f.Requests.Leases, f.Requests.Watches)},
-		counted("requests a minute while waiting", float64(f.Waiting.Writes+f.Waiting.Reads+f.Waiting.Events)/f.Waited.Minutes(), 0),
+		counted("requests a minute while waiting", float64(f.Waiting.Writes+f.Waiting.Reads+f.Waiting.Events)/max(f.Waited, time.Second).Minutes(), 0),
 		counted("writes after a restart", float64(f.Restart.Writes), 0),
 	}
 }
@@ -91,9 +91,13 @@ func timed(what string, seen, budget time.Duration) Row {
 	return row
 }
 
-// compared is a row about a time beside the floor's; a budget of 0 is none.
+// compared is a row about a time beside the floor's, where that was measured; a
+// budget of 0 is none.
 func compared(what string, seen, floor time.Duration, budget float64) Row {
-	ratio := seen.Seconds() / max(floor.Seconds(), 0.001)
+	if floor == 0 {
+		return Row{What: what, Seen: seconds(seen)}
+	}
+	ratio := seen.Seconds() / floor.Seconds()
 	row := Row{What: what, Seen: fmt.Sprintf("%s, %.2f × floor", seconds(seen), ratio)}
 	if budget > 0 {
 		row.Budget, row.Missed = fmt.Sprintf("%.2f × floor", budget), ratio > budget

@@ -37,7 +37,7 @@ func NewCourse(namespace string) *Course {
 // Add takes note of what requests brought about.
 func (c *Course) Add(requests []Request) {
 	for _, r := range requests {
-		if r.isAccepted() {
+		if r.isAccepted() && !r.isDryRun() {
 			c.add(r)
 		}
 	}
@@ -93,7 +93,7 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Tally counts requests of one identity.
+// Tally counts requests of one identity. A dry run reads: it stores nothing.
 type Tally struct {
 	Writes, Reads, Events, Leases, Watches int
 	// Kinds counts writes and reads by what they do.
@@ -116,6 +116,10 @@ func Count(requests []Request, user string, from, until time.Time) Tally {
 			continue
 		case r.Verb == "watch":
 			t.Watches++
+			continue
+		case r.isDryRun():
+			t.Reads++
+			t.Kinds[r.Verb+" "+r.resource()+", dry run"]++
 			continue
 		case r.Verb == "get" || r.Verb == "list":
 			t.Reads++

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,19 +40,12 @@ func (o Objects) Run(ctx context.Context, m cloud.Machine, labels map[string]str
 	}
 	node := nodeOf(m, o.Catalogue[m.SKU], labels)
 	err := process.Await(ctx, "node "+m.Name+" to register", registerPause, func(ctx context.Context) error {
-		err := o.Kube().Create(ctx, node.DeepCopy())
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		return err
+		return client.IgnoreAlreadyExists(o.Kube().Create(ctx, node.DeepCopy()))
 	})
-	if ctx.Err() != nil {
-		return nil
+	if err == nil {
+		started(0)
 	}
-	if err != nil {
-		return err
-	}
-	started(0)
+	// Await gives up only when the machine is to end.
 	<-ctx.Done()
 	return nil
 }
