@@ -142,10 +142,10 @@ func (b *Bench) waiting(ctx context.Context) error {
 	}
 	first, last := span(course.Claimed)
 	from, until := last.Add(settling), first.Add(slowness)
-	if err := b.play(script.Script{}); err != nil {
+	if err := b.await(ctx, "ready", course.Ready, n); err != nil {
 		return err
 	}
-	if err := b.await(ctx, "ready", course.Ready, n); err != nil {
+	if err := b.play(script.Script{}); err != nil {
 		return err
 	}
 	if !until.After(from) {

@@ -31,8 +31,8 @@ const (
 	// quiet is how long the controller must not have asked for anything to count as done.
 	quiet = 5 * time.Second
 	// patience is how long one step may take, and patienceEach what every Workspace adds.
-	patience     = 2 * time.Minute
-	patienceEach = 500 * time.Millisecond
+	patience     = 5 * time.Minute
+	patienceEach = time.Second
 	// telling is how often is said how far things are.
 	telling = 10 * time.Second
 )
