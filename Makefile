@@ -185,6 +185,10 @@ skip-e2e: testsummary
 chaos: ## Kill the controller at random points, many times, on the local cloud (root)
 	@MODELBERTH_CHAOS_ROUNDS=20 $(MAKE) test-e2e E2E_RUN=Chaos
 
+.PHONY: bench-runtime
+bench-runtime: ## Weights beside curl, and what a kill of their fetch costs
+	@go test -buildvcs=false -run '^$$' -bench Weights -benchtime 1x ./pkg/agent | grep -E '^(Benchmark|ok|FAIL)'
+
 FUZZTIME ?= 1m
 
 .PHONY: bench-planner

@@ -38,6 +38,7 @@ const (
 	ReasonPlanAccepted         = "PlanAccepted"
 	ReasonTuningNotAvailable   = "TuningNotAvailable"
 	ReasonUnknownPreset        = "UnknownPreset"
+	ReasonModelNotDescribed    = "ModelNotDescribed"
 	ReasonUnknownInstanceType  = "UnknownInstanceType"
 	ReasonInstanceTypeUnusable = "InstanceTypeUnusable"
 	ReasonDoesNotFit           = "DoesNotFit"
@@ -60,6 +61,7 @@ const (
 	ReasonResourceSuccess         = "workspaceResourceStatusSuccess"
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
+	ReasonSpendingCeiling         = "SpendingCeiling"
 )
 
 // Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of
@@ -80,6 +82,7 @@ const (
 const (
 	ReasonInferenceSuccess      = "WorkspaceInferenceStatusSuccess"
 	ReasonInferencePending      = "WorkspaceInferenceStatusPending"
+	ReasonGroupReplaced         = "GroupReplaced"
 	ReasonContainerOOMKilled    = "ContainerOOMKilled"
 	ReasonImagePullError        = "ImagePullError"
 	ReasonContainerStartError   = "ContainerStartError"
@@ -95,6 +98,15 @@ const (
 	ReasonWeightsChecksum       = "ChecksumMismatch"
 	ReasonWeightsDiskFull       = "DiskFull"
 	ReasonNameTaken             = "NameTaken"
+	// What the engine itself, or its agent, tells of why it cannot serve.
+	ReasonGPUOutOfMemory    = "GPUOutOfMemory"
+	ReasonKVCacheTooSmall   = "KVCacheTooSmall"
+	ReasonGPUUnusable       = "GPUUnusable"
+	ReasonWrongArchitecture = "WrongArchitecture"
+	ReasonEngineArgsRefused = "EngineArgsRefused"
+	ReasonModelRefused      = "ModelRefused"
+	ReasonStartupTimeout    = "StartupTimeout"
+	ReasonMemberLost        = "MemberLost"
 )
 
 // Reasons of WorkspaceSucceeded, WorkspaceDeleting, Ready and Stalled.
@@ -111,8 +123,17 @@ const (
 
 // Stages of status.startup, in order.
 const (
+	// StagePlanned ends when a plan is accepted.
 	StagePlanned = "Planned"
+	// StageMachine ends when all machines are usable.
 	StageMachine = "Machine"
-	StageEngine  = "Engine"
-	StageReady   = "Ready"
+	// StageWeights ends when every file of the model is on all machines; pods are scheduled and start
+	// the agent in it.
+	StageWeights = "Weights"
+	// StageImage ends when the engine's image is there and its containers run.
+	StageImage = "Image"
+	// StageEngine ends when all pods are ready: the engine has loaded the model.
+	StageEngine = "Engine"
+	// StageReady ends when the endpoint answers.
+	StageReady = "Ready"
 )

@@ -31,6 +31,8 @@ const (
 	LabelUpgradeToVersion = "kaito.sh/upgrade-to-version"
 	// LabelRevisionOwner is on ControllerRevisions: the Workspace's name.
 	LabelRevisionOwner = "workspace.kaito.io/name"
+	// LabelGroupRole is on the pods, and selects them, of those machines of a group that serve nobody themselves.
+	LabelGroupRole = "modelberth.dev/group-role"
 	// LabelManagedBy and ManagedBy mark what Modelberth wrote.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "modelberth"
@@ -56,6 +58,10 @@ const (
 	AnnotationStreamSourceType        = "inference.kaito.sh/stream-source-type"
 )
 
+// AnnotationRetryCapacity is set by a user whose refused machines may be had by now, for example after a
+// quota was raised. Each new value has the next attempt ask without regard to earlier refusals.
+const AnnotationRetryCapacity = "modelberth.dev/retry-capacity"
+
 // AnnotationGPU is set by an administrator on a node whose labels do not tell what its GPUs are. Its value
 // is a GPU's name in the catalogue, for example A100-80-SXM.
 const AnnotationGPU = "modelberth.dev/gpu"
@@ -70,10 +76,23 @@ const (
 	AnnotationUpgradeStartTime = "kaito.sh/upgrade-start-time"
 	// AnnotationContext is the hash of what a revision was made from beside the spec.
 	AnnotationContext = "modelberth.dev/context-hash"
+	// AnnotationGroup is on the pods of a model that several machines serve together: the number of their group,
+	// which is another one each time that the group is replaced.
+	AnnotationGroup = "modelberth.dev/group"
+	// AnnotationGroupFailures is how many groups failed in a row, AnnotationGroupFailure what the last one ended
+	// with. They are on the StatefulSet of the group's leader.
+	AnnotationGroupFailures = "modelberth.dev/group-failures"
+	AnnotationGroupFailure  = "modelberth.dev/group-failure"
 	// AnnotationAppliedHash is the hash of the object as it was last applied.
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
+	// AnnotationHourlyPrice is what a NodeClaim's machine costs in USD per hour, as it was planned.
+	AnnotationHourlyPrice = "modelberth.dev/hourly-price"
 	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+	// AnnotationSafeToEvict keeps cluster autoscaler from it.
+	AnnotationSafeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	// AnnotationNodes is on revisions that use nodes that are there: which, and how much of each.
+	AnnotationNodes = "modelberth.dev/nodes"
 )
 
 // The taint on machines bought for a Workspace.

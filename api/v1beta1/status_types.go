@@ -64,6 +64,9 @@ type WorkspaceStatus struct {
 	// endpoint is where the model answers.
 	// +optional
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	// engine is what the engine said of itself when it answered first, beside what the plan counted on.
+	// +optional
+	Engine *EngineStatus `json:"engine,omitempty"`
 }
 
 // Performance holds benchmark results by name, for example peakTokensPerMinute.
@@ -241,6 +244,14 @@ type Attempt struct {
 	// capacityType that was asked for.
 	// +optional
 	CapacityType CapacityType `json:"capacityType,omitempty"`
+	// nodeClassName names the NodeClass that was bought with; empty means the installation's.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	NodeClassName string `json:"nodeClassName,omitempty"`
+	// retry is the annotation modelberth.dev/retry-capacity, shortened, when the attempt began.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Retry string `json:"retry,omitempty"`
 	// startTime of the attempt.
 	StartTime metav1.Time `json:"startTime"`
 	// revision names the ControllerRevision whose plan asked for it.
@@ -275,7 +286,8 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Fix string `json:"fix,omitempty"`
-	// scope is what the refusal rules out, as breadth/name/zone/capacityType.
+	// scope is what the refusal rules out, as breadth/name/zone/capacityType, and a NodeClass where it is
+	// about one.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`
@@ -305,6 +317,9 @@ type AttemptClaim struct {
 	// uid of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
+	// creationTime of the NodeClaim.
+	// +optional
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// stage that it reached: Launched or Registered; empty before.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
@@ -328,9 +343,43 @@ type AttemptWords struct {
 	Time metav1.Time `json:"time"`
 }
 
-// StartupStage is one stage on the way from plan to ready.
+// EngineStatus is what an engine said of itself. It is asked once for each revision.
+type EngineStatus struct {
+	// revision names the ControllerRevision whose pods were asked.
+	// +kubebuilder:validation:MaxLength=253
+	Revision string `json:"revision"`
+	// weights of one replica of the model, in GiB; unset where the engine does not tell.
+	// +optional
+	Weights *EngineFigure `json:"weights,omitempty"`
+	// kvCacheTokens that the KV cache of one replica holds; unset where the engine does not tell.
+	// +optional
+	KVCacheTokens *EngineFigure `json:"kvCacheTokens,omitempty"`
+	// message says why there are no figures.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// EngineFigure is one figure of an engine, as decimal strings.
+type EngineFigure struct {
+	// planned is what the plan counted on; empty where it counted on nothing.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Planned string `json:"planned,omitempty"`
+	// actual is what the engine says.
+	// +kubebuilder:validation:MaxLength=32
+	Actual string `json:"actual"`
+	// difference of actual from planned, for example +3.1%.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Difference string `json:"difference,omitempty"`
+}
+
+// StartupStage is one stage on the way from plan to ready. Each begins where the one before ended, so it
+// is what the start took for it: an image that is pulled while weights are fetched takes no time of its
+// own.
 type StartupStage struct {
-	// stage: Planned, Machine, Engine or Ready.
+	// stage: Planned, Machine, Weights, Image, Engine or Ready.
 	// +kubebuilder:validation:MaxLength=63
 	Stage string `json:"stage"`
 	// startTime of the stage.

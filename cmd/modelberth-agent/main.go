@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command modelberth-agent runs beside an inference engine and fetches its
-// model's files. See package agent for what it decides.
+// model's files, watches the group that it belongs to, and holds its end back until answers are finished. See
+// package agent for what it decides.
 package main
 
 import (

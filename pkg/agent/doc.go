@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent brings a model's files onto the volume that the inference
-// engine reads, and tells the kubelet when they are there.
+// engine reads, and tells the kubelet when they are there. Packages members and
+// drain below it are the agent's other two duties; here they are put together.
 //
 // It decides what is still to fetch, in which ranges, when a file counts as
 // verified, when trying again has become pointless, and which sentence the

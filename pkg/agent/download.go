@@ -18,40 +18,58 @@ import (
 // small one still uses all connections.
 func pieceBytes(size int64) int64 { return min(max(size/256, 16<<20), 256<<20) }
 
-// fetch brings one file into place. Bytes that hash wrong are thrown away and
-// fetched once more, in case a proxy on the way was at fault.
+// place is where a file lies: under its own name on the volume, or in the cache.
+type place struct {
+	volume *volume
+	path   string
+}
+
+// fetch brings one file into place.
 func (f *Fetcher) fetch(ctx context.Context, t target) error {
-	err := f.fetchOnce(ctx, t)
+	own := place{f.volume, t.file.Path}
+	if f.config.Cache != nil {
+		err := f.fetchCached(ctx, t)
+		if !errors.Is(err, errNoRoom) {
+			return err
+		}
+		f.config.Log.Warn("the cache has no room, fetching past it", "file", t.file.Path, "bytes", t.size)
+	}
+	if err := f.fetchTo(ctx, t, own); err != nil {
+		return err
+	}
+	f.ready(t.file.Path, t.size)
+	return nil
+}
+
+// fetchTo throws bytes that hash wrong away and fetches them once more, in case a proxy on the way was at fault.
+func (f *Fetcher) fetchTo(ctx context.Context, t target, to place) error {
+	err := f.fetchOnce(ctx, t, to)
 	if !errors.As(err, new(*hub.ChecksumError)) {
 		return err
 	}
 	f.config.Log.Warn("checksum differs, fetching the file once more", "file", t.file.Path, "err", err)
-	return f.fetchOnce(ctx, t)
+	return f.fetchOnce(ctx, t, to)
 }
 
-func (f *Fetcher) fetchOnce(ctx context.Context, t target) (err error) {
-	path := t.file.Path
-	p, err := f.volume.openPartial(path, state{Size: t.size, Digest: t.digest})
+func (f *Fetcher) fetchOnce(ctx context.Context, t target, to place) (err error) {
+	p, err := to.volume.openPartial(to.path, state{Size: t.size, Digest: t.digest})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.file.Close()) }()
+	defer func() { err = errors.Join(err, p.close()) }()
 	there := p.done().sum()
-	f.tracker.set(FileProgress{Path: path, Stage: StageFetching, Bytes: there, TotalBytes: t.size})
-	f.config.Log.Info("fetching file", "file", path, "commit", t.commit, "bytes", t.size, "resumedAt", there)
+	f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageFetching, Bytes: there, TotalBytes: t.size})
+	f.config.Log.Info("fetching file", "file", t.file.Path, "commit", t.commit, "bytes", t.size, "resumedAt", there)
 
 	if err := f.fill(ctx, p, t); err != nil {
 		return f.keepOrDiscard(p, err)
 	}
-	if err := p.publish(); err != nil {
+	if err := to.volume.publish(to.path); err != nil {
 		return err
 	}
-	if err := f.volume.writeMarker(t.want, t); err != nil {
-		return err
-	}
-	f.ready(path, t.size)
-	f.config.Log.Info("file is verified", "file", path, "bytes", t.size)
-	return f.volume.remove(path + stateSuffix)
+	f.unsettled.add(t, to)
+	f.config.Log.Info("file is verified", "file", t.file.Path, "bytes", t.size)
+	return to.volume.remove(to.path + stateSuffix)
 }
 
 // fill downloads what is missing and hashes it on the way.
@@ -65,7 +83,7 @@ func (f *Fetcher) fill(ctx context.Context, p *partial, t target) error {
 // keepOrDiscard leaves good bytes for the next attempt and no wrong ones.
 func (f *Fetcher) keepOrDiscard(p *partial, err error) error {
 	if errors.As(err, new(*hub.ChecksumError)) {
-		return errors.Join(err, f.volume.discard(p.path))
+		return errors.Join(err, p.volume.discard(p.path))
 	}
 	if saveErr := p.checkpoint(); saveErr != nil {
 		f.config.Log.Warn("progress could not be saved", "file", p.path, "err", saveErr)

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -207,6 +208,14 @@ func newRig(t *testing.T, h *fakeHub, dir string, change ...func(*Config)) rig {
 	f := New(c)
 	f.patience.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }
 	return rig{Fetcher: f, dir: dir}
+}
+
+// Run is a run to the very end.
+func (r rig) Run(ctx context.Context) error {
+	if err := r.Fetcher.Run(ctx); err != nil {
+		return err
+	}
+	return r.Settle(ctx)
 }
 
 func (r rig) read(t *testing.T, path string) []byte {

@@ -298,7 +298,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	}
 }
 
-func waitUntil(t *testing.T, what string, ok func() bool) {
+func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(deadline) {

@@ -44,6 +44,8 @@ type Config struct {
 	Selection Selection
 	// SHA256 overrides what the hub says of some of them.
 	SHA256 map[string]hub.Digest
+	// Cache is shared with other pods; nil where there is none.
+	Cache *Cache
 	// Connections bounds the requests under way at once.
 	Connections int
 	// GiveUpAfter is how long nothing may move.
@@ -57,6 +59,7 @@ type Fetcher struct {
 	tracker     *tracker
 	patience    *patience
 	connections chan struct{}
+	unsettled   *unsettled
 }
 
 // New returns a Fetcher that has not begun.
@@ -67,6 +70,7 @@ func New(c Config) *Fetcher {
 		tracker:     newTracker(c.Clock, c.Files),
 		patience:    newPatience(c.Clock, c.GiveUpAfter),
 		connections: make(chan struct{}, c.Connections),
+		unsettled:   new(unsettled),
 	}
 }
 
@@ -81,7 +85,7 @@ func (f *Fetcher) Progress() Progress {
 
 // Run returns once all files are verified and under their names, or with the
 // error that makes going on pointless. What has arrived by then is kept, so
-// that another Run goes on from there.
+// that another Run goes on from there. Settle is to follow.
 func (f *Fetcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -165,17 +169,26 @@ func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, erro
 // turns out to be something else loses its name at once.
 func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	path := t.file.Path
+	if f.config.Cache != nil {
+		if there, err := f.isCached(t); there || err != nil {
+			return there, err
+		}
+	}
 	if m, ok := f.volume.readMarker(path); ok && m.answers(t.want) {
 		f.ready(path, m.Size)
 		f.config.Log.Info("file was verified before", "file", path, "bytes", m.Size)
 		return true, nil
 	}
+	if f.volume.isLink(path) {
+		return false, nil // to what a cache held, or holds under another name
+	}
 	info, exists, err := f.volume.exists(path)
 	if err != nil || !exists || t.digest.IsZero() {
 		return false, err
 	}
+	t.size = info.Size()
 	f.tracker.set(FileProgress{Path: path, Stage: StageVerifying, Bytes: info.Size(), TotalBytes: info.Size()})
-	err = f.volume.hashFile(ctx, t.file, info.Size(), t.digest, f.patience.moved)
+	err = (place{f.volume, path}).hash(ctx, t, f.patience.moved)
 	if errors.As(err, new(*hub.ChecksumError)) {
 		f.config.Log.Info("file on the volume is another one, fetching it anew", "file", path)
 		return false, errors.Join(f.volume.remove(path), f.volume.remove(path+markerSuffix))
@@ -183,7 +196,7 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := f.volume.writeMarker(t.want, t); err != nil {
+	if err := f.volume.writeMarker(path, t); err != nil {
 		return false, err
 	}
 	f.ready(path, info.Size())
@@ -197,6 +210,9 @@ func (f *Fetcher) ready(path string, size int64) {
 
 // checkSpace fails before the first byte instead of after the last that fits.
 func (f *Fetcher) checkSpace(targets []target) error {
+	if f.config.Cache != nil {
+		return nil // which makes room, file by file
+	}
 	var need int64
 	for _, t := range targets {
 		done := f.volume.resumable(t.file.Path, state{Size: t.size, Digest: t.digest})

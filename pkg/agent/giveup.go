@@ -5,12 +5,14 @@ package agent
 
 import (
 	"bytes"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -26,6 +28,9 @@ const (
 	ReasonDiskFull         Reason = "DiskFull"
 	// ReasonStorageFailed is a volume that fails for another reason than its size.
 	ReasonStorageFailed Reason = "StorageFailed"
+	// The group of pods that serve the model together is not whole any more.
+	ReasonMemberLost     Reason = "MemberLost"
+	ReasonMemberReplaced Reason = "MemberReplaced"
 )
 
 // maxTermination is how much of a termination message the kubelet keeps.
@@ -40,13 +45,63 @@ type Termination struct {
 // source is what messages name besides the failure itself.
 type source struct {
 	endpoint, repo, revision, dest string
+	isImage                        bool
 }
 
 func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
 
-// explain turns the error that ended a fetch into one sentence for the user,
-// with what to do about it.
-func explain(err error, s source) Termination {
+// explain turns the error that ended the agent into one sentence for the user, with what to do about it.
+func explain(err error) Termination {
+	if loss := new(members.LossError); errors.As(err, &loss) {
+		return explainLoss(loss)
+	}
+	var where source
+	if of := new(sourceError); errors.As(err, &of) {
+		err, where = of.err, of.source
+	}
+	if where.repo == "" {
+		return explainPresent(err, where)
+	}
+	return explainFetch(err, where)
+}
+
+// explainPresent is about files that somebody has put on a volume.
+func explainPresent(err error, s source) Termination {
+	var (
+		absent   *AbsentError
+		checksum *hub.ChecksumError
+		storage  *StorageError
+	)
+	switch {
+	case errors.As(err, &absent) && absent.Found < 0:
+		return Termination{ReasonNotFound, fmt.Sprintf(
+			"there is no file %q in %s: put the model's files there, or correct the path", absent.Path, s.dest)}
+	case errors.As(err, &absent) && absent.Want == 0:
+		return Termination{ReasonNotFound, fmt.Sprintf("file %q in %s is empty: put the file there again", absent.Path, s.dest)}
+	case errors.As(err, &absent):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q in %s has %d bytes instead of %d: put the whole file there", absent.Path, s.dest, absent.Found, absent.Want)}
+	case errors.As(err, &checksum):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q in %s has %s %s instead of %s: put the right file there, or correct the expected checksum",
+			checksum.File.Path, s.dest, checksum.Want.Algorithm, checksum.Got, checksum.Want.Hex)}
+	case errors.As(err, &storage):
+		return Termination{ReasonStorageFailed, fmt.Sprintf(
+			"%q in %s cannot be read (%v): check the volume's permissions and health", storage.Path, s.dest, storage.Err)}
+	}
+	return Termination{ReasonStorageFailed, fmt.Sprintf("%s cannot be read (%v): check the volume", s.dest, err)}
+}
+
+func explainLoss(l *members.LossError) Termination {
+	reason := ReasonMemberLost
+	if l.IsReplacement() {
+		reason = ReasonMemberReplaced
+	}
+	return Termination{reason, l.Error() +
+		": all pods of the group are replaced and load the model again; if this repeats, look at that pod's last state and node"}
+}
+
+func explainFetch(err error, s source) Termination {
 	var (
 		unauthorized *hub.UnauthorizedError
 		notFound     *hub.NotFoundError
@@ -86,6 +141,8 @@ func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
 		what = fmt.Sprintf("%s refused %s with status %d%s", s.endpoint, s, e.Status, said(e.Message))
 	}
 	switch {
+	case s.isImage:
+		return what + ": check that the artifact exists, and give credentials that may read it in a Secret of type kubernetes.io/dockerconfigjson"
 	case e.Gated && e.TokenSent:
 		return what + ": accept the model's conditions on its page with the account that the token belongs to"
 	case e.Gated:
@@ -114,6 +171,14 @@ func explainUnreachable(err error, s source) string {
 		stalled     *StalledError
 		unreachable *hub.UnreachableError
 	)
+	if authority := new(AuthorityError); errors.As(err, &authority) {
+		return fmt.Sprintf("%s cannot be fetched, because the certificates of authorities cannot be used (%v): correct the administrator's setting of them",
+			s, authority.Err)
+	}
+	if untrusted := new(x509.UnknownAuthorityError); errors.As(err, untrusted) {
+		return fmt.Sprintf("fetching %s from %s fails, because no known authority has signed the certificate of %s: "+
+			"add the authority's certificate to the administrator's setting of authorities", s, s.endpoint, unreachableName(err, s))
+	}
 	what := err.Error()
 	if errors.As(err, &unreachable) {
 		what = fmt.Sprintf("%s: %v", unreachable.Endpoint, unreachable.Err)
@@ -127,13 +192,26 @@ func explainUnreachable(err error, s source) string {
 	waited := ""
 	if errors.As(err, &stalled) {
 		waited = fmt.Sprintf(" for %s", stalled.For)
-		if unreachable == nil {
+		switch {
+		case stalled.Last == nil:
 			what = "nothing arrived, without an error"
+		case unreachable == nil:
+			what = stalled.Last.Error()
 		}
 	}
-	return fmt.Sprintf(
-		"fetching %s from %s made no progress%s (%s): check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it",
-		s, s.endpoint, waited, what)
+	check := "check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it"
+	if s.isImage {
+		check = "check that the registry is up, the artifact's name is right, and the pod's network may reach it"
+	}
+	return fmt.Sprintf("fetching %s from %s made no progress%s (%s): %s", s, s.endpoint, waited, what, check)
+}
+
+// unreachableName is who failed: the hub, or where it sent us.
+func unreachableName(err error, s source) string {
+	if unreachable := new(hub.UnreachableError); errors.As(err, &unreachable) {
+		return unreachable.Endpoint
+	}
+	return s.endpoint
 }
 
 func said(message string) string {

@@ -4,6 +4,8 @@
 package agent
 
 import (
+	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -51,9 +54,29 @@ func TestTerminationMessages(t *testing.T) {
 		{"overloaded", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: s.endpoint, File: f, Status: 429, RetryAfter: 5 * time.Minute}}},
 		{"silent", &StalledError{For: time.Minute}},
 		{"wrapped", fmt.Errorf("fetching: %w", unreachable)},
+		{"member lost", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Silent: 4 * time.Second, Last: errors.New("connection refused")}},
+		{"member replaced", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Is: "uid-2"}},
 		{"wrong endpoint", errors.New(`hub: endpoint "hub" is not a web address: want https://HOST[/PREFIX]`)},
+		{"authorities that are none", &AuthorityError{File: "/etc/ca.pem", Err: errors.New("no certificate is in it")}},
+		{"an unknown authority", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: "https://cdn.example", File: f, Err: x509.UnknownAuthorityError{}}}},
+		{"artifact: refused", &hub.UnauthorizedError{File: whole, Status: 401}},
+		{"artifact: no such tag", &hub.NotFoundError{File: whole, Missing: "revision"}},
+		{"artifact: unreachable", &StalledError{For: time.Minute, Last: unreachable}},
+		{"there: missing", &AbsentError{Path: f.Path, Found: -1}},
+		{"there: empty", &AbsentError{Path: f.Path}},
+		{"there: cut off", &AbsentError{Path: f.Path, Want: 100, Found: 99}},
+		{"there: wrong checksum", &hub.ChecksumError{File: f, Want: hub.Digest{Algorithm: hub.SHA256, Hex: zeros}, Got: ones}},
+		{"there: unreadable", storageError(f.Path, &os.PathError{Op: "open", Path: f.Path, Err: syscall.EACCES})},
+		{"there: another error", context.DeadlineExceeded},
 	} {
-		got := explain(tc.err, s)
+		from := s
+		if strings.HasPrefix(tc.name, "there: ") {
+			from = source{endpoint: "/models", dest: "/models"}
+		}
+		if strings.HasPrefix(tc.name, "artifact: ") {
+			from = source{endpoint: "registry.example", repo: "registry.example/models/small", revision: "v1", dest: "/models", isImage: true}
+		}
+		got := explain(&sourceError{from, tc.err})
 		if strings.Contains(got.Message, "\n") {
 			t.Errorf("%s: message has more than one line: %q", tc.name, got.Message)
 		}

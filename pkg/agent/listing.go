@@ -103,7 +103,7 @@ func (f *Fetcher) readListing() (*listing, bool) {
 	}
 	same := f.newListing(l.Commit)
 	same.Files = l.Files
-	if !reflect.DeepEqual(*same, l) || !hub.IsCommit(l.Commit) || len(l.Files) == 0 {
+	if !reflect.DeepEqual(*same, l) || !isPinned(l.Commit) || len(l.Files) == 0 {
 		return nil, false
 	}
 	if slices.ContainsFunc(l.Files, func(file listedFile) bool { return CheckPath(file.Path) != nil }) {

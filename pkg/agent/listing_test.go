@@ -154,7 +154,7 @@ func TestNothingToSelectIsSaid(t *testing.T) {
 	if !errors.As(err, new(*hub.NotFoundError)) {
 		t.Fatalf("Run() = %v, want a NotFoundError", err)
 	}
-	got := explain(err, source{endpoint: "http://hub", repo: testRepo, revision: "main"})
+	got := explainFetch(err, source{endpoint: "http://hub", repo: testRepo, revision: "main"})
 	want := Termination{ReasonNotFound, `http://hub has no file "*.safetensors" in "org/model" at revision "main": correct the file's name or the revision`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("explain (-want +got):\n%s", diff)
@@ -259,13 +259,13 @@ func TestListWithoutChecksums(t *testing.T) {
 }
 
 func TestParseSelection(t *testing.T) {
-	got, err := ParseFetch(strings.Fields("--repo o/n --weights *.safetensors --include *.json --include *.txt --exclude c*"), env(), os.Stderr)
+	got, err := Parse(strings.Fields("fetch --repo o/n --weights *.safetensors --include *.json --include *.txt --exclude c*"), env(), os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Selection{Weights: []string{"*.safetensors"}, Include: []string{"*.json", "*.txt"}, Exclude: []string{"c*"}}
-	if diff := cmp.Diff(want, got.Selection); diff != "" || len(got.Files) != 0 {
-		t.Errorf("ParseFetch().Selection (-want +got):\n%s, files %v", diff, got.Files)
+	if diff := cmp.Diff(want, got.Targets[0].Selection); diff != "" || len(got.Targets[0].Files) != 0 {
+		t.Errorf("Selection (-want +got):\n%s, files %v", diff, got.Targets[0].Files)
 	}
 }
 
@@ -277,6 +277,7 @@ func TestUnderstandsItsPod(t *testing.T) {
 		want   Selection
 	}{
 		{"preset-1-gpu", 2, Selection{}},
+		{"weights-supply", 2, Selection{}},
 		{"whole-repository", 0, Selection{Weights: []string{"*.safetensors"}, Include: []string{"*.json", "*.txt"}, Exclude: []string{"consolidated*"}}},
 	} {
 		t.Run(tc.golden, func(t *testing.T) {
@@ -284,23 +285,25 @@ func TestUnderstandsItsPod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, rest, found := strings.Cut(string(data), "- fetch\n")
+			_, rest, found := strings.Cut(string(data), "initContainers:\n      - args:\n")
 			block, _, ends := strings.Cut(rest, "image:")
+			block, _, _ = strings.Cut(block, "env:")
 			if !found || !ends {
 				t.Fatal("the golden file has no arguments of the agent")
 			}
 			var args []string
 			for line := range strings.Lines(block) {
 				if arg, isItem := strings.CutPrefix(strings.TrimSpace(line), "- "); isItem {
-					args = append(args, strings.Trim(arg, "'"))
+					args = append(args, strings.Trim(arg, `'"`))
 				}
 			}
-			got, err := ParseFetch(args, env(), os.Stderr)
+			got, err := Parse(args, env(), os.Stderr)
 			if err != nil {
 				t.Fatalf("%q: %v", args, err)
 			}
-			if diff := cmp.Diff(tc.want, got.Selection); diff != "" || len(got.Files) != tc.files {
-				t.Errorf("%d files, want %d; selection (-want +got):\n%s", len(got.Files), tc.files, diff)
+			model := got.Targets[0]
+			if diff := cmp.Diff(tc.want, model.Selection); diff != "" || len(model.Files) != tc.files {
+				t.Errorf("%d files, want %d; selection (-want +got):\n%s", len(model.Files), tc.files, diff)
 			}
 		})
 	}

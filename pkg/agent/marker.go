@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// marker lies beside a verified file and spares a restart the hashing of it:
-// it holds as long as the file's size and time of change do.
+// marker lies beside a verified file that is safely on disk, and spares a restart the hashing of it: it holds
+// as long as the file's size and time of change do.
 type marker struct {
 	Version    int        `json:"version"`
 	Repo       string     `json:"repo"`
@@ -50,19 +50,19 @@ func (v *volume) readMarker(path string) (marker, bool) {
 	return m, true
 }
 
-func (v *volume) writeMarker(w want, t target) error {
-	info, err := v.root.Stat(w.file.Path)
+func (v *volume) writeMarker(path string, t target) error {
+	info, err := v.root.Stat(path)
 	if err != nil {
-		return storageError(w.file.Path, err)
+		return storageError(path, err)
 	}
 	data, err := json.Marshal(marker{
-		Version: markerVersion, Repo: w.file.Repo, Revision: w.file.Revision, Commit: t.commit,
+		Version: markerVersion, Repo: t.file.Repo, Revision: t.file.Revision, Commit: t.commit,
 		Size: info.Size(), ModifiedNs: info.ModTime().UnixNano(), Digest: t.digest,
 	})
 	if err != nil {
-		return fmt.Errorf("encoding the marker of %q: %w", w.file.Path, err)
+		return fmt.Errorf("encoding the marker of %q: %w", path, err)
 	}
-	return v.writeRecord(w.file.Path+markerSuffix, data)
+	return v.writeRecord(path+markerSuffix, data)
 }
 
 // remove is at peace with what is not there.

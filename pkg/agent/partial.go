@@ -4,30 +4,34 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
 // partial is a file being fetched: NAME.partial with holes, and beside it
-// NAME.partial.json with the ranges that are known to be on disk.
+// NAME.partial.json with the ranges that have been written.
 type partial struct {
 	volume *volume
 	path   string
 	file   partialFile
-	every  int64 // bytes between two checkpoints
+	record *os.File
+	every  int64 // bytes between two notes
 	grown  chan struct{}
 
 	mu      sync.Mutex
 	state   state
 	unsaved int64
 	saving  sync.Mutex
+	longest int // record so far
 }
 
-// checkpointBytes is how much a crash may cost: under one percent of a file
-// that is large enough to matter, and never so little that syncing it dominates.
-func checkpointBytes(size int64) int64 { return min(max(size/128, 1<<20), 64<<20) }
+// checkpointBytes is half of what a kill may cost at most: well under one percent of
+// a file that is large enough to matter, and never so little that noting it dominates.
+func checkpointBytes(size int64) int64 { return min(max(size/512, 512<<10), 32<<20) }
 
 // openPartial continues what an earlier run left behind if that is a part of
 // the same content, and starts anew otherwise.
@@ -40,18 +44,31 @@ func (v *volume) openPartial(path string, want state) (*partial, error) {
 	if err != nil {
 		return nil, v.writeFailed(path, want.Size, err)
 	}
-	p := &partial{
-		volume: v, path: path, file: file, state: want,
-		every: checkpointBytes(want.Size), grown: make(chan struct{}, 1),
-	}
 	// Without a record the old content is of unknown origin, and may be longer.
 	if len(want.Done) == 0 {
 		if err := file.Truncate(0); err != nil {
 			return nil, errors.Join(storageError(path, err), file.Close())
 		}
 	}
+	record, err := v.root.OpenFile(path+stateSuffix, os.O_WRONLY|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, errors.Join(v.writeFailed(path, want.Size, err), file.Close())
+	}
+	info, err := record.Stat()
+	if err != nil {
+		return nil, errors.Join(storageError(path, err), file.Close(), record.Close())
+	}
+	p := &partial{
+		volume: v, path: path, file: file, record: record, longest: int(info.Size()), state: want,
+		every: checkpointBytes(want.Size), grown: make(chan struct{}, 1),
+	}
+	if err := p.checkpoint(); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
 	return p, nil
 }
+
+func (p *partial) close() error { return errors.Join(p.file.Close(), p.record.Close()) }
 
 // resumable returns the ranges of want that an earlier run has put on disk.
 func (v *volume) resumable(path string, want state) ranges {
@@ -83,21 +100,41 @@ func (p *partial) write(b []byte, at int64) error {
 	case p.grown <- struct{}{}:
 	default: // whoever follows has not yet looked at the last growth
 	}
-	// One writer saves, the others go on; what they add meanwhile it sees after.
-	for p.isDue() && p.saving.TryLock() {
-		err := p.save()
+	return p.saveIfDue()
+}
+
+// saveIfDue lets one writer save while the others go on; what they add meanwhile it sees
+// after. On a disk slower than the network they wait, so that no more than twice as much
+// as one saves is ever at stake.
+func (p *partial) saveIfDue() error {
+	for {
+		due, overdue := p.isDue()
+		if !due || !overdue && !p.saving.TryLock() {
+			return nil
+		}
+		if overdue {
+			p.saving.Lock()
+		}
+		err := p.saveAgain()
 		p.saving.Unlock()
 		if err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-func (p *partial) isDue() bool {
+// saveAgain saves unless another writer has, while this one waited.
+func (p *partial) saveAgain() error {
+	if due, _ := p.isDue(); !due {
+		return nil
+	}
+	return p.save()
+}
+
+func (p *partial) isDue() (due, overdue bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.unsaved >= p.every
+	return p.unsaved >= p.every, p.unsaved >= 2*p.every
 }
 
 // checkpoint notes the ranges that are there now.
@@ -107,21 +144,22 @@ func (p *partial) checkpoint() error {
 	return p.save()
 }
 
-// save makes the bytes durable before the record that vouches for them. The
-// record's own directory entry is not synced: an older record is true as well.
+// save notes the ranges that have been written, by one write over the former note. Nothing is synced: a killed
+// process loses nothing by that, and what a crash of the machine takes away the checksum finds. Replacing the
+// file, as for other records, would cost a journal's commit every time.
 func (p *partial) save() error {
 	p.mu.Lock()
 	now := p.state
 	p.unsaved = 0
 	p.mu.Unlock()
-	if err := p.file.Sync(); err != nil {
-		return p.volume.writeFailed(p.path, p.left(), err)
-	}
 	data, err := encodeState(now)
 	if err != nil {
 		return storageError(p.path, err)
 	}
-	if err := p.volume.writeRecord(p.path+stateSuffix, data); err != nil {
+	// Spaces cover what is left of a longer note.
+	data = append(data, bytes.Repeat([]byte{' '}, max(0, p.longest-len(data)))...)
+	p.longest = len(data)
+	if _, err := p.record.WriteAt(data, 0); err != nil {
 		return p.volume.writeFailed(p.path, p.left(), err)
 	}
 	return nil
@@ -135,17 +173,9 @@ func (p *partial) done() ranges {
 
 func (p *partial) left() int64 { return p.state.Size - p.done().sum() }
 
-// publish makes a verified file durable and gives it its name.
-func (p *partial) publish() error {
-	if err := p.file.Sync(); err != nil {
-		return p.volume.writeFailed(p.path, 0, err)
-	}
-	return p.volume.publish(p.path)
-}
-
 // discard forgets all bytes, the wrong ones among them.
 func (v *volume) discard(path string) error {
-	return errors.Join(v.remove(path+stateSuffix), v.remove(path+stateSuffix+newSuffix), v.remove(path+partialSuffix))
+	return errors.Join(v.remove(path+stateSuffix), v.remove(path+partialSuffix))
 }
 
 // writeFailed tells a full volume, with its numbers, from one that is broken.

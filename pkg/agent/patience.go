@@ -67,6 +67,13 @@ func (p *patience) moved() {
 	p.progress, p.last = now, nil
 }
 
+// note keeps what stands in the way, to be told if nothing moves.
+func (p *patience) note(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = err
+}
+
 func (p *patience) lastError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,9 +110,7 @@ func (p *patience) wait(ctx context.Context, err error, pause time.Duration) err
 	if !errors.As(err, &unreachable) {
 		return err
 	}
-	p.mu.Lock()
-	p.last = err
-	p.mu.Unlock()
+	p.note(err)
 	timer := p.clock.NewTimer(max(pause, unreachable.RetryAfter))
 	defer timer.Stop()
 	select {

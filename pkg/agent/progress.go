@@ -4,6 +4,8 @@
 package agent
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,10 +115,31 @@ func (t *tracker) snapshot() Progress {
 		}
 	}
 	p.BytesPerSecond = t.meter.rate(now)
-	if p.BytesPerSecond > 0 {
-		p.ETASeconds = (p.TotalBytes - p.Bytes + p.BytesPerSecond - 1) / p.BytesPerSecond
-	}
+	p.ETASeconds = p.eta()
 	return p
+}
+
+func (p Progress) eta() int64 {
+	if p.BytesPerSecond <= 0 {
+		return 0
+	}
+	return (p.TotalBytes - p.Bytes + p.BytesPerSecond - 1) / p.BytesPerSecond
+}
+
+// and is the progress of both: as far as the one that is less far.
+func (p Progress) and(other Progress) Progress {
+	sum := Progress{
+		Ready: p.Ready && other.Ready, Stage: p.Stage,
+		Bytes: p.Bytes + other.Bytes, TotalBytes: p.TotalBytes + other.TotalBytes,
+		BytesPerSecond: p.BytesPerSecond + other.BytesPerSecond,
+		LastError:      cmp.Or(p.LastError, other.LastError),
+		Files:          slices.Concat(p.Files, other.Files),
+	}
+	if rank(other.Stage) < rank(sum.Stage) {
+		sum.Stage = other.Stage
+	}
+	sum.ETASeconds = sum.eta()
+	return sum
 }
 
 // rank orders the stages by what is being done now, as a person would say it:

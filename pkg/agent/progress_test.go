@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
 func TestTracker(t *testing.T) {
@@ -63,7 +65,11 @@ func TestMeterForgets(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	var now Progress
-	s := httptest.NewServer(newServer(func() Progress { return now }).Handler)
+	s := httptest.NewServer(newServer(routes{
+		progress: func() Progress { return now },
+		self:     func() members.Identity { return members.Identity{ID: "uid", Group: 3} },
+		drain:    http.NotFoundHandler(),
+	}).Handler)
 	defer s.Close()
 	get := func(method, path string) (int, string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, http.NoBody)
@@ -96,6 +102,7 @@ func TestServer(t *testing.T) {
 		{"alive all the while", half, "GET", "/healthz", 200, ""},
 		{"progress is no probe", half, "GET", "/progress", 200, halfText},
 		{"started", ready, "GET", "/startupz", 200, mustJSON(t, ready)},
+		{"who it is, files or not", half, "GET", "/member", 200, `{"id":"uid","group":3,"draining":false}` + "\n"},
 		{"nothing else", ready, "GET", "/", 404, "404 page not found\n"},
 		{"read only", ready, "POST", "/progress", 405, "Method Not Allowed\n"},
 	} {

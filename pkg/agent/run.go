@@ -12,13 +12,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
-	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/agent/drain"
+	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
 // Exit codes.
@@ -31,18 +32,13 @@ const (
 const (
 	userAgent   = "modelberth-agent"
 	reportEvery = 10 * time.Second
-	usageText   = "usage: modelberth-agent fetch --repo ORG/NAME {--file PATH | --weights PATTERN} [flags]"
+	usageText   = "usage: modelberth-agent [flags] [{fetch {--repo ORG/NAME | --image NAME} | verify} {--file PATH | --weights PATTERN} [flags]]..."
 )
 
-// Main is the whole program: it returns the exit code once ctx ends or the
-// fetch has failed for good.
+// Main is the whole program: it returns the exit code once ctx ends, or once there is no point in going on.
 func Main(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) int {
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
-	if len(args) == 0 || args[0] != "fetch" {
-		fmt.Fprintln(stderr, usageText)
-		return exitUsage
-	}
-	settings, err := ParseFetch(args[1:], getenv, stderr)
+	settings, err := Parse(args, getenv, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	}
@@ -57,57 +53,112 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 	return exitOK
 }
 
-// run serves the probes for as long as the process lives, and fetches.
+// run serves for as long as the process lives, fetches, and watches the group.
 func run(ctx context.Context, s Settings, log *slog.Logger) error {
-	client, err := hub.New(hub.Options{
-		Endpoint: s.Endpoint, Token: s.Token, UserAgent: userAgent, HTTP: hub.NewHTTPClient(s.Connections),
-	})
-	// A wrong endpoint may carry a password: it is named only once it is checked.
-	where := source{endpoint: "the hub", repo: s.Repo, revision: s.Revision, dest: s.Dest}
+	cache, err := openCache(s)
 	if err != nil {
-		return giveUp(err, where, s.TerminationLog)
+		return giveUp(err, s.TerminationLog)
 	}
-	where.endpoint = client.Endpoint()
-	root, err := os.OpenRoot(s.Dest)
+	if cache != nil {
+		defer func() { _ = cache.Close() }()
+	}
+	tasks, err := newTasks(s, cache, log)
+	defer tasks.close()
 	if err != nil {
-		return giveUp(storageError(".", err), where, s.TerminationLog)
+		return giveUp(err, s.TerminationLog)
 	}
-	defer func() { _ = root.Close() }()
-	fetcher := New(Config{
-		Hub: client, Root: root, Clock: clock.RealClock{}, Log: log,
-		Repo: s.Repo, Revision: s.Revision, Files: s.Files, Selection: s.Selection, SHA256: s.SHA256,
-		Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
-	})
-	stop, err := serve(ctx, s.Listen, fetcher.Progress, log)
+	asker := members.NewClient()
+	drainer := newDrain(s.Drain, asker, log)
+	self := func() members.Identity {
+		return members.Identity{ID: s.Group.ID, Group: s.Group.Number, Draining: drainer.IsRunning()}
+	}
+	stop, err := serve(ctx, s.Listen, newServer(routes{progress: tasks.progress, self: self, drain: drainer}), log)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := fetchReporting(ctx, fetcher, log); err != nil {
-		if ctx.Err() != nil {
-			log.Info("stopped before all files were there")
-			return nil
-		}
-		return giveUp(err, where, s.TerminationLog)
+	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return fetchAll(running, tasks, log) })
+	g.Go(func() error {
+		return members.Watch(running, members.Config{
+			Self: self(), Peers: s.Group.Peers, Ask: asker.Ask, Clock: clock.RealClock{}, Log: log, IsEnding: drainer.IsRunning,
+		})
+	})
+	err = g.Wait()
+	if ctx.Err() != nil {
+		return nil
 	}
-	log.Info("all files are in place")
+	if err != nil {
+		return giveUp(err, s.TerminationLog)
+	}
 	<-ctx.Done()
 	return nil
 }
 
+// fetchAll brings all files into place, and logs how far things are.
+func fetchAll(ctx context.Context, tasks taskList, log *slog.Logger) error {
+	err := fetchReporting(ctx, tasks, log)
+	if ctx.Err() != nil {
+		log.Info("stopped before all files were there")
+	}
+	if err != nil {
+		return err
+	}
+	log.Info("all files are in place")
+	return tasks.settle(ctx)
+}
+
+func fetchReporting(ctx context.Context, tasks taskList, log *slog.Logger) error {
+	finished := make(chan struct{})
+	var reporter sync.WaitGroup
+	reporter.Go(func() { report(finished, tasks.progress, log) })
+	defer reporter.Wait()
+	defer close(finished)
+	return tasks.run(ctx)
+}
+
+func report(finished <-chan struct{}, progress func() Progress, log *slog.Logger) {
+	ticker := clock.RealClock{}.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-finished:
+			return
+		case <-ticker.C():
+			p := progress()
+			log.Info("fetching", "stage", p.Stage, "bytes", p.Bytes, "totalBytes", p.TotalBytes,
+				"bytesPerSecond", p.BytesPerSecond, "etaSeconds", p.ETASeconds, "lastError", p.LastError)
+		}
+	}
+}
+
+// newDrain waits for the engine of this pod or, where another pod leads, for that one's drain.
+func newDrain(d Drain, asker *members.Client, log *slog.Logger) *drain.Drain {
+	c := drain.Config{Settle: d.Settle, Timeout: d.Timeout, Clock: clock.RealClock{}, Log: log}
+	switch {
+	case d.Metrics != "":
+		c.IsBusy = drain.Gauges(&http.Client{Transport: &http.Transport{}}, d.Metrics, d.Busy)
+	case d.Leader != "":
+		c.IsBusy = drain.Following(func(ctx context.Context) (bool, error) {
+			leader, err := asker.Ask(ctx, d.Leader)
+			return leader.Draining, err
+		})
+	}
+	return drain.New(c)
+}
+
 // giveUp tells the kubelet and, through it, the user why.
-func giveUp(err error, s source, path string) error {
-	t := explain(err, s)
+func giveUp(err error, path string) error {
+	t := explain(err)
 	gaveUp := fmt.Errorf("%s: %s", t.Reason, t.Message)
 	return errors.Join(gaveUp, t.write(path))
 }
 
-func serve(ctx context.Context, address string, progress func() Progress, log *slog.Logger) (stop func(), err error) {
+func serve(ctx context.Context, address string, server *http.Server, log *slog.Logger) (stop func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening on --listen %q: %w", address, err)
 	}
-	server := newServer(progress)
 	var done sync.WaitGroup
 	done.Go(func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -121,27 +172,4 @@ func serve(ctx context.Context, address string, progress func() Progress, log *s
 		}
 		done.Wait()
 	}, nil
-}
-
-// fetchReporting logs how far things are while they are under way.
-func fetchReporting(ctx context.Context, f *Fetcher, log *slog.Logger) error {
-	finished := make(chan struct{})
-	var reporter sync.WaitGroup
-	reporter.Go(func() {
-		ticker := f.config.Clock.NewTicker(reportEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-finished:
-				return
-			case <-ticker.C():
-				p := f.Progress()
-				log.Info("fetching", "stage", p.Stage, "bytes", p.Bytes, "totalBytes", p.TotalBytes,
-					"bytesPerSecond", p.BytesPerSecond, "etaSeconds", p.ETASeconds, "lastError", p.LastError)
-			}
-		}
-	})
-	defer reporter.Wait()
-	defer close(finished)
-	return f.Run(ctx)
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
 // Deadlines of the probe server; its callers are the kubelet and people.
@@ -15,18 +17,28 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// newServer answers the kubelet: /startupz is 200 once all files are in place,
-// /healthz as long as the process lives, /progress tells how far things are.
-func newServer(progress func() Progress) *http.Server {
+// routes are what the server answers with.
+type routes struct {
+	progress func() Progress
+	self     func() members.Identity
+	drain    http.Handler
+}
+
+// newServer answers the kubelet and the other members of the group: /startupz is 200 once all files are in
+// place, /healthz as long as the process lives, /progress tells how far things are, /drain is 200 once the
+// engine may end, and the members' route which pod this is.
+func newServer(to routes) *http.Server {
 	mux := http.NewServeMux()
+	mux.Handle("GET /drain", to.drain)
+	mux.Handle("GET "+members.Path, members.Handler(to.self))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 	})
 	mux.HandleFunc("GET /progress", func(w http.ResponseWriter, _ *http.Request) {
-		writeProgress(w, http.StatusOK, progress())
+		writeProgress(w, http.StatusOK, to.progress())
 	})
 	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) {
-		p := progress()
+		p := to.progress()
 		status := http.StatusServiceUnavailable
 		if p.Ready {
 			status = http.StatusOK

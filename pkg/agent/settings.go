@@ -8,9 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"path"
+	"net"
 	"path/filepath"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,180 +19,168 @@ import (
 
 // Defaults of the flags.
 const (
-	defaultRevision       = "main"
-	defaultDest           = "/models"
 	defaultListen         = ":8090"
 	defaultTerminationLog = "/dev/termination-log"
 	defaultGiveUpAfter    = 60 * time.Second
 	defaultConnections    = 8
 	maxConnections        = 64
-	maxPath               = 1024
+	defaultSettle         = 5 * time.Second
+	defaultDrainTimeout   = 100 * time.Second
 )
 
-// Settings are the flags and environment of one fetch, checked.
+// Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
-	Repo, Revision  string
-	Files           []string
-	Selection       Selection
-	SHA256          map[string]hub.Digest
-	Dest, Listen    string
-	TerminationLog  string
-	GiveUpAfter     time.Duration
-	Connections     int
+	// CAFile holds certificates of authorities to trust besides the system's.
+	CAFile string
+	// Cache is a directory that pods share; empty where there is none.
+	Cache          string
+	CacheLimit     int64
+	Listen         string
+	TerminationLog string
+	GiveUpAfter    time.Duration
+	Connections    int
+	Group          Group
+	Drain          Drain
+	Targets        []Target
 }
 
-// ParseFetch reads the arguments after "fetch". The token comes from the
-// environment only, because arguments are visible to everybody on the machine.
-func ParseFetch(args []string, getenv func(string) string, usage io.Writer) (Settings, error) {
-	s := Settings{SHA256: map[string]hub.Digest{}, Token: strings.TrimSpace(getenv("HF_TOKEN"))}
-	flags := flag.NewFlagSet("fetch", flag.ContinueOnError)
+// Group says which pods serve the model together with this one.
+type Group struct {
+	// ID of this pod's incarnation.
+	ID     string
+	Number int64
+	// Peers are the members as HOST:PORT; this pod may be among them.
+	Peers []string
+}
+
+// Drain says how to know that the engine has finished its answers.
+type Drain struct {
+	// Metrics is the URL of the engine's metrics, and Busy the gauges that count its requests.
+	Metrics string
+	Busy    []string
+	// Leader is the member, as HOST:PORT, whose drain this pod's engine outlives.
+	Leader          string
+	Settle, Timeout time.Duration
+}
+
+// Parse reads the arguments: first the flags of the pod, then a verb with flags of its own for each target.
+// Secrets come from the environment only, because arguments are visible to everybody on the machine.
+func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings, error) {
+	s := Settings{Token: strings.TrimSpace(getenv("HF_TOKEN")), Group: Group{ID: getenv("POD_UID")}}
+	flags := flag.NewFlagSet("modelberth-agent", flag.ContinueOnError)
 	flags.SetOutput(usage)
+	flags.Usage = func() {
+		fmt.Fprintln(usage, usageText)
+		flags.PrintDefaults()
+	}
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
-	flags.StringVar(&s.Repo, "repo", "", "repository, ORG/NAME")
-	flags.StringVar(&s.Revision, "revision", defaultRevision, "branch, tag or commit")
-	flags.StringVar(&s.Dest, "dest", defaultDest, "directory that receives the files")
-	flags.StringVar(&s.Listen, "listen", defaultListen, "address of /startupz, /healthz and /progress")
+	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file of authorities to trust besides those that the system knows")
+	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
+	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
+	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
 	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without any progress after which to give up")
 	flags.IntVar(&s.Connections, "connections", defaultConnections, "requests to have under way at once")
-	flags.Func("file", "`PATH` of a file in the repository; repeat for more", func(v string) error {
-		s.Files = append(s.Files, v)
-		return nil
-	})
-	s.Selection.define(flags)
-	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", s.addSHA256)
+	s.Group.define(flags)
+	s.Drain.define(flags)
 	if err := flags.Parse(args); err != nil {
 		return Settings{}, err
-	}
-	if flags.NArg() > 0 {
-		return Settings{}, fmt.Errorf("argument %q is not understood: every value belongs to a flag", flags.Arg(0))
 	}
 	if err := s.check(); err != nil {
 		return Settings{}, err
 	}
-	return s, nil
+	for rest := flags.Args(); len(rest) > 0; {
+		t, after, err := parseTarget(rest, usage)
+		if err != nil {
+			return Settings{}, err
+		}
+		s.Targets, rest = append(s.Targets, t), after
+	}
+	return s, checkTargets(s.Targets)
 }
 
-func (s *Settings) addSHA256(v string) error {
-	at := strings.LastIndex(v, "=")
-	if at < 0 {
-		return fmt.Errorf("%q is not of the form PATH=HEX", v)
+func (s *Settings) setCacheLimit(v string) error {
+	n, err := strconv.ParseInt(v, 10, 32)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number of GiB from 1", v)
 	}
-	d, err := hub.ParseSHA256(v[at+1:])
-	if err != nil {
-		return err
-	}
-	s.SHA256[v[:at]] = d
+	s.CacheLimit = n << 30
 	return nil
+}
+
+func (g *Group) define(flags *flag.FlagSet) {
+	flags.Int64Var(&g.Number, "group", 0, "number of the group of pods; members of another number do not count")
+	flags.Func("peer", "`HOST[:PORT]` of a member of the group, which may be this pod; repeat for more", appendTo(&g.Peers))
+}
+
+func (d *Drain) define(flags *flag.FlagSet) {
+	flags.StringVar(&d.Metrics, "drain-metrics", "", "URL of the engine's metrics, which tell when its answers are finished")
+	flags.Func("drain-busy", "`NAME` of a gauge there that counts requests under way; repeat for more", appendTo(&d.Busy))
+	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the member whose drain to outlive, instead of --drain-metrics")
+	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time that requests may still be sent here once the pod is ending")
+	flags.DurationVar(&d.Timeout, "drain-timeout", defaultDrainTimeout, "longest time to wait for answers, the settling included")
+}
+
+func appendTo(list *[]string) func(string) error {
+	return func(v string) error {
+		if v == "" {
+			return errors.New("it is empty")
+		}
+		*list = append(*list, v)
+		return nil
+	}
 }
 
 func (s *Settings) check() error {
-	if err := checkRepo(s.Repo); err != nil {
-		return err
-	}
-	if err := checkRevision(s.Revision); err != nil {
-		return err
-	}
-	if err := s.checkWanted(); err != nil {
-		return err
-	}
-	if s.Connections < 1 || s.Connections > maxConnections {
+	switch {
+	case s.Cache != "" && !filepath.IsAbs(s.Cache):
+		return fmt.Errorf("--cache is %q: give an absolute path, for links lead there", s.Cache)
+	case s.Cache == "" && s.CacheLimit != 0:
+		return errors.New("--cache-limit-gib limits nothing: name a directory with --cache")
+	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
-	}
-	if s.GiveUpAfter <= 0 {
+	case s.GiveUpAfter <= 0:
 		return fmt.Errorf("--give-up-after is %s: give a positive duration", s.GiveUpAfter)
+	case len(s.Group.Peers) > 0 && s.Group.ID == "":
+		return errors.New("--peer needs to know which pod this is: set POD_UID to metadata.uid")
 	}
-	if s.Dest == "" {
-		return errors.New("--dest is empty: name a directory")
+	if err := s.Drain.check(); err != nil {
+		return err
 	}
-	return nil
+	return s.completeHosts()
 }
 
-// define adds the flags that select files by patterns.
-func (s *Selection) define(flags *flag.FlagSet) {
-	for _, f := range []struct {
-		name, usage string
-		into        *[]string
-	}{
-		{"weights", "`PATTERN` of files of the repository, at least one of which must exist; instead of --file; repeat for more", &s.Weights},
-		{"include", "`PATTERN` of further files, none of which need exist; repeat for more", &s.Include},
-		{"exclude", "`PATTERN` of files to leave out; repeat for more", &s.Exclude},
-	} {
-		flags.Func(f.name, f.usage, func(v string) error {
-			if _, err := path.Match(v, ""); err != nil || v == "" {
-				return fmt.Errorf("%q is not a pattern such as *.safetensors", v)
-			}
-			*f.into = append(*f.into, v)
-			return nil
-		})
-	}
-}
-
-// checkWanted sees to it that files are either named or selected.
-func (s *Settings) checkWanted() error {
+func (d *Drain) check() error {
 	switch {
-	case s.Selection.isEmpty():
-		return checkFiles(s.Files, s.SHA256)
-	case len(s.Files)+len(s.SHA256) > 0:
-		return errors.New("--weights, --include and --exclude select files of the whole repository: do not name files with --file and --sha256 too")
-	case len(s.Selection.Weights) == 0:
-		return errors.New("--weights is missing: give a pattern such as *.safetensors")
+	case d.Leader != "" && d.Metrics != "":
+		return errors.New("--drain-leader and --drain-metrics exclude each other: name one of them")
+	case (d.Metrics == "") != (len(d.Busy) == 0):
+		return errors.New("--drain-metrics and --drain-busy need each other: name both or neither")
+	case d.Timeout < 0 || d.Settle < 0:
+		return errors.New("--drain-settle and --drain-timeout cannot be negative")
 	}
 	return nil
 }
 
-func checkRepo(repo string) error {
-	if !regexp.MustCompile(`^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?$`).MatchString(repo) {
-		return fmt.Errorf("--repo is %q: give ORG/NAME", repo)
+// completeHosts assumes that all members listen on the same port where nothing else is said.
+func (s *Settings) completeHosts() error {
+	_, port, err := net.SplitHostPort(s.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen is %q: give [HOST]:PORT", s.Listen)
+	}
+	for i, peer := range s.Group.Peers {
+		s.Group.Peers[i] = withPort(peer, port)
+	}
+	if s.Drain.Leader != "" {
+		s.Drain.Leader = withPort(s.Drain.Leader, port)
 	}
 	return nil
 }
 
-func checkRevision(revision string) error {
-	if !regexp.MustCompile(`^[A-Za-z0-9_][\w./+-]*$`).MatchString(revision) || strings.Contains(revision, "..") {
-		return fmt.Errorf("--revision is %q: give a branch, tag or commit", revision)
+func withPort(host, port string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
 	}
-	return nil
-}
-
-func checkFiles(files []string, sums map[string]hub.Digest) error {
-	if len(files) == 0 {
-		return errors.New("--file is missing: name at least one file of the repository, or select files with --weights")
-	}
-	known := map[string]bool{}
-	for _, f := range files {
-		if err := CheckPath(f); err != nil {
-			return err
-		}
-		if known[f] {
-			return fmt.Errorf("--file %q is given twice", f)
-		}
-		known[f] = true
-	}
-	for f := range sums {
-		if !known[f] {
-			return fmt.Errorf("--sha256 names %q, which no --file does", f)
-		}
-	}
-	return nil
-}
-
-// CheckPath refuses names that lead out of the volume, that mean another file
-// than they say, or that the agent needs for itself.
-func CheckPath(p string) error {
-	switch {
-	case p == "" || len(p) > maxPath:
-		return fmt.Errorf("--file %q is empty or longer than %d bytes", p, maxPath)
-	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):
-		return fmt.Errorf("--file %q has a backslash or a control character: give a path with slashes", p)
-	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
-		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
-	}
-	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName} {
-		if strings.HasSuffix(p, suffix) {
-			return fmt.Errorf("--file %q ends in %q, which the agent keeps for itself", p, suffix)
-		}
-	}
-	return nil
+	return net.JoinHostPort(host, port)
 }

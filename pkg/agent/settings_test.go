@@ -5,6 +5,7 @@ package agent
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,53 +26,136 @@ func env(pairs ...string) func(string) string {
 	}
 }
 
-func TestParseFetch(t *testing.T) {
+func TestParse(t *testing.T) {
 	sum := strings.Repeat("a", 64)
 	base := Settings{
-		Repo: "org/name", Revision: "main", Files: []string{"a.gguf"}, SHA256: map[string]hub.Digest{},
-		Dest: "/models", Listen: ":8090", TerminationLog: "/dev/termination-log",
-		GiveUpAfter: time.Minute, Connections: 8,
+		Listen: ":8090", TerminationLog: "/dev/termination-log", GiveUpAfter: time.Minute, Connections: 8,
+		Drain: Drain{Settle: 5 * time.Second, Timeout: 100 * time.Second},
+	}
+	target := Target{
+		Name: "model", Repo: "org/name", Revision: "main", Files: []string{"a.gguf"}, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/models",
 	}
 	with := func(change func(*Settings)) Settings {
 		s := base
 		change(&s)
 		return s
 	}
+	const fetch = " fetch --repo org/name --file a.gguf"
 	for _, tc := range []struct {
 		reason string
 		args   string
 		env    []string
 		want   Settings
 	}{
-		{"the defaults", "--repo org/name --file a.gguf", nil, base},
+		{"nothing to fetch", "", nil, base},
+		{"the defaults", fetch, nil, with(func(s *Settings) { s.Targets = []Target{target} })},
 		{
-			"everything", "--endpoint http://hub --repo org/name --revision v1 --file a.gguf --file q4/b=.gguf --sha256 q4/b=.gguf=" + strings.ToUpper(sum) +
-				" --dest /d --listen :1 --termination-log /t --give-up-after 5s --connections 2",
+			"everything of a fetch", "--endpoint http://hub --listen :1 --termination-log /t --give-up-after 5s --connections 2" +
+				" fetch --for weights --repo org/name --revision v1 --file a.gguf --file q4/b=.gguf --sha256 q4/b=.gguf=" + strings.ToUpper(sum) + " --dest /d",
 			[]string{"HF_TOKEN", " hf_x\n"},
 			Settings{
-				Endpoint: "http://hub", Token: "hf_x", Repo: "org/name", Revision: "v1", Files: []string{"a.gguf", "q4/b=.gguf"},
-				SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}},
-				Dest:   "/d", Listen: ":1", TerminationLog: "/t", GiveUpAfter: 5 * time.Second, Connections: 2,
+				Endpoint: "http://hub", Token: "hf_x", Listen: ":1", TerminationLog: "/t", GiveUpAfter: 5 * time.Second, Connections: 2,
+				Drain: base.Drain,
+				Targets: []Target{{
+					Name: "weights", Repo: "org/name", Revision: "v1", Files: []string{"a.gguf", "q4/b=.gguf"},
+					SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}}, Sizes: map[string]int64{}, Dest: "/d",
+				}},
 			},
 		},
-		{"the endpoint from the environment", "--repo org/name --file a.gguf", []string{"HF_ENDPOINT", "http://mirror"}, with(func(s *Settings) { s.Endpoint = "http://mirror" })},
-		{"a flag beats the environment", "--repo org/name --file a.gguf --endpoint http://b", []string{"HF_ENDPOINT", "http://a"}, with(func(s *Settings) { s.Endpoint = "http://b" })},
-		{"a repository without an organisation", "--repo gpt2 --file a.gguf", nil, with(func(s *Settings) { s.Repo = "gpt2" })},
-		{"a pull request as revision", "--repo org/name --file a.gguf --revision refs/pr/1", nil, with(func(s *Settings) { s.Revision = "refs/pr/1" })},
+		{
+			"two targets", fetch + " fetch --for one --repo org/adapter --weights *.safetensors --dest /models/adapters/one", nil,
+			with(func(s *Settings) {
+				s.Targets = []Target{target, {
+					Name: "one", Repo: "org/adapter", Revision: "main", Selection: Selection{Weights: []string{"*.safetensors"}},
+					SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/models/adapters/one",
+				}}
+			}),
+		},
+		{
+			"files that are there", "--ca-file /ca.pem verify --dest /models --file a.gguf --size a.gguf=12 --sha256 a.gguf=" + sum, nil,
+			with(func(s *Settings) {
+				s.CAFile = "/ca.pem"
+				s.Targets = []Target{{
+					Name: "model", IsThere: true, Files: []string{"a.gguf"}, Sizes: map[string]int64{"a.gguf": 12},
+					SHA256: map[string]hub.Digest{"a.gguf": {Algorithm: hub.SHA256, Hex: sum}}, Dest: "/models",
+				}}
+			}),
+		},
+		{"an artifact", "fetch --image r.example/m:v1 --dest /d", nil, with(func(s *Settings) {
+			s.Targets = []Target{{
+				Name: "model", Image: "r.example/m:v1", Revision: "main", Selection: Selection{Weights: everything()},
+				SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/d",
+			}}
+		})},
+		{"a cache", "--cache /cache --cache-limit-gib 200", nil, with(func(s *Settings) { s.Cache, s.CacheLimit = "/cache", 200<<30 })},
+		{
+			"a member that leads", "--listen 0.0.0.0:81 --group 3 --peer ws-0.ws-headless --peer other:82" +
+				" --drain-metrics http://127.0.0.1:5000/metrics --drain-busy e:running --drain-busy e:waiting --drain-settle 1s --drain-timeout 2m",
+			[]string{"POD_UID", "uid"},
+			with(func(s *Settings) {
+				s.Listen = "0.0.0.0:81"
+				s.Group = Group{ID: "uid", Number: 3, Peers: []string{"ws-0.ws-headless:81", "other:82"}}
+				s.Drain = Drain{
+					Metrics: "http://127.0.0.1:5000/metrics", Busy: []string{"e:running", "e:waiting"},
+					Settle: time.Second, Timeout: 2 * time.Minute,
+				}
+			}),
+		},
+		{"a member that follows", "--drain-leader ws-0.ws-headless", nil, with(func(s *Settings) { s.Drain.Leader = "ws-0.ws-headless:8090" })},
+		{"the endpoint from the environment", "", []string{"HF_ENDPOINT", "http://mirror"}, with(func(s *Settings) { s.Endpoint = "http://mirror" })},
+		{"a flag beats the environment", "--endpoint http://b", []string{"HF_ENDPOINT", "http://a"}, with(func(s *Settings) { s.Endpoint = "http://b" })},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			got, err := ParseFetch(strings.Fields(tc.args), env(tc.env...), io.Discard)
+			got, err := Parse(strings.Fields(tc.args), env(tc.env...), io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("ParseFetch() (-want +got):\n%s", diff)
+				t.Errorf("Parse() (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestParseFetchRefuses(t *testing.T) {
+func TestParseRefusesPodFlags(t *testing.T) {
+	fetch := []string{"fetch", "--repo", "o/n", "--file", "a"}
+	for _, tc := range []struct {
+		reason string
+		args   []string
+		want   string
+	}{
+		{"an unknown flag", []string{"--what"}, "flag provided but not defined"},
+		{"no connections", []string{"--connections", "0"}, "--connections is 0"},
+		{"no patience", []string{"--give-up-after", "0s"}, "--give-up-after is 0s"},
+		{"nowhere to listen", []string{"--listen", "8090"}, `--listen is "8090"`},
+		{"peers of nobody", []string{"--peer", "a"}, "set POD_UID"},
+		{"an empty peer", []string{"--peer", ""}, "it is empty"},
+		{"two ways to drain", []string{"--drain-leader", "a", "--drain-metrics", "http://b"}, "exclude each other"},
+		{"metrics without gauges", []string{"--drain-metrics", "http://b"}, "need each other"},
+		{"gauges without metrics", []string{"--drain-busy", "b"}, "need each other"},
+		{"less than no time", []string{"--drain-timeout", "-1s"}, "cannot be negative"},
+		{"a cache somewhere", []string{"--cache", "cache"}, `--cache is "cache": give an absolute path`},
+		{"a limit of nothing", []string{"--cache-limit-gib", "5"}, "limits nothing"},
+		{"a limit that is none", []string{"--cache", "/c", "--cache-limit-gib", "0"}, "is not a number of GiB"},
+		{"two sources", []string{"fetch", "--repo", "o/n", "--image", "r.example/m:v1"}, "exclude each other"},
+		{"an artifact's name that is none", []string{"fetch", "--image", "R.example/M M"}, `"R.example/M M" is no name of an artifact`},
+		{"a size of no file", []string{"verify", "--file", "a", "--size", "b=1"}, `--size names "b"`},
+		{"a size that is none", []string{"verify", "--file", "a", "--size", "a=x"}, "is not of the form PATH=BYTES"},
+		{"a size without a file", []string{"verify", "--file", "a", "--size", "12"}, "is not of the form PATH=BYTES"},
+		{"a size to fetch", []string{"fetch", "--repo", "o/n", "--file", "a", "--size", "a=1"}, "flag provided but not defined"},
+		{"a repository to verify", []string{"verify", "--repo", "o/n"}, "flag provided but not defined"},
+		{"another verb", []string{"push"}, `argument "push" is not understood`},
+		{"two targets in one place", slices.Concat(fetch, fetch), `--dest "/models" is given twice`},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if _, err := Parse(tc.args, env(), io.Discard); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Parse() = %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseRefusesTargets(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		args   []string
@@ -94,14 +178,12 @@ func TestParseFetchRefuses(t *testing.T) {
 		{"a pattern that is none", []string{"--repo", "o/n", "--weights", "[a"}, `"[a" is not a pattern such as *.safetensors`},
 		{"an empty pattern", []string{"--repo", "o/n", "--weights", ""}, `"" is not a pattern`},
 		{"an unknown flag", []string{"--what"}, "flag provided but not defined"},
-		{"no connections", []string{"--repo", "o/n", "--file", "a", "--connections", "0"}, "--connections is 0"},
-		{"no patience", []string{"--repo", "o/n", "--file", "a", "--give-up-after", "0s"}, "--give-up-after is 0s"},
-		{"nowhere", []string{"--repo", "o/n", "--file", "a", "--dest", ""}, "--dest is empty"},
+		{"nowhere", []string{"--repo", "o/n", "--file", "a", "--dest", ""}, "--dest or --for is empty"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			_, err := ParseFetch(tc.args, env(), io.Discard)
+			_, err := Parse(append([]string{"fetch"}, tc.args...), env(), io.Discard)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("ParseFetch() = %v, want an error with %q", err, tc.want)
+				t.Errorf("Parse() = %v, want an error with %q", err, tc.want)
 			}
 		})
 	}

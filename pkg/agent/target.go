@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -97,13 +98,16 @@ func (f *Fetcher) describeAll(ctx context.Context, wants []want, commit string) 
 }
 
 func (f *Fetcher) commit(ctx context.Context) (string, error) {
-	if hub.IsCommit(f.config.Revision) {
+	if isPinned(f.config.Revision) {
 		return f.config.Revision, nil
 	}
 	return persist(ctx, f.patience, func() (string, error) {
 		return f.config.Hub.Resolve(ctx, f.config.Repo, f.config.Revision)
 	})
 }
+
+// isPinned reports whether a revision can never mean anything else later.
+func isPinned(revision string) bool { return hub.IsCommit(revision) || oci.IsDigest(revision) }
 
 func (f *Fetcher) describe(ctx context.Context, w want, commit string) (target, error) {
 	t := target{want: w, commit: commit, digest: w.given}

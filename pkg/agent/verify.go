@@ -58,24 +58,24 @@ func hashSome(h hash.Hash, from io.ReaderAt, at, n int64, buf []byte) (int64, er
 }
 
 // hashFile checks a whole file that is already there.
-func (v *volume) hashFile(ctx context.Context, f hub.File, size int64, want hub.Digest, moved func()) error {
-	file, err := v.root.Open(f.Path)
+func (at place) hash(ctx context.Context, t target, moved func()) error {
+	file, err := at.volume.root.Open(at.path)
 	if err != nil {
-		return storageError(f.Path, err)
+		return storageError(at.path, err)
 	}
 	defer func() { _ = file.Close() }()
-	h := want.NewHash(size)
+	h := t.digest.NewHash(t.size)
 	buf := make([]byte, bufferBytes)
-	for at := int64(0); at < size; {
+	for done := int64(0); done < t.size; {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		n, err := hashSome(h, file, at, min(size-at, bufferBytes), buf)
+		n, err := hashSome(h, file, done, min(t.size-done, bufferBytes), buf)
 		if err != nil {
-			return storageError(f.Path, err)
+			return storageError(at.path, err)
 		}
-		at += n
+		done += n
 		moved()
 	}
-	return want.Check(f, h)
+	return t.digest.Check(t.file, h)
 }

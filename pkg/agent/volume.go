@@ -32,7 +32,6 @@ type partialFile interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	Sync() error
 	Truncate(size int64) error
 }
 
@@ -71,9 +70,10 @@ func (v *volume) readRecord(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxRecord+1))
 }
 
-// writeRecord replaces a small file in one step.
+// writeRecord replaces a small file in one step. After a crash of the machine it may be empty, which
+// nothing takes for a record.
 func (v *volume) writeRecord(name string, data []byte) error {
-	if err := v.writeSynced(name+newSuffix, data); err != nil {
+	if err := v.root.WriteFile(name+newSuffix, data, fileMode); err != nil {
 		return storageError(name, err)
 	}
 	if err := v.root.Rename(name+newSuffix, name); err != nil {
@@ -82,36 +82,48 @@ func (v *volume) writeRecord(name string, data []byte) error {
 	return nil
 }
 
-func (v *volume) writeSynced(name string, data []byte) error {
-	f, err := v.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return f.Close()
-}
-
-// publish gives a verified file its name, and makes the name survive a crash.
+// publish gives a verified file its name.
 func (v *volume) publish(name string) error {
 	if err := v.root.Rename(name+partialSuffix, name); err != nil {
 		return storageError(name, err)
 	}
-	dir, err := v.root.Open(path.Dir(name))
+	return nil
+}
+
+// sync makes a published file survive a crash of the machine. Its directory is not synced: without its name it
+// is a file to fetch.
+func (v *volume) sync(name string) error {
+	f, err := v.root.Open(name)
 	if err != nil {
 		return storageError(name, err)
 	}
-	defer func() { _ = dir.Close() }()
-	// Some network file systems cannot sync a directory; the marker is what
-	// tells a verified file from others, so nothing depends on it.
-	if err := dir.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+	defer func() { _ = f.Close() }()
+	if err := f.Sync(); err != nil {
+		return v.writeFailed(name, 0, err)
+	}
+	return nil
+}
+
+// link lets a name stand for a file elsewhere, in one step.
+func (v *volume) link(name, to string) error {
+	if err := v.makeDir(name); err != nil {
+		return err
+	}
+	if err := v.remove(name + newSuffix); err != nil {
+		return err
+	}
+	if err := v.root.Symlink(to, name+newSuffix); err != nil {
+		return storageError(name, err)
+	}
+	if err := v.root.Rename(name+newSuffix, name); err != nil {
 		return storageError(name, err)
 	}
 	return nil
+}
+
+func (v *volume) isLink(name string) bool {
+	info, err := v.root.Lstat(name)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 func (v *volume) makeDir(name string) error {

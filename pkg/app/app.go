@@ -16,6 +16,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,11 +37,18 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/figures"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -119,15 +127,22 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.Clock != nil {
 		passive = hooks.Clock
 	}
+	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		Client:      wrapped,
-		Live:        mgr.GetAPIReader(),
-		Provisioner: provisioner,
-		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
-		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:       passive,
+		GPUPluginCheck: o.GPUPluginCheck,
+		Ledger:         ledger.New(ceilings, provisioner),
+		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
+		Client:         wrapped,
+		Live:           mgr.GetAPIReader(),
+		Provisioner:    provisioner,
+		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:          passive,
 	}, o)
 	if err != nil {
+		return nil, err
+	}
+	if err := reconciler.RegisterSpending(metrics.Registry); err != nil {
 		return nil, err
 	}
 	controllerOptions := controller.Options{
@@ -144,18 +159,26 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	if config.Answers, err = answersOf(o); err != nil {
 		return nil, err
 	}
+	if config.Words, err = diagnosis.Shipped(); err != nil {
+		return nil, fmt.Errorf("loading the words of engines: %w", err)
+	}
+	config.Engines = figures.NewReader()
 	config.Memory = &ladder.Memory{}
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
 	}
 	config.Catalog = known
+	if o.DescribeModels {
+		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
+	}
 	config.Planner = planner.New(known, planner.Settings{
-		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(), SingleNode: true,
+		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
 		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
 	})
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
+			Weights: workload.Weights(o.Weights),
 		},
 		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
 	}
@@ -203,12 +226,13 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool)
 func cacheOptions(provided bool) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
-		&appsv1.StatefulSet{}:        {Label: managed},
-		&appsv1.ControllerRevision{}: {Label: managed},
-		&corev1.Service{}:            {Label: managed},
-		&corev1.Pod{}:                {Label: has(v1beta1.LabelWorkspace)},
-		&corev1.Node{}:               {Label: has(v1beta1.LabelWorkspaceUID)},
-		&corev1.ConfigMap{}:          {Transform: namesOnly},
+		&appsv1.StatefulSet{}:         {Label: managed},
+		&appsv1.ControllerRevision{}:  {Label: managed},
+		&corev1.Service{}:             {Label: managed},
+		&networkingv1.NetworkPolicy{}: {Label: managed},
+		&corev1.Pod{}:                 {Label: has(v1beta1.LabelWorkspace)},
+		&corev1.Node{}:                {Transform: existing.Keep},
+		&corev1.ConfigMap{}:           {Transform: namesOnly},
 	}
 	if provided {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
@@ -283,13 +307,27 @@ func hasNodeClaims(config *rest.Config) (bool, error) {
 	return true, nil
 }
 
+// machines is a back end, and the books of what it costs.
+type machines interface {
+	workspace.Provisioner
+	ledger.Books
+}
+
 // backEnd returns what gets machines. Without a provisioner the controller runs all the same: it
 // plans, says what is missing, and starts anew once that is installed.
 func backEnd(
 	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
-) (workspace.Provisioner, client.Object, error) {
+) (machines, client.Object, error) {
 	if provided {
-		return nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0]), nodeclaim.Object(), nil
+		claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+		sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+		if o.SweepKAITO {
+			sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+		}
+		if err := mgr.Add(sweeper); err != nil {
+			return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+		}
+		return claims, nodeclaim.Object(), nil
 	}
 	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := mgr.Add(watch); err != nil {

@@ -69,7 +69,8 @@ func New(cached client.Client, live client.Reader) *Applier {
 }
 
 // Apply brings one object in line with desired, which must carry owner as its controller. It
-// returns true if it wrote. Errors are *TakenError, *TerminatingError or the API server's.
+// returns true if it wrote. Where desired names a resourceVersion, no other version is written over. Errors
+// are *TakenError, *TerminatingError or the API server's.
 func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool, error) {
 	found, err := a.look(ctx, owner, desired)
 	if err != nil {
@@ -84,6 +85,9 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 		options = append(options, client.ForceOwnership)
 		// The cache may lag: what has been deleted, or made again by somebody else, is left alone.
 		found.intent.SetUID(found.existing.GetUID())
+		if version := desired.GetResourceVersion(); version != "" {
+			found.intent.SetResourceVersion(version)
+		}
 	}
 	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(found.intent), options...)
 	if isOfAnotherUID(err) {
@@ -196,6 +200,7 @@ func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured
 	intent := &unstructured.Unstructured{Object: content}
 	intent.SetGroupVersionKind(gvk)
 	delete(content, "status")
+	unstructured.RemoveNestedField(content, "metadata", "resourceVersion") // says when to write, not what
 	dropNulls(content)
 	encoded, err := json.Marshal(content)
 	if err != nil {

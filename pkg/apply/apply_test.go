@@ -5,6 +5,7 @@ package apply_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -53,6 +54,8 @@ type cluster struct {
 	applier *apply.Applier
 	server  client.Client
 	applies int
+	// over is the version that the last apply was to be written over; empty where any would do.
+	over string
 }
 
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
@@ -68,6 +71,15 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	c.server = interceptor.NewClient(server, interceptor.Funcs{
 		Apply: func(ctx context.Context, inner client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			c.applies++
+			encoded, err := json.Marshal(o)
+			if err != nil {
+				return err
+			}
+			var sent metav1.PartialObjectMetadata
+			if err := json.Unmarshal(encoded, &sent); err != nil {
+				return err
+			}
+			c.over = sent.ResourceVersion
 			return inner.Apply(ctx, o, options...)
 		},
 	})
@@ -132,6 +144,27 @@ func TestApplyWritesOnlyWhatDiffers(t *testing.T) {
 	}
 	if c.get(t).Labels["someone"] != "else" {
 		t.Error("a label of somebody else was taken out")
+	}
+}
+
+// What is carried over from an object that was read is written over that version only, and the version is no
+// reason to write.
+func TestApplyOverOneVersion(t *testing.T) {
+	c := newCluster(t)
+	ws := owner("")
+	c.apply(t, ws, service(ws))
+	read := c.get(t).ResourceVersion
+	if c.apply(t, ws, service(ws, func(s *corev1.Service) { s.ResourceVersion = read })) {
+		t.Error("an object that is as desired was written for its version")
+	}
+	other := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
+	c.apply(t, ws, service(ws, other))
+	if c.over != "" {
+		t.Errorf("applied over version %q, which nobody asked for", c.over)
+	}
+	c.apply(t, ws, service(ws, func(s *corev1.Service) { s.ResourceVersion = read }))
+	if c.over != read {
+		t.Errorf("applied over version %q, want %q: the server refuses that, because there is a later one", c.over, read)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -44,8 +45,13 @@ type Request struct {
 	// CapacityType to buy; Zones it may come from (empty means any).
 	CapacityType v1beta1.CapacityType
 	Zones        []string
+	// OneZone says that the machines must be near each other: the zone of the first one that is launched is
+	// that of all, and the others are not asked for before.
+	OneZone bool
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference
+	// HourlyPrice of one machine in USD, which the machine carries; negative where it is not known.
+	HourlyPrice float64
 	// Labels that the nodes carry beside the owner's.
 	Labels map[string]string
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
@@ -91,11 +97,26 @@ type Machine struct {
 	NodeReady bool
 	NodeSince time.Time
 	GPUs      int
+	// HourlyPrice that it carries, in USD; negative where none is known.
+	HourlyPrice float64
+	// Trouble that the node reports of the machine.
+	Trouble nodehealth.Trouble
 }
 
 // Words are the provisioner's conditions of a machine.
 type Words struct {
 	Launched, Registered, Initialized refusal.Condition
+}
+
+// Bill is what one machine costs for whom, from when it is asked for until it is gone.
+type Bill struct {
+	Owner   Owner
+	Machine string
+	// InstanceType that is paid for, and its price per hour in USD; negative where it is not known.
+	InstanceType string
+	HourlyPrice  float64
+	// Launched says that the cloud has begun to charge for it.
+	Launched bool
 }
 
 // Created is a machine that was asked for.
@@ -149,6 +170,12 @@ func (Absent) Events(context.Context, []types.UID) ([]refusal.Event, error) { re
 func (Absent) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return refusal.ClassNotSeen, "", nil
 }
+
+// Bills returns nothing.
+func (Absent) Bills(context.Context) ([]Bill, error) { return nil, nil }
+
+// LiveBills returns nothing.
+func (Absent) LiveBills(context.Context) ([]Bill, error) { return nil, nil }
 
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {

@@ -38,6 +38,8 @@ type document struct {
 
 	Quantizations []model.Quantization `json:"-"`
 	Overrides     []Override           `json:"-"`
+
+	EngineOverrides []EngineOverride `json:"-"`
 }
 
 // rawDocument leaves the entries undecoded, so that an error can name the entry.
@@ -50,6 +52,8 @@ type rawDocument struct {
 
 	Quantizations []json.RawMessage `json:"quantizations,omitempty"`
 	Overrides     []json.RawMessage `json:"overrides,omitempty"`
+
+	EngineOverrides []json.RawMessage `json:"engineOverrides,omitempty"`
 }
 
 // decode reads one file strictly: unknown fields, duplicate keys and wrong types are errors.
@@ -82,6 +86,9 @@ func decode(data []byte) (document, error) {
 		return document{}, err
 	}
 	if doc.Quantizations, err = decodeList[model.Quantization]("quantizations", raw.Quantizations); err != nil {
+		return document{}, err
+	}
+	if doc.EngineOverrides, err = decodeList[EngineOverride]("engineOverrides", raw.EngineOverrides); err != nil {
 		return document{}, err
 	}
 	doc.Engines, err = decodeList[Engine]("engines", raw.Engines)

@@ -24,6 +24,13 @@ type Engine struct {
 	UserID int64 `json:"userID"`
 	// HealthPath answers 200 when the engine can serve.
 	HealthPath string `json:"healthPath"`
+	// BusyMetrics are the gauges at /metrics whose sum is the number of requests under way.
+	BusyMetrics []string `json:"busyMetrics,omitempty"`
+	// MultiNode says that one model can spread over several machines.
+	MultiNode bool `json:"multiNode,omitempty"`
+	// WorkerCommand is what those machines but the first run, in place of the image's entrypoint; empty where
+	// all run the same.
+	WorkerCommand []string `json:"workerCommand,omitempty"`
 	// ImageGiB is the image's size on a node's disk.
 	ImageGiB float64 `json:"imageGiB"`
 	// Split says how one replica of a model spreads over the GPUs of a node.
@@ -63,6 +70,7 @@ func (e Engine) Clone() Engine {
 	e.ComputeCapability = maps.Clone(e.ComputeCapability)
 	e.SparseAttention, e.KVCacheTypes = cloneSparse(e.SparseAttention), cloneKVTypes(e.KVCacheTypes)
 	e.Profile, e.Speed = e.Profile.Clone(), e.Speed.Clone()
+	e.BusyMetrics, e.WorkerCommand = slices.Clone(e.BusyMetrics), slices.Clone(e.WorkerCommand)
 	e.Reserved = slices.Clone(e.Reserved)
 	for i := range e.Reserved {
 		e.Reserved[i].Flags = slices.Clone(e.Reserved[i].Flags)

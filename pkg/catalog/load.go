@@ -89,7 +89,7 @@ func (m *merger) layer(fsys fs.FS, layer int) error {
 	if err != nil {
 		return err
 	}
-	overrides := entries[Override]{}
+	overrides := changes{skus: entries[Override]{}, engines: entries[EngineOverride]{}}
 	for _, p := range paths {
 		data, err := fs.ReadFile(fsys, p)
 		if err != nil {
@@ -99,11 +99,11 @@ func (m *merger) layer(fsys fs.FS, layer int) error {
 			return fmt.Errorf("catalogue file %q: %w", p, err)
 		}
 	}
-	return m.override(overrides)
+	return cmp.Or(m.override(overrides.skus), m.overrideEngines(overrides.engines))
 }
 
 // file decodes and checks one file, and gathers its overrides. Layer 0, the base, must state its sources.
-func (m *merger) file(data []byte, at source, overrides entries[Override]) error {
+func (m *merger) file(data []byte, at source, overrides changes) error {
 	doc, err := decode(data)
 	if err != nil {
 		return err
@@ -120,8 +120,10 @@ func (m *merger) file(data []byte, at source, overrides entries[Override]) error
 	return cmp.Or(
 		gather(m.gpus, doc.GPUs, kind[sku.GPU]{"gpus", func(g sku.GPU) string { return g.Name }, validateGPU}, at),
 		gather(m.skus, doc.SKUs, kind[sku.SKU]{"skus", func(s sku.SKU) string { return s.Name }, validateSKU}, at),
-		gather(overrides, doc.Overrides,
+		gather(overrides.skus, doc.Overrides,
 			kind[Override]{"overrides", func(o Override) string { return o.Name }, validateOverride}, at),
+		gather(overrides.engines, doc.EngineOverrides,
+			kind[EngineOverride]{"engineOverrides", func(o EngineOverride) string { return o.Name }, validateEngineOverride}, at),
 		gather(m.quantizations, doc.Quantizations,
 			kind[model.Quantization]{"quantizations", func(q model.Quantization) string { return q.Name }, validateQuantization}, at),
 		gather(m.models, doc.Models, kind[model.Model]{"models", func(m model.Model) string { return m.Name }, validateModel}, at),

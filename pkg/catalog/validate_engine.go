@@ -5,6 +5,7 @@ package catalog
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -21,6 +22,15 @@ func (e Engine) Validate() error {
 		}
 	}
 	c.text("healthPath", e.HealthPath, func(p string) bool { return strings.HasPrefix(p, "/") }, "must start with a slash")
+	if len(e.WorkerCommand) > 0 {
+		c.text("workerCommand[0]", e.WorkerCommand[0], path.IsAbs, "must be the path of a program in the image")
+		if !e.MultiNode {
+			c.fail("workerCommand", fmt.Sprintf("%q", e.WorkerCommand), "must be absent where multiNode is false")
+		}
+	}
+	if e.MultiNode && e.Split == SplitLayers && len(e.WorkerCommand) == 0 {
+		c.fail("workerCommand", "[]", "must be set where multiNode is true and the engine splits by layers")
+	}
 	c.within("userID", float64(e.UserID), 1, 1<<31-1)
 	c.positive("imageGiB", e.ImageGiB, 1000)
 	c.within("cpus", float64(e.CPUs), 1, 1024)

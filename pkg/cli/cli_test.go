@@ -95,6 +95,17 @@ func TestGolden(t *testing.T) {
 		{name: "plan-named", args: []string{"plan", "--model", "small", "--instance-type", "standard_a24_1", "--zones", "1"}},
 		{name: "plan-file", args: []string{"plan", "-f", "testdata/manifests/several.yaml"}},
 		{name: "plan-file-json", args: []string{"plan", "-f", "testdata/manifests/several.yaml", "-o", "json"}},
+		{
+			name: "plan-nodes", args: []string{
+				"plan", "-f", "testdata/manifests/existing.yaml", "--nodes", "testdata/manifests/nodes.yaml", "--explain",
+			},
+		},
+		{
+			name: "plan-nodes-none", code: 3,
+			args: []string{"plan", "-f", "testdata/manifests/existing-large.yaml", "--nodes", "testdata/manifests/nodes.yaml"},
+		},
+		{name: "plan-nodes-unknown", args: []string{"plan", "-f", "testdata/manifests/existing.yaml"}, code: 3},
+		{name: "plan-nodes-file", args: []string{"plan", "--model", "small", "--nodes", "testdata/manifests/existing.yaml"}, code: 2},
 		{name: "plan-nothing-fits", args: []string{"plan", "--model", "large-chat", "--accelerators", "OLD-16", "--explain"}, code: 3},
 		{name: "estimate", args: []string{"estimate", "--model", "small", "--gpu", "b-80", "--concurrency", "16"}},
 		{name: "estimate-json", args: []string{"estimate", "--model", "large-chat", "--gpu", "B-80", "--gpus", "4", "--dtype", "fp8", "-o", "json"}},

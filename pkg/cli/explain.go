@@ -128,7 +128,10 @@ func boolOrder(first bool) int {
 
 // machines are those of an option.
 func machines(v *planner.Verdict) string {
-	if v.Nodes <= 1 {
+	switch {
+	case len(v.NodeNames) > 0:
+		return strings.Join(v.NodeNames, ", ")
+	case v.Nodes <= 1:
 		return v.InstanceType
 	}
 	return fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType)

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
-	"github.com/modelberth/modelberth/pkg/physics"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // Describer tells of models that the catalogue does not have, and in sentences what it assumed of them.
@@ -68,7 +68,7 @@ func (f *finder) model(ctx context.Context, name string) (model.Model, []string,
 	if problem != nil {
 		return model.Model{}, nil, &exitError{code: codeHub, err: f.notDescribed(err, problem)}
 	}
-	return f.complete(m), notes, nil
+	return request.Sized(m, f.catalog), notes, nil
 }
 
 // notDescribed joins what the hub says with what the catalogue has instead.
@@ -98,19 +98,5 @@ func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 	if name == "" {
 		name = filepath.Base(f.config)
 	}
-	return f.complete(described.Model(name, "main")), described.Notes, nil
-}
-
-// complete fills in the size of weights that nobody stated.
-func (f *finder) complete(m model.Model) model.Model {
-	for i := range m.Artifacts {
-		a := &m.Artifacts[i]
-		format, ok := f.catalog.Quantization(a.Quantization)
-		if a.Bytes() > 0 || !ok {
-			continue
-		}
-		a.WeightBytes = int64(physics.NewModel(m.Shape, physics.Weights{Format: format}).Bytes())
-		a.WeightBasis = model.BytesEstimated
-	}
-	return m
+	return request.Sized(described.Model(name, "main"), f.catalog), described.Notes, nil
 }

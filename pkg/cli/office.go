@@ -29,6 +29,9 @@ type office struct {
 	// mostNodes is a limit from a flag, where even 1 means something; 0 means none.
 	mostNodes int
 
+	// there are the nodes that exist; nil where nobody has told of any.
+	there *nodesThere
+
 	catalog *catalog.Catalog
 	planner *planner.Planner
 }
@@ -99,7 +102,11 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	}
 	var err error
 	if ws.Inference.Template != nil {
-		out.plan, err = o.planner.Plan(request.ForTemplate(ws))
+		asked := request.ForTemplate(ws)
+		if err = o.onNodes(ws, &asked); err != nil {
+			return err
+		}
+		out.plan, err = o.planner.Plan(asked)
 		return refused(err)
 	}
 	config, warnings, err := m.config(ws)
@@ -117,6 +124,9 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	}
 	if o.mostNodes > 0 {
 		asked.Constraints.MaxNodes = o.mostNodes
+	}
+	if err := o.onNodes(ws, &asked); err != nil {
+		return err
 	}
 	if out.plan, err = o.planner.Plan(asked); err != nil {
 		return refused(err)

@@ -21,6 +21,7 @@ type planCommand struct {
 	output
 
 	file    string
+	nodes   string
 	explain bool
 }
 
@@ -44,11 +45,13 @@ the fields of a Workspace's status.plan.`,
 	cmd.Flags().StringVarP(&p.file, "filename", "f", "", "manifest with Workspaces, and the ConfigMaps that they name; - is the standard input")
 	cmd.Flags().BoolVar(&p.explain, "explain", false, "list every option that was turned down, with the reason")
 	cmd.Flags().IntVar(&p.mostNodes, "max-nodes", 0, "most machines to use; 0 means no limit")
+	cmd.Flags().StringVar(&p.nodes, "nodes", "", "nodes that exist and their pods, to be used before anything is bought: what "+howToList+" prints")
 	p.ask.bind(cmd)
 	p.office.bind(cmd, w)
 	p.output.bind(cmd, true)
 	// The only error is that a flag does not exist.
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	_ = cmd.MarkFlagFilename("nodes", "yaml", "yml", "json")
 	complete(cmd, "model", p.modelNames)
 	complete(cmd, "instance-type", p.skuNames)
 	return cmd
@@ -61,6 +64,11 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	}
 	if err := p.open(); err != nil {
 		return err
+	}
+	if p.nodes != "" {
+		if p.there, err = readNodes(p.nodes, w.In); err != nil {
+			return err
+		}
 	}
 	var answers []answer
 	var problems []error

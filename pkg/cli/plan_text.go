@@ -170,6 +170,9 @@ func speed(s *planner.Performance) string {
 
 // price says what is paid, how and where.
 func (p *planCommand) price(plan *planner.Plan) string {
+	if len(plan.NodeNames) > 0 {
+		return "nothing: " + strings.Join(plan.NodeNames, ", ") + " exist" + verbEnding(len(plan.NodeNames)) + " already"
+	}
 	s, _ := p.catalog.SKU(plan.InstanceType)
 	region := p.region
 	if region == "" {
@@ -187,6 +190,14 @@ func (p *planCommand) price(plan *planner.Plan) string {
 		out += fmt.Sprintf("; %s $ per million output tokens at that load", digits(performance.PricePerMillion))
 	}
 	return out
+}
+
+// verbEnding is that of what some things do.
+func verbEnding(n int) string {
+	if n == 1 {
+		return "s"
+	}
+	return ""
 }
 
 func paid(t v1beta1.CapacityType) string {
@@ -231,11 +242,19 @@ func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	rows[0] = append(rows[0], "WHY NOT")
 	for i := range plan.Alternatives {
 		v := &plan.Alternatives[i]
-		row := []string{strconv.Itoa(i + 1), fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType), p.gpusOf(v), dollars(v.HourlyPrice)}
+		row := []string{strconv.Itoa(i + 1), alternative(v), p.gpusOf(v), dollars(v.HourlyPrice)}
 		row = append(row, paceOf(v.Performance, p.wide())...)
 		rows = append(rows, append(row, v.Reason))
 	}
 	return table(out.w, "  ", rows)
+}
+
+// alternative is the machines that would be taken next.
+func alternative(v *planner.Verdict) string {
+	if len(v.NodeNames) > 0 {
+		return machines(v)
+	}
+	return fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType)
 }
 
 // gpusOf are the GPUs that an alternative uses, on all machines.
@@ -276,7 +295,8 @@ func (p *planCommand) rest(out page, plan *planner.Plan) {
 
 // compared says whose prices were compared, where nobody chose.
 func (p *planCommand) compared(out page, ws *v1beta1.Workspace) {
-	if len(p.clouds) > 0 || p.region != "" || ws.Resource.InstanceType != "" {
+	onlyThere := p.there != nil && ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
+	if onlyThere || len(p.clouds) > 0 || p.region != "" || ws.Resource.InstanceType != "" {
 		return
 	}
 	var places []string

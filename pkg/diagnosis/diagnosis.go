@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package diagnosis says in one sentence why a Workspace's inference server does not answer, and what
-// to do next, from the pods and nodes as they are.
+// to do next, from the pods and nodes as they are; and when it reached which stage of its start.
 //
 // It decides which of several symptoms a user should read first. The sentences are stable: they quote
 // nothing that changes by itself (times, counters, back-offs, ports), so that a server that keeps
-// failing in the same way is the same finding, and nothing is written for it twice. It must not know
-// clients, plans or how pods are built beyond the names of their containers.
+// failing in the same way is the same finding, and nothing is written for it twice. What engines say
+// when they fail is data: words.yaml. It must not know clients, how plans are made or how pods are
+// built beyond the names of their containers.
 package diagnosis
 
 import (
@@ -18,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
 )
 
 // Input is what is known about a Workspace's pods.
@@ -27,6 +29,11 @@ type Input struct {
 	// Pods of the Workspace, and Nodes that it runs on.
 	Pods  []corev1.Pod
 	Nodes []corev1.Node
+	// Plan that the pods were made from, whose figures are shown beside an engine's own; nil where none
+	// is known.
+	Plan *planner.Plan
+	// Words are how engines say what is wrong.
+	Words Words
 }
 
 // Finding is the state of the inference server, as the condition InferenceReady holds it.
@@ -42,35 +49,36 @@ type Finding struct {
 const maxMessage = 1024
 
 // check looks for one symptom of a pod.
-type check func(*corev1.Pod) (Finding, bool)
+type check func(*Input, *corev1.Pod) (Finding, bool)
 
 // Inference returns what to tell about the inference server.
 func Inference(in Input) Finding {
-	pods := living(in.Pods)
-	if in.Want > 0 && ready(pods) >= in.Want {
+	in.Pods = living(in.Pods)
+	if in.Want > 0 && ready(in.Pods) >= in.Want {
 		return Finding{Ready: true, Reason: v1beta1.ReasonInferenceSuccess, Message: "the inference server answers"}
 	}
-	finding := symptom(pods, in.Nodes)
+	finding := symptom(&in)
 	finding.Message = clip(finding.Message, maxMessage)
 	return finding
 }
 
-func symptom(pods []corev1.Pod, nodes []corev1.Node) Finding {
+// symptom is the first that some pod shows. A member of a group that ends because another one did comes
+// after everything that may be why that one did.
+func symptom(in *Input) Finding {
 	checks := []check{
-		func(pod *corev1.Pod) (Finding, bool) { return unschedulable(pod, nodes) },
-		imagePull, weights, outOfMemory, crash, startError, evicted,
+		unschedulable, imagePull, weights, outOfMemory, startupTimeout, crash, startError, memberLost, evicted,
 	}
 	for _, check := range checks {
-		for i := range pods {
-			if finding, found := check(&pods[i]); found {
+		for i := range in.Pods {
+			if finding, found := check(in, &in.Pods[i]); found {
 				return finding
 			}
 		}
 	}
-	if finding, found := pressure(pods, nodes); found {
+	if finding, found := pressure(in.Pods, in.Nodes); found {
 		return finding
 	}
-	return progress(pods, nodes)
+	return progress(in.Pods, in.Nodes)
 }
 
 // living returns the pods that are not on their way out, by name.
@@ -111,6 +119,15 @@ func nodeCondition(node *corev1.Node, kind corev1.NodeConditionType) corev1.Cond
 		}
 	}
 	return corev1.ConditionUnknown
+}
+
+// nodeNamed returns the node of that name, or nil.
+func nodeNamed(nodes []corev1.Node, name string) *corev1.Node {
+	i := slices.IndexFunc(nodes, func(node corev1.Node) bool { return node.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &nodes[i]
 }
 
 func pending(format string, args ...any) Finding {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -103,6 +105,16 @@ func one(changes ...func(*corev1.Pod)) diagnosis.Input {
 	return diagnosis.Input{Want: 1, Pods: []corev1.Pod{pod(changes...)}, Nodes: []corev1.Node{node("node-a", corev1.NodeReady)}}
 }
 
+// words are those that ship.
+func words(t testing.TB) diagnosis.Words {
+	t.Helper()
+	shipped, err := diagnosis.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shipped
+}
+
 const (
 	schedulerMessage = "0/5 nodes are available: 1 node(s) had untolerated taint {sku: gpu}, 4 Insufficient nvidia.com/gpu. " +
 		"no new claims to deallocate, preemption: 0/5 nodes are available: 5 No preemption victims found for incoming pod."
@@ -168,22 +180,22 @@ func TestInference(t *testing.T) {
 		{
 			"an image that is not there",
 			one(engine(waiting("ErrImagePull", `rpc error: code = NotFound desc = failed to pull and unpack image "registry.example/engine:1": not found`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry does not have it: correct the name or the tag`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry does not have it: correct the image's name`),
 		},
 		{
 			"the agent's image, from a registry that wants to know who asks",
 			one(fetching(waiting("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: failed to authorize: 401 Unauthorized`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/agent:1" of container "weights", because the registry refuses access: correct the name, or let the node's or the ServiceAccount's credentials read it`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/agent:1" of container "weights", because the registry refuses access (401 Unauthorized): correct the name, or give the node's identity the right to read it, or name a pull Secret in the ServiceAccount that inference.pod.serviceAccountName names`),
 		},
 		{
 			"a registry that is not reached",
 			one(engine(waiting("ErrImagePull", `dial tcp: lookup registry.example on 10.0.0.10:53: no such host`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry cannot be reached from there: check the name, the node's network and the registry's certificate`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry cannot be reached from there (dial tcp: lookup registry.example on 10.0.0.10:53: no such host): check the name, the node's network and the registry's certificate, or use a registry that the nodes reach`),
 		},
 		{
 			"no image reference",
 			one(engine(waiting("InvalidImageName", `couldn't parse image name`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because that is no image reference: correct it`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because that is no image reference: correct the image's name`),
 		},
 		{
 			"the hub is down",
@@ -219,12 +231,12 @@ func TestInference(t *testing.T) {
 		{
 			"too little main memory",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed for lack of main memory: allow a machine type with more of it, and raise its memory request or limit`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory to what it needs, or allow a machine type with more`),
 		},
 		{
 			"the agent was killed for memory",
 			one(fetching(terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed for lack of main memory: allow a machine type with more of it, and raise its memory request or limit`),
+			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory to what it needs, or allow a machine type with more`),
 		},
 		{
 			"the engine's first error tells why it ended",
@@ -234,7 +246,7 @@ func TestInference(t *testing.T) {
 		{
 			"too little memory on the GPU",
 			one(engine(terminated(1, "Error", "0.01.000.000 E ggml_backend_cuda: allocating 40960.00 MiB on device 0: cudaMalloc failed: out of memory\n"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (ggml_backend_cuda: allocating 40960.00 MiB on device 0: cudaMalloc failed: out of memory) and is started again: lower inference.objectives.maxModelLen or .concurrency, or allow GPUs with more memory`),
+			finding("GPUOutOfMemory", `container "chat" of pod "chat-0" ended with exit code 1, because GPU 0 has no room for 40960.00 MiB more: lower inference.objectives.maxModelLen or .concurrency, or allow more GPUs or GPUs with more memory`),
 		},
 		{
 			"a server that ends well has ended all the same",
@@ -318,10 +330,11 @@ func TestInference(t *testing.T) {
 				pod(),
 				pod(func(p *corev1.Pod) { p.Name = "chat-1" }, engine(waiting("ErrImageNeverPull", ""))),
 			}},
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and may not be pulled: load it there, or allow the pull`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and may not be pulled: load it there, or set workspaceImagePullPolicy in the chart's values`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
+			tc.in.Words = words(t)
 			if diff := cmp.Diff(tc.want, diagnosis.Inference(tc.in)); diff != "" {
 				t.Errorf("Inference: -want +got:\n%s", diff)
 			}
@@ -382,6 +395,9 @@ func TestFindingsAreStable(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
+			for i := range tc.phases {
+				tc.phases[i].Words = words(t)
+			}
 			want := diagnosis.Inference(tc.phases[0])
 			for i, phase := range tc.phases {
 				if diff := cmp.Diff(want, diagnosis.Inference(phase)); diff != "" {
@@ -410,6 +426,10 @@ func FuzzInference(f *testing.F) {
 	f.Add(schedulerMessage, llamaLog)
 	f.Add("0/1 nodes are available: , 1 , 2 . preemption:", `{"reason":"DiskFull","message":"`+strings.Repeat("ü", 4000)+`"}`)
 	f.Add("\x00\xff\n", "{\"reason\":\"NotFound\",\"message\":\"a\\u0000b\\nc\"}")
+	f.Add("", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB. GPU 0 has a total capacity of 2 GiB")
+	f.Add("", "error: argument --x: \x1b[31m"+strings.Repeat("y", 5000))
+	f.Add("", `{"reason":"MemberLost","message":"\u0007\n"}`)
+	shipped := words(f)
 	f.Fuzz(func(t *testing.T, scheduler, log string) {
 		for _, in := range []diagnosis.Input{
 			one(unscheduled("Unschedulable", scheduler)),
@@ -417,9 +437,13 @@ func FuzzInference(f *testing.F) {
 			one(engine(waiting("CreateContainerError", log))),
 			one(fetching(terminated(1, "Error", log))),
 			one(failed("Evicted", log)),
+			one(engine(waiting("ImagePullBackOff", log))),
+			one(engine(terminated(128, "StartError", log))),
+			one(engine(terminated(1, "Error", "error: argument --a: "+log))),
 		} {
+			in.Words = shipped
 			got := diagnosis.Inference(in)
-			if n := len([]rune(got.Message)); n > 1024 || strings.ContainsFunc(got.Message, func(r rune) bool { return r < ' ' }) {
+			if n := len([]rune(got.Message)); n > 1024 || strings.ContainsFunc(got.Message, unicode.IsControl) || !utf8.ValidString(got.Message) {
 				t.Errorf("message of %d characters, or of several lines: %q", n, got.Message)
 			}
 			if got.Ready || got.Reason == "" || got.Message == "" {

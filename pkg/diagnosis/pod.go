@@ -4,30 +4,116 @@
 package diagnosis
 
 import (
+	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// unschedulable quotes the scheduler, once there is a machine that it could have used: before, it says
-// only that the machine is missing, which ResourceReady tells better.
-func unschedulable(pod *corev1.Pod, nodes []corev1.Node) (Finding, bool) {
+// unschedulable says what the Workspace's own machine lacks, or else quotes the scheduler, which speaks of
+// all nodes of the cluster. Before there is a machine, it says only that one is missing, which
+// ResourceReady tells better.
+func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != corev1.PodScheduled || condition.Reason != corev1.PodReasonUnschedulable {
 			continue
 		}
-		if !slices.ContainsFunc(nodes, isReady) {
+		if !slices.ContainsFunc(in.Nodes, isReady) {
 			return pending("pod %q waits for its machine: see ResourceReady for how far that is", pod.Name), true
+		}
+		if why, next := lacking(pod, in.Nodes); why != "" {
+			return finding(v1beta1.ReasonUnschedulable, "no node takes pod %q, because %s: %s", pod.Name, why, next), true
 		}
 		return finding(v1beta1.ReasonUnschedulable,
 			"no node takes pod %q%s: free or allow a machine that does, or drop the demand that no node meets",
 			pod.Name, quoted(schedulerSentence(condition.Message))), true
 	}
 	return Finding{}, false
+}
+
+// lacking compares a pod with the machines that were bought for it, and returns the first thing that is
+// in the way on the first of them that is Ready: a taint, or a resource that no such node has at all.
+func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
+	for _, node := range byName(nodes) {
+		if !isReady(node) {
+			continue
+		}
+		if taint := untolerated(pod, &node); taint != "" {
+			return fmt.Sprintf("node %q has taint %s, which it does not tolerate", node.Name, taint),
+				"add a toleration to inference.pod.tolerations, or take the taint away once what it stands for is over"
+		}
+		asked := requests(pod)
+		for _, name := range slices.Sorted(maps.Keys(asked)) {
+			want, has := asked[name], node.Status.Allocatable[name]
+			if len(node.Status.Allocatable) == 0 || want.Cmp(has) <= 0 {
+				continue
+			}
+			return fmt.Sprintf("it asks for %s of %s and node %q has %s", want.String(), name, node.Name, has.String()), moreOf(name)
+		}
+	}
+	return "", ""
+}
+
+// moreOf is what to do about a resource that a machine has too little of.
+func moreOf(name corev1.ResourceName) string {
+	switch name {
+	case corev1.ResourceCPU:
+		return "lower inference.pod.cpu, or allow a machine type with more"
+	case corev1.ResourceMemory:
+		return "lower inference.pod.memory, or allow a machine type with more"
+	case corev1.ResourceEphemeralStorage:
+		return "allow a machine type with a larger disk, or buy with a NodeClass that gives one"
+	default:
+		return "check that the device plugin runs on the node and finds all devices"
+	}
+}
+
+// untolerated returns the first taint of a node that keeps a pod away.
+func untolerated(pod *corev1.Pod, node *corev1.Node) string {
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		isTolerated := slices.ContainsFunc(pod.Spec.Tolerations, func(toleration corev1.Toleration) bool {
+			return toleration.ToleratesTaint(klog.Logger{}, taint, false)
+		})
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !isTolerated {
+			return taint.ToString()
+		}
+	}
+	return ""
+}
+
+// requests are what the scheduler counts of a pod: its containers and sidecars together.
+func requests(pod *corev1.Pod) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	add := func(container *corev1.Container) {
+		for name, quantity := range container.Resources.Requests {
+			total := sum[name]
+			total.Add(quantity)
+			sum[name] = total
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		if ptr.Deref(pod.Spec.InitContainers[i].RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
+	return sum
+}
+
+func byName(nodes []corev1.Node) []corev1.Node {
+	sorted := slices.Clone(nodes)
+	slices.SortFunc(sorted, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return sorted
 }
 
 func isReady(node corev1.Node) bool {
@@ -70,7 +156,7 @@ func splitReasons(list string) []string {
 }
 
 // evicted covers pods that the node ended or never admitted. Their set replaces them by itself.
-func evicted(pod *corev1.Pod) (Finding, bool) {
+func evicted(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	if pod.Status.Phase != corev1.PodFailed {
 		return Finding{}, false
 	}
@@ -88,8 +174,7 @@ func evicted(pod *corev1.Pod) (Finding, bool) {
 }
 
 func pressure(pods []corev1.Pod, nodes []corev1.Node) (Finding, bool) {
-	sorted := slices.Clone(nodes)
-	slices.SortFunc(sorted, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	sorted := byName(nodes)
 	for i := range sorted {
 		node := &sorted[i]
 		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "" || pod.Spec.NodeName == node.Name }) {

@@ -66,12 +66,8 @@ func preparing(pod *corev1.Pod, container string) Finding {
 }
 
 func isLost(name string, nodes []corev1.Node) bool {
-	for i := range nodes {
-		if nodes[i].Name == name {
-			return !isReady(nodes[i])
-		}
-	}
-	return false
+	node := nodeNamed(nodes, name)
+	return node != nil && !isReady(*node)
 }
 
 // isDone is true for an init container that ended well, and for a sidecar whose startup probe passed.

@@ -4,6 +4,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"unicode"
@@ -13,21 +14,34 @@ import (
 const maxQuote = 400
 
 // errorLine returns the line of a log's tail that tells most: the first that is marked as an error,
-// because those after it are consequences, or else the last one.
+// because those after it are consequences; else the last of Python's exceptions, which sums up those
+// before it; else the last line.
 func errorLine(log string) string {
 	// llama.cpp begins lines with a time and a letter, klog with a letter and a time.
 	marked := regexp.MustCompile(`^([\d.]+ E |E\d{4} )`)
-	last := ""
+	exception := regexp.MustCompile(`^[\w.]*(Error|Exception|Exit|Interrupt)(: |$)`)
+	last, raised := "", ""
 	for line := range strings.Lines(log) {
 		line = strings.TrimSpace(line)
 		if marked.MatchString(line) {
 			return clip(steady(line), maxQuote)
 		}
+		line = steady(line)
+		if exception.MatchString(line) {
+			raised = line
+		}
 		if line != "" {
 			last = line
 		}
 	}
-	return clip(steady(last), maxQuote)
+	return clip(cmp.Or(raised, last), maxQuote)
+}
+
+// oneLine joins the lines of a text and its runs of spaces, and drops what cannot be shown.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
+	}), " ")
 }
 
 // steady takes out of a text what differs between two failures of the same kind: times, addresses,
@@ -36,9 +50,13 @@ func steady(text string) string {
 	for _, replacement := range []struct{ pattern, with string }{
 		{`^[\d.]{8,} [A-Z] `, ""},
 		{`^[IWEF]\d{4} [\d:.]+ +\d+ `, ""},
+		// vLLM: its process, level, time and place.
+		{`^(\(\w+( pid=\d+)?\) ?)+`, ""},
+		{`^(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?`, ""},
 		{`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?\]?`, ""},
 		{`\b\d\d:\d\d:\d\d([.,]\d+)?\b`, ""},
 		{`\b0x[0-9a-fA-F]+\b`, "0x…"},
+		{`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`, "…"},
 		{`\b[0-9a-f]{32,}\b`, "…"},
 		{`(?i)\bpid[ =:]+\d+`, "pid"},
 	} {

@@ -48,18 +48,33 @@ type Input struct {
 type Member struct {
 	// Rank from 0, the leader's: a number, or a reference such as $(POD_INDEX) that the kubelet replaces.
 	Rank string
-	// Leader's address, for all members the same.
-	Leader string
+	// Leader's address, and Workers' in the order of their ranks; for all members the same.
+	Leader  string
+	Workers []string
 }
+
+// LeaderRank is the rank of the machine that serves.
+const LeaderRank = "0"
+
+// IsWorker says whether a member is not the one that serves. Nil is one that serves alone.
+func (m *Member) IsWorker() bool { return m != nil && m.Rank != LeaderRank }
 
 // Command is how to start an engine.
 type Command struct {
-	// Args in order, in exec form; the image's entrypoint is kept.
-	Args []string
+	// Entrypoint in place of the image's; empty keeps that one.
+	Entrypoint []string
+	// Args in order, in exec form. Everything in them is meant as it is written, but for those at the indexes
+	// that References lists: there, $(NAME) stands for a variable of the container.
+	Args       []string
+	References []int
 	// Env in order.
 	Env []EnvVar
-	// HealthPath answers 200 when the engine can serve.
+	// HealthPath answers 200 when the engine can serve; empty for a member that serves nobody.
 	HealthPath string
+	// OpenPort is what such a member listens on once it has started; 0 where it listens nowhere.
+	OpenPort int
+	// BusyMetrics are the gauges at /metrics whose sum is the number of requests under way.
+	BusyMetrics []string
 	// KVEventsPort publishes the events of the KV cache; 0 where the engine publishes none.
 	KVEventsPort int
 	// SharedMemoryGiB that the engine's processes need; 0 where the engine has no opinion.
@@ -67,6 +82,10 @@ type Command struct {
 	// Weights are the files of the artifact's repository that the engine loads, where the artifact does
 	// not list them.
 	Weights Selection
+	// IgnoresSignals says that it does not end when it is told to where it is process 1 of its container.
+	IgnoresSignals bool
+	// NoWeights says that this member reads no files: others send it what it holds.
+	NoWeights bool
 	// Warnings in sentences: flags that were asked for and dropped or replaced.
 	Warnings []string
 }

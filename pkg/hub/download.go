@@ -30,12 +30,26 @@ func (r Range) Len() int64 { return r.End - r.Start }
 // range, or an UnreachableError once the connection breaks, falls silent or
 // ends early: what came before it is good, and a new range can begin there.
 func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, error) {
+	bounds := Bounds{Clock: c.clock, Answer: c.answerTimeout, Idle: c.idleTimeout}
+	return bounds.Open(ctx, f, r, func(ctx context.Context) (io.ReadCloser, string, error) { return c.get(ctx, f, r) })
+}
+
+// Bounds are how long whoever sends a file may take for his first byte, and for any other.
+type Bounds struct {
+	Clock        clock.WithDelayedExecution
+	Answer, Idle time.Duration
+}
+
+// Open is Client.Open for content that get asks for; get also says where it comes from.
+func (bounds Bounds) Open(
+	ctx context.Context, f File, r Range, get func(ctx context.Context) (src io.ReadCloser, from string, err error),
+) (io.ReadCloser, error) {
 	if r.Start < 0 || r.Len() <= 0 {
 		return nil, fmt.Errorf("hub: %s: range %d-%d is empty", f, r.Start, r.End)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	unanswered := c.clock.AfterFunc(c.answerTimeout, func() { cancel(errNoAnswer) })
-	src, from, err := c.get(ctx, f, r)
+	unanswered := bounds.Clock.AfterFunc(bounds.Answer, func() { cancel(errNoAnswer) })
+	src, from, err := get(ctx)
 	unanswered.Stop()
 	if err != nil {
 		cancel(nil)
@@ -43,9 +57,9 @@ func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, erro
 	}
 	b := &body{
 		file: f, from: from, src: src, left: r.Len(),
-		idle: c.idleTimeout, cancel: cancel, cause: func() error { return context.Cause(ctx) },
+		idle: bounds.Idle, cancel: cancel, cause: func() error { return context.Cause(ctx) },
 	}
-	b.silence = c.clock.AfterFunc(c.idleTimeout, func() { cancel(errSilent) })
+	b.silence = bounds.Clock.AfterFunc(bounds.Idle, func() { cancel(errSilent) })
 	b.silence.Stop() // armed by each Read
 	return b, nil
 }

@@ -51,6 +51,10 @@ type Controller struct {
 	ImagePullPolicy string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub.
 	HubEndpoint string
+	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
+	DescribeModels bool
+	// Weights says how pods come by the files of models.
+	Weights Weights
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -60,6 +64,12 @@ type Controller struct {
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
+	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
+	SweepKAITO bool
+	// Spending limits what may be bought.
+	Spending Spending
 }
 
 // CapacityWordings are the values of CapacityWording: none reads no words, only age and disappearance.
@@ -93,6 +103,9 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"let models whose repository brings code run that code inside the inference server")
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
+	flags.BoolVar(&o.DescribeModels, "describe-models", false,
+		"ask the hub for models that the catalogue does not have; otherwise the controller talks to nobody outside the cluster")
+	o.Weights.bind(flags)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
@@ -103,6 +116,11 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
+	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
+		"buy no machine with GPUs before a device plugin or GPU operator is found that tolerates the taint of our nodes")
+	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
+		"delete NodeClaims that KAITO's controller left behind, where their Workspace is gone")
+	o.Spending.bind(flags)
 }
 
 // Validate reports everything that is wrong with the settings at once.
@@ -131,6 +149,8 @@ func (o *Controller) Validate() error {
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
 	}
 	problems = append(problems, o.validateDeadlines()...)
+	problems = append(problems, o.Spending.validate()...)
+	problems = append(problems, o.Weights.validate()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}

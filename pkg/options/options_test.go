@@ -34,6 +34,8 @@ func TestParse(t *testing.T) {
 		"--agent-image=registry.example/agent:1", "--node-class=karpenter.azure.com/AKSNodeClass/default",
 		"--node-class=karpenter.azure.com/AKSNodeClass/big", "--cloud=azure", "--region=westeurope",
 		"--engine-image=llamacpp=registry.example/llama:b1", "--leader-elect",
+		"--weights-ca-config-map=company-ca", "--weights-https-proxy=http://proxy:3128", "--weights-no-proxy=.corp",
+		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500",
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -48,9 +50,13 @@ func TestParse(t *testing.T) {
 		AgentImage:   "registry.example/agent:1",
 		EngineImages: map[string]string{"llamacpp": "registry.example/llama:b1"},
 		HubEndpoint:  "https://huggingface.co",
+		Weights: options.Weights{
+			CAConfigMap: "company-ca", HTTPSProxy: "http://proxy:3128", NoProxy: ".corp",
+			Caches: map[string]string{"team-a": "models"}, CacheLimitGiB: 500,
+		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
-		NodeGrace: 10 * time.Minute,
+		NodeGrace: 10 * time.Minute, GPUPluginCheck: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -71,6 +77,12 @@ func TestBadFlags(t *testing.T) {
 		{"no workers", append(good, "--workers=0"), []string{"--workers is 0"}},
 		{"no requests", append(good, "--kube-client-qps=0"), []string{"--kube-client-qps is 0"}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
+		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
+		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
+		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is no machine type`}},
+		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
+		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
+		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},
 		{"a hub without a scheme", append(good, "--hub-endpoint=hub.example"), []string{`--hub-endpoint is "hub.example"`}},
 	}
 	for _, test := range tests {

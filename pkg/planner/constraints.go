@@ -186,17 +186,30 @@ func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityT
 
 // tooDear says why the price limit forbids a machine.
 func tooDear(c Constraints, m *machine, price float64) string {
+	most := c.limit().HourlyPrice
 	switch {
-	case c.MaxHourlyPrice <= 0:
+	case most <= 0:
 		return ""
 	case price < 0:
-		return fmt.Sprintf("no price known in %s, so the limit of %s $/h could be exceeded", m.regionName(), dollars(c.MaxHourlyPrice))
-	case price > c.MaxHourlyPrice:
-		limit, actual := dollarsApart(c.MaxHourlyPrice, price)
+		return fmt.Sprintf("no price known in %s, so the limit of %s $/h could be exceeded", m.regionName(), dollars(most))
+	case price > most:
+		limit, actual := dollarsApart(most, price)
 		return fmt.Sprintf("dearer than the limit: %s $/h against %s", actual, limit)
 	default:
 		return ""
 	}
+}
+
+// maxHourlyPrice is the user's limit, for messages.
+const maxHourlyPrice = "resource.placement.maxHourlyPrice"
+
+// limit is the lower of the user's limit on the price and that of others.
+func (c Constraints) limit() Ceiling {
+	own := Ceiling{HourlyPrice: c.MaxHourlyPrice, Name: maxHourlyPrice, Help: "raise the limit"}
+	if own.HourlyPrice <= 0 || c.Ceiling.HourlyPrice > 0 && c.Ceiling.HourlyPrice < own.HourlyPrice {
+		return c.Ceiling
+	}
+	return own
 }
 
 // regionName is the region for a message.

@@ -349,11 +349,33 @@ func (found *nodesFound) why() (reason, text string) {
 	case found.nodes == 0:
 		return v1beta1.ReasonNoMachineAllowed, ""
 	case found.tried == 0:
-		first := found.rejected[0]
-		return v1beta1.ReasonNoMachineAllowed, fmt.Sprintf("of %s none may be used; %s: %s",
-			count(found.nodes, "existing node"), first.NodeNames[0], first.Reason)
+		return v1beta1.ReasonNoMachineAllowed, fmt.Sprintf("of %s none may be used; %s",
+			count(found.nodes, "existing node"), found.each(found.rejected[0]))
 	default:
-		return v1beta1.ReasonDoesNotFit, fmt.Sprintf("of %s none does; %s: %s",
-			count(found.nodes, "existing node"), found.largest.NodeNames[0], found.largest.Reason)
+		return v1beta1.ReasonDoesNotFit, fmt.Sprintf("of %s none does; %s",
+			count(found.nodes, "existing node"), found.each(found.largest))
 	}
+}
+
+// each says of some of the nodes why they do not do, one of them first.
+func (found *nodesFound) each(first Verdict) string {
+	const mostGroups, mostNames, mostWords = 4, 4, 160 // so that it fits into a condition
+	groups := []Verdict{first}
+	for _, v := range found.rejected { // a node is in one group only
+		if v.NodeNames[0] != first.NodeNames[0] {
+			groups = append(groups, v)
+		}
+	}
+	words := make([]string, 0, mostGroups+1)
+	for _, v := range groups[:min(len(groups), mostGroups)] {
+		listed := strings.Join(v.NodeNames[:min(len(v.NodeNames), mostNames)], ", ")
+		if more := len(v.NodeNames) - mostNames; more > 0 {
+			listed += fmt.Sprintf(" and %d more", more)
+		}
+		words = append(words, listed+": "+clip(v.Reason, mostWords))
+	}
+	if more := len(groups) - mostGroups; more > 0 {
+		words = append(words, fmt.Sprintf("and %d more reasons", more))
+	}
+	return strings.Join(words, "; ")
 }

@@ -170,7 +170,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			nodes:  nodes{nodeOf("a", "G-12-PCIe", 4, 1), nodeOf("b", "Old-40", 8, 8), nodeOf("c", "G-40", 1, 0)},
 			want: choice{
 				Failed: "DoesNotFit: chat: of 3 existing nodes none does; b: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
-					"set resource.placement.nodeSource: Any to have machines bought",
+					"a: does not fit by 5.2 GiB per GPU at 2048 tokens × 1; c: no GPU is free: 1 GPU in use; set resource.placement.nodeSource: Any to have machines bought",
 				Rejected: verdicts{
 					verdict("type-G-12-PCIe", 1, "does not fit by 5.2 GiB per GPU at 2048 tokens × 1", "a"),
 					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, Old-40 has 7.0", "b"),
@@ -365,11 +365,11 @@ func TestExistingNodesOfLargeModels(t *testing.T) {
 		},
 		{
 			reason: "not beyond resource.count", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 1), limit: 1,
-			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a: ",
+			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a, b: ",
 		},
 		{
 			reason: "not where the installation spreads nothing", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 1), single: true,
-			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a: ",
+			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a, b: ",
 		},
 		{
 			reason: "an unknown GPU serves, nobody knows how fast", model: "llama-3.1-8b-instruct", nodes: slowly(hoppers(8)),
@@ -435,8 +435,8 @@ func TestTemplatesOnExistingNodes(t *testing.T) {
 		{"two nodes", "2 existing nodes b, c (2 of 8 × G-40)", 2, []int{1, 2, 4}, v1beta1.NodeSourceExisting},
 		{
 			"more than there are",
-			"DoesNotFit: the template: of 3 existing nodes none does; b: 3 nodes are needed, 2 such are free in one zone; " +
-				"set resource.placement.nodeSource: Any to have machines bought",
+			"DoesNotFit: the template: of 3 existing nodes none does; b, c: 3 nodes are needed, 2 such are free in one zone; " +
+				"a: 1 of 8 GPUs free, 2 are asked for; set resource.placement.nodeSource: Any to have machines bought",
 			3,
 			[]int{1, 2, 4},
 			v1beta1.NodeSourceExisting,

@@ -83,7 +83,7 @@ func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 
 // settleLayers is settle for an engine that allocates the KV cache of its sequences when it starts.
 func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fitted {
-	budget := f.physics.LayerSplit(m.gpu.MemoryGiB, way.stages, t.length, t.concurrency, &f.engine.Memory)
+	budget := f.physics.LayerSplit(m.gpu.MemoryGiB, way.pipeline(), t.length, t.concurrency, &f.engine.Memory)
 	return fitted{
 		target: t, budget: budget,
 		serving: physics.Serving{MaxModelLen: t.length, MaxNumSeqs: t.concurrency, MaxBatchedTokens: f.engine.Memory.BatchTokens},

@@ -82,14 +82,23 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 
 // overLimit says what the cheapest machine that works would cost.
 func (p *Planner) overLimit(r Request, cheapest *option) string {
-	limit := dollars(r.Constraints.MaxHourlyPrice)
+	most := r.Constraints.limit()
 	if cheapest.price < 0 {
-		return fmt.Sprintf("no machine that works has a price in %s, so resource.placement.maxHourlyPrice %s cannot be kept: "+
-			"have the administrator add prices, or leave maxHourlyPrice out", cheapest.machine.regionName(), limit)
+		return fmt.Sprintf("no machine that works has a price in %s, so %s %s cannot be kept: "+
+			"have the administrator add prices, or %s", cheapest.machine.regionName(), most.Name, dollars(most.HourlyPrice), most.without())
 	}
-	limit, actual := dollarsApart(r.Constraints.MaxHourlyPrice, cheapest.price)
-	return fmt.Sprintf("the cheapest way that works is %d × %s at %s $/h, above resource.placement.maxHourlyPrice %s: raise the limit%s",
-		cheapest.nodes, cheapest.machine.Name, actual, limit, p.alternatively(r, relaxations{quantization: true, objectives: true}))
+	limit, actual := dollarsApart(most.HourlyPrice, cheapest.price)
+	return fmt.Sprintf("the cheapest way that works is %d × %s at %s $/h, above %s %s: %s%s",
+		cheapest.nodes, cheapest.machine.Name, actual, most.Name, limit, most.Help,
+		p.alternatively(r, relaxations{quantization: true, objectives: true}))
+}
+
+// without says how to do without the limit.
+func (c Ceiling) without() string {
+	if c.Name == maxHourlyPrice {
+		return "leave maxHourlyPrice out"
+	}
+	return c.Help
 }
 
 // noneAllowed says which constraint leaves no machine.

@@ -28,7 +28,7 @@ func (s spread) pipeline() int { return s.nodes * s.stages }
 // not among them.
 func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, illegal string) {
 	if f.engine.Split == catalog.SplitLayers {
-		return d.layerSpreads(m), ""
+		return d.layerSpreads(m, nodes), ""
 	}
 	first := max(d.tp, 1)
 	if first > m.GPUs {
@@ -61,15 +61,15 @@ func (f *form) unsplittable(s *model.Shape, parts int) string {
 	return *f.unsplit[at]
 }
 
-// layerSpreads gives each GPU of one machine a run of layers.
-func (d *modelDemand) layerSpreads(m *machine) []spread {
-	least, most := 1, min(m.GPUs, d.model.Shape.Layers+1)
+// layerSpreads gives each GPU a run of layers.
+func (d *modelDemand) layerSpreads(m *machine, nodes int) []spread {
+	least, most := 1, min(m.GPUs, (d.model.Shape.Layers+1)/nodes)
 	if d.gpus > 0 {
 		least, most = d.gpus, min(d.gpus, most)
 	}
 	var ways []spread
 	for stages := least; stages <= most; stages++ {
-		ways = append(ways, spread{nodes: 1, tp: 1, stages: stages, replicas: 1})
+		ways = append(ways, spread{nodes: nodes, tp: 1, stages: stages, replicas: 1})
 	}
 	return ways
 }

@@ -139,7 +139,7 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 
 // record keeps the smallest lack.
 func (why *misfit) record(f *form, t target, nodes int, lack float64) {
-	why.moreNodesHelp = why.moreNodesHelp || f.engine.Split == catalog.SplitTensor
+	why.moreNodesHelp = why.moreNodesHelp || f.engine.MultiNode
 	if lack < why.lack {
 		why.lack, why.form, why.target, why.nodes = lack, f, t, nodes
 	}
@@ -169,7 +169,7 @@ func (d *modelDemand) byLayout(a, b *layout) int {
 // fewestNodes is a number of machines below which weights and KV cache alone do not fit, however they are
 // split.
 func (d *modelDemand) fewestNodes(m *machine) int {
-	if d.forms[0].engine.Split == catalog.SplitLayers {
+	if d.forms[0].engine.Split == catalog.SplitLayers || !d.spreadsOverNodes() {
 		return 1
 	}
 	t := d.target
@@ -194,7 +194,7 @@ func (d *modelDemand) mostNodes(m *machine) int {
 	if !d.named && m.NetworkGBs == 0 {
 		most = min(most, plainNodes)
 	}
-	if d.forms[0].engine.Split == catalog.SplitLayers || d.singleNode {
+	if !d.spreadsOverNodes() {
 		most = 1
 	}
 	if d.limit > 0 {
@@ -205,6 +205,9 @@ func (d *modelDemand) mostNodes(m *machine) int {
 	}
 	return most
 }
+
+// spreadsOverNodes says whether one copy of the model can be served from several machines.
+func (d *modelDemand) spreadsOverNodes() bool { return !d.singleNode && d.forms[0].engine.MultiNode }
 
 // illegal says why a machine cannot run a form of a model at all.
 func illegal(f *form, s *model.Shape, m *machine) string {
@@ -252,8 +255,8 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += fmt.Sprintf(" on %d machines", why.nodes)
 	}
 	switch {
-	case why.form.engine.Split == catalog.SplitLayers:
-	case d.singleNode:
+	case why.form.engine.Split == catalog.SplitLayers && !why.form.engine.MultiNode:
+	case !d.spreadsOverNodes():
 		text += ", and this version serves a model from one machine"
 	case d.limit > 0 && d.limit == d.mostNodes(m):
 		text += fmt.Sprintf(", and at most %d are allowed", d.limit)
@@ -261,6 +264,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
 		text += ", and without RDMA no more are planned unless the type is named"
+	case why.form.engine.Split == catalog.SplitLayers:
 	default:
 		text += d.whyNoMore(m, why.form)
 	}

@@ -63,6 +63,9 @@ type Constraints struct {
 	Excluded []Exclusion
 	// MaxHourlyPrice of all machines in USD; 0 means no limit.
 	MaxHourlyPrice float64
+	// Ceiling of somebody else's on that price. Unlike MaxHourlyPrice it says nothing about what the user
+	// would like to spend.
+	Ceiling Ceiling
 	// MaxNodes is an upper bound; 0 means none.
 	MaxNodes int
 	// AllowedQuantizations is consent to artifacts that are not native, AllowedKVCacheTypes to elements
@@ -73,6 +76,14 @@ type Constraints struct {
 	Engine EngineSettings
 	// GPUs asked for on each machine by partition mode accelerator; 0 means the planner's choice.
 	GPUs int
+}
+
+// Ceiling is a limit on the price of all machines that others than the user set.
+type Ceiling struct {
+	// HourlyPrice in USD; 0 means none.
+	HourlyPrice float64
+	// Name of the limit, and Help to get past it, for messages.
+	Name, Help string
 }
 
 // Exclusion rules a machine type out, or one way of paying for it.

@@ -34,7 +34,7 @@ func shardTensors(r *rand.Rand, w *world) {
 
 // profiled makes an engine one that splits by tensors and profiles its memory.
 func profiled(e *catalog.Engine) {
-	e.Split, e.Memory = catalog.SplitTensor, catalog.EngineMemory{}
+	e.Split, e.MultiNode, e.Memory = catalog.SplitTensor, true, catalog.EngineMemory{}
 	e.Profile = catalog.MemoryProfile{
 		Basis: v1beta1.BasisMeasured, SpareGiB: 1.5, MostUsed: 0.95, DefaultUsed: 0.9, SamplerCopies: 9, FixedGiB: 0.15,
 		ForwardCopies: 2, WeightFactor: 1.005, NonTorchGiB: catalog.NonTorch{Single: 0.1, PCIe: 0.2, Pair: 0.6, Group: 0.9},

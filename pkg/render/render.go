@@ -9,6 +9,7 @@
 package render
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,6 +53,8 @@ type Input struct {
 type Rendered struct {
 	// Template of the pods.
 	Template corev1.PodTemplateSpec `json:"template"`
+	// Worker is the template of the machines but the first; nil where one serves alone.
+	Worker *corev1.PodTemplateSpec `json:"worker,omitempty"`
 	// ServedNames are what the endpoint answers to.
 	ServedNames []string `json:"servedNames,omitempty"`
 	// KVEventsPort publishes the events of the KV cache; 0 where there are none.
@@ -76,24 +79,52 @@ func Preset(in Input) (Rendered, []string, error) {
 		return Rendered{}, nil, fmt.Errorf("engine %q is not one that this version can run", in.Data.Name)
 	}
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
-	rendered, err := render(engine.Input{
+	asked := engine.Input{
 		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir,
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
-	})
-	if err != nil {
+	}
+	pods := workload.Input{
+		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Settings: in.Settings.Workload,
+	}
+	var err error
+	if in.Plan.Nodes > 1 {
+		if pods.Worker, err = worker(in, &asked, render); err != nil {
+			return Rendered{}, nil, err
+		}
+	}
+	if pods.Engine, err = render(asked); err != nil {
 		return Rendered{}, nil, err
 	}
-	template, warnings := workload.PodTemplate(workload.Input{
-		Workspace: in.Workspace, Plan: in.Plan, Engine: rendered, Image: image(in), UserID: in.Data.UserID,
-		Settings: in.Settings.Workload,
-	})
-	return Rendered{Template: template, ServedNames: names, KVEventsPort: rendered.KVEventsPort},
-		slices.Concat(rendered.Warnings, warnings), nil
+	template, warnings := workload.PodTemplate(pods)
+	out := Rendered{Template: template, ServedNames: names, KVEventsPort: pods.Engine.KVEventsPort}
+	if pods.Worker != nil {
+		out.Worker = new(workload.WorkerTemplate(pods))
+	}
+	return out, slices.Concat(pods.Engine.Warnings, warnings), nil
+}
+
+// worker makes what is asked for the leader's of a group, and returns the command of its other members.
+func worker(in Input, asked *engine.Input, render command) (*engine.Command, error) {
+	if problem := workload.GroupNameProblem(in.Workspace.Name); problem != "" {
+		return nil, errors.New(problem)
+	}
+	leader := engine.Member{
+		Rank: engine.LeaderRank, Leader: workload.LeaderAddress(in.Workspace),
+		Workers: workload.WorkerAddresses(in.Workspace, in.Plan.Nodes),
+	}
+	other := leader
+	other.Rank = workload.Rank
+	asked.Member = &other
+	out, err := render(*asked)
+	asked.Member = &leader
+	return &out, err
 }
 
 // Template returns the pods of a Workspace with a template of its own.
-func Template(ws *v1beta1.Workspace) Rendered { return Rendered{Template: workload.TemplatePod(ws)} }
+func Template(ws *v1beta1.Workspace, plan *planner.Plan) Rendered {
+	return Rendered{Template: workload.TemplatePod(ws, plan.NodeNames)}
+}
 
 // image is the user's, else the administrator's, else the catalogue's.
 func image(in Input) string {

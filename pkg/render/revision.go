@@ -25,10 +25,22 @@ type Revision struct {
 	Rendered
 	// Inputs that it was made from; nil where an earlier version pinned it.
 	Inputs *Inputs `json:"inputs,omitempty"`
+	// Passing says that the plan was made while offers were left alone or money was short: another one may
+	// be better by the time that something is bought.
+	Passing bool `json:"passing,omitempty"`
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
+	// LeftNodes are not used again for a while.
+	LeftNodes []LeftNode `json:"leftNodes,omitempty"`
 	// NodeLabels that the machines carry for the user.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+}
+
+// LeftNode is a node that was planned onto and did not do.
+type LeftNode struct {
+	Name   string      `json:"name"`
+	Reason string      `json:"reason"`
+	Until  metav1.Time `json:"until"`
 }
 
 // Inputs are what a revision is made from. Only a change of them makes a new plan.
@@ -55,18 +67,29 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Services are where the Workspace's pods are reached, in the order in which they are applied.
-func (r *Revision) Services(ws *v1beta1.Workspace) []Object {
-	services := []Object{workload.Service(workload.Input{
-		Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort},
-	})}
+// Network is where the Workspace's pods are reached and by whom, in the order in which it is applied.
+func (r *Revision) Network(ws *v1beta1.Workspace) []Object {
+	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}}
+	around := []Object{workload.Service(in)}
 	if r.Plan.Nodes > 1 {
-		services = append(services, workload.HeadlessService(ws))
+		around = append(around, workload.HeadlessService(ws))
 	}
-	return services
+	if ws.Inference != nil && ws.Inference.Template == nil {
+		around = append(around, workload.NetworkPolicy(in))
+	}
+	return around
 }
 
-// Pods are the sets that run the Workspace's pods. name is that of the ControllerRevision.
-func (r *Revision) Pods(ws *v1beta1.Workspace, name string) []Object {
-	return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
+// Pods are the sets that run the Workspace's pods, the one that serves first. name is that of the
+// ControllerRevision, group what is remembered of a group.
+func (r *Revision) Pods(ws *v1beta1.Workspace, name string, group workload.Group) []Object {
+	if r.Worker == nil {
+		return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
+	}
+	var sets []Object
+	members := workload.Members{Nodes: r.Plan.Nodes, Leader: r.Template, Worker: *r.Worker}
+	for _, set := range workload.GroupSets(ws, members, name, group) {
+		sets = append(sets, set)
+	}
+	return sets
 }

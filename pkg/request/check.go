@@ -50,18 +50,17 @@ func Check(ws *v1beta1.Workspace) error {
 
 func checkResource(resource *v1beta1.ResourceSpec) error {
 	switch {
-	case resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting:
+	case resource.Partition != nil && resource.Partition.Mode == v1beta1.PartitionMIG:
 		return &RefusedError{
 			Reason: v1beta1.ReasonNotSupported,
-			Message: "this Workspace asks for existing nodes (a labelSelector without an instanceType, or " +
-				"resource.placement.nodeSource Existing), which this version cannot use: no machine is bought for it. " +
-				"Make it again with resource.instanceType, or with resource.placement.nodeSource Provisioned",
+			Message: "resource.partition asks for a MIG slice, which this version cannot plan for: no machine is used or bought " +
+				"for it. Make the Workspace again without resource.partition",
 		}
-	case resource.Partition != nil:
+	case resource.Partition != nil && resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting:
 		return &RefusedError{
 			Reason: v1beta1.ReasonNotSupported,
-			Message: "resource.partition shares the GPUs of existing nodes, which this version cannot use: " +
-				"no machine is bought for it. Make the Workspace again without resource.partition",
+			Message: "resource.partition takes some of the GPUs of existing nodes, and this Workspace may buy machines: nothing is " +
+				"bought for it. Make it again without resource.partition, or with resource.placement.nodeSource Existing",
 		}
 	case resource.Placement == nil || resource.Placement.MaxHourlyPrice == "":
 		return nil

@@ -4,7 +4,6 @@
 package request_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// TestBringYourOwnIsNeverPlanned tries every combination of KAITO's fields beside a labelSelector
-// without an instanceType: none of them gets as far as the planner, so nothing is bought.
-func TestBringYourOwnIsNeverPlanned(t *testing.T) {
+// TestBringYourOwnNeverBuys tries every combination of KAITO's fields beside a labelSelector without an
+// instanceType: the planner is asked for existing nodes only.
+func TestBringYourOwnNeverBuys(t *testing.T) {
 	count := 3
 	fields := []func(*v1beta1.Workspace){
 		func(ws *v1beta1.Workspace) { ws.Resource.Count = &count },
@@ -47,9 +47,21 @@ func TestBringYourOwnIsNeverPlanned(t *testing.T) {
 				field(ws)
 			}
 		}
-		problem, ok := errors.AsType[*request.RefusedError](request.Check(ws))
-		if !ok || problem.Reason != v1beta1.ReasonNotSupported {
-			t.Errorf("fields %b: %v, want it refused as %s", set, request.Check(ws), v1beta1.ReasonNotSupported)
+		if err := request.Check(ws); err != nil {
+			t.Errorf("fields %b: %v", set, err)
+		}
+		asked := request.ForTemplate
+		if ws.Inference.Template == nil {
+			asked = func(ws *v1beta1.Workspace) planner.Request {
+				out, err := request.ForModel(ws, someModel("vllm"), nil, known(t))
+				if err != nil {
+					t.Errorf("fields %b: %v", set, err)
+				}
+				return out
+			}
+		}
+		if source := asked(ws).NodeSource; source != v1beta1.NodeSourceExisting {
+			t.Errorf("fields %b: node source %q, want %s", set, source, v1beta1.NodeSourceExisting)
 		}
 	}
 }
@@ -129,6 +141,22 @@ func TestCheck(t *testing.T) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "1e999"}
 			}),
 			want: `SpecInvalid: resource.placement.maxHourlyPrice is "1e999", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			reason: "a slice of a GPU",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionMIG, Profile: "1g.10gb"}
+			}),
+			want: "NotSupported: resource.partition asks for a MIG slice, which this version cannot plan for: no machine is used or bought " +
+				"for it. Make the Workspace again without resource.partition",
+		},
+		{
+			reason: "a share of a machine that would be bought",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionAccelerator, Count: new(1)}
+			}),
+			want: "NotSupported: resource.partition takes some of the GPUs of existing nodes, and this Workspace may buy machines: nothing is " +
+				"bought for it. Make it again without resource.partition, or with resource.placement.nodeSource Existing",
 		},
 		{
 			reason: "no number",

@@ -18,7 +18,9 @@ const gpuResource = "nvidia.com/gpu"
 
 // ForTemplate is the request of a Workspace that has passed Check and brings pods of its own.
 func ForTemplate(ws *v1beta1.Workspace) planner.Request {
-	return planner.Request{Constraints: constraints(ws), Template: templateDemand(ws)}
+	return planner.Request{
+		Constraints: constraints(ws), Template: templateDemand(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
+	}
 }
 
 // Engines finds what is known of an engine.
@@ -29,7 +31,9 @@ type Engines interface {
 // ForModel is the request of a Workspace that has passed Check and names a model. config is what its
 // ConfigMap says. The error is a *RefusedError.
 func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
-	out := planner.Request{Model: m, Constraints: constraints(ws), Objectives: objectives(ws)}
+	out := planner.Request{
+		Model: m, Constraints: constraints(ws), Objectives: objectives(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
+	}
 	if ws.Inference.Engine != nil {
 		out.Engine = ws.Inference.Engine.Name
 	}
@@ -55,6 +59,9 @@ func constraints(ws *v1beta1.Workspace) planner.Constraints {
 	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
 	if count := ws.Resource.Count; count != nil && *count > 1 {
 		out.MaxNodes = *count
+	}
+	if partition := ws.Resource.Partition; partition != nil && partition.Count != nil {
+		out.GPUs = *partition.Count
 	}
 	if ws.Inference.Engine != nil {
 		out.AllowedQuantizations = ws.Inference.Engine.AllowedQuantizations

@@ -69,12 +69,12 @@ func TestForModel(t *testing.T) {
 		{
 			reason: "a name alone leaves everything to the planner",
 			ws:     preset("some-model"), model: vllm,
-			want: planner.Request{Model: vllm},
+			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm},
 		},
 		{
 			reason: "a count of 1 is what the schema puts where nothing was given",
 			ws:     preset("some-model", func(ws *v1beta1.Workspace) { ws.Resource.Count = new(1) }), model: vllm,
-			want: planner.Request{Model: vllm},
+			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm},
 		},
 		{
 			reason: "every field; the Workspace's flags win over the ConfigMap's, by any spelling",
@@ -82,7 +82,7 @@ func TestForModel(t *testing.T) {
 			config: "vllm:\n  max-model-len: 1024\n  tp: 2\n  gpu-memory-utilization: 0.8\n  enforce-eager: true\n" +
 				"  kv-cache-dtype: fp8\n  max-num-seqs: 64\n  pipeline-parallel-size: 2\n  data-parallel-size: 1\n",
 			want: planner.Request{
-				Model: vllm, Engine: "vllm",
+				Model: vllm, Engine: "vllm", NodeSource: v1beta1.NodeSourceAny,
 				Objectives: planner.Objectives{
 					MaxModelLen: 2048, Concurrency: 5, InputTokens: 100, OutputTokens: 50,
 					TimeToFirstToken: time.Second, TimePerOutputToken: time.Millisecond, OptimizeFor: v1beta1.OptimizeForLatency,
@@ -101,19 +101,19 @@ func TestForModel(t *testing.T) {
 		{
 			reason: "a word beside numbers leaves the choice to the planner",
 			ws:     preset("some-model"), model: vllm, config: "vllm:\n  max-model-len: auto\n",
-			want: planner.Request{Model: vllm},
+			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm},
 		},
 		{
 			reason: "another engine's section is not for this one",
 			ws:     preset("some-model"), model: someModel("llamacpp", "vllm"), config: "vllm:\n  max-model-len: 1024\n",
-			want: planner.Request{Model: someModel("llamacpp", "vllm")},
+			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: someModel("llamacpp", "vllm")},
 		},
 		{
 			reason: "an engine that nobody knows is for the planner to refuse",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Inference.Engine = &v1beta1.EngineSpec{Name: "other", Args: map[string]v1beta1.EngineArg{"max-model-len": "x"}}
 			}), model: vllm,
-			want: planner.Request{Model: vllm, Engine: "other"},
+			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm, Engine: "other"},
 		},
 	}
 	for _, test := range tests {
@@ -169,7 +169,7 @@ func TestForTemplate(t *testing.T) {
 		ws.Inference.Template = &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{container, container}}}
 	})
 	want := planner.Request{
-		Constraints: planner.Constraints{MaxNodes: 3}, Template: &planner.TemplateDemand{Nodes: 3, GPUs: 4},
+		NodeSource: v1beta1.NodeSourceAny, Constraints: planner.Constraints{MaxNodes: 3}, Template: &planner.TemplateDemand{Nodes: 3, GPUs: 4},
 	}
 	if diff := cmp.Diff(want, request.ForTemplate(ws)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

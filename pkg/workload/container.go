@@ -6,6 +6,7 @@ package workload
 import (
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,6 +19,7 @@ import (
 const (
 	portHTTP     = "http"
 	portKVEvents = "kv-events"
+	portGroup    = "group"
 )
 
 // Probes of the engine. Loading a large model from a slow disk takes tens of minutes and nothing from
@@ -39,13 +41,12 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 		Name:            in.Workspace.Name,
 		Image:           in.Image,
 		ImagePullPolicy: corev1.PullPolicy(in.Settings.ImagePullPolicy),
-		Args:            literals(in.Engine.Args),
-		Env:             engineEnv(in.Engine.Env),
+		Command:         literals(in.Engine.Entrypoint),
+		Args:            arguments(in.Engine),
+		Env:             engineEnv(in),
 		Ports:           enginePorts(in.Engine),
 		Resources:       engineResources(in, users),
-		StartupProbe:    healthProbe(in.Engine, startupPeriod, startupFailures),
-		ReadinessProbe:  healthProbe(in.Engine, readinessPeriod, readinessFailures),
-		LivenessProbe:   healthProbe(in.Engine, livenessPeriod, livenessFailures),
+		Lifecycle:       drained(),
 		SecurityContext: containerSecurity(),
 		// The last lines of its log tell why an engine ended.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -55,6 +56,8 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 			{Name: volumeShm, MountPath: shmDir},
 		},
 	}
+	container.VolumeMounts = append(container.VolumeMounts, cacheMounts(in)...)
+	probe(&container, in.Engine)
 	if in.Workspace.Inference.Config != "" {
 		container.VolumeMounts = append(container.VolumeMounts,
 			corev1.VolumeMount{Name: volumeConfig, MountPath: ConfigDir, ReadOnly: true})
@@ -62,9 +65,39 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 	return container
 }
 
-// engineEnv gives the engine a home that it can write to, unless the user has another idea.
-func engineEnv(users []engine.EnvVar) []corev1.EnvVar {
+// probe asks an engine that serves for its health. One that serves nobody has started once it listens; it
+// is not asked again, because what it listens for is the leader, one connection at a time, and the agents
+// tell when a member is lost.
+func probe(container *corev1.Container, command engine.Command) {
+	switch {
+	case command.HealthPath != "":
+		container.StartupProbe = healthProbe(command, startupPeriod, startupFailures)
+		container.ReadinessProbe = healthProbe(command, readinessPeriod, readinessFailures)
+		container.LivenessProbe = healthProbe(command, livenessPeriod, livenessFailures)
+	case command.OpenPort > 0:
+		container.StartupProbe = &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(command.OpenPort)}},
+			PeriodSeconds: startupPeriod, FailureThreshold: startupFailures, TimeoutSeconds: probeTimeout,
+		}
+	}
+}
+
+// drained has the agent wait until no request is under way before the engine is told to end.
+func drained() *corev1.Lifecycle {
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: "/drain", Port: intstr.FromInt32(weightsPort)},
+	}}
+}
+
+// engineEnv gives the engine a home that it can write to, unless the user has another idea, and a member of
+// a group its rank, which is nobody's idea.
+func engineEnv(in Input) []corev1.EnvVar {
+	users := in.Engine.Env
 	env := make([]corev1.EnvVar, 0, len(users)+1)
+	if in.isGroup() {
+		env = append(env, fromPod(PodIndex, "metadata.labels['"+appsv1.PodIndexLabel+"']"))
+		users = slices.DeleteFunc(slices.Clone(users), func(v engine.EnvVar) bool { return v.Name == PodIndex })
+	}
 	if !slices.ContainsFunc(users, func(v engine.EnvVar) bool { return v.Name == "HOME" }) {
 		env = append(env, corev1.EnvVar{Name: "HOME", Value: tmpDir})
 	}
@@ -75,11 +108,17 @@ func engineEnv(users []engine.EnvVar) []corev1.EnvVar {
 }
 
 func enginePorts(command engine.Command) []corev1.ContainerPort {
-	ports := []corev1.ContainerPort{containerPort(portHTTP, v1beta1.EnginePort)}
-	if command.KVEventsPort == 0 {
-		return ports
+	var ports []corev1.ContainerPort
+	if command.HealthPath != "" {
+		ports = append(ports, containerPort(portHTTP, v1beta1.EnginePort))
 	}
-	return append(ports, containerPort(portKVEvents, int32(command.KVEventsPort)))
+	if command.OpenPort > 0 {
+		ports = append(ports, containerPort(portGroup, int32(command.OpenPort)))
+	}
+	if command.KVEventsPort > 0 {
+		ports = append(ports, containerPort(portKVEvents, int32(command.KVEventsPort)))
+	}
+	return ports
 }
 
 func containerPort(name string, port int32) corev1.ContainerPort {

@@ -8,12 +8,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -130,18 +132,10 @@ func ownTemplate() *v1beta1.Workspace {
 	return ws
 }
 
-// existingNodes is a Workspace in KAITO's bring-your-own form: nothing is bought, so its nodes are
-// known by the user's selector.
-func existingNodes() *v1beta1.Workspace {
-	ws := preset()
-	ws.Resource.LabelSelector = &metav1.LabelSelector{
-		MatchLabels: map[string]string{"apps": "chat", v1beta1.LabelWorkspace: "reserved"},
-		MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"gpu"}},
-			{Key: v1beta1.LabelMachineWorkspaceName, Operator: metav1.LabelSelectorOpExists},
-		},
-	}
-	return ws
+// onNodes puts the pods on nodes that are there.
+func onNodes(in workload.Input, names ...string) workload.Input {
+	in.Plan.Nodes, in.Plan.NodeNames = len(names), names
+	return in
 }
 
 func withKVEvents(in workload.Input) workload.Input {
@@ -168,33 +162,82 @@ func wholeRepository(in workload.Input) workload.Input {
 	return in
 }
 
+// group is an engine that runs with the same flags on four machines.
+func group(in workload.Input) workload.Input {
+	in.Plan.Nodes = 4
+	in = wholeRepository(in)
+	in.Engine.BusyMetrics = []string{"engine:running", "engine:waiting"}
+	worker := in.Engine
+	in.Engine.Args = append(slices.Clone(in.Engine.Args), "--node-rank", "0")
+	worker.Args = append(slices.Clone(worker.Args), "--node-rank", workload.Rank, "--note", workload.Rank)
+	worker.References = []int{len(worker.Args) - 3}
+	worker.HealthPath, worker.KVEventsPort, worker.BusyMetrics = "", 0, nil
+	in.Worker = &worker
+	return in
+}
+
+// groupOverRPC is an engine whose workers run another program, and read no weights.
+func groupOverRPC(in workload.Input) workload.Input {
+	in.Plan.Nodes = 2
+	in.Engine.BusyMetrics = []string{"engine:running"}
+	in.Worker = &engine.Command{
+		Entrypoint: []string{"/bin/rpc-server"}, Args: []string{"--port", "50052"}, OpenPort: 50052,
+		IgnoresSignals: true, NoWeights: true,
+	}
+	return in
+}
+
 // cases are the golden files by name.
 func cases() map[string]workload.Input {
 	return map[string]workload.Input{
 		"preset-1-gpu":     input(preset(), 1),
 		"preset-4-gpus":    withKVEvents(input(preset(), 4)),
 		"preset-cpu":       input(preset(), 0),
-		"preset-existing":  input(existingNodes(), 1),
+		"preset-existing":  onNodes(input(preset(), 1), "node-a", "node-b"),
 		"whole-repository": wholeRepository(input(preset(), 8)),
 		"every-pod-field":  input(everyPodField(), 1),
+		"group":            group(input(everyPodField(), 8)),
+		"group-rpc":        groupOverRPC(input(preset(), 1)),
+		"weights-supply":   suppliedWeights(input(preset(), 1)),
 		"own-pod-template": {Workspace: ownTemplate()},
 	}
 }
 
+// suppliedWeights has all of the administrator's settings of weights, with a cache for this namespace and another.
+func suppliedWeights(in workload.Input) workload.Input {
+	in.Settings.Weights = workload.Weights{
+		CAConfigMap: "company-ca", HTTPSProxy: "http://proxy.example:3128", NoProxy: ".corp.example",
+		Caches: map[string]string{in.Workspace.Namespace: "models", "another": "models-b"}, CacheLimitGiB: 500,
+	}
+	return in
+}
+
 func podTemplate(in workload.Input) corev1.PodTemplateSpec {
 	if in.Workspace.Inference.Template != nil {
-		return workload.TemplatePod(in.Workspace)
+		return workload.TemplatePod(in.Workspace, in.Plan.NodeNames)
 	}
 	template, _ := workload.PodTemplate(in)
 	return template
 }
 
+func members(in workload.Input) workload.Members {
+	return workload.Members{Nodes: in.Plan.Nodes, Leader: podTemplate(in), Worker: workload.WorkerTemplate(in)}
+}
+
 func objects(in workload.Input) []runtime.Object {
-	return []runtime.Object{
-		workload.Service(in),
-		workload.HeadlessService(in.Workspace),
-		workload.StatefulSet(in.Workspace, 1, podTemplate(in), "chat-0123456789"),
+	const revision = "chat-0123456789"
+	list := []runtime.Object{workload.Service(in), workload.HeadlessService(in.Workspace)}
+	if in.Workspace.Inference.Template == nil {
+		list = append(list, workload.NetworkPolicy(in))
 	}
+	if in.Worker == nil {
+		return append(list, workload.StatefulSet(in.Workspace, 1, podTemplate(in), revision))
+	}
+	remembered := workload.Group{Number: 3, Failures: 1, Failure: "member chat-worker-1 ended with exit code 1"}
+	for _, set := range workload.GroupSets(in.Workspace, members(in), revision, remembered) {
+		list = append(list, set)
+	}
+	return list
 }
 
 // render writes objects as they are applied: without the status, which others own.
@@ -246,12 +289,17 @@ func TestGoldenIsStrictlyValid(t *testing.T) {
 				t.Fatal(err)
 			}
 			documents := bytes.Split(data, []byte("\n"+separator))
-			into := []any{&corev1.Service{}, &corev1.Service{}, &appsv1.StatefulSet{}}
-			if len(documents) != len(into) {
-				t.Fatalf("%s has %d documents, want %d", name, len(documents), len(into))
+			kinds := map[string]func() any{
+				"Service":       func() any { return &corev1.Service{} },
+				"NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
+				"StatefulSet":   func() any { return &appsv1.StatefulSet{} },
 			}
-			for i := range into {
-				if err := yaml.UnmarshalStrict(documents[i], into[i]); err != nil {
+			for i := range documents {
+				var kind metav1.TypeMeta
+				if err := yaml.Unmarshal(documents[i], &kind); err != nil || kinds[kind.Kind] == nil {
+					t.Fatalf("document %d is of kind %q: %v", i, kind.Kind, err)
+				}
+				if err := yaml.UnmarshalStrict(documents[i], kinds[kind.Kind]()); err != nil {
 					t.Errorf("document %d: %v", i, err)
 				}
 			}

@@ -33,6 +33,48 @@ func NameProblem(name string) string {
 	return ""
 }
 
+// maxGroupName is what remains where the name of the workers' set comes between.
+const maxGroupName = maxName - len(workerSuffix)
+
+// GroupNameProblem says why a Workspace of that name cannot be served from several machines; empty where it
+// can.
+func GroupNameProblem(name string) string {
+	if len(name) <= maxGroupName {
+		return NameProblem(name)
+	}
+	return fmt.Sprintf("metadata.name %q has %d characters and at most %d are possible where several machines serve, "+
+		"because the StatefulSet %s%s appends 11 to label its pods: create the Workspace again under a shorter name, "+
+		"or allow a machine type that holds the model alone",
+		name, len(name), maxGroupName, name, workerSuffix)
+}
+
+// workerSuffix makes the name of the workers' StatefulSet.
+const workerSuffix = "-worker"
+
+// WorkerName is the name of the StatefulSet of the machines but the first.
+func WorkerName(ws *v1beta1.Workspace) string {
+	return ws.Name + workerSuffix
+}
+
+// WorkerPod is the name of the pod of a rank above 0.
+func WorkerPod(ws *v1beta1.Workspace, rank int) string {
+	return fmt.Sprintf("%s-%d", WorkerName(ws), rank)
+}
+
+// LeaderAddress is the name in DNS of the pod that serves, seen from the Workspace's namespace.
+func LeaderAddress(ws *v1beta1.Workspace) string {
+	return fmt.Sprintf("%s-0.%s", ws.Name, HeadlessName(ws))
+}
+
+// WorkerAddresses are those of the other pods, by rank.
+func WorkerAddresses(ws *v1beta1.Workspace, nodes int) []string {
+	var list []string
+	for rank := 1; rank < nodes; rank++ {
+		list = append(list, WorkerPod(ws, rank)+"."+HeadlessName(ws))
+	}
+	return list
+}
+
 // HeadlessName is the name of the Service by which a Workspace's pods find each other.
 func HeadlessName(ws *v1beta1.Workspace) string {
 	return ws.Name + "-headless"

@@ -12,87 +12,58 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// preferredWeight of a node that resource.preferredNodes names; 100 is the most a user can give.
-const preferredWeight = 50
+// Placement is what the Workspace's pods ask of their nodes by themselves, before they are put on some.
+func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
+	out := corev1.PodSpec{}
+	switch inference := ws.Inference; {
+	case inference == nil:
+	case inference.Template != nil:
+		users := inference.Template.Spec.DeepCopy()
+		out.NodeSelector, out.Affinity, out.Tolerations = users.NodeSelector, users.Affinity, users.Tolerations
+	case inference.Pod != nil:
+		out = usersBand(inference.Pod.DeepCopy()).Spec
+	}
+	out.Tolerations = tolerations(out.Tolerations)
+	return out
+}
 
-// place puts the pod on the Workspace's machines: it adds to what the pod asks for itself, and takes
-// nothing away except another value of our own label.
-func place(ws *v1beta1.Workspace, pod *corev1.PodSpec) {
-	selector, required := machines(ws)
-	pod.NodeSelector = over(pod.NodeSelector, selector)
+// place puts the pod on the nodes of the plan, or on the machines that are bought for the Workspace: those
+// are known by a label that no other machine carries, so that no dynamic NodePool buys more for the pending
+// pod. It adds to what the pod asks for itself, and takes nothing away except another value of our own
+// label.
+func place(ws *v1beta1.Workspace, nodeNames []string, template *corev1.PodTemplateSpec) {
+	pod := &template.Spec
 	pod.Tolerations = tolerations(pod.Tolerations)
-	requireNodes(pod, required)
-	preferNodes(pod, ws.Resource.PreferredNodes)
-}
-
-// machines says by which labels the Workspace's machines are known: those that were bought for it by
-// a label that no other machine carries, so that no dynamic NodePool buys more for the pending pod;
-// those that exist already by the user's selector.
-func machines(ws *v1beta1.Workspace) (map[string]string, []corev1.NodeSelectorRequirement) {
-	if ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
-		return map[string]string{v1beta1.LabelWorkspaceUID: string(ws.UID)}, nil
-	}
-	selector := ws.Resource.LabelSelector
-	if selector == nil {
-		return nil, nil
-	}
-	reserved := v1beta1.ReservedSelectorKeys()
-	labels := map[string]string{}
-	for key, value := range selector.MatchLabels {
-		if !slices.Contains(reserved, key) {
-			labels[key] = value
-		}
-	}
-	var required []corev1.NodeSelectorRequirement
-	for _, expression := range selector.MatchExpressions {
-		if !slices.Contains(reserved, expression.Key) {
-			required = append(required, requirement(expression))
-		}
-	}
-	return labels, required
-}
-
-func requirement(expression metav1.LabelSelectorRequirement) corev1.NodeSelectorRequirement {
-	return corev1.NodeSelectorRequirement{
-		Key:      expression.Key,
-		Operator: corev1.NodeSelectorOperator(expression.Operator),
-		Values:   expression.Values,
-	}
-}
-
-// requireNodes adds to every alternative that the pod has already, because one of them suffices.
-func requireNodes(pod *corev1.PodSpec, required []corev1.NodeSelectorRequirement) {
-	if len(required) == 0 {
+	if len(nodeNames) == 0 {
+		pod.NodeSelector = over(pod.NodeSelector, map[string]string{v1beta1.LabelWorkspaceUID: string(ws.UID)})
 		return
 	}
-	affinity := nodeAffinity(pod)
-	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{}
-	}
-	selector := affinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if len(selector.NodeSelectorTerms) == 0 {
-		selector.NodeSelectorTerms = []corev1.NodeSelectorTerm{{}}
-	}
-	for i := range selector.NodeSelectorTerms {
-		term := &selector.NodeSelectorTerms[i]
-		for _, each := range required {
-			term.MatchExpressions = append(term.MatchExpressions, *each.DeepCopy())
-		}
-	}
+	pinTo(pod, nodeNames)
+	// The nodes are others', who may have them emptied to save: not while a model is served there.
+	template.Annotations = over(template.Annotations, map[string]string{
+		v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
+	})
 }
 
-func preferNodes(pod *corev1.PodSpec, names []string) {
-	if len(names) == 0 {
-		return
-	}
+// pinTo adds to every alternative that the pod has already, because one of them suffices. One term can name
+// one node.
+func pinTo(pod *corev1.PodSpec, nodeNames []string) {
 	affinity := nodeAffinity(pod)
-	affinity.PreferredDuringSchedulingIgnoredDuringExecution = append(affinity.PreferredDuringSchedulingIgnoredDuringExecution,
-		corev1.PreferredSchedulingTerm{
-			Weight: preferredWeight,
-			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: slices.Clone(names),
-			}}},
-		})
+	users := []corev1.NodeSelectorTerm{{}}
+	if selector := affinity.RequiredDuringSchedulingIgnoredDuringExecution; selector != nil && len(selector.NodeSelectorTerms) > 0 {
+		users = selector.NodeSelectorTerms
+	}
+	pinned := &corev1.NodeSelector{}
+	for i := range users {
+		for _, name := range nodeNames {
+			term := users[i].DeepCopy()
+			term.MatchFields = append(term.MatchFields, corev1.NodeSelectorRequirement{
+				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name},
+			})
+			pinned.NodeSelectorTerms = append(pinned.NodeSelectorTerms, *term)
+		}
+	}
+	affinity.RequiredDuringSchedulingIgnoredDuringExecution = pinned
 }
 
 func nodeAffinity(pod *corev1.PodSpec) *corev1.NodeAffinity {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
 )
 
 // defaultGracePeriod lets running answers finish. The engine is told to give up on them a little earlier
@@ -53,13 +54,18 @@ func PodTemplate(in Input) (corev1.PodTemplateSpec, []string) {
 		users = &v1beta1.PodSpec{}
 	}
 	template := usersBand(users)
+	joinGroup(in, &template)
 	template.Spec.TerminationGracePeriodSeconds = new(ptr.Deref(users.TerminationGracePeriodSeconds, defaultGracePeriod))
 	template.Labels = over(template.Labels, labels(in.Workspace))
-	place(in.Workspace, &template.Spec)
+	place(in.Workspace, in.Plan.NodeNames, &template)
 	template.Spec.InitContainers = []corev1.Container{weightsContainer(in)}
 	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
 	template.Spec.Volumes = volumes(in)
 	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	if in.Engine.IgnoresSignals {
+		// Process 1 is the sandbox's then, and the engine ends at once when it is told to.
+		template.Spec.ShareProcessNamespace = new(true)
+	}
 	template.Spec.SecurityContext = podSecurity(in.UserID)
 	// Neither container talks to the API server, and engines read variables that begin with their
 	// name: a Service of that name would set them.
@@ -120,6 +126,7 @@ func volumes(in Input) []corev1.Volume {
 			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
+	list = append(list, supplyVolumes(in)...)
 	if in.Workspace.Inference.Config == "" {
 		return list
 	}
@@ -134,6 +141,16 @@ func adapterWarnings(adapters []v1beta1.AdapterSpec) []string {
 	}
 	return []string{fmt.Sprintf(
 		"inference.adapters: adapters are not served by this version's engine, so the %d given are ignored", len(adapters))}
+}
+
+// arguments of an engine: what a user wrote stays as it is written, and what the engine's renderer means as a
+// reference to a variable stays one.
+func arguments(command engine.Command) []string {
+	list := literals(command.Args)
+	for _, at := range command.References {
+		list[at] = command.Args[at]
+	}
+	return list
 }
 
 // literal keeps the kubelet from reading $(NAME) in arguments and variables as a reference.

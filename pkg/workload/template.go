@@ -10,10 +10,11 @@ import (
 )
 
 // TemplatePod returns the pod of a Workspace with a template of its own: the user's, field by field,
-// with the labels by which the Workspace finds its pods and with placement on its machines.
-func TemplatePod(ws *v1beta1.Workspace) corev1.PodTemplateSpec {
+// with the labels by which the Workspace finds its pods and with placement on its machines, or on the nodes
+// of the plan.
+func TemplatePod(ws *v1beta1.Workspace, nodeNames []string) corev1.PodTemplateSpec {
 	template := *ws.Inference.Template.DeepCopy()
 	template.Labels = over(template.Labels, labels(ws))
-	place(ws, &template.Spec)
+	place(ws, nodeNames, &template)
 	return template
 }

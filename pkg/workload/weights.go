@@ -5,6 +5,7 @@ package workload
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,29 +38,37 @@ func weightsContainer(in Input) corev1.Container {
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:                     literals(fetchArgs(in)),
-		Env:                      hubToken(in.Workspace.Inference.Preset),
+		Args:                     append(memberArgs(in), literals(agentArgs(in))...),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in.Workspace.Inference.Preset)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts:             []corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}},
+		VolumeMounts:             append([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}}, supplyMounts(in)...),
 	}
 }
 
-func fetchArgs(in Input) []string {
-	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
-	args := []string{"fetch"}
+// agentArgs are the flags of the pod, then those of each set of files.
+func agentArgs(in Input) []string {
+	args := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
 	if in.Settings.HubEndpoint != "" {
 		args = append(args, "--endpoint", in.Settings.HubEndpoint)
 	}
-	args = append(args, "--repo", artifact.Repo)
+	args = append(args, supplyArgs(in)...)
+	return append(args, fetchArgs(in)...)
+}
+
+func fetchArgs(in Input) []string {
+	if in.Engine.NoWeights {
+		return nil
+	}
+	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
+	args := []string{"fetch", "--dest", ModelDir, "--repo", artifact.Repo}
 	if artifact.Revision != "" {
 		args = append(args, "--revision", artifact.Revision)
 	}
-	args = append(args, wantedArgs(artifact, in.Engine.Weights)...)
-	return append(args, "--dest", ModelDir, "--listen", fmt.Sprintf(":%d", weightsPort))
+	return append(args, wantedArgs(artifact, in.Engine.Weights)...)
 }
 
 // wantedArgs name the files of the artifact or, where it lists none, those that the engine loads.

@@ -21,6 +21,8 @@ type Input struct {
 	Plan      planner.Plan
 	// Engine is the command of the inference server.
 	Engine engine.Command
+	// Worker is the command of the machines but the first; nil where one serves alone.
+	Worker *engine.Command
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64
@@ -36,6 +38,8 @@ type Settings struct {
 	HubEndpoint string
 	// ImagePullPolicy of our images and the engine's; empty means the cluster's default.
 	ImagePullPolicy string
+	// Weights says how pods come by the files of models.
+	Weights Weights
 }
 
 // ModelDir is where the weights are mounted in the engine's container.

@@ -4,6 +4,7 @@
 package workload_test
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -72,11 +73,16 @@ func TestInputIsLeftAlone(t *testing.T) {
 			first := render(t, in)
 			for _, template := range []corev1.PodTemplateSpec{podTemplate(in), workload.StatefulSet(in.Workspace, 1, podTemplate(in), "r").Spec.Template} {
 				template.Labels["x"] = "y"
-				template.Spec.NodeSelector["x"] = "y"
+				if template.Spec.NodeSelector != nil {
+					template.Spec.NodeSelector["x"] = "y"
+				}
 				template.Spec.Tolerations[0].Key = "changed"
 				template.Spec.Containers[0].Image = "changed"
-				if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-					affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0].Values[0] = "changed"
+				if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+					term := &affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
+					for _, each := range slices.Concat(term.MatchExpressions, term.MatchFields) {
+						each.Values[0] = "changed"
+					}
 				}
 			}
 			workload.Service(in).Spec.Selector["x"] = "y"
@@ -147,11 +153,10 @@ func TestPodsCarryWhatSelectsThem(t *testing.T) {
 // What a user wrote into a template comes back as it was, apart from labels and placement.
 func TestTemplateIsKept(t *testing.T) {
 	ws := ownTemplate()
-	got := workload.TemplatePod(ws)
+	got := workload.TemplatePod(ws, nil)
 	want := *ws.Inference.Template.DeepCopy()
 	want.Labels = map[string]string{"app": "mine", v1beta1.LabelWorkspace: "chat", v1beta1.LabelManagedBy: "modelberth"}
-	want.Spec.NodeSelector = map[string]string{"disk": "nvme", "apps": "chat"}
-	want.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] = "another"
+	want.Spec.NodeSelector = map[string]string{"disk": "nvme", v1beta1.LabelWorkspaceUID: string(ws.UID)}
 	want.Spec.Tolerations = got.Spec.Tolerations
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("TemplatePod: -want +got:\n%s", diff)
@@ -159,33 +164,63 @@ func TestTemplateIsKept(t *testing.T) {
 	if diff := cmp.Diff(ws.Inference.Template.Spec.Tolerations[0], got.Spec.Tolerations[0]); diff != "" {
 		t.Errorf("the user's toleration is gone: -want +got:\n%s", diff)
 	}
-
-	ws.Resource.InstanceType = "some-type"
-	if got := workload.TemplatePod(ws).Spec.NodeSelector[v1beta1.LabelWorkspaceUID]; got != string(ws.UID) {
-		t.Errorf("on bought machines the pod selects those of %q, want %q", got, ws.UID)
-	}
 }
 
-// Alternatives of the user's affinity are ORed, so each of them must name the Workspace's nodes.
-func TestExistingNodesBindEveryAlternative(t *testing.T) {
-	in := input(everyPodField(), 1)
-	in.Workspace.Resource.LabelSelector = &metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"gpu"}}},
+// Alternatives of the user's affinity are ORed, and one can name one node: each is there for every node.
+func TestNodesBindEveryAlternative(t *testing.T) {
+	template := podTemplate(onNodes(input(everyPodField(), 1), "node-a", "node-b"))
+	var got []string
+	for _, term := range template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if len(term.MatchExpressions) != 1 || len(term.MatchFields) != 1 {
+			t.Fatalf("alternative %+v, want the user's and a node", term)
+		}
+		zone, node := term.MatchExpressions[0], term.MatchFields[0]
+		got = append(got, fmt.Sprint(zone.Key, zone.Values, node.Key, node.Operator, node.Values))
 	}
-	template := podTemplate(in)
-	terms := template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	want := corev1.NodeSelectorRequirement{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{"gpu"}}
-	for i, term := range terms {
-		if len(term.MatchExpressions) != 2 {
-			t.Fatalf("alternative %d has %d expressions, want the user's and ours", i, len(term.MatchExpressions))
-		}
-		if diff := cmp.Diff(want, term.MatchExpressions[1]); diff != "" {
-			t.Errorf("alternative %d: -want +got:\n%s", i, diff)
-		}
-		term.MatchExpressions[1].Values[0] = "changed"
+	const zone = corev1.LabelTopologyZone
+	want := []string{
+		zone + "[z1]metadata.nameIn[node-a]", zone + "[z1]metadata.nameIn[node-b]",
+		zone + "[z2]metadata.nameIn[node-a]", zone + "[z2]metadata.nameIn[node-b]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("alternatives: -want +got:\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string(nil), template.Spec.NodeSelector); diff != "" {
 		t.Errorf("node selector: -want +got:\n%s", diff)
+	}
+	kept := map[string]string{
+		"cost-centre": "42", "karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+	}
+	if diff := cmp.Diff(kept, template.Annotations); diff != "" {
+		t.Errorf("annotations: -want +got:\n%s", diff)
+	}
+}
+
+// What is planned for is what the pods ask for by themselves.
+func TestPlacement(t *testing.T) {
+	own, every := ownTemplate(), everyPodField()
+	for _, tc := range []struct {
+		reason string
+		ws     *v1beta1.Workspace
+		want   corev1.PodSpec
+	}{
+		{"a template's", own, corev1.PodSpec{
+			NodeSelector: own.Inference.Template.Spec.NodeSelector,
+			Tolerations:  workload.TemplatePod(own, nil).Spec.Tolerations,
+		}},
+		{"a preset's", every, corev1.PodSpec{
+			Affinity:    &corev1.Affinity{NodeAffinity: every.Inference.Pod.NodeAffinity},
+			Tolerations: podTemplate(input(every, 1)).Spec.Tolerations,
+		}},
+		{"nothing but our tolerations", preset(), corev1.PodSpec{Tolerations: podTemplate(input(preset(), 1)).Spec.Tolerations}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			got := workload.Placement(tc.ws)
+			placed := corev1.PodSpec{NodeSelector: got.NodeSelector, Affinity: got.Affinity, Tolerations: got.Tolerations}
+			if diff := cmp.Diff(tc.want, placed); diff != "" {
+				t.Errorf("placement: -want +got:\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -332,6 +367,67 @@ func TestAdaptersAreRefusedInWords(t *testing.T) {
 	want := []string{"inference.adapters: adapters are not served by this version's engine, so the 2 given are ignored"}
 	if diff := cmp.Diff(want, warnings); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestGroupNameProblem(t *testing.T) {
+	if got := workload.GroupNameProblem(strings.Repeat("a", 45)); got != "" {
+		t.Errorf("45 characters: %s", got)
+	}
+	name := strings.Repeat("a", 46)
+	want := `metadata.name "` + name + `" has 46 characters and at most 45 are possible where several machines serve, ` +
+		`because the StatefulSet ` + name + `-worker appends 11 to label its pods: create the Workspace again under a shorter name, ` +
+		`or allow a machine type that holds the model alone`
+	if diff := cmp.Diff(want, workload.GroupNameProblem(name)); diff != "" {
+		t.Errorf("46 characters: -want +got:\n%s", diff)
+	}
+}
+
+// What Modelberth means as a reference reaches the kubelet as one; the same text of a user's does not.
+func TestOnlyTheRankIsAReference(t *testing.T) {
+	in := group(input(preset(), 8))
+	args := workload.WorkerTemplate(in).Spec.Containers[0].Args
+	want := []string{"--node-rank", "$(POD_INDEX)", "--note", "$$(POD_INDEX)"}
+	if diff := cmp.Diff(want, args[len(args)-4:]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	in.Worker.Env = []engine.EnvVar{{Name: workload.PodIndex, Value: "7"}}
+	for _, variable := range workload.WorkerTemplate(in).Spec.Containers[0].Env {
+		if variable.Name == workload.PodIndex && variable.ValueFrom == nil {
+			t.Errorf("a user's variable gives the rank: %+v", variable)
+		}
+	}
+}
+
+// The two sets must not claim each other's pods, and clients never reach a worker.
+func TestSetsOfAGroupAreApart(t *testing.T) {
+	in := group(input(preset(), 8))
+	sets := workload.GroupSets(in.Workspace, members(in), "r", workload.Group{Number: 1})
+	leader, worker := sets[0], sets[1]
+	if *leader.Spec.Replicas != 1 || *worker.Spec.Replicas != 3 || worker.Spec.Ordinals.Start != 1 {
+		t.Errorf("replicas %d and %d from %d, want 1 and 3 from 1", *leader.Spec.Replicas, *worker.Spec.Replicas, worker.Spec.Ordinals.Start)
+	}
+	if _, claimed := leader.Spec.Template.Labels[v1beta1.LabelGroupRole]; claimed {
+		t.Error("the leader's pod carries the workers' label, by which their set claims it")
+	}
+	if leader.Spec.ServiceName != worker.Spec.ServiceName {
+		t.Errorf("pods are named in the Services %s and %s, want one", leader.Spec.ServiceName, worker.Spec.ServiceName)
+	}
+	if diff := cmp.Diff([]string{"chat-worker-1.chat-headless", "chat-worker-2.chat-headless"}, workload.WorkerAddresses(in.Workspace, 3)); diff != "" {
+		t.Errorf("addresses: -want +got:\n%s", diff)
+	}
+}
+
+func TestGroupIsRemembered(t *testing.T) {
+	in := group(input(preset(), 8))
+	for _, want := range []workload.Group{{Number: 1}, {Number: 7, Failures: 3, Failure: "member chat-0 ended"}} {
+		sets := workload.GroupSets(in.Workspace, members(in), "r", want)
+		if diff := cmp.Diff(want, workload.GroupOf(sets[0])); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff(workload.Group{Number: 1}, workload.GroupOf(nil)); diff != "" {
+		t.Errorf("without a set: -want +got:\n%s", diff)
 	}
 }
 

@@ -19,7 +19,10 @@ const controllerProcess = "modelberth-cont"
 
 // crash ends the controller's process in a pod at once: it cannot give its lease back, as after a lost
 // machine. The local cloud's nodes are namespaces of this machine, so their processes are seen here.
-func crash(pod types.UID) error {
+func crash(pod types.UID) error { return kill9(pod, controllerProcess) }
+
+// kill9 ends the processes of that name in a pod.
+func kill9(pod types.UID, process string) error {
 	entries, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		return err
@@ -28,7 +31,7 @@ func crash(pod types.UID) error {
 	for _, entry := range entries {
 		dir := filepath.Dir(entry)
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
-		if err != nil || strings.TrimSpace(string(name)) != controllerProcess {
+		if err != nil || strings.TrimSpace(string(name)) != process {
 			continue // gone, or somebody else
 		}
 		groups, err := os.ReadFile(entry)
@@ -45,7 +48,7 @@ func crash(pod types.UID) error {
 		killed++
 	}
 	if killed == 0 {
-		return fmt.Errorf("no process %s of pod %s runs on this machine", controllerProcess, pod)
+		return fmt.Errorf("no process %s of pod %s runs on this machine", process, pod)
 	}
 	return nil
 }

@@ -17,21 +17,22 @@ import (
 // has them.
 func rarelyUsed() map[string]string {
 	return map[string]string{
-		"kaito.sh workspaces/finalizers update": "asked for by clusters that check who may block an owner's deletion",
-		"kaito.sh workspaces get":               "when a machine is left of a Workspace that is gone",
-		"apps controllerrevisions delete":       "a Workspace keeps its latest ten",
-		"apps controllerrevisions get":          "when two replicas make the same one",
-		"karpenter.sh nodeclaims get":           "when a claim of that name exists already",
-		" events patch":                         "when an event happens again",
-		" configmaps list":                      "client-go may watch without",
-		"coordination.k8s.io leases create":     "once for each installation",
-		"kaito.sh workspaces list":              "client-go may watch without",
-		"karpenter.sh nodeclaims list":          "client-go may watch without",
-		" nodes list":                           "client-go may watch without",
-		" pods list":                            "client-go may watch without",
-		" services list":                        "client-go may watch without",
-		"apps statefulsets list":                "client-go may watch without",
-		"apps controllerrevisions list":         "client-go may watch without",
+		"kaito.sh workspaces/finalizers update":  "asked for by clusters that check who may block an owner's deletion",
+		"kaito.sh workspaces get":                "when a machine is left of a Workspace that is gone",
+		"apps controllerrevisions delete":        "a Workspace keeps its latest ten",
+		"apps controllerrevisions get":           "when two replicas make the same one",
+		"karpenter.sh nodeclaims get":            "when a claim of that name exists already",
+		" events patch":                          "when an event happens again",
+		" configmaps list":                       "client-go may watch without",
+		"coordination.k8s.io leases create":      "once for each installation",
+		"kaito.sh workspaces list":               "client-go may watch without",
+		"karpenter.sh nodeclaims list":           "client-go may watch without",
+		" nodes list":                            "client-go may watch without",
+		" pods list":                             "client-go may watch without",
+		" services list":                         "client-go may watch without",
+		"apps statefulsets list":                 "client-go may watch without",
+		"networking.k8s.io networkpolicies list": "client-go may watch without",
+		"apps controllerrevisions list":          "client-go may watch without",
 	}
 }
 

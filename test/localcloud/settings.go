@@ -83,7 +83,9 @@ const self = "/proc/self/exe"
 // The model that the cloud's hub serves as a GGUF file. It has another one as Hugging Face's libraries write it.
 const (
 	modelRepository = "modelberth/tiny-chat-GGUF"
-	modelFile       = "tiny-chat-f16.gguf"
+	// shardedRepository has the same file for a model that is planned as if it were large.
+	shardedRepository = "modelberth/tiny-chat-sharded-GGUF"
+	modelFile         = "tiny-chat-f16.gguf"
 )
 
 func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
@@ -99,6 +101,7 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 		APIPort: s.apiPort,
 		Hub: hub.New(map[string]hub.Files{
 			modelRepository:          {modelFile: tinymodel.Bytes()},
+			shardedRepository:        {modelFile: tinymodel.Bytes()},
 			tinymodel.CheckpointRepo: checkpoint,
 		}),
 	}, nil

@@ -90,11 +90,27 @@ func parseRule(raw json.RawMessage) (Rule, error) {
 		if err == nil {
 			err = decode(alone, &rule)
 		}
-		if err != nil {
-			return Rule{}, fmt.Errorf("%s: %s: %w", name, fields[name], err)
+		if err == nil {
+			continue
 		}
+		if !slices.Contains(fieldNames(), name) {
+			return Rule{}, fmt.Errorf("%s: %s: %w: use %s", name, fields[name], err, strings.Join(fieldNames(), ", "))
+		}
+		return Rule{}, fmt.Errorf("%s: %s: %w", name, fields[name], err)
 	}
 	return rule, nil
+}
+
+// fieldNames are the fields of a rule, sorted.
+func fieldNames() []string {
+	var names []string
+	for field := range reflect.TypeFor[Rule]().Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func clouds() []Cloud { return []Cloud{Plain, Azure, AzureARM, AWS, GPUProvisioner} }

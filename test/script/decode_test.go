@@ -64,7 +64,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a misspelt list would be no rules", `{"rule": []}`, `unknown field "rule"`},
 		{"a cloud that speaks no language here", `{cloud: gcp, rules: []}`, `cloud: "gcp" is unknown: use one of azure, azure-arm, aws, gpu-provisioner`},
 		{"a rule that is none", `{rules: [a]}`, `rules[0]."a" is no rule: `},
-		{"a misspelt field would make a rule match too much", `{rules: [{outcome: accept}, {outcome: quota, skus: A}]}`, `rules[1].skus: "A": unknown field "skus"`},
+		{"a misspelt field would make a rule match too much", `{rules: [{outcome: accept}, {outcome: quota, skus: A}]}`, `rules[1].skus: "A": unknown field "skus": use after, `},
 		{"a field in another case", `{rules: [{outcome: quota, SKU: A}]}`, `rules[0].SKU: "A": unknown field "SKU"`},
 		{"a field twice", `{"rules": [{"outcome": "quota", "sku": "A", "sku": "B"}]}`, `key "sku" already set`},
 		{"a field of a field", `{rules: [{outcome: gpuFault, after: 1s, condition: {kind: a}}]}`, `rules[0].condition: {"kind":"a"}: unknown field "condition.kind"`},

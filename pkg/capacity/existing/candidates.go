@@ -5,7 +5,8 @@
 // match, what is free of them, and in a sentence why others are left alone.
 //
 // It decides from objects that were read and must not read or write any, nor know models and plans'
-// physics: which of the nodes are used is for the planner to say.
+// physics: which of the nodes are used is for the planner to say. What was said is kept in a Book until the
+// cluster shows it, so that two Workspaces are not planned onto the same GPUs.
 package existing
 
 import (
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -37,8 +39,12 @@ type Ask struct {
 	Selector *metav1.LabelSelector
 	// Preferred are names of nodes to prefer.
 	Preferred []string
-	// Tolerations of the pods.
-	Tolerations []corev1.Toleration
+	// Pod is what the pods ask of nodes: tolerations, node selector and affinity.
+	Pod corev1.PodSpec
+	// Left are nodes that are not to be tried now, with why.
+	Left map[string]string
+	// Promised is what other Workspaces were promised.
+	Promised []Promise
 }
 
 // Catalogue tells what a node is.
@@ -47,23 +53,31 @@ type Catalogue interface {
 }
 
 // Candidates are the nodes that match, by name: what each is, what is free of it, and why it is not used.
-// Pods are those of all namespaces; in nodes and pods nothing is changed.
-func Candidates(nodes []corev1.Node, pods []corev1.Pod, known Catalogue, ask Ask) ([]planner.Node, error) {
+// Uses are those of all pods on them; in the nodes nothing is changed.
+func Candidates(nodes []corev1.Node, uses []Use, known Catalogue, ask Ask) ([]planner.Node, error) {
 	matches, err := selector(ask.Selector)
 	if err != nil {
 		return nil, err
 	}
-	used := usedBy(pods, ask.Owner)
+	used := taken(uses, ask)
 	var out []planner.Node
 	for i := range nodes {
-		node := &nodes[i]
-		if !matches.Matches(labels.Set(node.Labels)) || matches.Empty() && !hasGPU(node) {
-			continue
+		if node := &nodes[i]; isMeant(node, matches) {
+			out = append(out, candidate(node, used[node.Name], known, ask))
 		}
-		out = append(out, candidate(node, used[node.Name], known, ask))
 	}
 	slices.SortFunc(out, func(a, b planner.Node) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// Matches says whether a node is one that a selector means; nil means all nodes with GPUs.
+func Matches(node *corev1.Node, of *metav1.LabelSelector) bool {
+	matches, err := selector(of)
+	return err == nil && isMeant(node, matches)
+}
+
+func isMeant(node *corev1.Node, matches labels.Selector) bool {
+	return matches.Matches(labels.Set(node.Labels)) && (!matches.Empty() || hasGPU(node))
 }
 
 // selector is a user's without the labels that name the owner of a machine, which only the controller sets.
@@ -131,15 +145,21 @@ func unusable(node *corev1.Node, ask Ask) string {
 		return "is being deleted"
 	case node.Spec.Unschedulable:
 		return "is cordoned"
+	case ask.Left[node.Name] != "":
+		return ask.Left[node.Name]
 	}
 	if problem := notReady(node); problem != "" {
 		return problem
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !tolerated(taint, ask.Tolerations) {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !tolerated(taint, ask.Pod.Tolerations) {
 			return fmt.Sprintf("has the taint %s, which the pods do not tolerate", taint.ToString())
 		}
+	}
+	// Terms that cannot be read match nothing, for the scheduler as well.
+	if fits, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: ask.Pod}).Match(node); !fits {
+		return "does not match the node selector or the node affinity of the pods"
 	}
 	return ""
 }

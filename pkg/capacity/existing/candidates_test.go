@@ -5,6 +5,7 @@ package existing_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -91,10 +92,20 @@ func pod(on string, asked corev1.ResourceRequirements, edits ...func(*corev1.Pod
 
 var me = capacity.Owner{Namespace: "mine", Name: "chat", UID: "uid-1"}
 
+func uses(pods []corev1.Pod) []existing.Use {
+	var out []existing.Use
+	for i := range pods {
+		if use, holds := existing.UseOf(&pods[i]); holds {
+			out = append(out, use)
+		}
+	}
+	return out
+}
+
 func candidates(t *testing.T, nodes []corev1.Node, pods []corev1.Pod, ask existing.Ask) []planner.Node {
 	t.Helper()
 	ask.Owner = me
-	got, err := existing.Candidates(nodes, pods, echo{}, ask)
+	got, err := existing.Candidates(nodes, uses(pods), echo{}, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +147,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 	for _, tc := range []struct {
 		reason, want string
 		edits        []func(*corev1.Node)
+		left         bool
 	}{
 		{reason: "a free node"},
 		{reason: "cordoned", want: "is cordoned", edits: []func(*corev1.Node){func(n *corev1.Node) { n.Spec.Unschedulable = true }}},
@@ -186,6 +198,13 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 			edits: []func(*corev1.Node){tainted("sku", "gpu", corev1.TaintEffectNoExecute)},
 		},
 		{
+			reason: "the scheduler turned a pod down for it", want: "had no room", left: true,
+		},
+		{
+			reason: "the pods want another zone", want: "does not match the node selector or the node affinity of the pods",
+			edits: []func(*corev1.Node){labelled(corev1.LabelTopologyZone, "z2")},
+		},
+		{
 			reason: "nobody knows what it is", want: "nothing tells what its GPUs are",
 			edits: []func(*corev1.Node){labelled("nvidia.com/gpu.product", "Riddle")},
 		},
@@ -197,12 +216,25 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			got := candidates(t, []corev1.Node{node("n", tc.edits...)}, nil, existing.Ask{Tolerations: tolerations})
+			ask := existing.Ask{Pod: corev1.PodSpec{Tolerations: tolerations, Affinity: notIn("z2")}}
+			if tc.left {
+				ask.Left = map[string]string{"n": "had no room"}
+			}
+			got := candidates(t, []corev1.Node{node("n", tc.edits...)}, nil, ask)
 			if len(got) != 1 || got[0].Unusable != tc.want {
 				t.Errorf("candidates %+v, want one that is %q", got, tc.want)
 			}
 		})
 	}
+}
+
+// notIn is what keeps pods out of a zone.
+func notIn(zone string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{zone},
+		}}}},
+	}}}
 }
 
 func TestSelectors(t *testing.T) {
@@ -245,6 +277,11 @@ func TestSelectors(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("candidates (-want +got):\n%s", diff)
+			}
+			for i := range nodes {
+				if matches := existing.Matches(&nodes[i], tc.selector); matches != slices.Contains(tc.want, nodes[i].Name) {
+					t.Errorf("node %s matches: %t", nodes[i].Name, matches)
+				}
 			}
 		})
 	}

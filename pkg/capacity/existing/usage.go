@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
 // amount of what pods request: GPUs, thousandths of a CPU, bytes of memory and of disk.
@@ -36,24 +35,52 @@ func (a amount) most(b amount) amount {
 	return amount{max(a.gpus, b.gpus), max(a.millis, b.millis), max(a.memory, b.memory), max(a.disk, b.disk)}
 }
 
-// usedBy is what pods request of each node, those of one owner left out. A pod that has not ended holds what
-// it requested, also one that is on its way out; one that preempts others is promised its node already.
-func usedBy(pods []corev1.Pod, owner capacity.Owner) map[string]amount {
-	used := map[string]amount{}
-	for i := range pods {
-		pod := &pods[i]
-		node := pod.Spec.NodeName
-		if node == "" {
-			node = pod.Status.NominatedNodeName
-		}
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		own := owner.Name != "" && pod.Namespace == owner.Namespace && pod.Labels[v1beta1.LabelWorkspace] == owner.Name
-		if node == "" || ended || own {
-			continue
-		}
-		used[node] = used[node].plus(requested(&pod.Spec))
+// Use is what one pod holds of a node.
+type Use struct {
+	// Node that it is on, and the Workspace that it belongs to; Workspace is empty where it is none's.
+	Node, Namespace, Workspace string
+
+	amount amount
+}
+
+// UseOf is what a pod holds; false where it holds nothing. A pod that has not ended holds what it requested,
+// also one that is on its way out; one that preempts others is promised its node already.
+func UseOf(pod *corev1.Pod) (Use, bool) {
+	node := pod.Spec.NodeName
+	if node == "" {
+		node = pod.Status.NominatedNodeName
 	}
-	return used
+	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if node == "" || ended {
+		return Use{}, false
+	}
+	return Use{
+		Node: node, Namespace: pod.Namespace, Workspace: pod.Labels[v1beta1.LabelWorkspace], amount: requested(&pod.Spec),
+	}, true
+}
+
+// taken is what others hold of each node, or will: who was promised a node and has no pod there yet is on
+// the way.
+func taken(uses []Use, ask Ask) map[string]amount {
+	type place struct{ node, namespace, workspace string }
+	arrived, out := map[place]bool{}, map[string]amount{}
+	for _, use := range uses {
+		arrived[place{use.Node, use.Namespace, use.Workspace}] = true
+		if ask.Owner.Name == "" || use.Namespace != ask.Owner.Namespace || use.Workspace != ask.Owner.Name {
+			out[use.Node] = out[use.Node].plus(use.amount)
+		}
+	}
+	for i := range ask.Promised {
+		promised := &ask.Promised[i]
+		for _, node := range promised.Nodes {
+			at := place{node, promised.Owner.Namespace, promised.Owner.Name}
+			if promised.Owner.UID != ask.Owner.UID && !arrived[at] {
+				arrived[at] = true // one who was promised a node twice still comes once
+				out[node] = out[node].plus(promised.amount())
+			}
+		}
+	}
+	return out
 }
 
 // requested is what the scheduler counts for a pod: all containers and sidecars together, or an init container

@@ -8,8 +8,6 @@ import (
 	"sort"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -18,17 +16,6 @@ type Exclusion struct {
 	Offering refusal.Offering
 	Until    time.Time
 	Cause    refusal.Cause
-}
-
-// Exclusions returns which of the offers a Workspace leaves alone now, in their order.
-func Exclusions(cooldowns refusal.Cooldowns, now time.Time, workspace types.UID, offers []refusal.Offering) []Exclusion {
-	var out []Exclusion
-	for _, offer := range offers {
-		if until, cause, ok := cooldowns.Active(now, workspace, offer); ok {
-			out = append(out, Exclusion{Offering: offer, Until: until, Cause: cause})
-		}
-	}
-	return out
 }
 
 // Reopens returns when, at the earliest, something will do again: isEnough is asked with what is

@@ -11,6 +11,7 @@
 package ladder
 
 import (
+	"slices"
 	"time"
 
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -103,6 +104,10 @@ func Decide(s State) Step {
 func (a *Attempt) decide(s State) Step {
 	if !a.Wanted {
 		return Step{Do: End}
+	}
+	isHeld := slices.ContainsFunc(a.Machines, func(m Machine) bool { return m.Stands })
+	if s.Unknown && !isHeld { // an old status was restored: what is held is of a later attempt
+		return Step{Do: End, Verdict: refusal.Verdict{Message: "machines of another attempt are held"}}
 	}
 	verdicts := make([]refusal.Verdict, 0, len(a.Machines))
 	isMissing := false

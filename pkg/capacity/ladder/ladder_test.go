@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
@@ -61,6 +62,16 @@ func TestDecide(t *testing.T) {
 			ladder.State{Last: open(leaves, ladder.Machine{})},
 			ladder.Step{Do: ladder.End, Verdict: leaves.Verdict},
 		},
+		{
+			"an older status was restored than that of the machines that stand",
+			ladder.State{Last: open(ladder.Machine{}), Strays: 1, Unknown: true},
+			ladder.Step{Do: ladder.End, Verdict: refusal.Verdict{Message: "machines of another attempt are held"}},
+		},
+		{
+			"machines that nobody knows stand beside those of the attempt",
+			ladder.State{Last: open(stands), Strays: 1, Unknown: true},
+			ladder.Step{Do: ladder.Release},
+		},
 		{"another plan", ladder.State{Last: &ladder.Attempt{Open: true}, Strays: 1}, ladder.Step{Do: ladder.End}},
 		{"the rest of a refused attempt stands", ladder.State{Last: closed(refusal.Quota), Strays: 1}, ladder.Step{Do: ladder.Release}},
 		{"the rest of a refused attempt goes", ladder.State{Last: closed(refusal.Quota), Leaving: 1}, ladder.Step{Do: ladder.Await}},
@@ -92,10 +103,9 @@ func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
 }
 
 func TestExclusionsAndReopens(t *testing.T) {
-	cooldowns := refusal.NewCooldowns([]refusal.Attempt{
-		refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour),
-	})
-	got := ladder.Exclusions(cooldowns, start, "", []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
+	memory := &ladder.Memory{}
+	memory.Learn(refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour))
+	got := memory.Exclusions(start, "", []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
 	want := []ladder.Exclusion{
 		{Offering: offer("a"), Until: start.Add(10 * time.Minute), Cause: refusal.Quota},
 		{Offering: offer("b"), Until: start.Add(time.Hour), Cause: refusal.Quota},
@@ -129,13 +139,13 @@ func TestMemoryFromTheFuture(t *testing.T) {
 	far := refusedFor("b", time.Hour)
 	far.Started, far.Ended = start.AddDate(5, 0, 0), start.AddDate(5, 0, 0)
 	memory := &ladder.Memory{}
-	cooldowns, err := memory.Cooldowns(start, func() ([]refusal.Attempt, error) {
+	err := memory.Load(start, func() ([]refusal.Attempt, error) {
 		return []refusal.Attempt{refusedFor("a", time.Hour), far}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := ladder.Exclusions(cooldowns, start, "", []refusal.Offering{offer("a"), offer("b")})
+	left := memory.Exclusions(start, "", []refusal.Offering{offer("a"), offer("b")})
 	if len(left) != 1 || left[0].Offering.InstanceType != "a" {
 		t.Errorf("left alone: %+v, want a", left)
 	}
@@ -150,16 +160,56 @@ func TestMemoryLoadsOnce(t *testing.T) {
 		return []refusal.Attempt{refusedFor("a", time.Hour), refusedFor("b", time.Hour)}, nil
 	}
 	for range 2 {
-		cooldowns, err := memory.Cooldowns(start, load)
-		if err != nil {
+		if err := memory.Load(start, load); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(cooldowns.List(start)); got != 2 {
+		if got := memory.Active(start); got != 2 {
 			t.Errorf("%d offers are left alone, want 2", got)
 		}
 	}
 	if loads != 1 || memory.Active(start) != 2 || memory.Active(start.Add(2*time.Hour)) != 0 {
 		t.Errorf("loaded %d times, active now %d, later %d; want 1, 2, 0",
 			loads, memory.Active(start), memory.Active(start.Add(2*time.Hour)))
+	}
+}
+
+// After a cooldown one asks, and the others wait for what becomes of it.
+func TestMemoryHasOneAskFirst(t *testing.T) {
+	after := start.Add(time.Hour)
+	asks := func(workspace types.UID, name string, began time.Time) refusal.Attempt {
+		return refusal.Attempt{Workspace: workspace, Offering: offer(name), Started: began}
+	}
+	tests := []struct {
+		reason string
+		then   func(*ladder.Memory)
+		at     time.Time
+		name   string
+		may    bool
+	}{
+		{"the first asks", func(*ladder.Memory) {}, after, "a", true},
+		{"another one is on its way", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after, "a", false},
+		{"a restart learns that another one is on its way", func(m *ladder.Memory) { m.Learn(asks("x", "a", after)) }, after, "a", false},
+		{"its own former try", func(m *ladder.Memory) { m.Ask(after, "me", offer("a")) }, after, "a", true},
+		{"another offer", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after, "b", true},
+		{"it was asked for before the cooldown had passed", func(m *ladder.Memory) { m.Learn(asks("x", "a", start)) }, after, "a", true},
+		{"nothing was heard for too long", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after.Add(16 * time.Minute), "a", true},
+		{"the other one is gone", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")); m.Forget("x") }, after, "a", true},
+		{"the other one has got it", func(m *ladder.Memory) {
+			m.Ask(after, "x", offer("a"))
+			got := asks("x", "a", after)
+			got.Ended = after.Add(time.Minute)
+			m.Learn(got)
+		}, after.Add(2 * time.Minute), "a", true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			memory := &ladder.Memory{}
+			memory.Learn(refusedFor("a", time.Hour))
+			test.then(memory)
+			excluded := memory.Exclusions(test.at, "me", []refusal.Offering{offer(test.name)})
+			if may := memory.Ask(test.at, "me", offer(test.name)); may != test.may || (len(excluded) == 0) != test.may {
+				t.Errorf("it may ask: %t, left alone: %v; want %t", may, excluded, test.may)
+			}
+		})
 	}
 }

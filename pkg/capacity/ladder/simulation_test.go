@@ -268,7 +268,7 @@ func (w *workspace) release(records []record) error {
 
 // next chooses the best offer that is not left alone, as the planner does.
 func (w *workspace) next(records []record) (record, bool) {
-	cooldowns, _ := w.memory.Cooldowns(w.now, func() ([]refusal.Attempt, error) {
+	_ = w.memory.Load(w.now, func() ([]refusal.Attempt, error) {
 		var all []refusal.Attempt
 		for i := range records {
 			all = append(all, records[i].told()...)
@@ -279,7 +279,7 @@ func (w *workspace) next(records []record) (record, bool) {
 	for _, name := range w.offers {
 		offers = append(offers, offer(name))
 	}
-	excluded := ladder.Exclusions(cooldowns, w.now, "", offers)
+	excluded := w.memory.Exclusions(w.now, "", offers)
 	number := 1
 	if len(records) > 0 {
 		number = records[len(records)-1].number + 1

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -34,6 +35,7 @@ func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		CreatedAt:    claim.CreationTimestamp.Time,
 		ProviderID:   claim.Status.ProviderID,
 		NodeName:     claim.Status.NodeName,
+		HourlyPrice:  priceOf(claim),
 		Words: capacity.Words{
 			Launched:    words(claim, karpv1.ConditionTypeLaunched),
 			Registered:  words(claim, karpv1.ConditionTypeRegistered),
@@ -82,7 +84,7 @@ func (p *Provisioner) observeNode(ctx context.Context, machine *capacity.Machine
 		}
 	}
 	quantity := node.Status.Allocatable[corev1.ResourceName(gpuResource)]
-	machine.GPUs = int(quantity.Value())
+	machine.GPUs, machine.Trouble = int(quantity.Value()), nodehealth.Of(node)
 	return nil
 }
 

@@ -151,6 +151,9 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if todo.occupied {
 		return outcome, nil
 	}
+	if todo.zone != "" {
+		req.Zones = []string{todo.zone}
+	}
 	for _, ordinal := range todo.missing {
 		created, err := p.create(ctx, req, ordinal)
 		if err != nil {
@@ -215,6 +218,8 @@ type decision struct {
 	missing []int
 	// occupied says that claims are on their way out, or about to be.
 	occupied bool
+	// zone is where the missing ones must be; empty where any zone will do that was asked for.
+	zone string
 }
 
 func (d decision) settled() bool {
@@ -227,19 +232,19 @@ func (d decision) acts() bool {
 }
 
 func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
-	var d decision
-	held := make([]bool, req.Count)
+	d := decision{zone: sharedZone(claims, req)}
+	held, isFirstLaunched := make([]bool, req.Count), false
 	for i := range claims {
 		claim := &claims[i]
 		machine := machineOf(claim)
 		switch {
 		case machine.Deleting:
 			d.occupied = true
-		case !serves(claim, &machine, req):
+		case !serves(claim, &machine, req), d.zone != "" && machine.Zone != "" && machine.Zone != d.zone:
 			d.release = append(d.release, *claim)
 			d.occupied = true
 		default:
-			held[machine.Ordinal] = true
+			held[machine.Ordinal], isFirstLaunched = true, isFirstLaunched || machine.Launched
 		}
 	}
 	for ordinal, ok := range held {
@@ -247,7 +252,35 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 			d.missing = append(d.missing, ordinal)
 		}
 	}
+	if req.OneZone && d.zone == "" && !isFirstLaunched && len(d.missing) > 0 {
+		// One goes first and decides the zone, where the cloud has any; with it on its way, nothing is missing.
+		first := 1
+		if slices.Contains(held, true) {
+			first = 0
+		}
+		d.missing = d.missing[:first]
+	}
 	return d
+}
+
+// sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that
+// of the first of them that is launched; empty where that is not decided, or need not be.
+func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
+	if !req.OneZone || req.Count < 2 {
+		return ""
+	}
+	if len(req.Zones) == 1 {
+		return req.Zones[0]
+	}
+	zone, lowest := "", req.Count
+	for i := range claims {
+		machine := machineOf(&claims[i])
+		isOurs := !machine.Deleting && serves(&claims[i], &machine, req)
+		if isOurs && machine.Zone != "" && machine.Ordinal < lowest {
+			zone, lowest = machine.Zone, machine.Ordinal
+		}
+	}
+	return zone
 }
 
 // serves says whether a claim is one that the request asks for: of its attempt, which its name tells,
@@ -317,7 +350,7 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        Name(req.Owner, req.Attempt, ordinal),
 			Labels:      labels,
-			Annotations: map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"},
+			Annotations: annotations(req),
 		},
 		Spec: karpv1.NodeClaimSpec{
 			Requirements: requirements(req),

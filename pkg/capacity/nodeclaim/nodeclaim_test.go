@@ -65,7 +65,18 @@ func deleting(claim *karpv1.NodeClaim) {
 	claim.Finalizers = []string{"karpenter.sh/termination"}
 }
 
-func inZone(claim *karpv1.NodeClaim) { claim.Labels[corev1.LabelTopologyZone] = "eastus-1" }
+func inZone(claim *karpv1.NodeClaim)      { claim.Labels[corev1.LabelTopologyZone] = "eastus-1" }
+func inOtherZone(claim *karpv1.NodeClaim) { claim.Labels[corev1.LabelTopologyZone] = "eastus-3" }
+func launched(claim *karpv1.NodeClaim) {
+	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+}
+
+// oneZone asks for two machines of type A that must be near each other.
+func oneZone() capacity.Request {
+	r := request(2, "A")
+	r.OneZone = true
+	return r
+}
 
 func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
@@ -107,6 +118,7 @@ func TestEnsure(t *testing.T) {
 		request capacity.Request
 		created []string
 		names   []string
+		zones   []string
 		err     any
 	}{
 		{
@@ -160,6 +172,39 @@ func TestEnsure(t *testing.T) {
 			created: []string{second}, names: []string{second},
 		},
 		{
+			reason: "machines for one zone: one goes first", request: oneZone(),
+			created: []string{first}, names: []string{first},
+		},
+		{
+			reason: "the first is not launched yet: nothing is asked for meanwhile", request: oneZone(),
+			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")}, names: []string{first},
+		},
+		{
+			reason: "the first is launched: the others follow into its zone", request: oneZone(),
+			live: []client.Object{held("0", "A", inZone)}, cached: []client.Object{held("0", "A", inZone)},
+			created: []string{second}, names: sorted(first, second), zones: []string{"eastus-1"},
+		},
+		{
+			reason: "the first is launched where there are no zones: the others follow", request: oneZone(),
+			live: []client.Object{held("0", "A", launched)}, cached: []client.Object{held("0", "A", launched)},
+			created: []string{second}, names: sorted(first, second),
+		},
+		{
+			reason: "the second was launched first: the zone is its", request: oneZone(),
+			live: []client.Object{held("1", "A", inZone)}, cached: []client.Object{held("1", "A", inZone)},
+			created: []string{first}, names: sorted(first, second), zones: []string{"eastus-1"},
+		},
+		{
+			reason:  "only one zone is allowed: all are asked for at once",
+			request: func() capacity.Request { r := oneZone(); r.Zones = []string{"eastus-2"}; return r }(),
+			created: []string{first, second}, names: sorted(first, second), zones: []string{"eastus-2"},
+		},
+		{
+			reason: "one is in another zone than the first: it is let go", request: oneZone(),
+			live:   []client.Object{held("0", "A", inZone), held("1", "A", inOtherZone)},
+			cached: []client.Object{held("0", "A", inZone), held("1", "A", inOtherZone)}, names: []string{first},
+		},
+		{
 			reason: "the name is taken by somebody else: an error, and no takeover", request: request(1, "A"),
 			live: []client.Object{foreign}, names: []string{first}, err: &capacity.TakenError{},
 		},
@@ -186,11 +231,33 @@ func TestEnsure(t *testing.T) {
 			if diff := cmp.Diff(test.created, createdNames(outcome)); diff != "" {
 				t.Errorf("created (-want +got):\n%s", diff)
 			}
+			if diff := cmp.Diff(test.zones, createdZones(t, live, outcome)); diff != "" {
+				t.Errorf("asked for in the zones (-want +got):\n%s", diff)
+			}
 			if diff := cmp.Diff(test.names, names(t, live)); diff != "" {
 				t.Errorf("held afterwards (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// createdZones are the zones that new claims must be in.
+func createdZones(t *testing.T, c client.Reader, outcome capacity.Outcome) []string {
+	t.Helper()
+	var out []string
+	for _, created := range outcome.Created {
+		claim := &karpv1.NodeClaim{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: created.Name}, claim); err != nil {
+			t.Fatal(err)
+		}
+		for _, requirement := range claim.Spec.Requirements {
+			if requirement.Key == corev1.LabelTopologyZone {
+				out = append(out, requirement.Values...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func createdNames(outcome capacity.Outcome) []string {

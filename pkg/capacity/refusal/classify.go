@@ -196,7 +196,7 @@ func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
 
 // verdict is what a rule says about a claim.
 func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
-	scope := scopeOf(entry.Breadth, o.Offering)
+	scope := scopeOf(entry.Breadth, o.Offering).within(o.Offering, entry.Cause)
 	if zone := entry.zoneIn(said.message); zone != "" && scope.Breadth == OneOffering {
 		scope.Zone = zone
 	}
@@ -217,7 +217,8 @@ func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 // silent is a verdict that no words explain.
 func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict {
 	return Verdict{
-		Cause: cause, Scope: scopeOf(breadth, o.Offering), Cooldown: cooldownOf(cause, o.isSpot()), Message: message,
+		Cause: cause, Scope: scopeOf(breadth, o.Offering).within(o.Offering, cause), Cooldown: cooldownOf(cause, o.isSpot()),
+		Message: message,
 	}
 }
 

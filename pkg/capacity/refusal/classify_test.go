@@ -75,15 +75,17 @@ func registered(o *Observation) {
 }
 
 func offering(zone string, capacityType v1beta1.CapacityType) Scope {
-	return Scope{OneOffering, "big", zone, capacityType}
+	return Scope{OneOffering, "big", zone, capacityType, ""}
 }
 
-func sku(capacityType v1beta1.CapacityType) Scope { return Scope{SKU, "big", Any, capacityType} }
+func sku(capacityType v1beta1.CapacityType) Scope { return Scope{SKU, "big", Any, capacityType, ""} }
 
-func family(capacityType v1beta1.CapacityType) Scope { return Scope{Family, "fam", Any, capacityType} }
+func family(capacityType v1beta1.CapacityType) Scope {
+	return Scope{Family, "fam", Any, capacityType, ""}
+}
 
 func everything(capacityType v1beta1.CapacityType) Scope {
-	return Scope{Everything, "", Any, capacityType}
+	return Scope{Everything, "", Any, capacityType, ""}
 }
 
 // outcome is the part of a verdict that decides what is done.

@@ -180,6 +180,20 @@ func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until
 	return until, cause, ok
 }
 
+// Unproven returns the cooldowns around an offering that have passed, and after which nobody has got
+// one yet: whether it is to be had again is not known.
+func (c Cooldowns) Unproven(now time.Time, o Offering) []Cooldown {
+	var out []Cooldown
+	for _, scope := range scopesAround(o) {
+		known, ok := c.active[scope]
+		isForgiven := !known.Until.After(known.refusedAt)
+		if ok && !isForgiven && !known.Until.After(now) && now.Sub(known.Until) <= forgetAfter {
+			out = append(out, known)
+		}
+	}
+	return out
+}
+
 // List returns what is left alone now, by scope, and for one scope what all leave alone first.
 func (c Cooldowns) List(now time.Time) []Cooldown {
 	out := slices.Collect(maps.Values(c.active))
@@ -208,6 +222,7 @@ func compareAttempts(a, b Attempt) int {
 		cmp.Compare(a.Offering.Family, b.Offering.Family),
 		cmp.Compare(a.Offering.Zone, b.Offering.Zone),
 		cmp.Compare(a.Offering.CapacityType, b.Offering.CapacityType),
+		cmp.Compare(a.Offering.NodeClass, b.Offering.NodeClass),
 		cmp.Compare(a.Workspace, b.Workspace),
 		cmp.Compare(weigh(a.Guessed), weigh(b.Guessed)),
 	)

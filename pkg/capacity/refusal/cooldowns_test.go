@@ -423,3 +423,41 @@ func TestEscalate(t *testing.T) {
 		})
 	}
 }
+
+// What a node class adds to a request rules out nothing for those who use another one; what the account
+// may have does.
+func TestCooldownsKnowNodeClasses(t *testing.T) {
+	of := func(class string) Offering {
+		return Offering{InstanceType: "big", Family: "fam", Zone: "z", CapacityType: onDemand, NodeClass: class}
+	}
+	refused := func(cause Cause, class string) Attempt {
+		return Attempt{
+			Offering: of(class), Started: created, Ended: created.Add(time.Minute), Cause: cause, Cooldown: time.Hour,
+			Scope: scopeOf(SKU, of(class)).within(of(class), cause),
+		}
+	}
+	got := Attempt{Offering: of("a"), Started: created.Add(2 * time.Minute), Ended: created.Add(3 * time.Minute)}
+	tests := []struct {
+		reason   string
+		attempts []Attempt
+		want     map[string]bool
+	}{
+		{"no capacity in the zones of one", []Attempt{refused(NoCapacity, "a")}, map[string]bool{"a": true, "b": false}},
+		{"the image of one lacks a driver", []Attempt{refused(NeverInitialized, "a")}, map[string]bool{"a": true, "b": false}},
+		{"a quota is the account's", []Attempt{refused(Quota, "a")}, map[string]bool{"a": true, "b": true}},
+		{"it is not sold to the account", []Attempt{refused(NotOffered, "a")}, map[string]bool{"a": true, "b": true}},
+		{"nobody wrote down which", []Attempt{refused(NoCapacity, "")}, map[string]bool{"a": true, "b": true}},
+		{"a machine that came with one says nothing of another", []Attempt{refused(NoCapacity, "b"), got}, map[string]bool{"a": false, "b": true}},
+		{"but of the quota", []Attempt{refused(Quota, "b"), got}, map[string]bool{"a": false, "b": false}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			cooldowns := NewCooldowns(test.attempts)
+			for class, want := range test.want {
+				if _, _, is := cooldowns.Active(created.Add(5*time.Minute), "", of(class)); is != want {
+					t.Errorf("with node class %s it is left alone: %t, want %t", class, is, want)
+				}
+			}
+		})
+	}
+}

@@ -20,6 +20,8 @@ type Offering struct {
 	// one zone that is out does not rule it out.
 	Zone         string
 	CapacityType v1beta1.CapacityType
+	// NodeClass that it is asked for with; empty where it is not known.
+	NodeClass string
 }
 
 // Breadth is how much of the offer a refusal speaks about.
@@ -48,6 +50,17 @@ type Scope struct {
 	Zone string
 	// CapacityType may be Any.
 	CapacityType v1beta1.CapacityType
+	// NodeClass that it is about; empty where it is whichever that is.
+	NodeClass string
+}
+
+// within narrows a scope to the node class of an offering where a cause may be due to what that adds to a
+// request: subnets, zones, images, reservations. What the account may have is the same with each.
+func (s Scope) within(o Offering, cause Cause) Scope {
+	if cause != Quota && cause != NotOffered {
+		s.NodeClass = o.NodeClass
+	}
+	return s
 }
 
 // scopeOf returns the scope of a breadth around an offering. A family that nobody knows shrinks to
@@ -76,7 +89,7 @@ func scopesAround(o Offering) []Scope {
 	if o.Family != "" {
 		breadths = []Breadth{OneOffering, SKU, Family, Everything}
 	}
-	scopes := make([]Scope, 0, 2*len(breadths))
+	scopes := make([]Scope, 0, 4*len(breadths))
 	for _, breadth := range breadths {
 		scope := scopeOf(breadth, o)
 		scopes = append(scopes, scope)
@@ -85,21 +98,37 @@ func scopesAround(o Offering) []Scope {
 			scopes = append(scopes, scope)
 		}
 	}
+	if o.NodeClass == "" {
+		return scopes
+	}
+	for _, scope := range slices.Clone(scopes) {
+		scope.NodeClass = o.NodeClass
+		scopes = append(scopes, scope)
+	}
 	return scopes
 }
 
-// String writes the scope as breadth/name/zone/capacityType, so that it can be stored.
+// String writes the scope as breadth/name/zone/capacityType, and the node class where it is about one, so
+// that it can be stored.
 func (s Scope) String() string {
-	return strings.Join([]string{string(s.Breadth), s.Name, s.Zone, string(s.CapacityType)}, "/")
+	parts := []string{string(s.Breadth), s.Name, s.Zone, string(s.CapacityType)}
+	if s.NodeClass != "" {
+		parts = append(parts, s.NodeClass)
+	}
+	return strings.Join(parts, "/")
 }
 
 // ParseScope reads what String wrote.
 func ParseScope(text string) (Scope, error) {
 	parts := strings.Split(text, "/")
-	if len(parts) != 4 {
-		return Scope{}, fmt.Errorf("scope %q: it has the form breadth/name/zone/capacityType", text)
+	if len(parts) != 4 && len(parts) != 5 {
+		return Scope{}, fmt.Errorf("scope %q: it has the form breadth/name/zone/capacityType or breadth/name/zone/capacityType/nodeClass",
+			text)
 	}
 	s := Scope{Breadth: Breadth(parts[0]), Name: parts[1], Zone: parts[2], CapacityType: v1beta1.CapacityType(parts[3])}
+	if len(parts) == 5 {
+		s.NodeClass = parts[4]
+	}
 	switch s.Breadth {
 	case OneOffering, SKU, Family, Everything:
 	default:

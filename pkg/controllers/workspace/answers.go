@@ -168,9 +168,10 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.
 	return &waitingError{message: "waiting for the newest plan to show", after: conflictDelay}
 }
 
-// isUnchangedSince says whether nobody has changed the Workspace since an attempt ended.
+// isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to
+// have it tried again.
 func (s *scope) isUnchangedSince(last *v1beta1.Attempt) bool {
-	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name
+	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name && !s.isRetry()
 }
 
 // judge says what became of each machine of the open attempt. Events and the node class are read once
@@ -202,7 +203,7 @@ func (r *Reconciler) judge(
 	if err != nil {
 		return nil, err
 	}
-	class, words, err := r.Provisioner.Class(ctx, r.classOf(s))
+	class, words, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
 	if err != nil {
 		return nil, err
 	}
@@ -216,13 +217,37 @@ func (r *Reconciler) judge(
 	return machines, nil
 }
 
-// verdict is about one machine. A node that is not Ready for too long is as good as lost.
+// verdict is about one machine. One that its node calls broken or about to be taken back, or whose node
+// is not Ready for too long, is as good as lost.
 func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, now time.Time) refusal.Verdict {
 	verdict := r.Answers.Rules.Classify(seen, r.Answers.Deadlines, now)
 	machine := s.machine(name)
-	isHeld := machine != nil && !machine.Deleting && machine.Initialized
-	if verdict.Cause != refusal.None || !isHeld || machine.NodeReady || r.Answers.NodeGrace <= 0 {
+	if verdict.Final || machine == nil || machine.Deleting || machine.NodeName == "" {
 		return verdict
+	}
+	why, deadline := r.failing(s, machine, now)
+	switch {
+	case deadline.IsZero():
+		return verdict
+	case now.Before(deadline):
+		verdict.LookAgain = ladder.Earliest(verdict.LookAgain, deadline)
+		return verdict
+	}
+	gone := seen
+	gone.GoneAt, gone.WasUsable = now, true
+	lost := r.Answers.Rules.Classify(gone, r.Answers.Deadlines, now)
+	lost.Message = why
+	return lost
+}
+
+// failing says what is wrong with the node of a machine, and when it has lasted for too long; zero where
+// nothing is.
+func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time) (string, time.Time) {
+	if trouble := machine.Trouble; trouble.Message != "" {
+		return trouble.Message, trouble.Since.Add(trouble.Grace)
+	}
+	if machine.NodeReady || !machine.Initialized || r.Answers.NodeGrace <= 0 {
+		return "", time.Time{}
 	}
 	since := machine.NodeSince
 	if since.IsZero() { // there is no node to ask
@@ -231,15 +256,8 @@ func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, no
 			since = nodes.LastTransitionTime.Time
 		}
 	}
-	deadline := since.Add(r.Answers.NodeGrace)
-	if now.Before(deadline) {
-		return refusal.Verdict{LookAgain: deadline}
-	}
-	gone := seen
-	gone.GoneAt = now
-	lost := r.Answers.Rules.Classify(gone, r.Answers.Deadlines, now)
-	lost.Message = fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
-	return lost
+	why := fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
+	return why, since.Add(r.Answers.NodeGrace)
 }
 
 // machine returns the machine of that name, or nil.
@@ -257,12 +275,12 @@ func (s *scope) machine(name string) *capacity.Machine {
 func (r *Reconciler) look(
 	ctx context.Context, s *scope, last *v1beta1.Attempt, name string,
 ) (ladder.Machine, refusal.Observation, error) {
-	class := r.classOf(s)
+	class := r.classOf(s.revision)
 	plan := &s.revision.Plan
 	seen := refusal.Observation{
 		Provider:  r.Answers.provider(class),
-		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType),
-		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs, WasUsable: last.ReadyTime != nil,
+		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType, last.NodeClassName),
+		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs,
 	}
 	recall(&seen, last, name)
 	machine := s.machine(name)
@@ -273,9 +291,12 @@ func (r *Reconciler) look(
 		}
 		seen.Launched, seen.Registered, seen.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
 		seen.ProviderID, seen.NodeName, seen.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
+		seen.WasUsable = wasUsable(last, seen.CreatedAt)
 		return ladder.Machine{Stands: !machine.Deleting, Existed: true}, seen, nil
 	}
-	if seen.UID == "" && last.ReadyTime == nil {
+	seen.WasUsable = wasUsable(last, seen.CreatedAt)
+	// An earlier version kept no names. A plan that has grown since asks for one that never was there.
+	if seen.UID == "" && (last.ReadyTime == nil || len(last.Claims) > 0) {
 		return ladder.Machine{}, seen, nil
 	}
 	stands := ladder.Machine{Stands: true, Existed: true}
@@ -295,6 +316,11 @@ func (r *Reconciler) look(
 	return stands, seen, nil
 }
 
+// wasUsable says whether a machine is one of those that made the attempt ready.
+func wasUsable(last *v1beta1.Attempt, created time.Time) bool {
+	return last.ReadyTime != nil && !created.After(last.ReadyTime.Time)
+}
+
 // recall fills in what the status remembers of a machine.
 func recall(seen *refusal.Observation, last *v1beta1.Attempt, name string) {
 	for i := range last.Claims {
@@ -303,6 +329,9 @@ func recall(seen *refusal.Observation, last *v1beta1.Attempt, name string) {
 			continue
 		}
 		seen.UID = types.UID(claim.UID)
+		if claim.CreationTime != nil {
+			seen.CreatedAt = claim.CreationTime.Time
+		}
 		if claim.Stage != "" {
 			seen.Launched.Status = refusal.StatusTrue
 		}
@@ -328,11 +357,11 @@ func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
 	return held, nil
 }
 
-// classOf is the NodeClass that machines of the plan are bought with.
-func (r *Reconciler) classOf(s *scope) v1beta1.NodeClassReference {
+// classOf is the NodeClass that machines of a plan are bought with.
+func (r *Reconciler) classOf(made *revision) v1beta1.NodeClassReference {
 	switch {
-	case s.revision.NodeClass != nil:
-		return *s.revision.NodeClass
+	case made.NodeClass != nil:
+		return *made.NodeClass
 	case len(r.NodeClasses) > 0:
 		return r.NodeClasses[0]
 	default:

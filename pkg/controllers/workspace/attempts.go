@@ -30,6 +30,7 @@ const (
 	heardLimit          = 4
 	heardMessageLimit   = 512
 	heardReasonLimit    = 128
+	retryLimit          = 64
 )
 
 // reasonReleased ends an attempt whose machines were let go by us. Every other reason is a
@@ -75,10 +76,17 @@ func (s *scope) begin(number int32, names []string, start time.Time) {
 		NodeClaims:   names[:min(len(names), attemptClaimLimit)],
 		Zone:         zoneOf(plan.Zones),
 		CapacityType: plan.CapacityType,
+		Retry:        s.retry(),
 		StartTime:    seconds(start),
 		Revision:     s.revision.Name,
 	})
 	s.attempts = s.attempts[max(0, len(s.attempts)-attemptLimit):]
+}
+
+// begin opens an attempt for the plan, with the node class that its machines are bought with.
+func (r *Reconciler) begin(s *scope, number int32, names []string, start time.Time) {
+	s.begin(number, names, start)
+	s.lastAttempt().NodeClassName = r.className(s.revision.NodeClass)
 }
 
 // end closes the open attempt, if there is one.
@@ -116,10 +124,12 @@ func seconds(at time.Time) metav1.Time {
 	return metav1.NewTime(at).Rfc3339Copy()
 }
 
-// noteCreated keeps the UIDs of machines that were asked for.
-func (s *scope) noteCreated(created []capacity.Created) {
+// noteCreated keeps the UIDs of machines that were asked for, and since when they are there.
+func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
 	for _, machine := range created {
-		s.noteClaim(machine.Name, string(machine.UID))
+		if claim := s.noteClaim(machine.Name, string(machine.UID)); claim != nil && claim.CreationTime == nil {
+			claim.CreationTime = new(seconds(now))
+		}
 	}
 }
 
@@ -133,6 +143,9 @@ func (s *scope) noteMachines(names []string, now time.Time) {
 		claim := s.noteClaim(machine.Name, string(machine.UID))
 		if claim == nil {
 			continue
+		}
+		if claim.CreationTime == nil && !machine.CreatedAt.IsZero() {
+			claim.CreationTime = new(seconds(machine.CreatedAt))
 		}
 		switch {
 		case machine.Registered || machine.NodeName != "":
@@ -200,17 +213,27 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	s.persisted = true
 	r.emit(s, refusals(before.Status.Attempts, s.attempts))
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)
+	r.Metrics.waste(s)
 	return nil
 }
 
 // noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,
-// once it is written down.
+// once it is written down. Those that wait for an offer look again.
 func (r *Reconciler) noteAttempts(workspace types.UID, before, after []v1beta1.Attempt) {
 	r.Metrics.count(before, after)
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
 		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
 	})
+	if len(changed) == 0 {
+		return
+	}
 	r.Memory.Learn(r.remembered(workspace, changed)...)
+	last := &after[len(after)-1]
+	if last.Reason == "" && last.ReadyTime == nil {
+		return // it goes on
+	}
+	r.Memory.Forget(workspace)
+	r.waiting.wake()
 }
 
 func cloneAttempts(attempts []v1beta1.Attempt) []v1beta1.Attempt {
@@ -224,7 +247,11 @@ func (r *Reconciler) remembered(workspace types.UID, attempts []v1beta1.Attempt)
 	for i := range attempts {
 		a := &attempts[i]
 		known := refusal.Attempt{
-			Workspace: workspace, Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType), Started: a.StartTime.Time,
+			Workspace: workspace, Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName),
+			Started: a.StartTime.Time,
+		}
+		if a.ReadyTime == nil && a.Reason == "" {
+			out = append(out, known)
 		}
 		if a.ReadyTime != nil {
 			got := known
@@ -244,8 +271,8 @@ func (r *Reconciler) remembered(workspace types.UID, attempts []v1beta1.Attempt)
 }
 
 // offering is what an attempt asks for, with the family that the cloud counts it under.
-func (r *Reconciler) offering(instanceType, zone string, capacityType v1beta1.CapacityType) refusal.Offering {
-	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType}
+func (r *Reconciler) offering(instanceType, zone string, capacityType v1beta1.CapacityType, class string) refusal.Offering {
+	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType, NodeClass: class}
 	if known, err := r.Catalog.ResolveSKU(instanceType); err == nil {
 		out.Family = known.QuotaFamily
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
@@ -29,6 +30,9 @@ import (
 type noCatalog struct{ Catalog }
 
 func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }
+
+// noAttempts is what Workspaces have tried that are not there.
+func noAttempts() ([]refusal.Attempt, error) { return nil, nil }
 
 // told is what the world has been told of refusals.
 type told struct {
@@ -72,12 +76,15 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 // TestRefusalIsToldOnceItIsWritten says when others learn of a refusal, whichever of the two writes of
 // a pass does not come about.
 func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
-	nothing := told{Metrics: []string{"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s"}}
+	nothing := told{Metrics: []string{
+		"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s",
+		"modelberth_spending_wasted_usd_total 0",
+	}}
 	all := told{
 		Events: []string{"Warning Quota attempt 1, Standard_NC24ads_A100_v4: the words of the cloud; mend it"},
 		Metrics: []string{
 			"modelberth_capacity_attempts_total Standard_NC24ads_A100_v4 Quota 1",
-			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s",
+			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s", "modelberth_spending_wasted_usd_total 0",
 		},
 	}
 	again := told{Metrics: all.Metrics}
@@ -180,6 +187,58 @@ func TestIsWanted(t *testing.T) {
 			}
 			if got := s.isWanted(&test.attempt, []string{"chat-aaaa"}); got != test.want {
 				t.Errorf("wanted %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// nothingHeld is a provisioner for which the API server has no machines.
+type nothingHeld struct{ Provisioner }
+
+func (nothingHeld) Held(context.Context, capacity.Owner) ([]string, error) { return nil, nil }
+
+// TestLook says what is known of machines that are not there.
+func TestLook(t *testing.T) {
+	began, created, ready := now, metav1.NewTime(now.Add(10*time.Minute)), metav1.NewTime(now.Add(15*time.Minute))
+	attempt := func(change ...func(*v1beta1.Attempt)) *v1beta1.Attempt {
+		out := &v1beta1.Attempt{
+			Number: 1, StartTime: began, Claims: []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "a", CreationTime: &created}},
+		}
+		for _, c := range change {
+			c(out)
+		}
+		return out
+	}
+	isReady := func(a *v1beta1.Attempt) { a.ReadyTime = &ready }
+	old := func(a *v1beta1.Attempt) { a.ReadyTime, a.Claims = &ready, nil }
+	tests := []struct {
+		reason  string
+		attempt *v1beta1.Attempt
+		name    string
+		existed bool
+		created metav1.Time
+		usable  bool
+	}{
+		{"it vanished, and is as old as it was and not as its attempt", attempt(), "chat-aaaa", true, created, false},
+		{"it served and vanished", attempt(isReady), "chat-aaaa", true, created, true},
+		{"it was not asked for yet", attempt(), "chat-bbbb", false, began, false},
+		{"the plan has grown since the others served", attempt(isReady), "chat-bbbb", false, began, true},
+		{"an earlier version kept no names", attempt(old), "chat-aaaa", true, began, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{
+				Provisioner: nothingHeld{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour)),
+			})
+			s := newScope(workspaceObject())
+			s.revision = accepted(2)
+			got, seen, err := r.look(t.Context(), s, test.attempt, test.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Existed != test.existed || !seen.CreatedAt.Equal(test.created.Time) || seen.WasUsable != test.usable {
+				t.Errorf("existed %t, created %s, usable %t; want %t, %s, %t",
+					got.Existed, seen.CreatedAt, seen.WasUsable, test.existed, test.created, test.usable)
 			}
 		})
 	}

@@ -4,6 +4,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,18 +30,23 @@ const mostAttempts = 4096
 // ensureCapacity gets the machines of the accepted plan, or those of the next best.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 	if s.planErr != nil { // what runs goes on; nothing is bought for a spec without a plan
-		if len(s.servingMachines()) < s.revision.Plan.Nodes {
+		if !s.isOnNodes() && len(s.servingMachines()) < s.revision.Plan.Nodes {
 			return s.planErr
 		}
 		return nil
 	}
-	s.capacityErr = classify(r.climb(ctx, s))
+	s.capacityErr = classify(r.orOnNodes(ctx, s, r.climb(ctx, s)))
 	return s.capacityErr
 }
 
 // climb takes steps until there is nothing to do but to wait.
 func (r *Reconciler) climb(ctx context.Context, s *scope) error {
 	for range mostSteps {
+		if s.isOnNodes() {
+			if err := r.ensureNodes(ctx, s); err != nil || s.isOnNodes() {
+				return err
+			}
+		}
 		state, err := r.state(ctx, s)
 		if err != nil {
 			return err
@@ -74,6 +80,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Ask:
 		return true, r.ask(ctx, s)
 	default:
+		s.verdict = step.Verdict
 		if at := step.Verdict.LookAgain; !at.IsZero() {
 			s.lookAgain(at.Sub(now))
 		}
@@ -107,9 +114,10 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 // end closes the open attempt.
 func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	if verdict.Cause == refusal.None {
-		s.letGo("the machines were let go for another plan", r.Clock.Now())
+		s.letGo(cmp.Or(verdict.Message, "the machines were let go for another plan"), r.Clock.Now())
 		return
 	}
+	s.wasted += s.waste(r.Clock.Now())
 	s.end(verdict, r.Clock.Now())
 	last := s.lastAttempt()
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
@@ -128,7 +136,7 @@ func (r *Reconciler) adopt(s *scope) error {
 			if machine == nil || machine.Deleting || !s.fits(machine) || s.isKnown(name) {
 				continue
 			}
-			s.begin(number, names, machine.CreatedAt)
+			r.begin(s, number, names, machine.CreatedAt)
 			return nil
 		}
 	}
@@ -195,7 +203,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	last := s.lastAttempt()
 	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
-		class, _, err := r.Provisioner.Class(ctx, r.classOf(s))
+		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
 		if err != nil {
 			return true, err
 		}
@@ -209,7 +217,8 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	if last.Fix != "" {
 		stalled.message += "; " + last.Fix
 	}
-	stalled.message += "; then change the spec, or set suspend to true and back, to have it tried again"
+	stalled.message += "; then change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
+		" to a new value, to have it tried again"
 	return true, stalled
 }
 
@@ -219,6 +228,9 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	open, plan := s.openAttempt(), &s.revision.Plan
 	names, err := r.Provisioner.Names(s.owner, open.Number, plan.Nodes)
 	if err != nil {
+		return err
+	}
+	if err := r.reserveAgain(ctx, s); err != nil {
 		return err
 	}
 	open.NodeClaims = names[:min(len(names), attemptClaimLimit)]
@@ -234,7 +246,9 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		GPUs:         plan.MachineGPUs,
 		DiskGiB:      plan.DiskGiB,
 		CapacityType: plan.CapacityType,
+		HourlyPrice:  machinePrice(plan),
 		Zones:        plan.Zones,
+		OneZone:      s.isGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
@@ -248,7 +262,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	}
 	if len(outcome.Created) > 0 {
 		s.created = outcome.Created
-		s.noteCreated(outcome.Created)
+		s.noteCreated(outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
 			"instanceType", plan.InstanceType)
 	}

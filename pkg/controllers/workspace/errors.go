@@ -45,6 +45,7 @@ const (
 	retryTerminating = 2 * time.Second
 	retryRelease     = time.Minute
 	retryClass       = time.Minute
+	retryHub         = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.

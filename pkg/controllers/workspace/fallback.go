@@ -10,16 +10,20 @@ import (
 	"slices"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// next chooses among what is not left alone after refusals, and begins an attempt for it. How the
-// last one ended is written down before: the plan that is pinned here hides what was asked for.
+// next chooses among what is not left alone after refusals and can be afforded, and begins an attempt
+// for it. How the last one ended is written down before: the plan that is pinned here hides what was
+// asked for.
 func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
@@ -28,59 +32,105 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
 	}
-	if err := r.choose(ctx, s); err != nil {
+	key := client.ObjectKeyFromObject(s.ws)
+	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
+	made, err := r.affordable(ctx, s, number)
+	if err == nil {
+		err = r.pin(ctx, s, made)
+	}
+	if err != nil {
 		return err
+	}
+	r.waiting.remove(key)
+	if s.isOnNodes() {
+		return nil
 	}
 	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
 	if err != nil {
 		return err
 	}
-	s.begin(number, names, r.Clock.Now())
+	r.begin(s, number, names, r.Clock.Now())
 	return nil
 }
 
-// choose makes a plan anew if the accepted one has been refused, and pins it if that comes to other
-// machines.
-func (r *Reconciler) choose(ctx context.Context, s *scope) error {
-	excluded, err := r.excluded(ctx, s.ws)
+// choose returns the plan to ask for: the accepted one, or one that is made anew where that has been
+// refused, or was made while something was left alone that may be had by now.
+func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
+	excluded, err := r.excluded(ctx, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	isCooling := slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })
 	last := s.lastAttempt()
-	if !isCooling && (last == nil || last.Reason == reasonReleased) {
-		return nil
+	isFresh := last == nil || last.Reason == reasonReleased
+	if !isCooling && !s.revision.Passing && isFresh {
+		return s.revision, nil
 	}
-	made, err := r.makePlan(ctx, s.ws, s.inputs, excluded)
+	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
 		if !isCooling {
-			return nil // the plan stands: only its refusal is news, and that is over
+			return s.revision, nil // the plan stands: only its refusal is news, and that is over
 		}
-		return r.exhausted(ctx, s, excluded)
+		return nil, r.exhausted(ctx, s, excluded)
 	}
+	if err != nil {
+		return nil, err
+	}
+	if !isCooling && sameMachines(&made.Plan, &s.revision.Plan) {
+		return s.revision, nil
+	}
+	made.Passing = len(excluded) > 0
+	return made, nil
+}
+
+// affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more.
+func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
+	made, err := r.choose(ctx, s)
+	if err != nil || made.isOnNodes() {
+		return made, err
+	}
+	if err := r.checkPrepared(ctx, made); err != nil {
+		return nil, err
+	}
+	if made, err = r.afford(ctx, s, made, number); err != nil || made.isOnNodes() {
+		return made, err
+	}
+	return made, r.takeTurn(s, made)
+}
+
+// takeTurn says whether the offer may be asked for now, or is another Workspace's to ask for first.
+func (r *Reconciler) takeTurn(s *scope, made *revision) error {
+	plan := &made.Plan
+	offer := r.offering(plan.InstanceType, zoneOf(plan.Zones), plan.CapacityType, r.className(made.NodeClass))
+	if s.isRetry() || r.Memory.Ask(r.Clock.Now(), s.ws.UID, offer) {
+		return nil
+	}
+	r.Ledger.Forget(s.ws.UID)
+	return &waitingError{message: "another Workspace asks for " + plan.InstanceType + " first", after: conflictDelay}
+}
+
+// pin pins a plan that was made anew, before anything of it is bought.
+func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
+	if made == s.revision {
+		return nil
+	}
+	pinned, err := r.createRevision(ctx, s, s.inputs, made, fallbackRevision)
 	if err != nil {
 		return err
 	}
-	if !isCooling && sameMachines(&made.Plan, &s.revision.Plan) {
-		return nil
-	}
-	former := s.revision
-	if s.revision, err = r.createRevision(ctx, s, s.inputs, made, fallbackRevision); err != nil {
-		s.revision = former
-		return err
-	}
-	if slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) }) {
-		s.revision = former
+	if !sameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
 		return &waitingError{message: "waiting for the newest revision to show", after: conflictDelay}
 	}
-	s.fellBack = former.Plan.Summary()
-	log.FromContext(ctx).Info("falling back to another plan", "from", former.Plan.Summary(), "to", s.revision.Plan.Summary())
+	s.fellBack = s.revision.Plan.Summary()
+	log.FromContext(ctx).Info("falling back to another plan", "from", s.fellBack, "to", pinned.Plan.Summary())
+	s.revision = pinned
 	return r.ensureNames(ctx, s)
 }
 
 // sameMachines says whether two plans ask for the same.
 func sameMachines(a, b *planner.Plan) bool {
-	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes && zoneOf(a.Zones) == zoneOf(b.Zones)
+	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes &&
+		zoneOf(a.Zones) == zoneOf(b.Zones) && slices.Equal(a.NodeNames, b.NodeNames)
 }
 
 func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {
@@ -89,15 +139,19 @@ func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {
 }
 
 // excluded is what is left alone now, in the places that the Workspace names: a refusal is about the
-// place that was asked for.
-func (r *Reconciler) excluded(ctx context.Context, ws *v1beta1.Workspace) ([]ladder.Exclusion, error) {
-	cooldowns, err := r.Memory.Cooldowns(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
+// place that was asked for. Nothing is while its user asks to have it tried again.
+func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion, error) {
+	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
+	if err != nil || s.isRetry() {
+		return nil, err
+	}
+	class, err := r.nodeClass(s.ws)
 	if err != nil {
 		return nil, err
 	}
 	zone := ""
-	if ws.Resource.Placement != nil {
-		zone = zoneOf(ws.Resource.Placement.Zones)
+	if s.ws.Resource.Placement != nil {
+		zone = zoneOf(s.ws.Resource.Placement.Zones)
 	}
 	var offers []refusal.Offering
 	for _, known := range r.Catalog.SKUs() {
@@ -105,11 +159,28 @@ func (r *Reconciler) excluded(ctx context.Context, ws *v1beta1.Workspace) ([]lad
 			v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
 		} {
 			offers = append(offers, refusal.Offering{
-				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType,
+				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: r.className(class),
 			})
 		}
 	}
-	return ladder.Exclusions(cooldowns, r.Clock.Now(), ws.UID, offers), nil
+	return r.Memory.Exclusions(r.Clock.Now(), s.ws.UID, offers), nil
+}
+
+// isRetry says whether the user asks to have refused machines tried again: each value of the annotation
+// counts for one attempt.
+func (s *scope) isRetry() bool {
+	value := s.retry()
+	last := s.lastAttempt()
+	return value != "" && (last == nil || last.Retry != value)
+}
+
+func (s *scope) retry() string {
+	return request.Shorten(s.ws.Annotations[v1beta1.AnnotationRetryCapacity], retryLimit)
+}
+
+// className is the name of the NodeClass that machines of a plan are bought with.
+func (r *Reconciler) className(class *v1beta1.NodeClassReference) string {
+	return r.classOf(&revision{Revision: render.Revision{NodeClass: class}}).Name
 }
 
 // allAttempts are those of all Workspaces, from the cache.
@@ -141,14 +212,14 @@ func clockTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:0
 
 // exhausted says that nothing that would do is left, until when, and what would help.
 func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.Exclusion) error {
-	asked, err := r.demand(ctx, s.ws, s.inputs)
+	asked, err := r.demand(ctx, s, s.inputs)
 	if err != nil {
 		return err
 	}
 	reopens := ladder.Reopens(excluded, func(left []ladder.Exclusion) bool {
-		request := asked.request
-		request.Constraints.Excluded = exclusions(left)
-		_, err := r.Planner.Plan(request)
+		again := asked.request
+		again.Constraints.Excluded = append(slices.Clone(asked.request.Constraints.Excluded), exclusions(left)...)
+		_, err := r.Planner.Plan(again)
 		return err == nil
 	})
 	pinned := excluded[slices.IndexFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })]
@@ -185,7 +256,8 @@ func (s *scope) wordsAbout(excluded ladder.Exclusion) string {
 func helpFor(cause refusal.Cause) string {
 	switch cause {
 	case refusal.Quota:
-		return "a bigger quota, or allowing another machine type or region, would help sooner"
+		return "a bigger quota (then set the annotation " + v1beta1.AnnotationRetryCapacity + " to a new value), or allowing another " +
+			"machine type or region, would help sooner"
 	case refusal.NoCapacity, refusal.NotOffered, refusal.TimedOut:
 		return "allowing another machine type, capacity type, zone or region would help sooner"
 	default:

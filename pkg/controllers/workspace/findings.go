@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/request"
 )
@@ -97,6 +98,8 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 		nodes.message = "no machine is bought: " + s.planErr.message
 	case s.ws.Suspend:
 		nodes.reason, nodes.message = v1beta1.ReasonSuspended, s.suspendedMessage("buy machines")
+	case s.isOnNodes():
+		nodes = s.onNodesFinding()
 	case s.capacityErr != nil:
 		claims = no(v1beta1.ConditionNodeClaimReady, reasonOf(s.capacityErr), root(s.capacityErr).Error())
 		nodes.message = claims.message
@@ -109,7 +112,7 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 		return claims, nodes, yes(v1beta1.ConditionResourceReady, v1beta1.ReasonResourceSuccess, nodes.message)
 	}
 	resource = no(v1beta1.ConditionResourceReady, nodes.reason, nodes.message)
-	if len(s.machines) == 0 && nodes.reason == v1beta1.ReasonNodeNotReady {
+	if len(s.machines) == 0 && !s.isOnNodes() && nodes.reason == v1beta1.ReasonNodeNotReady {
 		resource.reason = v1beta1.ReasonResourceNotReady
 	}
 	if claims.status == metav1.ConditionFalse {
@@ -137,7 +140,11 @@ func (s *scope) claimFinding() finding {
 			stage = "launched, not registered yet"
 		}
 		text := fmt.Sprintf("machine %s (%s) is %s", machine.Name, machine.InstanceType, stage)
-		if message != "" {
+		switch {
+		case s.isBeingRefused():
+			text += fmt.Sprintf(" and refused so far (%s: %s); unless it comes by %s, the attempt ends",
+				s.verdict.Cause, s.verdict.Message, clockTime(s.verdict.LookAgain))
+		case message != "":
 			text += ": " + message
 		}
 		return no(v1beta1.ConditionNodeClaimReady, reason, text)
@@ -148,6 +155,11 @@ func (s *scope) claimFinding() finding {
 	}
 	return yes(v1beta1.ConditionNodeClaimReady, v1beta1.ReasonNodeClaimsReady,
 		fmt.Sprintf("%d of %d machines initialised", want, want))
+}
+
+// isBeingRefused says that words of a refusal were heard which may still turn out to be passing.
+func (s *scope) isBeingRefused() bool {
+	return s.verdict.Cause != refusal.None && !s.verdict.Final && !s.verdict.LookAgain.IsZero()
 }
 
 func (s *scope) nodeFinding() finding {
@@ -182,7 +194,10 @@ func (s *scope) inferenceFinding() finding {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
 			"the inference server starts when the machines are launched")
 	}
-	seen := diagnosis.Inference(diagnosis.Input{Want: s.revision.Plan.Nodes, Pods: s.pods, Nodes: s.nodes})
+	if failed, found := s.groupFinding(); found {
+		return failed
+	}
+	seen := diagnosis.Inference(s.diagnosed())
 	if seen.Ready && !s.isCurrent() {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
 			"the pods of the former revision are being replaced")
@@ -190,17 +205,35 @@ func (s *scope) inferenceFinding() finding {
 	if seen.Ready {
 		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 	}
+	if s.isGroup() && s.group.Failure != "" {
+		seen.Message += "; it is started again because " + s.group.Failure
+	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
+}
+
+// diagnosed is what there is to see of the pods.
+func (s *scope) diagnosed() diagnosis.Input {
+	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words}
+	if s.revision != nil {
+		in.Want, in.Plan = s.revision.Plan.Nodes, &s.revision.Plan
+	}
+	return in
 }
 
 // isCurrent says whether the pods are those of the StatefulSet as it is to be.
 func (s *scope) isCurrent() bool {
-	if s.rolling || s.statefulSet.Status.ObservedGeneration != s.statefulSet.Generation {
+	if s.rolling || s.isGroup() && s.workers == nil {
 		return false
 	}
-	revision := s.statefulSet.Status.UpdateRevision
+	for _, set := range s.sets() {
+		if set.Status.ObservedGeneration != set.Generation {
+			return false
+		}
+	}
 	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
-		return pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
+		return !slices.ContainsFunc(s.sets(), func(set *appsv1.StatefulSet) bool {
+			return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision
+		})
 	})
 }
 
@@ -240,6 +273,14 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 // workerNodes are the names of the nodes in use, sorted.
 func (s *scope) workerNodes() []string {
 	var names []string
+	if s.isOnNodes() {
+		for _, name := range s.revision.Plan.NodeNames {
+			if s.node(name) != nil {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
 	for _, machine := range s.heldMachines() {
 		if machine.NodeName != "" {
 			names = append(names, machine.NodeName)

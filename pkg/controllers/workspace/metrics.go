@@ -23,6 +23,7 @@ const outcomeReady = "Ready"
 type Metrics struct {
 	attempts *prometheus.CounterVec
 	seconds  prometheus.Histogram
+	wasted   prometheus.Counter
 }
 
 // NewMetrics registers the metrics. A second set takes the place of the first.
@@ -38,21 +39,33 @@ func NewMetrics(registry prometheus.Registerer, memory *ladder.Memory, now clock
 			Buckets: prometheus.ExponentialBuckets(15, 2, 8), // 15 s to 32 min
 		}),
 	}
+	m.wasted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "modelberth_spending_wasted_usd_total",
+		Help: "What machines cost in USD that were launched and given up before they were of use.",
+	})
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modelberth_capacity_cooldowns_active",
 		Help: "Offers of the cloud that are left alone after refusals.",
 	}, func() float64 { return float64(memory.Active(now.Now())) })
-	for _, collector := range []prometheus.Collector{m.attempts, m.seconds, active} {
-		err := registry.Register(collector)
-		if former, again := errors.AsType[prometheus.AlreadyRegisteredError](err); again {
-			registry.Unregister(former.ExistingCollector)
-			err = registry.Register(collector)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
+	for _, collector := range []prometheus.Collector{m.attempts, m.seconds, m.wasted, active} {
+		if err := replace(registry, collector); err != nil {
+			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// replace registers a collector in the place of its like.
+func replace(registry prometheus.Registerer, collector prometheus.Collector) error {
+	err := registry.Register(collector)
+	if former, again := errors.AsType[prometheus.AlreadyRegisteredError](err); again {
+		registry.Unregister(former.ExistingCollector)
+		err = registry.Register(collector)
+	}
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return nil
 }
 
 // count takes in what became of attempts between two statuses.

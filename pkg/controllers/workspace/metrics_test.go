@@ -86,6 +86,7 @@ func TestMetrics(t *testing.T) {
 		"modelberth_capacity_attempts_total B Ready 1",
 		"modelberth_capacity_cooldowns_active 1",
 		"modelberth_capacity_seconds 1 90s",
+		"modelberth_spending_wasted_usd_total 0",
 	}
 	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

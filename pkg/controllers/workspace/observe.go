@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // observe reads the world once, from caches.
@@ -52,17 +53,19 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// observeWorkload reads the StatefulSet, if it is ours, and its pods.
+// observeWorkload reads the StatefulSets that are ours, and their pods.
 func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
-	statefulSet := &appsv1.StatefulSet{}
-	err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKeyFromObject(s.ws), statefulSet))
-	if err != nil {
-		return fmt.Errorf("reading StatefulSet: %w", err)
+	var err error
+	if s.statefulSet, err = r.observeSet(ctx, s, s.ws.Name); err != nil {
+		return err
 	}
-	if !metav1.IsControlledBy(statefulSet, s.ws) {
+	if s.workers, err = r.observeSet(ctx, s, workload.WorkerName(s.ws)); err != nil {
+		return err
+	}
+	s.group = workload.GroupOf(s.statefulSet)
+	if s.statefulSet == nil && s.workers == nil {
 		return nil
 	}
-	s.statefulSet = statefulSet
 	pods := &corev1.PodList{}
 	err = r.Client.List(ctx, pods, client.InNamespace(s.ws.Namespace),
 		client.MatchingLabels{v1beta1.LabelWorkspace: s.ws.Name})
@@ -70,28 +73,35 @@ func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
 		return fmt.Errorf("listing pods: %w", err)
 	}
 	s.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		return !metav1.IsControlledBy(&pod, statefulSet)
+		return !slices.ContainsFunc(s.sets(), func(set *appsv1.StatefulSet) bool { return metav1.IsControlledBy(&pod, set) })
 	})
 	slices.SortFunc(s.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
+// observeSet reads one StatefulSet; nil if it is not there or not ours.
+func (r *Reconciler) observeSet(ctx context.Context, s *scope, name string) (*appsv1.StatefulSet, error) {
+	set := &appsv1.StatefulSet{}
+	err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, set))
+	if err != nil {
+		return nil, fmt.Errorf("reading StatefulSet %s: %w", name, err)
+	}
+	if !metav1.IsControlledBy(set, s.ws) {
+		return nil, nil
+	}
+	return set, nil
+}
+
 func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
-	gpuResource := ""
+	gpuResource, names := "", []string(nil)
 	if accepted := s.accepted(); accepted != nil {
-		gpuResource = accepted.Plan.GPUResource
+		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
+		s.leftNodes = r.stillLeft(accepted)
 	}
 	machines, err := r.Provisioner.Observe(ctx, s.owner, gpuResource)
 	if err != nil {
 		return err
 	}
 	s.machines = machines
-	nodes := &corev1.NodeList{}
-	err = r.Client.List(ctx, nodes, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
-	if err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
-	}
-	s.nodes = nodes.Items
-	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return nil
+	return r.observeNodes(ctx, s, names)
 }

@@ -74,21 +74,25 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 // planFirst makes the first plan from some inputs. What is left alone after refusals does not count
 // for machines that are held already: they need not be bought.
 func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revision, error) {
-	excluded, err := r.excluded(ctx, s.ws)
+	excluded, err := r.excluded(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	if toBuy := s.withoutHeld(excluded); len(toBuy) < len(excluded) {
-		made, err := r.makePlan(ctx, s.ws, in, toBuy)
+		made, err := r.makePlan(ctx, s, in, limits{excluded: toBuy})
 		if err == nil && s.holdsAll(made) {
 			return made, nil
 		}
 	}
-	made, err := r.makePlan(ctx, s.ws, in, excluded)
+	made, err := r.makePlan(ctx, s, in, limits{excluded: excluded})
 	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
-		return r.makePlan(ctx, s.ws, in, nil) // what is left alone now is what is waited for
+		return r.makePlan(ctx, s, in, limits{}) // what is left alone now is what is waited for
 	}
-	return made, err
+	if err != nil {
+		return nil, err
+	}
+	made.Passing = len(excluded) > 0
+	return made, nil
 }
 
 // withoutHeld takes the offers of the machines that the open attempt holds out of what is left alone.
@@ -105,14 +109,23 @@ func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
 type demand struct {
 	request planner.Request
 	class   *v1beta1.NodeClassReference
-	// model and config are those of a preset.
+	// model and config are those of a preset, notes what was assumed of the model.
 	model  model.Model
 	config engine.Config
+	notes  []string
 }
 
-// demand reads what the Workspace asks for.
-func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in inputs) (*demand, error) {
-	out := &demand{}
+// demand reads what the Workspace asks for, within what the administrator allows.
+func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, error) {
+	out, err := r.wish(ctx, s, in)
+	if err != nil {
+		return nil, err
+	}
+	return out, r.restrict(&out.request.Constraints)
+}
+
+func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, error) {
+	out, ws := &demand{}, s.ws
 	var err error
 	if out.class, err = r.nodeClass(ws); err != nil {
 		return nil, err
@@ -121,8 +134,8 @@ func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in input
 		out.request = request.ForTemplate(ws)
 		return out, nil
 	}
-	if out.model, err = r.Catalog.ResolveModel(ws.Inference.Preset.Name); err != nil {
-		return nil, planError(err)
+	if out.model, out.notes, err = r.model(ctx, s); err != nil {
+		return nil, err
 	}
 	if err := r.checkSecret(ctx, ws, out.model); err != nil {
 		return nil, err
@@ -139,21 +152,32 @@ func (r *Reconciler) demand(ctx context.Context, ws *v1beta1.Workspace, in input
 	return out, nil
 }
 
-// makePlan has the planner decide, without what is excluded, and renders the pods.
-func (r *Reconciler) makePlan(
-	ctx context.Context, ws *v1beta1.Workspace, in inputs, excluded []ladder.Exclusion,
-) (*revision, error) {
-	asked, err := r.demand(ctx, ws, in)
+// limits are what a plan has to keep to for now.
+type limits struct {
+	// excluded is what is left alone after refusals.
+	excluded []ladder.Exclusion
+	// room is what can be spent now; zero where nothing is short.
+	room planner.Ceiling
+}
+
+// makePlan has the planner decide within limits, and renders the pods.
+func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limits) (*revision, error) {
+	ws := s.ws
+	asked, err := r.demand(ctx, s, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &revision{Revision: render.Revision{NodeClass: asked.class}}
-	asked.request.Constraints.Excluded = exclusions(excluded)
-	if out.Plan, err = r.Planner.Plan(asked.request); err != nil {
-		return nil, planError(err)
+	out := &revision{Revision: render.Revision{NodeClass: asked.class, LeftNodes: s.leftNodes}}
+	constraints := &asked.request.Constraints
+	constraints.Excluded = append(constraints.Excluded, exclusions(now.excluded)...)
+	if now.room.HourlyPrice > 0 {
+		constraints.Ceiling = now.room // lower than what is always so
+	}
+	if out.Plan, err = r.decide(ctx, s, asked.request); err != nil {
+		return nil, s.untilRoom(planError(err))
 	}
 	if ws.Inference.Template != nil {
-		out.Rendered = render.Template(ws)
+		out.Rendered = render.Template(ws, &out.Plan)
 	} else if err := r.render(ws, asked, out); err != nil {
 		return nil, err
 	}
@@ -177,7 +201,7 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision)
 		return specInvalid(err.Error())
 	}
 	out.Rendered = rendered
-	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
+	out.Plan.Warnings = slices.Concat(out.Plan.Warnings, asked.notes, warnings)
 	return nil
 }
 

@@ -26,9 +26,13 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -46,6 +50,13 @@ type Catalog interface {
 	Engine(name string) (catalog.Engine, bool)
 	ResolveSKU(name string) (sku.SKU, error)
 	SKUs() []sku.SKU
+	Quantization(name string) (model.Quantization, bool)
+	Identify(node sku.Node) (sku.Machine, error)
+}
+
+// Hub tells of models that the catalogue does not have, at a revision, to whoever has a token.
+type Hub interface {
+	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
 }
 
 // Provisioner gets machines and lets them go.
@@ -53,6 +64,7 @@ type Provisioner interface {
 	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
 	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
+	Bills(ctx context.Context) ([]capacity.Bill, error)
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
 	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
@@ -72,16 +84,28 @@ type Config struct {
 	Client client.Client
 	Live   client.Reader
 	// The decisions and effects that the Reconciler puts in order.
-	Planner     Planner
-	Catalog     Catalog
+	Planner Planner
+	Catalog Catalog
+	// Hub is nil where the controller asks nobody.
+	Hub         Hub
 	Provisioner Provisioner
 	Applier     Applier
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
+	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
+	// none.
+	Words   diagnosis.Words
+	Engines EngineReader
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
 	Answers Answers
 	Memory  *ladder.Memory
 	Metrics *Metrics
+	// Ledger grants the money for machines; nil means that there is no ceiling. Limits are the
+	// administrator's other limits.
+	Ledger *ledger.Ledger
+	Limits Limits
+	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	GPUPluginCheck bool
 	// Render shapes pods.
 	Render render.Settings
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -91,10 +115,27 @@ type Config struct {
 // Reconciler reconciles Workspaces.
 type Reconciler struct {
 	Config
+
+	// waiting are the Workspaces that wait for others.
+	waiting   *waiting
+	preflight *preflight
+	// unsaid is the news of mere progress that is not written yet.
+	unsaid *unsaid
+	// book is what was promised of nodes that are there, usage what pods hold of them.
+	book  existing.Book
+	usage usage
 }
 
 // New returns a Reconciler.
-func New(config Config) *Reconciler { return &Reconciler{Config: config} }
+func New(config Config) *Reconciler {
+	if config.Ledger == nil {
+		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
+	}
+	return &Reconciler{
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
+		unsaid: newUnsaid(),
+	}
+}
 
 // step is one job of a pass. It may be run first, last or twice.
 type step struct {
@@ -113,6 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
 	s := newScope(ws)
+	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
 		return ctrl.Result{}, err
@@ -138,6 +180,9 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"group", r.ensureGroup},
+		{"stuck pods", r.ensureNoStuckPods},
+		{"engine", r.observeEngine},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,7 +33,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 		s.finalized = true
 		return nil
 	}
-	if err := r.deleteStatefulSet(ctx, s); err != nil {
+	if err := r.deleteStatefulSets(ctx, s); err != nil {
 		return err
 	}
 	left, err := r.Provisioner.Release(ctx, s.owner)
@@ -49,7 +50,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 
 // ensureSuspended lets the machines go and keeps the Workspace, its plan and its Service.
 func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
-	if err := r.deleteStatefulSet(ctx, s); err != nil {
+	if err := r.deleteStatefulSets(ctx, s); err != nil {
 		return err
 	}
 	if len(s.machines) == 0 && s.openAttempt() == nil {
@@ -104,13 +105,22 @@ func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
 	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws), s.ws.UID)
 }
 
-func (r *Reconciler) deleteStatefulSet(ctx context.Context, s *scope) error {
-	if s.statefulSet == nil || !s.statefulSet.DeletionTimestamp.IsZero() {
+func (r *Reconciler) deleteStatefulSets(ctx context.Context, s *scope) error {
+	for _, set := range s.sets() {
+		if err := r.deleteSet(ctx, set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) deleteSet(ctx context.Context, set *appsv1.StatefulSet) error {
+	if !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	err := r.Client.Delete(ctx, s.statefulSet, client.Preconditions{UID: &s.statefulSet.UID})
+	err := r.Client.Delete(ctx, set, client.Preconditions{UID: &set.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting StatefulSet: %w", err)
+		return fmt.Errorf("deleting StatefulSet %s: %w", set.Name, err)
 	}
 	return nil
 }

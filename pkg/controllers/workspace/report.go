@@ -22,6 +22,10 @@ import (
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before := s.ws.DeepCopy()
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
+	if wait := r.unsaid.hold(s.ws.UID, err == nil && isProgress(&before.Status, &status), r.Clock.Now()); wait > 0 {
+		s.lookAgain(wait)
+		return nil
+	}
 	s.ws.Status = status
 	if !equality.Semantic.DeepEqual(before.Status, s.ws.Status) {
 		// The status is computed from the one that we read: a newer one must not be overwritten.
@@ -32,6 +36,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	}
 	r.emit(s, events)
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, status.Attempts)
+	r.Metrics.waste(s)
 	return nil
 }
 
@@ -56,6 +61,9 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 		status.TargetNodeCount = int32(s.revision.Plan.Nodes)
 	}
 	status.Endpoint = s.endpoint(err)
+	if s.engine != nil {
+		status.Engine = s.engine
+	}
 	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
 	set.all(s.findings(err))
 	status.State = nextState(s.ws.Status.State, set.isTrue(v1beta1.ConditionReady))
@@ -99,34 +107,6 @@ func (s *scope) stalled(err error) *stalledError {
 	return s.planErr
 }
 
-// startup keeps the stages with their times. A stage that has ended stays as it is.
-func startup(s *scope, status *v1beta1.WorkspaceStatus, now metav1.Time) []v1beta1.StartupStage {
-	if s.isDeleting() || s.ws.Suspend || s.ws.Tuning != nil {
-		return status.Startup
-	}
-	reached := map[string]bool{
-		v1beta1.StagePlanned: s.revision != nil,
-		v1beta1.StageMachine: isTrue(status.Conditions, v1beta1.ConditionNodesReady),
-		v1beta1.StageEngine:  isTrue(status.Conditions, v1beta1.ConditionInferenceReady),
-		v1beta1.StageReady:   isTrue(status.Conditions, v1beta1.ConditionReady),
-	}
-	stages := status.Startup
-	start := s.ws.CreationTimestamp
-	for i, name := range []string{v1beta1.StagePlanned, v1beta1.StageMachine, v1beta1.StageEngine, v1beta1.StageReady} {
-		if i == len(stages) {
-			stages = append(stages, v1beta1.StartupStage{Stage: name, StartTime: start})
-		}
-		if stages[i].EndTime == nil && reached[name] {
-			stages[i].EndTime = now.DeepCopy()
-		}
-		if stages[i].EndTime == nil {
-			break
-		}
-		start = *stages[i].EndTime
-	}
-	return stages
-}
-
 // eventsOf tells the changes between two statuses that a person wants to read in order.
 func eventsOf(before, after *v1beta1.WorkspaceStatus) []event {
 	var events []event
@@ -166,7 +146,7 @@ func refusals(before, after []v1beta1.Attempt) []event {
 
 // happened tells what became of attempts in this pass, but for what was told when it was written down.
 func (s *scope) happened() []event {
-	events := refusals(s.ws.Status.Attempts, s.attempts)
+	events := append(refusals(s.ws.Status.Attempts, s.attempts), s.groupEvents()...)
 	if s.fellBack != "" {
 		message := fmt.Sprintf("%s, instead of %s", s.revision.Plan.Summary(), s.fellBack)
 		events = append(events, event{reason: eventFallback, message: message})

@@ -157,6 +157,10 @@ func (r *Reconciler) createRevision(
 	if count := len(s.revisions); count > 0 {
 		number = s.revisions[count-1].Revision + 1
 	}
+	promise, err := promiseText(s, &accepted.Plan)
+	if err != nil {
+		return nil, err
+	}
 	object := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      revisionName(s.ws, hash, number, isFallback),
@@ -170,6 +174,9 @@ func (r *Reconciler) createRevision(
 		},
 		Data:     runtime.RawExtension{Raw: raw},
 		Revision: number,
+	}
+	if promise != "" {
+		object.Annotations[v1beta1.AnnotationNodes] = promise
 	}
 	err = r.Client.Create(ctx, object, client.FieldOwner(apply.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {

@@ -12,6 +12,11 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // scope is one pass over one Workspace: the facts, observed once, and what the steps decided.
@@ -22,6 +27,7 @@ type scope struct {
 	// Facts.
 	revisions   []appsv1.ControllerRevision
 	statefulSet *appsv1.StatefulSet
+	workers     *appsv1.StatefulSet
 	machines    []capacity.Machine
 	pods        []corev1.Pod
 	nodes       []corev1.Node
@@ -34,6 +40,10 @@ type scope struct {
 	named bool
 	// rolling says that this pass changed the pods, so that what is observed of them is past.
 	rolling bool
+
+	// group is what is remembered of the group that serves, and groupStep what is done about it.
+	group     workload.Group
+	groupStep group.Step
 
 	// revision is the accepted one: the plan and the rendered pods that everything follows.
 	revision *revision
@@ -48,6 +58,13 @@ type scope struct {
 	persisted bool
 	// created are the machines that this pass asked for.
 	created []capacity.Created
+	// offer is the nodes that are there, once they were looked for, and leftNodes those that are not tried now.
+	offer     *offer
+	leftNodes []render.LeftNode
+	// nothingToBuyWith says that no provisioner is installed.
+	nothingToBuyWith bool
+	// wasted is what machines cost in USD that this pass gave up before they were of use.
+	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
 	// foreign are held machines that belong to no attempt that could be.
@@ -55,6 +72,12 @@ type scope struct {
 	// heldNames are the machines that the API server has, once it was asked.
 	heldNames []string
 	heldKnown bool
+	// verdict is on the machines that are waited for: what was heard, before it is final.
+	verdict refusal.Verdict
+	// engine is what the engine told in this pass; nil where it was not asked.
+	engine *v1beta1.EngineStatus
+	// words are how engines say what is wrong.
+	words diagnosis.Words
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
 	// finalized says that the Workspace is gone and there is nothing to report on.
@@ -66,11 +89,15 @@ type scope struct {
 func newScope(ws *v1beta1.Workspace) *scope {
 	return &scope{
 		ws:    ws,
-		owner: capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID},
+		owner: ownerOf(ws),
 
 		before:   *ws.Status.DeepCopy(),
 		attempts: cloneAttempts(ws.Status.Attempts),
 	}
+}
+
+func ownerOf(ws *v1beta1.Workspace) capacity.Owner {
+	return capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID}
 }
 
 // lookAgain asks for another pass after a while, or sooner.
@@ -108,8 +135,11 @@ func (s *scope) servingMachines() []capacity.Machine {
 	})
 }
 
-// hasLaunched says whether every machine of the plan has been launched.
+// hasLaunched says whether every machine of the plan has been launched, or is there already.
 func (s *scope) hasLaunched() bool {
+	if s.isOnNodes() {
+		return true
+	}
 	machines := s.servingMachines()
 	for _, machine := range machines {
 		if !machine.Launched {

@@ -6,22 +6,21 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -31,6 +30,12 @@ const ControllerName = "workspace"
 
 // configIndex finds the Workspaces that use a ConfigMap.
 const configIndex = "inference.config"
+
+// Indexes of Workspaces by the nodes of others that they use, and of those that wait for nodes.
+const (
+	nodeIndex    = "status.workerNodes"
+	waitingIndex = "waitsForNodes"
+)
 
 // SetupWithManager registers the Reconciler and its watches. machine is the object that stands for a
 // machine, or nil where no provisioner is installed.
@@ -47,6 +52,9 @@ func (r *Reconciler) SetupWithManager(
 	if err != nil {
 		return fmt.Errorf("indexing Workspaces by ConfigMap: %w", err)
 	}
+	if err := indexNodes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	// Status is ours alone: its changes are no news.
 	changed := predicate.Or[client.Object](
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
@@ -57,11 +65,13 @@ func (r *Reconciler) SetupWithManager(
 		For(&v1beta1.Workspace{}, builder.WithPredicates(changed)).
 		Owns(&appsv1.StatefulSet{}).
 		Owns(&corev1.Service{}).
+		Owns(&networkingv1.NetworkPolicy{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byPod)).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(byMachine), builder.WithPredicates(nodeChanged())).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap))
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.byNode), builder.WithPredicates(nodeChanged())).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
+		WatchesRawSource(source.Func(r.waiting.start))
 	if machine != nil {
-		b = b.Watches(machine, handler.EnqueueRequestsFromMapFunc(byMachine))
+		b = b.Watches(machine, machineHandler{handler.EnqueueRequestsFromMapFunc(byMachine), r.waiting})
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
@@ -98,34 +108,4 @@ func (r *Reconciler) byConfigMap(ctx context.Context, object client.Object) []re
 		requests = append(requests, requestFor(list.Items[i].Namespace, list.Items[i].Name)...)
 	}
 	return requests
-}
-
-// nodeChanged lets pass what a Workspace's conditions depend on; kubelets write nodes all the time.
-func nodeChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
-		before, ok := e.ObjectOld.(*corev1.Node)
-		after, okAfter := e.ObjectNew.(*corev1.Node)
-		if !ok || !okAfter {
-			return true
-		}
-		return !slices.Equal(nodeHealth(before), nodeHealth(after)) ||
-			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
-			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
-	}}
-}
-
-// nodeHealth are the conditions of a node that a Workspace's conditions quote.
-func nodeHealth(node *corev1.Node) []corev1.ConditionStatus {
-	health := make([]corev1.ConditionStatus, 3)
-	for _, condition := range node.Status.Conditions {
-		switch condition.Type {
-		case corev1.NodeReady:
-			health[0] = condition.Status
-		case corev1.NodeDiskPressure:
-			health[1] = condition.Status
-		case corev1.NodeMemoryPressure:
-			health[2] = condition.Status
-		}
-	}
-	return health
 }

@@ -6,6 +6,7 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 func specInvalid(message string) error {
@@ -46,6 +48,56 @@ func (r *Reconciler) config(ctx context.Context, ws *v1beta1.Workspace) (string,
 		}
 	}
 	return text, nil
+}
+
+// model finds what the Workspace names: in the catalogue, else on the hub, where the administrator lets the
+// controller ask it. The commit that the Workspace was planned for is asked for again.
+func (r *Reconciler) model(ctx context.Context, s *scope) (model.Model, []string, error) {
+	name := s.ws.Inference.Preset.Name
+	known, err := r.Catalog.ResolveModel(name)
+	if err == nil {
+		return known, nil, nil
+	}
+	if !strings.Contains(name, "/") {
+		return known, nil, planError(err)
+	}
+	if r.Hub == nil {
+		return known, nil, &stalledError{
+			reason: v1beta1.ReasonUnknownPreset,
+			message: err.Error() + "; have the administrator add it to the catalogue (chart value catalog), or let the controller " +
+				"ask the hub for such models (chart value hub.describe)",
+		}
+	}
+	token, err := r.hubToken(ctx, s.ws)
+	if err != nil {
+		return known, nil, err
+	}
+	commit := ""
+	if s.revision != nil && s.revision.Plan.Artifact != nil && s.revision.Plan.Artifact.Repo == name {
+		commit = s.revision.Plan.Artifact.Revision
+	}
+	found, err := r.Hub.Describe(ctx, name, commit, token)
+	if err != nil {
+		return known, nil, &stalledError{reason: v1beta1.ReasonModelNotDescribed, message: err.Error(), retryAfter: retryHub}
+	}
+	return request.Sized(found.Model, r.Catalog), found.Notes, nil
+}
+
+// hubToken is what the Secret holds that the Workspace names; empty where it names none. That it is missing
+// is said by checkSecret.
+func (r *Reconciler) hubToken(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
+	name := ws.Inference.Preset.PresetOptions.ModelAccessSecret
+	if name == "" {
+		return "", nil
+	}
+	if err := r.checkSecret(ctx, ws, model.Model{}); err != nil {
+		return "", err
+	}
+	secret := &corev1.Secret{}
+	if err := r.Live.Get(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: name}, secret); err != nil {
+		return "", fmt.Errorf("reading Secret %q: %w", name, err)
+	}
+	return strings.TrimSpace(string(secret.Data[v1beta1.HubTokenKey])), nil
 }
 
 // checkSecret says before anything is bought that the token for the hub is missing.

@@ -138,6 +138,12 @@ func TestStatus(t *testing.T) {
 			s.revision = accepted(1)
 			s.machines = []capacity.Machine{machine(launching)}
 		}},
+		{reason: "the cloud refuses the machine, and may still think better of it", change: func(s *scope) {
+			s.revision = accepted(1)
+			s.machines = []capacity.Machine{machine(launching)}
+			s.verdict = refused(refusal.Quota)
+			s.verdict.Final, s.verdict.LookAgain = false, now.Add(2*time.Minute)
+		}},
 		{reason: "one of two machines is there", change: func(s *scope) {
 			s.revision = accepted(2)
 			s.machines = []capacity.Machine{machine()}
@@ -275,7 +281,7 @@ func TestAttempts(t *testing.T) {
 			reason: "it is refused",
 			do: func(s *scope) {
 				s.begin(1, []string{"c"}, now.Time)
-				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}})
+				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}}, now.Time)
 				s.end(refused(refusal.Quota), now.Time)
 			},
 			want: []string{"1 Quota [c] 0 claims sku/Standard_NC24ads_A100_v4/*/on-demand 1h0m0s generation 3"},

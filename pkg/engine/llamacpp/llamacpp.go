@@ -12,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -41,12 +43,19 @@ func Command(in engine.Input) (engine.Command, error) {
 	users, limited := limit(in, users)
 	env, hidden := engine.WithoutPrefix(in.Env, envPrefix)
 	warnings = append(append(warnings, limited...), hidden...)
-	return engine.Command{
+	if in.Member.IsWorker() {
+		return worker(in, env), nil
+	}
+	command := engine.Command{
 		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
 		Env:        env,
 		HealthPath: in.Data.HealthPath,
 		Warnings:   append(in.Config.Foreign(in.Data.Name), warnings...),
-	}, nil
+	}
+	if !slices.Contains(users, engine.Setting{Name: "metrics", Value: "false"}) {
+		command.BusyMetrics = in.Data.BusyMetrics
+	}
+	return command, nil
 }
 
 func check(in engine.Input) error {
@@ -57,6 +66,10 @@ func check(in engine.Input) error {
 		return fmt.Errorf("rendering llamacpp: the plan has room for %d sequences of %d tokens", in.Plan.Concurrency, in.Plan.MaxModelLen)
 	case len(in.ServedNames) == 0:
 		return errors.New("rendering llamacpp: the model has no name to be served under")
+	case in.Plan.Nodes > 1 && len(in.Data.WorkerCommand) == 0:
+		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and the catalogue's engine has no workerCommand", in.Plan.Nodes)
+	case in.Plan.Nodes > 1 && (in.Member == nil || len(in.Member.Workers) != in.Plan.Nodes-1):
+		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and which of them is meant is not said", in.Plan.Nodes)
 	}
 	return nil
 }
@@ -80,7 +93,10 @@ func settings(in engine.Input) []engine.Setting {
 		{Name: "parallel", Value: strconv.Itoa(plan.Concurrency)},
 		{Name: "n-gpu-layers", Value: strconv.Itoa(layers)},
 	}
-	if plan.GPUsPerNode > 1 {
+	if plan.Nodes > 1 {
+		list = append(list, engine.Setting{Name: "rpc", Value: strings.Join(endpoints(in.Member.Workers), ",")})
+	}
+	if plan.GPUsPerNode > 1 || plan.Nodes > 1 {
 		list = append(list, engine.Setting{Name: "split-mode", Value: "layer"})
 	}
 	// The plan decided what fits; the server would otherwise shrink what it was not told.

@@ -74,7 +74,7 @@ func TestCommandCarriesThePlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := engine.Command{Args: strings.Fields(tc.want), HealthPath: "/health"}
+			want := engine.Command{Args: strings.Fields(tc.want), HealthPath: "/health", BusyMetrics: data.BusyMetrics}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Command: -want +got:\n%s", diff)
 			}
@@ -163,7 +163,10 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			}
 			want := engine.Command{
 				Args:       strings.Fields("--model /models/q8/part-1.gguf --alias some-model --host 0.0.0.0 --port 5000 " + tc.want),
-				HealthPath: "/health", Warnings: tc.warnings,
+				HealthPath: "/health", Warnings: tc.warnings, BusyMetrics: data.BusyMetrics,
+			}
+			if tc.args["metrics"] == "false" {
+				want.BusyMetrics = nil // nothing tells
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Command: -want +got:\n%s", diff)

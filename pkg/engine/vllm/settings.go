@@ -72,14 +72,11 @@ func layout(in engine.Input) []engine.Setting {
 		engine.Setting{Name: "nnodes", Value: strconv.Itoa(in.Plan.Nodes)},
 		engine.Setting{Name: "node-rank", Value: in.Member.Rank},
 		engine.Setting{Name: "master-addr", Value: in.Member.Leader})
-	if in.Member.Rank != leaderRank {
+	if in.Member.IsWorker() {
 		list = append(list, engine.Setting{Name: "headless", Value: "true"})
 	}
 	return list
 }
-
-// leaderRank is the rank of the machine that serves.
-const leaderRank = "0"
 
 // sizes are what the plan has memory for.
 func sizes(plan planner.Plan) []engine.Setting {
@@ -97,7 +94,7 @@ func sizes(plan planner.Plan) []engine.Setting {
 
 // forRank leaves out what only the machine that serves may have; nothing that shapes the computation.
 func forRank(in engine.Input, list []engine.Setting) []engine.Setting {
-	if in.Member == nil || in.Member.Rank == leaderRank {
+	if !in.Member.IsWorker() {
 		return list
 	}
 	return slices.DeleteFunc(list, func(s engine.Setting) bool { return s.Name == "api-server-count" })

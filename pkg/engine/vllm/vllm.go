@@ -12,9 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
@@ -47,15 +49,29 @@ func Command(in engine.Input) (engine.Command, error) {
 		return engine.Command{}, err
 	}
 	env, hidden := engine.WithoutReserved(in.Env, reservedEnv())
-	return engine.Command{
+	command := engine.Command{
 		Args:            append([]string{in.ModelDir}, engine.Render(in.Data, settings)...),
+		References:      rankAt(in.Data, settings),
 		Env:             engine.MergeEnv(environment(in), env),
-		HealthPath:      in.Data.HealthPath,
-		KVEventsPort:    kvEventsPort,
 		SharedMemoryGiB: sharedMemory(in.Plan, settings),
 		Weights:         weights(in),
 		Warnings:        append(append(in.Config.Foreign(in.Data.Name), warnings...), append(limited, hidden...)...),
-	}, nil
+	}
+	if !in.Member.IsWorker() {
+		command.HealthPath, command.BusyMetrics, command.KVEventsPort = in.Data.HealthPath, in.Data.BusyMetrics, kvEventsPort
+	}
+	return command, nil
+}
+
+// rankAt is where the arguments hold the member's rank, which may be a reference; none where it serves
+// alone. No user can set that flag.
+func rankAt(data catalog.Engine, settings []engine.Setting) []int {
+	at := slices.IndexFunc(settings, func(s engine.Setting) bool { return s.Name == "node-rank" })
+	if at < 0 {
+		return nil
+	}
+	const model, flag = 1, 1 // in front of the settings, and of the flag's value
+	return []int{model + len(engine.Render(data, settings[:at])) + flag}
 }
 
 func check(in engine.Input) error {

@@ -139,6 +139,14 @@ func TestCommandCarriesThePlan(t *testing.T) {
 			if diff := cmp.Diff(strings.Fields(tc.want), got.Args); diff != "" {
 				t.Errorf("Args: -want +got:\n%s", diff)
 			}
+			for _, at := range got.References {
+				if got.Args[at-1] != "--node-rank" {
+					t.Errorf("the argument behind %s is meant as a reference", got.Args[at-1])
+				}
+			}
+			if isWorker := in.Member.IsWorker(); isWorker != (got.HealthPath == "") || in.Plan.Nodes > 1 != (len(got.References) == 1) {
+				t.Errorf("worker %t: health at %q, references at %v", isWorker, got.HealthPath, got.References)
+			}
 			if len(got.Warnings) > 0 {
 				t.Errorf("warnings without a cause: %v", got.Warnings)
 			}

@@ -7,13 +7,19 @@ package nokarpenter_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,8 +34,8 @@ import (
 // patience is how long the story may take to reach its next point.
 const patience = 30 * time.Second
 
-// TestWithoutKarpenter says that the controller starts, plans, says what is missing, lets a Workspace
-// go, and does not end by itself.
+// TestWithoutKarpenter says that the controller starts, plans, says what is missing, uses a
+// node that comes, lets a Workspace go, and does not end by itself.
 func TestWithoutKarpenter(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config := startAPIServer(t)
@@ -57,6 +63,7 @@ func TestWithoutKarpenter(t *testing.T) {
 	if ws.Status.Plan == nil || ws.Status.State != v1beta1.StatePending {
 		t.Errorf("state %q, plan %+v; want Pending, and a plan although it cannot be bought", ws.Status.State, ws.Status.Plan)
 	}
+	useNode(t, api, ws)
 	if err := api.Delete(t.Context(), ws); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +75,43 @@ func TestWithoutKarpenter(t *testing.T) {
 	case err := <-done:
 		t.Errorf("the controller ended by itself: %v", err)
 	default:
+	}
+}
+
+// useNode has somebody add a node that will do: it is used, although nothing can be bought.
+func useNode(t *testing.T, api client.Client, ws *v1beta1.Workspace) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", Labels: map[string]string{
+		corev1.LabelInstanceTypeStable: ws.Resource.InstanceType,
+	}}}
+	if err := api.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status = corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("24"), corev1.ResourceMemory: resource.MustParse("200Gi"),
+			"nvidia.com/gpu": resource.MustParse("1"),
+		},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}
+	if err := api.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
+	if err := api.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "on the node", func() (bool, string) {
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		nodes, stalled := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionNodesReady),
+			meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionStalled)
+		isThere := nodes != nil && nodes.Status == metav1.ConditionTrue && !stalled
+		return isThere && slices.Equal(ws.Status.WorkerNodes, []string{node.Name}), fmt.Sprintf("%+v", nodes)
+	})
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(ws), &appsv1.StatefulSet{}); err != nil {
+		t.Errorf("StatefulSet: %v", err)
 	}
 }
 

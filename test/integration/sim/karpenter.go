@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strconv"
 	"sync"
 	"time"
 
@@ -209,11 +210,36 @@ func (k *Karpenter) publish(ctx context.Context, claim *karpv1.NodeClaim) error 
 	return k.client.Create(ctx, event)
 }
 
+// settle labels a machine that is launched with its zone before its status says so, as Karpenter does: the
+// one that it must be in, or one of two by its ordinal.
+func (k *Karpenter) settle(ctx context.Context, claim *karpv1.NodeClaim) error {
+	if claim.Labels[corev1.LabelTopologyZone] != "" {
+		return nil
+	}
+	ordinal, _ := strconv.Atoi(claim.Labels[v1beta1.LabelMachineOrdinal])
+	zone := fmt.Sprintf("sim-%d", ordinal%2+1)
+	for _, requirement := range claim.Spec.Requirements {
+		if requirement.Key == corev1.LabelTopologyZone {
+			zone = requirement.Values[0]
+		}
+	}
+	labelled := claim.DeepCopy()
+	labelled.Labels[corev1.LabelTopologyZone] = zone
+	if err := k.client.Patch(ctx, labelled, client.MergeFrom(claim)); err != nil {
+		return err
+	}
+	claim.ObjectMeta = labelled.ObjectMeta
+	return nil
+}
+
 // advance takes one stage per pass, so that the controller under test sees each of them.
 func (k *Karpenter) advance(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) error {
 	conditions := claim.StatusConditions()
 	switch {
 	case !conditions.Get(karpv1.ConditionTypeLaunched).IsTrue():
+		if err := k.settle(ctx, claim); err != nil {
+			return err
+		}
 		claim.Status.ProviderID = "sim://" + claim.Name
 		conditions.SetTrue(karpv1.ConditionTypeLaunched)
 	case !conditions.Get(karpv1.ConditionTypeRegistered).IsTrue():

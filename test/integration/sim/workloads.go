@@ -111,14 +111,16 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	}
 	update := revisionOf(set)
 	var ready, updated int32
+	waits := false
 	for ordinal := range *set.Spec.Replicas {
-		pod, err := w.pod(ctx, set, update, int(ordinal))
+		pod, err := w.pod(ctx, set, update, firstOrdinal(set)+int(ordinal))
 		if err != nil {
 			return againAfterRace(err)
 		}
 		if isReady(pod) {
 			ready++
 		}
+		waits = waits || len(pinnedTo(pod)) > 0 && !isReady(pod)
 		if pod.Labels[appsv1.ControllerRevisionHashLabelKey] == update {
 			updated++
 		}
@@ -136,6 +138,9 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		status.CurrentReplicas = updated
 	}
 	if equality.Semantic.DeepEqual(*status, set.Status) {
+		if waits {
+			return ctrl.Result{RequeueAfter: schedulerDelay}, nil
+		}
 		return ctrl.Result{}, nil
 	}
 	set.Status = *status
@@ -173,10 +178,14 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 	}
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	hold, want := w.wanted(client.ObjectKeyFromObject(set), revision)
-	if revision != update && !hold {
-		return pod, w.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
+	if revision != update && !hold && set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
+		return pod, w.replace(ctx, pod)
 	}
-	fits, err := w.fits(ctx, pod)
+	fit := w.fits
+	if len(pinnedTo(pod)) > 0 {
+		fit = w.schedule
+	}
+	fits, err := fit(ctx, pod)
 	if err != nil || !fits {
 		return pod, err
 	}
@@ -186,6 +195,32 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 		return pod, w.client.Status().Update(ctx, pod)
 	}
 	return pod, nil
+}
+
+func firstOrdinal(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+// replace ends a pod, at once unless its node does not answer.
+func (w *Workloads) replace(ctx context.Context, pod *corev1.Pod) error {
+	node := &corev1.Node{}
+	err := w.client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	isLost := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+	if !isLost {
+		return w.client.Delete(ctx, pod, client.GracePeriodSeconds(0))
+	}
+	if pod.DeletionTimestamp.IsZero() {
+		return w.client.Delete(ctx, pod)
+	}
+	return nil
 }
 
 func isReady(pod *corev1.Pod) bool {

@@ -238,18 +238,24 @@ func classNotReady(t *testing.T, c *climber) {
 	c.karpenter.Script(cheap, sim.Works)
 	c.patch(t, ws, nil)
 	c.passes(t, c.life, ws, 2)
-	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
-		t.Errorf("NodeClaims ever made: %d, want 1", got)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 0 {
+		t.Errorf("NodeClaims ever made: %d, want none", got)
 	}
 	set("True")
-	c.patch(t, ws, nil) // or a minute later
+	c.clock.step(time.Minute)
+	c.patch(t, ws, nil)
 	c.untilServing(t, ws)
-	c.until(t, ws, "1 "+cheap+" Misconfigured", "2 "+cheap)
+	c.until(t, ws, "1 "+cheap)
 	c.remove(t, ws)
 }
 
-// classMissing has the node class made only after the refusal; it never says anything of itself.
+// classMissing has the node class go after it was looked at, and made again after the refusal; it never
+// says anything of itself.
 func classMissing(t *testing.T, c *climber) {
+	before := eitherForm(c.namespace(t), "before")
+	c.create(t, before)
+	c.untilServing(t, before)
+	c.remove(t, before)
 	c.karpenter.Script(cheap, sim.NoCapacity)
 	class := sim.NodeClass("default", "True", "")
 	if err := c.client.Delete(t.Context(), class); err != nil {
@@ -294,6 +300,13 @@ func namedType(t *testing.T, c *climber) {
 	for _, kind := range []string{v1beta1.ConditionNodeClaimReady, v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
 		c.untilCondition(t, ws, kind, metav1.ConditionFalse, v1beta1.ReasonNoCapacity)
 	}
+	eventually(t, "it says until when it waits", func() (bool, string) {
+		if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			return false, err.Error()
+		}
+		message := condition(ws, v1beta1.ConditionReady).Message
+		return strings.Contains(message, "is left to ask for before 20"), message
+	})
 	c.passes(t, c.life, ws, 2)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
 		t.Errorf("NodeClaims ever made: %d, want 1", got)

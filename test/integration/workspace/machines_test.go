@@ -63,7 +63,7 @@ func specWithoutPlan(t *testing.T, life *life) {
 	w.untilServing(t, ws)
 	pod := w.podUID(t, ws)
 	w.patch(t, ws, func() { ws.Resource.InstanceType = "" })
-	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNotSupported)
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNoMachineAllowed)
 	w.passes(t, life, ws, 3)
 	if got := w.podUID(t, ws); got != pod || len(w.claims(t, ws)) != 1 {
 		t.Errorf("pod %s, want %s, on the machine that it had", got, pod)

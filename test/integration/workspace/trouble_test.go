@@ -76,7 +76,7 @@ func TestNothingIsBought(t *testing.T) {
 			message: "tuning is not available in this version",
 		},
 		{
-			reason: "a bring-your-own manifest", want: v1beta1.ReasonNotSupported, message: "existing nodes",
+			reason: "a bring-your-own manifest without a node", want: v1beta1.ReasonNoMachineAllowed, message: "nodeSource: Any",
 			change: func(ws *v1beta1.Workspace) { ws.Resource.InstanceType = "" },
 		},
 		{

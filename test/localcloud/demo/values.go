@@ -43,6 +43,8 @@ func chartValues(images []image, overlay string) (map[string]any, error) {
 		"hub":          map[string]string{"endpoint": hubEndpoint},
 		"catalog":      catalog,
 		"logging":      map[string]string{"level": "debug"},
+		// The machines' device plugin is a process and no DaemonSet, and scripts refuse in Azure's words.
+		"capacity": map[string]any{"gpuPluginCheck": false, "wording": "karpenter-azure"},
 	}, nil
 }
 

@@ -12,7 +12,10 @@ import (
 // CheckpointRepo is where the local hub offers the model as Hugging Face's libraries write it.
 const CheckpointRepo = "modelberth/tiny-chat-vllm"
 
-// Checkpoint is a model of the same shape and vocabulary as files of a Hugging Face repository: configuration,
+// CheckpointLayers are enough for a stage on each of four machines.
+const CheckpointLayers = 4
+
+// Checkpoint is a model of the same shape and vocabulary, but for its layers, as files of a Hugging Face repository: configuration,
 // tokenizer, and weights in two safetensors files with an index. The weights are not those of the GGUF file.
 func Checkpoint() (map[string][]byte, error) {
 	files := map[string][]byte{"README.md": []byte(readme)}
@@ -59,7 +62,7 @@ Random weights, for tests.
 func checkpointConfig() map[string]any {
 	return map[string]any{
 		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "torch_dtype": "float16", "hidden_act": "silu",
-		"hidden_size": Hidden, "intermediate_size": Intermediate, "num_hidden_layers": Layers,
+		"hidden_size": Hidden, "intermediate_size": Intermediate, "num_hidden_layers": CheckpointLayers,
 		"num_attention_heads": Heads, "num_key_value_heads": KVHeads, "head_dim": HeadDim,
 		"max_position_embeddings": ContextLength, "vocab_size": Vocabulary(), "tie_word_embeddings": false,
 		"rms_norm_eps": 1e-5, "rope_theta": 10000.0, "bos_token_id": tokenBegin, "eos_token_id": tokenEnd,
@@ -131,7 +134,7 @@ func shards() [][]tensor {
 	}
 	first := append([]tensor{matrix("model.embed_tokens.weight", Vocabulary(), Hidden, scaleEmbedding)}, layer(0)...)
 	var second []tensor
-	for n := 1; n < Layers; n++ {
+	for n := 1; n < CheckpointLayers; n++ {
 		second = append(second, layer(n)...)
 	}
 	second = append(second, norm("model.norm.weight"), matrix("lm_head.weight", Vocabulary(), Hidden, scaleOutput))

@@ -32,11 +32,11 @@ func TestCheckpointIsAlwaysTheSame(t *testing.T) {
 	}
 	want := map[string]facts{
 		"README.md":                        {SHA256: "b89e279549ba061c", Size: 79},
-		"config.json":                      {SHA256: "45e25988b7116fa1", Size: 458},
+		"config.json":                      {SHA256: "3e4942f37224c9ff", Size: 458},
 		"generation_config.json":           {SHA256: "5d1ec5cead41d3f7", Size: 45},
 		"model-00001-of-00002.safetensors": {SHA256: "cb4b7ef0df6bb468", Size: 214304},
-		"model-00002-of-00002.safetensors": {SHA256: "f127b7ece8cb68ae", Size: 214496},
-		"model.safetensors.index.json":     {SHA256: "7812acd29ce1e70c", Size: 1727},
+		"model-00002-of-00002.safetensors": {SHA256: "5c02cf798035a077", Size: 560928},
+		"model.safetensors.index.json":     {SHA256: "bcf0a7405aa91dbf", Size: 3195},
 		"tokenizer.json":                   {SHA256: "f2e337e37318a78f", Size: 10694},
 		"tokenizer_config.json":            {SHA256: "dd9d9a1e3fa70356", Size: 383},
 	}
@@ -86,7 +86,7 @@ func TestCheckpointIsWhole(t *testing.T) {
 		}
 	}
 	// Two tensors of the vocabulary, one norm, nine of each layer.
-	if len(index.WeightMap) != 3+9*Layers || total != index.Metadata.Total {
+	if len(index.WeightMap) != 3+9*CheckpointLayers || total != index.Metadata.Total {
 		t.Errorf("%d tensors with %d bytes, and %d by the index", len(index.WeightMap), total, index.Metadata.Total)
 	}
 }

@@ -1,0 +1,85 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+)
+
+// The program fetches a model from a registry whose connections break, and needs no registry when it starts again.
+func TestArtifact(t *testing.T) {
+	weights := noise(3 << 20)
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	cuts := make(chan struct{}, 3)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.Header.Get("Range") != "" {
+			select {
+			case cuts <- struct{}{}:
+				w = &cutWriter{w, 500_000}
+			default:
+			}
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	image := strings.TrimPrefix(s.URL, "http://") + "/models/small:v1"
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := mutate.Append(empty.Image, mutate.Addendum{
+		Layer:       static.NewLayer(weights, "application/octet-stream"),
+		Annotations: map[string]string{"org.opencontainers.image.title": "q4/model.gguf"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, made, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	dir := volumeDir(t)
+	for _, reason := range []string{"first", "again, without a registry"} {
+		p := startPod(t, dir, "fetch", "--image", image, "--dest", dir)
+		address := p.address(t)
+		waitUntil(t, "the file is ready: "+reason, func() bool { return status(t, address+"/startupz") == http.StatusOK })
+		if got, err := os.ReadFile(dir + "/q4/model.gguf"); err != nil || !bytes.Equal(got, weights) {
+			t.Errorf("%s: content differs (%v)", reason, err)
+		}
+		end(t, p)
+		s.Close()
+	}
+	if len(cuts) != cap(cuts) {
+		t.Errorf("%d connections broke, want %d", len(cuts), cap(cuts))
+	}
+}
+
+// cutWriter breaks the connection after some bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Write(b []byte) (int, error) {
+	if len(b) > w.left {
+		_, _ = w.ResponseWriter.Write(b[:w.left])
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w.left -= len(b)
+	return w.ResponseWriter.Write(b)
+}

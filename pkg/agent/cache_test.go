@@ -1,0 +1,234 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+func openTestCache(t *testing.T, dir string, limit int64) *Cache {
+	t.Helper()
+	// The clock stands still in the future, so that the time of a file's last use is the test's to say.
+	c, err := OpenCache(dir, limit, clocktesting.NewFakeClock(time.Now().Add(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func with(c *Cache) func(*Config) { return func(config *Config) { config.Cache = c } }
+
+func digestOf(b []byte) hub.Digest { return hub.Digest{Algorithm: hub.SHA256, Hex: sha256Hex(b)} }
+
+// Two pods start at once: the file is fetched once, and both have it.
+func TestCacheFetchesOnce(t *testing.T) {
+	data := noise(20 << 20)
+	h := newFakeHub(t, map[string][]byte{"q4/a": data})
+	dir := t.TempDir()
+	var pods sync.WaitGroup
+	for range 3 {
+		r := newRig(t, h, t.TempDir(), with(openTestCache(t, dir, 0)))
+		pods.Go(func() {
+			if err := r.Run(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			if got, err := os.ReadFile(r.dir + "/q4/a"); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("content differs (%v)", err)
+			}
+			if p := r.Progress(); !p.Ready || p.Bytes != int64(len(data)) {
+				t.Errorf("Progress() = %+v, want it ready", p)
+			}
+		})
+	}
+	pods.Wait()
+	if got := h.servedBytes("q4/a"); got != int64(len(data)) {
+		t.Errorf("hub sent %d bytes to three pods, want %d: each byte once", got, len(data))
+	}
+}
+
+// As processes: the first is killed half-way, and the second takes over what it left.
+func TestCacheAfterAKill(t *testing.T) {
+	data := noise(16 << 20)
+	h := newFakeHub(t, map[string][]byte{"a": data})
+	gate := make(chan struct{})
+	h.setFault(func(w http.ResponseWriter, r *http.Request) (int64, bool) {
+		if !isContent(r) {
+			return noLimit, false
+		}
+		h.serveFile(slowWriter{w, 8 << 20, new(int), gate}, r, "a", data, noLimit)
+		return 0, true
+	})
+	cache := t.TempDir()
+	first := start(t, volumeDir(t), "--endpoint", h.URL, "--cache", cache, "--file", "a")
+	blob := filepath.Join(cache, blobPath(keyOf(digestOf(data))))
+	waitUntil(t, "half is noted", func() bool { return noted(blob) >= 7<<20 })
+	secondDir := volumeDir(t)
+	second := start(t, secondDir, "--endpoint", h.URL, "--cache", cache, "--file", "a")
+	address := second.address(t)
+	waitUntil(t, "the second sees how far the first is", func() bool { return progressOf(t, address).Bytes >= 7<<20 })
+	if _, err := os.Lstat(blob); err == nil {
+		t.Error("half a file counts as whole")
+	}
+	h.setFault(nil)
+	before := h.servedBytes("a")
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.exitCode(t)
+	close(gate)
+	waitUntil(t, "the second is ready", func() bool { return status(t, address+"/startupz") == http.StatusOK })
+	if got, err := os.ReadFile(secondDir + "/a"); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("content differs (%v)", err)
+	}
+	if got := h.servedBytes("a") - before; got > 9<<20 {
+		t.Errorf("the second fetched %d bytes, want only what the first had left", got)
+	}
+	end(t, second)
+}
+
+// A pod that comes later needs no byte, and where checksums are known no hub.
+func TestCacheServesWithoutAHub(t *testing.T) {
+	data := noise(1 << 20)
+	h := newFakeHub(t, map[string][]byte{"a": data})
+	dir := t.TempDir()
+	given := func(c *Config) { c.SHA256 = map[string]hub.Digest{"a": digestOf(data)} }
+	if err := newRig(t, h, t.TempDir(), with(openTestCache(t, dir, 0)), given).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.setFault(refuse(503, ""))
+	later := newRig(t, h, t.TempDir(), with(openTestCache(t, dir, 0)), given)
+	if err := later.Run(t.Context()); err != nil || !bytes.Equal(later.read(t, "a"), data) {
+		t.Errorf("Run() = %v, want the file from the cache", err)
+	}
+}
+
+func TestCacheSpoilt(t *testing.T) {
+	data := noise(1 << 20)
+	h := newFakeHub(t, map[string][]byte{"a": data})
+	for _, tc := range []struct {
+		reason string
+		spoil  []byte
+		sent   int
+	}{
+		{"whole and without a marker: it is hashed, not fetched", data, 0},
+		{"cut off by a crash of the machine", data[:1000], len(data)},
+		{"other bytes under a good name", make([]byte, len(data)), len(data)},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			dir := t.TempDir()
+			cache := openTestCache(t, dir, 0)
+			write(t, filepath.Join(dir, blobPath(keyOf(digestOf(data)))), tc.spoil)
+			before := h.servedBytes("a")
+			r := newRig(t, h, t.TempDir(), with(cache))
+			if err := r.Run(t.Context()); err != nil || !bytes.Equal(r.read(t, "a"), data) {
+				t.Errorf("Run() = %v, want the right file", err)
+			}
+			if got := h.servedBytes("a") - before; got != int64(tc.sent) {
+				t.Errorf("hub sent %d bytes, want %d", got, tc.sent)
+			}
+		})
+	}
+}
+
+func TestCacheEvicts(t *testing.T) {
+	const size = 1 << 20
+	old, used, recent, fresh := noise(size), noise(size+1), noise(size+2), noise(size+3)
+	h := newFakeHub(t, map[string][]byte{"new": fresh})
+	age := func(t *testing.T, dir string, content []byte, by time.Duration) {
+		t.Helper()
+		key := keyOf(digestOf(content))
+		write(t, filepath.Join(dir, blobPath(key)), content)
+		lock := filepath.Join(dir, locksDir, key)
+		write(t, lock, nil)
+		when := time.Now().Add(time.Hour - by)
+		if err := os.Chtimes(lock, when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		reason string
+		limit  int64
+		want   []bool // whether old, used, recent and the new one are there in the end
+	}{
+		{"enough room", 5 * size, []bool{true, true, true, true}},
+		{"what was not used for longest goes", 4*size - 100, []bool{false, true, true, true}},
+		{"never what is in use or was a moment ago: the file is fetched past the cache", 2 * size, []bool{false, true, true, false}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			dir := t.TempDir()
+			cache, other := openTestCache(t, dir, tc.limit), openTestCache(t, dir, tc.limit)
+			age(t, dir, old, 3*time.Hour)
+			age(t, dir, used, 4*time.Hour)
+			age(t, dir, recent, time.Minute)
+			if holds, err := other.hold(keyOf(digestOf(used))); err != nil || !holds {
+				t.Fatalf("hold() = %t, %v", holds, err)
+			}
+			then := time.Now().Add(-3 * time.Hour)
+			if err := os.Chtimes(filepath.Join(dir, locksDir, keyOf(digestOf(used))), then, then); err != nil {
+				t.Fatal(err)
+			}
+			r := newRig(t, h, t.TempDir(), with(cache))
+			if err := r.Run(t.Context()); err != nil || !bytes.Equal(r.read(t, "new"), fresh) {
+				t.Fatalf("Run() = %v, want the file", err)
+			}
+			var got []bool
+			for _, content := range [][]byte{old, used, recent, fresh} {
+				_, err := os.Stat(filepath.Join(dir, blobPath(keyOf(digestOf(content)))))
+				got = append(got, err == nil)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("files there (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Another pod that holds a file and gets no further does not hold this one for ever.
+func TestCacheOtherStalls(t *testing.T) {
+	data := noise(1000)
+	h := newFakeHub(t, map[string][]byte{"a": data})
+	dir := t.TempDir()
+	other := openTestCache(t, dir, 0)
+	lock, err := other.lock(keyOf(digestOf(data)), true)
+	if err != nil || lock == nil {
+		t.Fatalf("lock() = %v, %v", lock, err)
+	}
+	defer func() { _ = lock.release() }()
+	r := newRig(t, h, t.TempDir(), with(openTestCache(t, dir, 0)), func(c *Config) { c.GiveUpAfter = time.Second })
+	err = r.Run(t.Context())
+	if got := explainFetch(err, source{}); !asIfWanted(err, new(*StalledError)) || !strings.Contains(got.Message, "another pod") {
+		t.Errorf("Run() = %v, told as %q, want the other pod named", err, got.Message)
+	}
+}
+
+// A cache that was switched off leaves links behind, which are no files.
+func TestCacheSwitchedOff(t *testing.T) {
+	data := noise(1000)
+	h := newFakeHub(t, map[string][]byte{"a": data})
+	dir := t.TempDir()
+	if err := newRig(t, h, dir, with(openTestCache(t, t.TempDir(), 0))).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, h, dir)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(dir + "/a"); err != nil || !info.Mode().IsRegular() || !bytes.Equal(r.read(t, "a"), data) {
+		t.Errorf("a is %v (%v), want the file itself", info, err)
+	}
+}

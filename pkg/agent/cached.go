@@ -1,0 +1,128 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// waitForOther is how often to look whether another pod has fetched a file.
+const waitForOther = 500 * time.Millisecond
+
+// errOtherStalled says that another pod holds a file and does not get on with it.
+var errOtherStalled = errors.New("another pod fetches it into the cache and gets no further")
+
+// isCached recognises a file in the cache that is verified, and links it.
+func (f *Fetcher) isCached(t target) (bool, error) {
+	if t.digest.IsZero() {
+		return false, nil
+	}
+	c, key := f.config.Cache, keyOf(t.digest)
+	holds, err := c.hold(key)
+	if err != nil || !holds {
+		return false, err
+	}
+	m, ok := c.volume.readMarker(blobPath(key))
+	if !ok || m.Digest != t.digest {
+		return false, c.letGo(key)
+	}
+	return true, f.linkCached(t, key, m.Size)
+}
+
+func (f *Fetcher) linkCached(t target, key string, size int64) error {
+	if err := f.volume.link(t.file.Path, filepath.Join(f.config.Cache.dir, blobPath(key))); err != nil {
+		return err
+	}
+	f.ready(t.file.Path, size)
+	f.config.Log.Info("file is in the cache", "file", t.file.Path, "bytes", size)
+	return nil
+}
+
+// fetchCached returns once the file is in the cache, by whomsoever, and linked.
+func (f *Fetcher) fetchCached(ctx context.Context, t target) error {
+	for {
+		if there, err := f.isCached(t); there || err != nil {
+			return err
+		}
+		lock, err := f.config.Cache.lock(keyOf(t.digest), true)
+		if err != nil {
+			return err
+		}
+		if lock == nil {
+			if err := f.waitForOther(ctx, t); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := f.fillCache(ctx, t); err != nil {
+			return errors.Join(err, lock.release())
+		}
+		if keeps, err := f.config.Cache.keep(keyOf(t.digest), lock); !keeps {
+			if err != nil {
+				return storageError(t.file.Path, err)
+			}
+			continue
+		}
+		return f.linkCached(t, keyOf(t.digest), t.size)
+	}
+}
+
+// fillCache sees to it that a file which this process has alone is whole.
+func (f *Fetcher) fillCache(ctx context.Context, t target) error {
+	c, key := f.config.Cache, keyOf(t.digest)
+	at := place{c.volume, blobPath(key)}
+	if err := c.touch(key); err != nil {
+		return err
+	}
+	info, exists, err := c.volume.exists(at.path)
+	if err != nil {
+		return err
+	}
+	if exists && info.Size() == t.size {
+		f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageVerifying, Bytes: t.size, TotalBytes: t.size})
+		err := at.hash(ctx, t, f.patience.moved)
+		if err == nil {
+			return at.settle(t)
+		}
+		if !errors.As(err, new(*hub.ChecksumError)) {
+			return err
+		}
+	}
+	if exists {
+		f.config.Log.Info("file in the cache is spoilt, fetching it anew", "file", t.file.Path)
+		if err := c.remove(key); err != nil {
+			return err
+		}
+	}
+	there := c.volume.resumable(at.path, state{Size: t.size, Digest: t.digest}).sum()
+	if err := c.makeRoom(key, there, t.size); err != nil {
+		return err
+	}
+	return f.fetchTo(ctx, t, at)
+}
+
+// waitForOther shows how far the other pod is, which also tells whether it is alive.
+func (f *Fetcher) waitForOther(ctx context.Context, t target) error {
+	blob := blobPath(keyOf(t.digest))
+	done := f.config.Cache.volume.resumable(blob, state{Size: t.size, Digest: t.digest}).sum()
+	f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageFetching, Bytes: done, TotalBytes: t.size})
+	timer := f.config.Clock.NewTimer(waitForOther)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C():
+	}
+	if f.config.Cache.volume.resumable(blob, state{Size: t.size, Digest: t.digest}).sum() != done {
+		f.patience.moved()
+		return nil
+	}
+	f.patience.note(errOtherStalled)
+	return nil
+}

@@ -1,0 +1,164 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// ErrGone is what a probe returns, wrapped, where nobody is left who could be busy.
+var ErrGone = errors.New("nothing answers there")
+
+const (
+	lookEvery   = 500 * time.Millisecond
+	lookTimeout = 5 * time.Second
+	// idleFor is how long there must have been no request: one that is between two states may be in no count.
+	idleFor = time.Second
+	// answerMargin is what the caller gets beyond the time-out to take the answer.
+	answerMargin = 10 * time.Second
+)
+
+// Config is what a Drain needs to know.
+type Config struct {
+	// IsBusy reports whether a request is under way; nil where nobody knows, so that there is nothing to wait for.
+	IsBusy func(ctx context.Context) (bool, error)
+	// Settle is how long requests may still be sent here after the drain began, because not every proxy knows
+	// yet that the pod is ending.
+	Settle time.Duration
+	// Timeout bounds the drain, Settle included.
+	Timeout time.Duration
+	Clock   clock.WithTicker
+	Log     *slog.Logger
+}
+
+// maxMisses is how many questions in a row the one that is followed may leave open.
+const maxMisses = 3
+
+// Following returns a probe that is busy as long as another drain is under way: an engine of several pods ends
+// with the one that holds the answers.
+func Following(isDraining func(context.Context) (bool, error)) func(context.Context) (bool, error) {
+	var misses atomic.Int32
+	return func(ctx context.Context) (bool, error) {
+		isBusy, err := isDraining(ctx)
+		if err == nil {
+			misses.Store(0)
+			return isBusy, nil
+		}
+		if misses.Add(1) < maxMisses {
+			return true, err
+		}
+		return false, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+}
+
+// Drain waits for an engine to finish; any number of callers may wait at once.
+type Drain struct {
+	config  Config
+	running atomic.Int32
+}
+
+// New returns a Drain that has not begun.
+func New(c Config) *Drain { return &Drain{config: c} }
+
+// IsRunning reports whether a drain is under way.
+func (d *Drain) IsRunning() bool { return d.running.Load() > 0 }
+
+// ServeHTTP answers once the drain is over.
+func (d *Drain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	deadline := d.config.Clock.Now().Add(d.config.Timeout + answerMargin)
+	// A recorder of a test has no deadlines, and needs none.
+	_ = http.NewResponseController(w).SetWriteDeadline(deadline)
+	_, _ = w.Write([]byte(d.Run(r.Context()) + "\n"))
+}
+
+// Run returns why the drain is over.
+func (d *Drain) Run(ctx context.Context) string {
+	if d.config.IsBusy == nil {
+		return whyUnknown
+	}
+	d.running.Add(1)
+	defer d.running.Add(-1)
+	began := d.config.Clock.Now()
+	d.config.Log.Info("draining", "settle", d.config.Settle, "timeout", d.config.Timeout)
+	why := d.wait(ctx, began)
+	d.config.Log.Info("drained", "why", why, "took", d.config.Clock.Since(began))
+	return why
+}
+
+func (d *Drain) wait(ctx context.Context, began time.Time) string {
+	timeout := d.config.Clock.NewTimer(d.config.Timeout)
+	defer timeout.Stop()
+	ticker := d.config.Clock.NewTicker(lookEvery)
+	defer ticker.Stop()
+	state := state{settled: began.Add(d.config.Settle)}
+	for {
+		var why string
+		if state, why = state.after(d.look(ctx), d.config.Clock.Now()); why != "" {
+			return why
+		}
+		select {
+		case <-ctx.Done():
+			return whyCancelled
+		case <-timeout.C():
+			return whyTimeout
+		case <-ticker.C():
+		}
+	}
+}
+
+func (d *Drain) look(ctx context.Context) sight {
+	ctx, cancel := context.WithTimeout(ctx, min(lookTimeout, d.config.Timeout))
+	defer cancel()
+	isBusy, err := d.config.IsBusy(ctx)
+	if err != nil {
+		d.config.Log.Warn("the engine does not tell whether it is busy", "err", err)
+	}
+	return sight{isBusy: isBusy, err: err}
+}
+
+// Why a drain is over.
+const (
+	whyIdle      = "no request is under way"
+	whyGone      = "the engine does not answer"
+	whyUnknown   = "nothing to wait for is known"
+	whyTimeout   = "the time is over"
+	whyCancelled = "nobody waits any more"
+)
+
+// sight is what one look has shown.
+type sight struct {
+	isBusy bool
+	err    error
+}
+
+// state of a drain between two looks.
+type state struct {
+	settled   time.Time
+	idleSince time.Time
+}
+
+// after returns the state after one more look and, where the drain is over, why.
+func (s state) after(seen sight, now time.Time) (state, string) {
+	switch {
+	case errors.Is(seen.err, ErrGone):
+		return s, whyGone
+	case seen.err != nil || seen.isBusy: // an engine too busy to tell is busy
+		s.idleSince = time.Time{}
+		return s, ""
+	case s.idleSince.IsZero():
+		s.idleSince = now
+	}
+	if now.Before(s.settled) || now.Sub(s.idleSince) < idleFor {
+		return s, ""
+	}
+	return s, whyIdle
+}

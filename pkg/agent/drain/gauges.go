@@ -1,0 +1,82 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// maxMetrics bounds what is read of an engine's metrics.
+const maxMetrics = 16 << 20
+
+// Gauges returns a probe that sums the named gauges, over all their labels, of an engine's metrics in
+// Prometheus's text format. An engine that is not there, or has none of them, is gone.
+func Gauges(client *http.Client, url string, names []string) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return false, fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		resp, err := client.Do(req)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return false, fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		if err != nil {
+			return false, err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return false, fmt.Errorf("%w: %s has status %d", ErrGone, url, resp.StatusCode)
+		}
+		sum, found, err := sumOf(io.LimitReader(resp.Body, maxMetrics), names)
+		if err == nil && !found {
+			return false, fmt.Errorf("%w: %s has none of %q", ErrGone, url, names)
+		}
+		return sum > 0, err
+	}
+}
+
+// sumOf reads lines of the form NAME{LABELS} VALUE [TIMESTAMP]. Prometheus's own parser would make the agent
+// twice as large.
+func sumOf(metrics io.Reader, names []string) (sum float64, found bool, err error) {
+	lines := bufio.NewScanner(metrics)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, value := sample(lines.Text())
+		if !slices.Contains(names, name) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, true, fmt.Errorf("gauge %s: %w", name, err)
+		}
+		sum, found = sum+v, true
+	}
+	return sum, found, lines.Err()
+}
+
+func sample(line string) (name, value string) {
+	end := strings.IndexAny(line, "{ \t")
+	if end < 0 || strings.HasPrefix(line, "#") {
+		return "", ""
+	}
+	name, rest := line[:end], line[end:]
+	if line[end] == '{' {
+		// A label's value may hold a brace, but no sample does after its labels.
+		rest = line[strings.LastIndexByte(line, '}')+1:]
+	}
+	if fields := strings.Fields(rest); len(fields) > 0 {
+		return name, fields[0]
+	}
+	return name, ""
+}

@@ -1,0 +1,45 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// fileLock is held by this process, and by nobody once it has ended, however it ended.
+type fileLock struct{ file *os.File }
+
+// tryLock returns a lock that any number may share, or that one has alone; nil where others hold it in another way.
+func tryLock(file *os.File, alone bool) (*fileLock, error) {
+	how := syscall.LOCK_SH
+	if alone {
+		how = syscall.LOCK_EX
+	}
+	got, err := flock(file, how)
+	if got {
+		return &fileLock{file}, nil
+	}
+	return nil, errors.Join(err, file.Close())
+}
+
+// share lets others in; false where somebody else was faster, and the lock is lost.
+func (l *fileLock) share() (bool, error) { return flock(l.file, syscall.LOCK_SH) }
+
+func (l *fileLock) release() error { return l.file.Close() }
+
+func flock(file *os.File, how int) (bool, error) {
+	for {
+		switch err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB); {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return false, nil
+		case !errors.Is(err, syscall.EINTR):
+			return false, fmt.Errorf("locking: %w", err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Path is where a member answers.
+const Path = "/member"
+
+const (
+	// lookupTimeout is what a name server gets of askTimeout.
+	lookupTimeout = 300 * time.Millisecond
+	maxAnswer     = 4 << 10
+)
+
+// Handler answers with what self returns.
+func Handler(self func() Identity) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		// A caller who left early is no failure of ours.
+		_ = json.NewEncoder(w).Encode(self())
+	})
+}
+
+// Client asks members about themselves. It is safe for concurrent use.
+type Client struct {
+	http *http.Client
+	// lookUp and dial are seams for tests.
+	lookUp func(ctx context.Context, host string) ([]string, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu sync.Mutex
+	// known holds the address at which a host was last reached: a name server that is down takes no member away.
+	known map[string]string
+}
+
+// NewClient returns a Client that takes no proxy and makes a connection of its own for every question, so that
+// each one looks at the name anew.
+func NewClient() *Client {
+	c := &Client{
+		lookUp: net.DefaultResolver.LookupHost,
+		dial:   new(net.Dialer).DialContext,
+		known:  map[string]string{},
+	}
+	c.http = &http.Client{Timeout: askTimeout, Transport: &http.Transport{DialContext: c.connect, DisableKeepAlives: true}}
+	return c
+}
+
+// Ask returns what the member at HOST:PORT says of itself.
+func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+peer+Path, http.NoBody)
+	if err != nil {
+		return Identity{}, fmt.Errorf("asking member %q: %w", peer, err)
+	}
+	resp, err := c.http.Do(req)
+	if wrapped := new(url.Error); errors.As(err, &wrapped) {
+		err = wrapped.Err // whose text names the peer once more
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var id Identity
+	switch err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&id); {
+	case resp.StatusCode != http.StatusOK:
+		return Identity{}, fmt.Errorf("member %q answers with status %d", peer, resp.StatusCode)
+	case err != nil:
+		return Identity{}, fmt.Errorf("member %q answers something else than its id: %w", peer, err)
+	case id.ID == "":
+		return Identity{}, fmt.Errorf("member %q answers without an id", peer)
+	}
+	return id, nil
+}
+
+// connect prefers what the name says now to what it said before.
+func (c *Client) connect(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	lookup, cancel := context.WithTimeout(ctx, lookupTimeout)
+	addresses, err := c.lookUp(lookup, host)
+	cancel()
+	if err != nil {
+		addresses = c.remembered(host)
+	}
+	if len(addresses) == 0 {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	for _, a := range addresses {
+		var conn net.Conn
+		if conn, err = c.dial(ctx, network, net.JoinHostPort(a, port)); err == nil {
+			c.remember(host, a)
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+func (c *Client) remembered(host string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a, ok := c.known[host]; ok {
+		return []string{a}
+	}
+	return nil
+}
+
+func (c *Client) remember(host, address string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known[host] = address
+}

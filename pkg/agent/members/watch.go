@@ -1,0 +1,76 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+)
+
+// A member that goes silent is noticed within lostAfter and one askEvery: under five seconds.
+const (
+	askEvery   = 750 * time.Millisecond
+	askTimeout = 700 * time.Millisecond
+)
+
+// Config is what a Watch needs to know.
+type Config struct {
+	Self Identity
+	// Peers are the hosts, with their ports, of all members. One's own name may be among them: it is known by
+	// its id.
+	Peers []string
+	// Ask returns what a peer says of itself.
+	Ask   func(ctx context.Context, peer string) (Identity, error)
+	Clock clock.WithTicker
+	Log   *slog.Logger
+	// IsEnding reports whether this pod is about to end anyway, so that it is not the time to complain.
+	IsEnding func() bool
+}
+
+// Watch returns the first LossError, or nil once ctx ends.
+func Watch(ctx context.Context, c Config) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, peer := range c.Peers {
+		g.Go(func() error { return c.watch(ctx, peer) })
+	}
+	return g.Wait()
+}
+
+func (c Config) watch(ctx context.Context, peer string) error {
+	ticker := c.Clock.NewTicker(askEvery)
+	defer ticker.Stop()
+	var known member
+	for {
+		now, loss := c.look(ctx, peer, known)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if now.id != known.id {
+			c.Log.Info("met a member of the group", "member", peer, "id", now.id, "group", c.Self.Group)
+		}
+		if known = now; loss != nil && !c.IsEnding() {
+			loss.Name = peer
+			return loss
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
+}
+
+// look asks once. The answer is dated by when it was asked for: it may have been under way for long.
+func (c Config) look(ctx context.Context, peer string, known member) (member, *LossError) {
+	asked := c.Clock.Now()
+	answer, err := c.Ask(ctx, peer)
+	if err != nil {
+		return known.unheard(err, c.Clock.Now())
+	}
+	return known.hears(c.Self, answer, asked)
+}

@@ -1,0 +1,125 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// verifier looks at files that somebody else has put on a volume, which may be read-only.
+type verifier struct {
+	target  Target
+	volume  *volume
+	tracker *tracker
+	log     *slog.Logger
+}
+
+func newVerifier(t Target, root *os.Root, c clock.PassiveClock, log *slog.Logger) *verifier {
+	return &verifier{target: t, volume: newVolume(root), tracker: newTracker(c, t.Files), log: log}
+}
+
+// AbsentError says that a file is not on the volume that was to hold it: Found is -1 where there is none, else a size
+// that is wrong. Want is 0 where any size would do but none.
+type AbsentError struct {
+	Path        string
+	Want, Found int64
+}
+
+func (e *AbsentError) Error() string {
+	if e.Found < 0 {
+		return fmt.Sprintf("volume: %q is missing", e.Path)
+	}
+	return fmt.Sprintf("volume: %q has %d bytes, want %d", e.Path, e.Found, e.Want)
+}
+
+// Progress counts the bytes that were looked at.
+func (v *verifier) Progress() Progress { return v.tracker.snapshot() }
+
+// Settle has nothing to do: nothing was written.
+func (v *verifier) Settle(context.Context) error { return nil }
+
+// Run returns nil if all files are there as they should be.
+func (v *verifier) Run(ctx context.Context) error {
+	files := v.target.Files
+	if len(files) == 0 {
+		found, err := v.find()
+		if err != nil {
+			return err
+		}
+		var wants []want
+		for _, path := range found {
+			wants = append(wants, want{file: hub.File{Path: path}})
+		}
+		files = found
+		v.tracker.expect(wants)
+	}
+	for _, path := range files {
+		if err := v.look(ctx, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns the files that were selected, in order.
+func (v *verifier) find() ([]string, error) {
+	s := v.target.Selection
+	var found []string
+	weights := 0
+	err := fs.WalkDir(v.volume.root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return storageError(path, err)
+		}
+		isWeights := matches(s.Weights, path)
+		if entry.IsDir() || (!isWeights && !matches(s.Include, path)) || matches(s.Exclude, path) {
+			return nil
+		}
+		if isWeights {
+			weights++
+		}
+		found = append(found, path)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if weights == 0 {
+		return nil, &AbsentError{Path: s.Weights[0], Found: -1}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+func (v *verifier) look(ctx context.Context, path string) error {
+	info, exists, err := v.volume.exists(path)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		return &AbsentError{Path: path, Found: -1}
+	}
+	size, isGiven := v.target.Sizes[path]
+	if isGiven && info.Size() != size || !isGiven && info.Size() == 0 {
+		return &AbsentError{Path: path, Want: size, Found: info.Size()}
+	}
+	if digest := v.target.SHA256[path]; !digest.IsZero() {
+		v.tracker.set(FileProgress{Path: path, Stage: StageVerifying, TotalBytes: info.Size()})
+		whole := target{want: want{file: hub.File{Path: path}}, size: info.Size(), digest: digest}
+		if err := (place{v.volume, path}).hash(ctx, whole, func() {}); err != nil {
+			return err
+		}
+	}
+	v.tracker.set(FileProgress{Path: path, Stage: StageReady, Bytes: info.Size(), TotalBytes: info.Size()})
+	v.log.Info("file is there", "file", path, "bytes", info.Size())
+	return nil
+}

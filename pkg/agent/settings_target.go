@@ -1,0 +1,235 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/agent/oci"
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+const (
+	verbFetch       = "fetch"
+	verbVerify      = "verify"
+	defaultRevision = "main"
+	defaultDest     = "/models"
+	defaultName     = "model"
+	maxPath         = 1024
+)
+
+// Target is one set of files in one directory.
+type Target struct {
+	// Name tells targets apart in what people read.
+	Name string
+	// IsThere is set where the files are on the volume already: they are looked at, and nothing is written.
+	IsThere bool
+	// Image is an artifact in a registry, instead of a repository of the hub.
+	Image          string
+	Repo, Revision string
+	Files          []string
+	Selection      Selection
+	SHA256         map[string]hub.Digest
+	// Sizes of files that are there already.
+	Sizes map[string]int64
+	Dest  string
+}
+
+// parseTarget reads a verb and its flags, and returns what follows them.
+func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
+	if args[0] != verbFetch && args[0] != verbVerify {
+		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q or the end is expected there", args[0], verbFetch, verbVerify)
+	}
+	t = Target{IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(usage)
+	flags.StringVar(&t.Name, "for", defaultName, "what the files are, in a word")
+	flags.StringVar(&t.Dest, "dest", defaultDest, "directory of the files")
+	flags.Func("file", "`PATH` of a file; repeat for more", func(v string) error {
+		t.Files = append(t.Files, v)
+		return nil
+	})
+	t.Selection.define(flags)
+	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", t.addSHA256)
+	if t.IsThere {
+		flags.Func("size", "`PATH=BYTES`: expected size of a file; repeat for more", t.addSize)
+	} else {
+		flags.StringVar(&t.Image, "image", "", "artifact in a registry, REGISTRY/REPOSITORY with :TAG or @DIGEST, instead of --repo")
+		flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")
+		flags.StringVar(&t.Revision, "revision", defaultRevision, "branch, tag or commit")
+	}
+	if err := flags.Parse(args[1:]); err != nil {
+		return Target{}, nil, err
+	}
+	if err := t.check(); err != nil {
+		return Target{}, nil, err
+	}
+	return t, flags.Args(), nil
+}
+
+func (t *Target) addSize(v string) error {
+	at := strings.LastIndex(v, "=")
+	n, err := strconv.ParseInt(v[at+1:], 10, 64)
+	if at < 0 || err != nil || n < 0 {
+		return fmt.Errorf("%q is not of the form PATH=BYTES", v)
+	}
+	t.Sizes[v[:at]] = n
+	return nil
+}
+
+func (t *Target) addSHA256(v string) error {
+	at := strings.LastIndex(v, "=")
+	if at < 0 {
+		return fmt.Errorf("%q is not of the form PATH=HEX", v)
+	}
+	d, err := hub.ParseSHA256(v[at+1:])
+	if err != nil {
+		return err
+	}
+	t.SHA256[v[:at]] = d
+	return nil
+}
+
+func (t *Target) check() error {
+	switch {
+	case t.Image != "" && t.Repo != "":
+		return errors.New("--image and --repo exclude each other: name one of them")
+	case t.Image != "":
+		if _, err := oci.New(t.Image, oci.Options{}); err != nil {
+			return fmt.Errorf("--image %w", err)
+		}
+		if t.Selection.isEmpty() && len(t.Files) == 0 {
+			t.Selection.Weights = everything()
+		}
+	case !t.IsThere:
+		if err := errors.Join(checkRepo(t.Repo), checkRevision(t.Revision)); err != nil {
+			return err
+		}
+	}
+	if err := t.checkWanted(); err != nil {
+		return err
+	}
+	for f := range t.Sizes {
+		if !slices.Contains(t.Files, f) {
+			return fmt.Errorf("--size names %q, which no --file does", f)
+		}
+	}
+	if t.Dest == "" || t.Name == "" {
+		return errors.New("--dest or --for is empty: name a directory and what it holds")
+	}
+	return nil
+}
+
+// everything is what an artifact holds; patterns do not look into directories by themselves.
+func everything() []string { return []string{"*", "*/*", "*/*/*"} }
+
+// checkTargets keeps targets apart: files of one would be taken for the other's.
+func checkTargets(targets []Target) error {
+	seen := map[string]bool{}
+	for _, t := range targets {
+		dest := filepath.Clean(t.Dest)
+		if seen[dest] {
+			return fmt.Errorf("--dest %q is given twice: give each target a directory of its own", t.Dest)
+		}
+		seen[dest] = true
+	}
+	return nil
+}
+
+// define adds the flags that select files by patterns.
+func (s *Selection) define(flags *flag.FlagSet) {
+	for _, f := range []struct {
+		name, usage string
+		into        *[]string
+	}{
+		{"weights", "`PATTERN` of files of the repository, at least one of which must exist; instead of --file; repeat for more", &s.Weights},
+		{"include", "`PATTERN` of further files, none of which need exist; repeat for more", &s.Include},
+		{"exclude", "`PATTERN` of files to leave out; repeat for more", &s.Exclude},
+	} {
+		flags.Func(f.name, f.usage, func(v string) error {
+			if _, err := path.Match(v, ""); err != nil || v == "" {
+				return fmt.Errorf("%q is not a pattern such as *.safetensors", v)
+			}
+			*f.into = append(*f.into, v)
+			return nil
+		})
+	}
+}
+
+// checkWanted sees to it that files are either named or selected.
+func (t *Target) checkWanted() error {
+	switch {
+	case t.Selection.isEmpty():
+		return checkFiles(t.Files, t.SHA256)
+	case len(t.Files)+len(t.SHA256) > 0:
+		return errors.New("--weights, --include and --exclude select files of the whole repository: do not name files with --file and --sha256 too")
+	case len(t.Selection.Weights) == 0:
+		return errors.New("--weights is missing: give a pattern such as *.safetensors")
+	}
+	return nil
+}
+
+func checkRepo(repo string) error {
+	if !regexp.MustCompile(`^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?$`).MatchString(repo) {
+		return fmt.Errorf("--repo is %q: give ORG/NAME", repo)
+	}
+	return nil
+}
+
+func checkRevision(revision string) error {
+	if !regexp.MustCompile(`^[A-Za-z0-9_][\w./+-]*$`).MatchString(revision) || strings.Contains(revision, "..") {
+		return fmt.Errorf("--revision is %q: give a branch, tag or commit", revision)
+	}
+	return nil
+}
+
+func checkFiles(files []string, sums map[string]hub.Digest) error {
+	if len(files) == 0 {
+		return errors.New("--file is missing: name at least one file of the repository, or select files with --weights")
+	}
+	known := map[string]bool{}
+	for _, f := range files {
+		if err := CheckPath(f); err != nil {
+			return err
+		}
+		if known[f] {
+			return fmt.Errorf("--file %q is given twice", f)
+		}
+		known[f] = true
+	}
+	for f := range sums {
+		if !known[f] {
+			return fmt.Errorf("--sha256 names %q, which no --file does", f)
+		}
+	}
+	return nil
+}
+
+// CheckPath refuses names that lead out of the volume, that mean another file
+// than they say, or that the agent needs for itself.
+func CheckPath(p string) error {
+	switch {
+	case p == "" || len(p) > maxPath:
+		return fmt.Errorf("--file %q is empty or longer than %d bytes", p, maxPath)
+	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):
+		return fmt.Errorf("--file %q has a backslash or a control character: give a path with slashes", p)
+	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
+		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
+	}
+	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName} {
+		if strings.HasSuffix(p, suffix) {
+			return fmt.Errorf("--file %q ends in %q, which the agent keeps for itself", p, suffix)
+		}
+	}
+	return nil
+}

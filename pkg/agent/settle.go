@@ -1,0 +1,55 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"sync"
+)
+
+// unsettled holds the files that are in place and may not yet be on disk.
+type unsettled struct {
+	mu    sync.Mutex
+	files []placed
+}
+
+type placed struct {
+	target target
+	at     place
+}
+
+func (u *unsettled) add(t target, at place) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.files = append(u.files, placed{t, at})
+}
+
+func (u *unsettled) take() []placed {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	taken := u.files
+	u.files = nil
+	return taken
+}
+
+// Settle makes what Run has brought survive a crash of the machine, and marks it. The engine need not wait for it:
+// a disk may be long in taking what memory already holds. A file that was not marked in time is hashed again.
+func (f *Fetcher) Settle(ctx context.Context) error {
+	for _, file := range f.unsettled.take() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := file.at.settle(file.target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (at place) settle(t target) error {
+	if err := at.volume.sync(at.path); err != nil {
+		return err
+	}
+	return at.volume.writeMarker(at.path, t)
+}

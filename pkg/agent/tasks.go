@@ -1,0 +1,196 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/agent/oci"
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+// work brings the files of one target into place, or sees that they are there.
+type work interface {
+	Run(ctx context.Context) error
+	Settle(ctx context.Context) error
+	Progress() Progress
+}
+
+type task struct {
+	work
+	name   string
+	source source
+	root   *os.Root
+}
+
+// taskList is worked off in order: each task can use all connections, and the first is what the engine needs most.
+type taskList []task
+
+// openCache returns nil where none is wanted.
+func openCache(s Settings) (*Cache, error) {
+	if s.Cache == "" {
+		return nil, nil
+	}
+	cache, err := OpenCache(s.Cache, s.CacheLimit, clock.RealClock{})
+	if err != nil {
+		return nil, &sourceError{source{endpoint: s.Cache, dest: s.Cache}, storageError(".", err)}
+	}
+	return cache, nil
+}
+
+// sourceError is an error of a target, with what a sentence about it must name.
+type sourceError struct {
+	source source
+	err    error
+}
+
+func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.Error() }
+func (e *sourceError) Unwrap() error { return e.err }
+
+// newTasks returns those that could be made, also with an error: they are to be closed.
+func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
+	var tasks taskList
+	for _, t := range s.Targets {
+		made, err := newTask(s, t, cache, log.With("for", t.Name))
+		if err != nil {
+			return tasks, err
+		}
+		tasks = append(tasks, made)
+	}
+	return tasks, nil
+}
+
+func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error) {
+	made := task{name: t.Name, source: source{endpoint: t.Dest, dest: t.Dest}}
+	if t.IsThere {
+		root, err := os.OpenRoot(t.Dest)
+		if err != nil {
+			return task{}, &sourceError{made.source, storageError(".", err)}
+		}
+		made.root, made.work = root, newVerifier(t, root, clock.RealClock{}, log)
+		return made, nil
+	}
+	// A wrong endpoint may carry a password: it is named only once it is checked.
+	made.source = t.source("the hub")
+	from, where, err := t.open(s)
+	if err != nil {
+		return task{}, &sourceError{made.source, err}
+	}
+	made.source = where
+	if made.root, err = openDest(t.Dest); err != nil {
+		return task{}, &sourceError{made.source, storageError(".", err)}
+	}
+	made.work = New(Config{
+		Hub: from, Root: made.root, Clock: clock.RealClock{}, Log: log,
+		Repo: where.repo, Revision: where.revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
+		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
+	})
+	return made, nil
+}
+
+// open returns where the files are fetched from.
+func (t Target) open(s Settings) (Hub, source, error) {
+	client, err := newHTTPClient(s)
+	if err != nil {
+		return nil, source{}, err
+	}
+	if t.Image != "" {
+		from, err := oci.New(t.Image, oci.Options{
+			HTTP: client, Keychain: authn.DefaultKeychain, Clock: clock.RealClock{}, UserAgent: userAgent,
+		})
+		if err != nil {
+			return nil, source{}, err
+		}
+		return from, source{
+			endpoint: from.Registry(), repo: from.Repository(), revision: from.Revision(), dest: t.Dest, isImage: true,
+		}, nil
+	}
+	from, err := hub.New(hub.Options{Endpoint: s.Endpoint, Token: s.Token, UserAgent: userAgent, HTTP: client})
+	if err != nil {
+		return nil, source{}, err
+	}
+	return from, t.source(from.Endpoint()), nil
+}
+
+func newHTTPClient(s Settings) (*http.Client, error) {
+	client := hub.NewHTTPClient(s.Connections)
+	if s.CAFile == "" {
+		return client, nil
+	}
+	pem, err := os.ReadFile(s.CAFile)
+	if err == nil {
+		err = hub.TrustAlso(client, pem)
+	}
+	if err != nil {
+		return nil, &AuthorityError{File: s.CAFile, Err: err}
+	}
+	return client, nil
+}
+
+// AuthorityError says that the certificates which the administrator gave cannot be used.
+type AuthorityError struct {
+	File string
+	Err  error
+}
+
+func (e *AuthorityError) Error() string { return fmt.Sprintf("certificates in %q: %v", e.File, e.Err) }
+func (e *AuthorityError) Unwrap() error { return e.Err }
+
+func openDest(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+func (t Target) source(endpoint string) source {
+	return source{endpoint: endpoint, repo: cmp.Or(t.Repo, t.Image), revision: t.Revision, dest: t.Dest}
+}
+
+func (l taskList) run(ctx context.Context) error {
+	for _, t := range l {
+		if err := t.Run(ctx); err != nil {
+			return &sourceError{t.source, err}
+		}
+	}
+	return nil
+}
+
+func (l taskList) settle(ctx context.Context) error {
+	for _, t := range l {
+		if err := t.Settle(ctx); err != nil {
+			return &sourceError{t.source, err}
+		}
+	}
+	return nil
+}
+
+// progress of all. The files of the first target stand under their paths, those of others under its name.
+func (l taskList) progress() Progress {
+	all := Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
+	for i, t := range l {
+		p := t.Progress()
+		if i > 0 {
+			for j := range p.Files {
+				p.Files[j].Path = t.name + "/" + p.Files[j].Path
+			}
+		}
+		all = all.and(p)
+	}
+	return all
+}
+
+func (l taskList) close() {
+	for _, t := range l {
+		_ = t.root.Close()
+	}
+}

@@ -1,0 +1,32 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package existing
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Keep is a transform for a cache of all nodes: it leaves what decides whether and how a node is used, and
+// drops the rest, of which the list of images alone is most of a node.
+func Keep(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	node.ManagedFields = nil
+	gpu, annotated := node.Annotations[v1beta1.AnnotationGPU]
+	node.Annotations = nil
+	if annotated {
+		node.Annotations = map[string]string{v1beta1.AnnotationGPU: gpu}
+	}
+	node.Status = corev1.NodeStatus{Allocatable: node.Status.Allocatable, Conditions: node.Status.Conditions}
+	for i := range node.Status.Conditions {
+		// It tells no news, but changes all the time.
+		node.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return node, nil
+}

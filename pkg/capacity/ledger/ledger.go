@@ -1,0 +1,254 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ledger keeps what all Workspaces together spend under the administrator's ceilings: it is
+// asked for the money before machines are, and says no where a ceiling would be passed.
+//
+// The machines that are there are the truth, each with its price. The ledger itself remembers only
+// what was granted and is not seen yet, so that a restart loses nothing. It must not know plans, nor
+// what is done where money is short.
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// bridge is how long a grant counts without its machine being seen: longer than the pass that creates
+// the machine may take. After that the API server is asked.
+const bridge = 90 * time.Second
+
+// tolerance is a sum's error that is none.
+const tolerance = 1e-6
+
+// Ceilings in USD per hour; 0 is none.
+type Ceilings struct {
+	// Workspace, Namespace and Cluster are for all machines of one Workspace, of one namespace and of all.
+	Workspace, Namespace, Cluster float64
+}
+
+// IsSet says whether there is any.
+func (c Ceilings) IsSet() bool { return c != Ceilings{} }
+
+// Lowest is the one that no plan may cost more than; 0 where there is none.
+func (c Ceilings) Lowest() (Kind, float64) {
+	kind, lowest := Kind(""), 0.0
+	for _, known := range []struct {
+		kind  Kind
+		limit float64
+	}{{PerWorkspace, c.Workspace}, {PerNamespace, c.Namespace}, {PerCluster, c.Cluster}} {
+		if known.limit > 0 && (lowest == 0 || known.limit < lowest) {
+			kind, lowest = known.kind, known.limit
+		}
+	}
+	return kind, lowest
+}
+
+// Books hold what every machine costs.
+type Books interface {
+	// Bills are those that the watches have seen.
+	Bills(ctx context.Context) ([]capacity.Bill, error)
+	// LiveBills are those that the API server has.
+	LiveBills(ctx context.Context) ([]capacity.Bill, error)
+}
+
+// Ledger grants money. It may be used from several goroutines.
+type Ledger struct {
+	ceilings Ceilings
+	books    Books
+
+	mu       sync.Mutex
+	isLoaded bool
+	// granted is what is not seen yet, by machine.
+	granted map[string]grant
+}
+
+// grant is a bill to come.
+type grant struct {
+	capacity.Bill
+	at time.Time
+}
+
+// New returns a Ledger that reads books.
+func New(ceilings Ceilings, books Books) *Ledger {
+	return &Ledger{ceilings: ceilings, books: books, granted: map[string]grant{}}
+}
+
+// Ceilings are what nothing passes.
+func (l *Ledger) Ceilings() Ceilings { return l.ceilings }
+
+// Reserve grants the money for machines of one owner, all or none. Machines that are there already
+// cost nothing more: a ceiling that was lowered takes nothing away. The error is an *OverError where
+// a ceiling would be passed.
+func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Bill) error {
+	if !l.ceilings.IsSet() || len(asked) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held, err := l.held(ctx, now)
+	if err != nil {
+		return err
+	}
+	asked = slices.DeleteFunc(slices.Clone(asked), func(bill capacity.Bill) bool {
+		_, isGranted := l.granted[bill.Machine]
+		_, isHeld := held[bill.Machine]
+		if isHeld && isGranted { // for another plan, maybe: what is asked for now counts
+			delete(held, bill.Machine)
+			return false
+		}
+		return isHeld
+	})
+	if len(asked) == 0 {
+		return nil
+	}
+	if over := l.check(held, asked); over != nil {
+		over.LookAgain = l.nextLook()
+		return over
+	}
+	for _, bill := range asked {
+		l.granted[bill.Machine] = grant{Bill: bill, at: now}
+	}
+	return nil
+}
+
+// held is what every machine costs that is there or about to be.
+func (l *Ledger) held(ctx context.Context, now time.Time) (map[string]capacity.Bill, error) {
+	seen, err := l.books.Bills(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]capacity.Bill{}
+	for _, bill := range seen {
+		held[bill.Machine] = bill
+		delete(l.granted, bill.Machine)
+	}
+	if err := l.settle(ctx, now, held); err != nil {
+		return nil, err
+	}
+	for name, known := range l.granted {
+		held[name] = known.Bill
+	}
+	return held, nil
+}
+
+// settle asks the API server for what the watches do not show: at the start, when a former leader may
+// have bought something just now, and where a grant is overdue.
+func (l *Ledger) settle(ctx context.Context, now time.Time, seen map[string]capacity.Bill) error {
+	isOverdue := func(_ string, known grant) bool { return now.Sub(known.at) >= bridge }
+	overdue := maps.Clone(l.granted)
+	maps.DeleteFunc(overdue, func(name string, known grant) bool { return !isOverdue(name, known) })
+	if l.isLoaded && len(overdue) == 0 {
+		return nil
+	}
+	live, err := l.books.LiveBills(ctx)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(l.granted, isOverdue)
+	for _, bill := range live {
+		if _, isSeen := seen[bill.Machine]; !isSeen {
+			l.granted[bill.Machine] = grant{Bill: bill, at: now}
+		}
+	}
+	l.isLoaded = true
+	return nil
+}
+
+// nextLook is when the earliest grant is overdue; zero where there is none.
+func (l *Ledger) nextLook() time.Time {
+	var at time.Time
+	for _, known := range l.granted {
+		if overdue := known.at.Add(bridge); at.IsZero() || overdue.Before(at) {
+			at = overdue
+		}
+	}
+	return at
+}
+
+// account is what one ceiling is about.
+type account struct {
+	kind    Kind
+	limit   float64
+	covers  func(capacity.Owner) bool
+	spender func(capacity.Owner) string
+}
+
+func (l *Ledger) accounts(owner capacity.Owner) []account {
+	nameOf := func(other capacity.Owner) string { return other.Name }
+	namespaceOf := func(other capacity.Owner) string { return other.Namespace }
+	all := []account{
+		{PerWorkspace, l.ceilings.Workspace, func(other capacity.Owner) bool { return other.UID == owner.UID }, nameOf},
+		{PerNamespace, l.ceilings.Namespace, func(other capacity.Owner) bool { return other.Namespace == owner.Namespace }, nameOf},
+		// Nobody is told the names of what is in other namespaces.
+		{PerCluster, l.ceilings.Cluster, func(capacity.Owner) bool { return true }, namespaceOf},
+	}
+	return slices.DeleteFunc(all, func(a account) bool { return a.limit <= 0 })
+}
+
+// check returns the ceiling that the bills would pass by most, or nil.
+func (l *Ledger) check(held map[string]capacity.Bill, asked []capacity.Bill) *OverError {
+	owner := asked[0].Owner
+	accounts := l.accounts(owner)
+	sum := 0.0
+	for _, bill := range asked {
+		if bill.HourlyPrice < 0 {
+			return &OverError{Kind: accounts[0].kind, Ceiling: accounts[0].limit, Asked: -1, Owner: owner, InstanceType: bill.InstanceType}
+		}
+		sum += bill.HourlyPrice
+	}
+	var worst *OverError
+	room := -1.0
+	for _, a := range accounts {
+		used, spenders := a.tally(held)
+		left := max(a.limit-used, 0)
+		if room < 0 || left < room {
+			room = left
+		}
+		over := &OverError{
+			Kind: a.kind, Ceiling: a.limit, Used: used, Asked: sum, Owner: owner, InstanceType: asked[0].InstanceType, Spenders: spenders,
+		}
+		if over.By() > tolerance && (worst == nil || over.By() > worst.By()) {
+			worst = over
+		}
+	}
+	if worst != nil {
+		worst.Room = room
+	}
+	return worst
+}
+
+// tally sums up what an account holds, and who spends it, most first. The order of a sum is fixed, and
+// so is its error.
+func (a account) tally(held map[string]capacity.Bill) (float64, []Spender) {
+	used, by := 0.0, map[string]float64{}
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		bill := held[name]
+		if !a.covers(bill.Owner) || bill.HourlyPrice <= 0 {
+			continue
+		}
+		used += bill.HourlyPrice
+		by[a.spender(bill.Owner)] += bill.HourlyPrice
+	}
+	var spenders []Spender
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		spenders = append(spenders, Spender{Name: name, HourlyPrice: by[name]})
+	}
+	slices.SortStableFunc(spenders, func(a, b Spender) int { return cmp.Compare(b.HourlyPrice, a.HourlyPrice) })
+	return used, spenders
+}
+
+// Forget drops what was granted to an owner for whom, as the API server says, nothing is there.
+func (l *Ledger) Forget(owner types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.granted, func(_ string, known grant) bool { return known.Owner.UID == owner })
+}

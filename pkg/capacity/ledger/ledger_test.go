@@ -1,0 +1,255 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// books are what an API server has, and what a cache of it shows.
+type books struct {
+	mu           sync.Mutex
+	live, cached []capacity.Bill
+	err          error
+	lists        int
+}
+
+func (b *books) Bills(context.Context) ([]capacity.Bill, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cached, b.err
+}
+
+func (b *books) LiveBills(context.Context) ([]capacity.Bill, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lists++
+	return b.live, b.err
+}
+
+func bill(namespace, name, machine string, price float64) capacity.Bill {
+	return capacity.Bill{
+		Owner:   capacity.Owner{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)},
+		Machine: machine, InstanceType: "big", HourlyPrice: price,
+	}
+}
+
+// TestReserve asks for one machine at 4 USD/h beside what is held.
+func TestReserve(t *testing.T) {
+	tests := []struct {
+		reason   string
+		ceilings ledger.Ceilings
+		held     []capacity.Bill
+		asked    []capacity.Bill
+		want     string
+		room     float64
+	}{
+		{reason: "no ceiling", held: []capacity.Bill{bill("a", "x", "m", 1e9)}, asked: []capacity.Bill{bill("a", "y", "n", 4)}},
+		{
+			reason: "exactly the ceiling", ceilings: ledger.Ceilings{Cluster: 0.3},
+			held: []capacity.Bill{bill("a", "x", "m", 0.1)}, asked: []capacity.Bill{bill("a", "y", "n", 0.2)},
+		},
+		{
+			reason: "one Workspace is too dear for itself", ceilings: ledger.Ceilings{Workspace: 7},
+			asked: []capacity.Bill{bill("a", "y", "n", 4), bill("a", "y", "o", 4)}, room: 7,
+			want: "the administrator's ceiling spending.perWorkspace is 7.00 USD/h; 8.00 for big would be 1.00 too much: " +
+				"choose a cheaper machine type, or have the administrator raise the ceiling",
+		},
+		{
+			reason: "a namespace names its Workspaces, most first", ceilings: ledger.Ceilings{Namespace: 10, Cluster: 100},
+			held: []capacity.Bill{
+				bill("a", "x", "m", 3), bill("a", "z", "o", 3.5), bill("b", "q", "p", 90), bill("a", "v", "r", 0.5), bill("a", "w", "s", 0.25),
+			},
+			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 2.75,
+			want: "the administrator's ceiling spending.perNamespace is 10.00 USD/h for namespace a; 4.00 for big would be 1.25 too much, " +
+				"as 7.25 are held by z (3.50), x (3.00), v (0.50), 1 more: it goes on by itself when machines go; " +
+				"suspend or delete what is not needed, choose a cheaper machine type, or have the administrator raise the ceiling",
+		},
+		{
+			reason: "the cluster names namespaces only", ceilings: ledger.Ceilings{Cluster: 9},
+			held:  []capacity.Bill{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
+			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 3,
+			want: "the administrator's ceiling spending.cluster is 9.00 USD/h for all namespaces together; 4.00 for big would be 1.00 too much, " +
+				"as 6.00 are held by namespace b (6.00): it goes on by itself when machines go; " +
+				"suspend or delete what is not needed, choose a cheaper machine type, or have the administrator raise the ceiling",
+		},
+		{
+			reason: "a machine that is there is not asked for again, however low the ceiling", ceilings: ledger.Ceilings{Cluster: 1},
+			held: []capacity.Bill{bill("a", "y", "n", 4)}, asked: []capacity.Bill{bill("a", "y", "n", 4)},
+		},
+		{
+			reason: "a price that nobody knows", ceilings: ledger.Ceilings{Cluster: 9}, asked: []capacity.Bill{bill("a", "y", "n", -1)},
+			want: "the administrator's ceiling spending.cluster is 9.00 USD/h for all namespaces together, and no price is known for big: " +
+				"choose another machine type, or have the administrator add its price",
+		},
+		{
+			reason: "machines without a known price count as nothing", ceilings: ledger.Ceilings{Cluster: 4},
+			held: []capacity.Bill{bill("a", "x", "m", -1)}, asked: []capacity.Bill{bill("a", "y", "n", 4)},
+		},
+		{
+			reason: "a reservation costs nothing more, even over a ceiling that was lowered", ceilings: ledger.Ceilings{Cluster: 4},
+			held: []capacity.Bill{bill("a", "x", "m", 4)}, asked: []capacity.Bill{bill("a", "y", "n", 0)},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			l := ledger.New(test.ceilings, &books{live: test.held, cached: test.held})
+			err := l.Reserve(t.Context(), start, test.asked)
+			over, isOver := errors.AsType[*ledger.OverError](err)
+			if isOver != (test.want != "") || err != nil && err.Error() != test.want {
+				t.Fatalf("got  %v\nwant %s", err, test.want)
+			}
+			if isOver && over.Room != test.room {
+				t.Errorf("room %v, want %v", over.Room, test.room)
+			}
+		})
+	}
+}
+
+// A grant counts until its machine is seen, or the API server says that there is none.
+func TestGrantsAreBridged(t *testing.T) {
+	b := &books{}
+	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
+	reserve := func(after time.Duration, asked capacity.Bill) bool {
+		return l.Reserve(t.Context(), start.Add(after), []capacity.Bill{asked}) == nil
+	}
+	if !reserve(0, bill("a", "x", "m", 4)) || reserve(time.Second, bill("a", "y", "n", 4)) {
+		t.Fatal("the first is to be granted, and the second not")
+	}
+	if !reserve(2*time.Second, bill("a", "x", "m", 5)) {
+		t.Error("the same machine of another plan is not granted")
+	}
+	if lists := b.lists; lists != 1 {
+		t.Errorf("the API server was asked %d times, want once at the start", lists)
+	}
+	if !reserve(2*time.Minute, bill("a", "y", "n", 4)) {
+		t.Error("a grant whose machine never came counts for ever")
+	}
+	l.Forget("a/y")
+	if !reserve(2*time.Minute, bill("a", "z", "o", 4)) {
+		t.Error("a grant that was given back counts")
+	}
+}
+
+// A leader that has just begun counts what the one before it bought, whatever its cache shows.
+func TestLeaderChange(t *testing.T) {
+	b := &books{live: []capacity.Bill{bill("a", "x", "m", 4)}}
+	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
+	over, ok := errors.AsType[*ledger.OverError](l.Reserve(t.Context(), start, []capacity.Bill{bill("a", "y", "n", 4)}))
+	if !ok || over.Used != 4 {
+		t.Fatalf("got %+v, want to be over with 4 used", over)
+	}
+	b.err = errors.New("away")
+	fresh := ledger.New(ledger.Ceilings{Cluster: 5}, b)
+	if err := fresh.Reserve(t.Context(), start, []capacity.Bill{bill("a", "y", "n", 4)}); !errors.Is(err, b.err) {
+		t.Errorf("granted on books that nobody could read: %v", err)
+	}
+}
+
+// TestNeverOver tells random stories: many Workspaces ask, buy, fail to buy and let go in any order, at
+// once, while caches lag and processes die. What the API server has is never over a ceiling.
+func TestNeverOver(t *testing.T) {
+	for seed := range uint64(2000) {
+		if err := story(rand.New(rand.NewPCG(seed, 7))); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+func story(random *rand.Rand) error {
+	ceilings := ledger.Ceilings{Workspace: 8, Namespace: 12, Cluster: 20}
+	b := &books{}
+	l := ledger.New(ceilings, b)
+	now := start
+	for step := range 60 {
+		now = now.Add(time.Duration(random.IntN(40)) * time.Second)
+		switch random.IntN(8) {
+		case 0: // the process dies
+			l = ledger.New(ceilings, b)
+		case 1: // machines are gone
+			if len(b.live) > 0 {
+				b.live = b.live[:random.IntN(len(b.live))]
+			}
+		case 2: // the cache shows what there is
+			b.cached = append([]capacity.Bill(nil), b.live...)
+		default:
+			buy(random, l, b, now, step)
+		}
+		if err := b.check(ceilings); err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+	}
+	return nil
+}
+
+// buy has several Workspaces ask at once, and create some of what they were granted.
+func buy(random *rand.Rand, l *ledger.Ledger, b *books, now time.Time, step int) {
+	var group sync.WaitGroup
+	for asker := range 1 + random.IntN(3) {
+		namespace, name := string(rune('a'+random.IntN(3))), string(rune('x'+random.IntN(3)))
+		var asked []capacity.Bill
+		for ordinal := range 1 + random.IntN(2) {
+			asked = append(asked, bill(namespace, name, fmt.Sprintf("%d-%d-%d", step, asker, ordinal), float64(1+random.IntN(5))))
+		}
+		created := random.IntN(len(asked) + 1)
+		group.Go(func() {
+			if l.Reserve(context.Background(), now, asked) != nil {
+				return
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, made := range asked[:created] {
+				if !b.has(made.Machine) {
+					b.live = append(b.live, made)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func (b *books) has(machine string) bool {
+	for _, known := range b.live {
+		if known.Machine == machine {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *books) check(ceilings ledger.Ceilings) error {
+	workspaces, namespaces, all := map[types.UID]float64{}, map[string]float64{}, 0.0
+	for _, known := range b.live {
+		workspaces[known.Owner.UID] += known.HourlyPrice
+		namespaces[known.Owner.Namespace] += known.HourlyPrice
+		all += known.HourlyPrice
+	}
+	for uid, sum := range workspaces {
+		if sum > ceilings.Workspace {
+			return fmt.Errorf("workspace %s costs %v", uid, sum)
+		}
+	}
+	for namespace, sum := range namespaces {
+		if sum > ceilings.Namespace {
+			return fmt.Errorf("namespace %s costs %v", namespace, sum)
+		}
+	}
+	if all > ceilings.Cluster {
+		return fmt.Errorf("all machines cost %v", all)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// Kind is a ceiling, by the name of the chart's value.
+type Kind string
+
+// The ceilings.
+const (
+	PerWorkspace Kind = "spending.perWorkspace"
+	PerNamespace Kind = "spending.perNamespace"
+	PerCluster   Kind = "spending.cluster"
+)
+
+// mostSpenders are named in a message.
+const mostSpenders = 3
+
+// Spender holds some of an account: a Workspace of the namespace, or a namespace of the cluster.
+type Spender struct {
+	Name        string
+	HourlyPrice float64
+}
+
+// OverError says that a ceiling would be passed.
+type OverError struct {
+	Kind Kind
+	// Ceiling, what is Used of it and what was Asked for, in USD per hour. Asked is negative where the
+	// price of the machine type is not known.
+	Ceiling, Used, Asked float64
+	Owner                capacity.Owner
+	InstanceType         string
+	// Spenders hold what is used, most first.
+	Spenders []Spender
+	// Room is what would be granted now.
+	Room float64
+	// LookAgain is when something that was granted and never came ends to count; zero where a machine's
+	// end is all that can help.
+	LookAgain time.Time
+}
+
+// By is how far the ceiling would be passed.
+func (e *OverError) By() float64 { return e.Used + e.Asked - e.Ceiling }
+
+// Error names the ceiling, how far it would be passed, what holds it, and the ways out.
+func (e *OverError) Error() string {
+	limit := fmt.Sprintf("the administrator's ceiling %s is %s USD/h%s", e.Kind, dollars(e.Ceiling), e.of())
+	if e.Asked < 0 {
+		return fmt.Sprintf("%s, and no price is known for %s: choose another machine type, or have the administrator add its price",
+			limit, e.InstanceType)
+	}
+	text := fmt.Sprintf("%s; %s for %s would be %s too much", limit, dollars(e.Asked), e.InstanceType, dollars(e.By()))
+	if len(e.Spenders) > 0 {
+		text += fmt.Sprintf(", as %s are held by %s", dollars(e.Used), e.spenders())
+	}
+	if e.Asked > e.Ceiling+tolerance {
+		return text + ": choose a cheaper machine type, or have the administrator raise the ceiling"
+	}
+	return text + ": it goes on by itself when machines go; suspend or delete what is not needed, choose a cheaper machine type, " +
+		"or have the administrator raise the ceiling"
+}
+
+func (e *OverError) of() string {
+	switch e.Kind {
+	case PerNamespace:
+		return fmt.Sprintf(" for namespace %s", e.Owner.Namespace)
+	case PerCluster:
+		return " for all namespaces together"
+	default:
+		return ""
+	}
+}
+
+func (e *OverError) spenders() string {
+	what := ""
+	if e.Kind == PerCluster {
+		what = "namespace "
+	}
+	var names []string
+	for _, spender := range e.Spenders[:min(len(e.Spenders), mostSpenders)] {
+		names = append(names, fmt.Sprintf("%s%s (%s)", what, spender.Name, dollars(spender.HourlyPrice)))
+	}
+	if more := len(e.Spenders) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// dollars words a price with two decimals; what is over by less than a cent is not worded as nothing.
+func dollars(usd float64) string {
+	return fmt.Sprintf("%.2f", math.Ceil(usd*100-tolerance)/100)
+}

@@ -1,0 +1,79 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// Bills returns what every machine costs that we created, from the cache. A claim that is on its way
+// out is paid for until it is gone.
+func (p *Provisioner) Bills(ctx context.Context) ([]capacity.Bill, error) {
+	return bills(ctx, p.cached)
+}
+
+// LiveBills returns the same as the API server has it.
+func (p *Provisioner) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
+	return bills(ctx, p.live)
+}
+
+func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := from.List(ctx, claims, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	out := make([]capacity.Bill, 0, len(claims.Items))
+	for i := range claims.Items {
+		out = append(out, billOf(&claims.Items[i]))
+	}
+	return out, nil
+}
+
+func billOf(claim *karpv1.NodeClaim) capacity.Bill {
+	return capacity.Bill{
+		Owner:        ownerOf(claim),
+		Machine:      claim.Name,
+		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
+		HourlyPrice:  priceOf(claim),
+		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
+	}
+}
+
+// priceOf is the price that a claim carries; negative where it was bought without one, or somebody changed it.
+func priceOf(claim *karpv1.NodeClaim) float64 {
+	price, err := strconv.ParseFloat(claim.Annotations[v1beta1.AnnotationHourlyPrice], 64)
+	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
+		return -1
+	}
+	return price
+}
+
+func ownerOf(claim *karpv1.NodeClaim) capacity.Owner {
+	return capacity.Owner{
+		Namespace: claim.Labels[v1beta1.LabelMachineWorkspaceNamespace],
+		Name:      claim.Labels[v1beta1.LabelMachineWorkspaceName],
+		UID:       types.UID(claim.Labels[v1beta1.LabelWorkspaceUID]),
+	}
+}
+
+// annotations of a new claim: its price goes with it, so that what is spent can be told from the
+// claims alone.
+func annotations(req capacity.Request) map[string]string {
+	out := map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"}
+	if req.HourlyPrice >= 0 {
+		out[v1beta1.AnnotationHourlyPrice] = strconv.FormatFloat(req.HourlyPrice, 'f', -1, 64)
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodehealth reads from a node whether its machine is broken or about to be taken back.
+//
+// It is pure, and knows the conditions and taints by which clouds say so. It must not know what is done
+// about it. Whether the kubelet answers, which Ready says, is not its matter.
+package nodehealth
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Trouble is what a node says of its machine. The zero Trouble is none.
+type Trouble struct {
+	// Message on one line; empty where there is none.
+	Message string
+	// Since when, and for how long it may pass by itself.
+	Since time.Time
+	Grace time.Duration
+}
+
+// rule is a condition that is trouble.
+type rule struct {
+	condition corev1.NodeConditionType
+	status    corev1.ConditionStatus
+	grace     time.Duration
+}
+
+// rules are the conditions, as Karpenter's providers repair by them, and those of AKS's node problem
+// detector on nodes with GPUs. What tells of single errors of an application is left out.
+func rules() []rule {
+	return []rule{
+		// Karpenter's provider for Azure, RepairPolicies, 2026-08.
+		{"kubernetes.azure.com/NodeHealthy", corev1.ConditionFalse, 0},
+		{"PreemptionScheduled", corev1.ConditionTrue, 0},
+		// Karpenter's provider for AWS, RepairPolicies, 1.10.
+		{"AcceleratedHardwareReady", corev1.ConditionFalse, 10 * time.Minute},
+		{"StorageReady", corev1.ConditionFalse, 30 * time.Minute},
+		{"NetworkingReady", corev1.ConditionFalse, 30 * time.Minute},
+		{"KernelReady", corev1.ConditionFalse, 30 * time.Minute},
+		{"ContainerRuntimeReady", corev1.ConditionFalse, 30 * time.Minute},
+		// AKS, GPU health monitoring by the node problem detector.
+		{"GPUMissing", corev1.ConditionTrue, 5 * time.Minute},
+		{"NVLinkStatusInactive", corev1.ConditionTrue, 10 * time.Minute},
+	}
+}
+
+// evictions are taints that announce that the machine is taken back: by AWS's node termination handler,
+// and by GKE.
+func evictions() []string {
+	return []string{"aws-node-termination-handler/spot-itn", "cloud.google.com/impending-node-termination"}
+}
+
+// Of returns what is wrong with a node: of several troubles the one that lasts long enough first.
+func Of(node *corev1.Node) Trouble {
+	var worst Trouble
+	worse := func(other Trouble) {
+		if worst.Message == "" || other.Since.Add(other.Grace).Before(worst.Since.Add(worst.Grace)) {
+			worst = other
+		}
+	}
+	for _, taint := range node.Spec.Taints {
+		if slices.Contains(evictions(), taint.Key) {
+			since := time.Time{}
+			if taint.TimeAdded != nil {
+				since = taint.TimeAdded.Time
+			}
+			worse(Trouble{Message: fmt.Sprintf("node %s has the taint %s: its machine is taken back", node.Name, taint.Key), Since: since})
+		}
+	}
+	for _, known := range rules() {
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == known.condition && condition.Status == known.status {
+				worse(Trouble{
+					Message: fmt.Sprintf("node %s reports %s=%s: %s", node.Name, condition.Type, condition.Status, words(condition)),
+					Since:   condition.LastTransitionTime.Time, Grace: known.grace,
+				})
+			}
+		}
+	}
+	return worst
+}
+
+func words(condition corev1.NodeCondition) string {
+	if condition.Message == "" {
+		return condition.Reason
+	}
+	return condition.Message
+}

@@ -1,0 +1,66 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+)
+
+func TestOf(t *testing.T) {
+	since := metav1.NewTime(time.Unix(1_700_000_000, 0))
+	condition := func(kind, status, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{
+			Type: corev1.NodeConditionType(kind), Status: corev1.ConditionStatus(status), LastTransitionTime: since, Reason: "Why", Message: message,
+		}
+	}
+	tests := []struct {
+		reason     string
+		conditions []corev1.NodeCondition
+		taints     []corev1.Taint
+		want       nodehealth.Trouble
+	}{
+		{reason: "nothing is said"},
+		{reason: "all is well", conditions: []corev1.NodeCondition{
+			condition("AcceleratedHardwareReady", "True", ""), condition("PreemptionScheduled", "False", ""), condition("GPUMissing", "False", ""),
+			condition("kubernetes.azure.com/NodeHealthy", "Unknown", ""),
+		}},
+		{reason: "not Ready is another matter", conditions: []corev1.NodeCondition{condition("Ready", "False", "the kubelet is silent")}},
+		{
+			reason: "a GPU has failed on AWS", conditions: []corev1.NodeCondition{condition("AcceleratedHardwareReady", "False", "GPU has fallen off the bus")},
+			want: nodehealth.Trouble{
+				Message: "node n reports AcceleratedHardwareReady=False: GPU has fallen off the bus", Since: since.Time, Grace: 10 * time.Minute,
+			},
+		},
+		{
+			reason: "what can wait goes after what cannot", conditions: []corev1.NodeCondition{
+				condition("GPUMissing", "True", "one is missing"), condition("PreemptionScheduled", "True", ""),
+			},
+			want: nodehealth.Trouble{Message: "node n reports PreemptionScheduled=True: Why", Since: since.Time},
+		},
+		{
+			reason: "AWS takes a spot machine back", taints: []corev1.Taint{{Key: "sku"}, {Key: "aws-node-termination-handler/spot-itn", TimeAdded: &since}},
+			want: nodehealth.Trouble{
+				Message: "node n has the taint aws-node-termination-handler/spot-itn: its machine is taken back", Since: since.Time,
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			node := &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: test.taints},
+				Status: corev1.NodeStatus{Conditions: test.conditions},
+			}
+			if diff := cmp.Diff(test.want, nodehealth.Of(node)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

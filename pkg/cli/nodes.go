@@ -1,0 +1,108 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// howToList is the command that writes what --nodes reads.
+const howToList = "kubectl get nodes,pods --all-namespaces --output=json"
+
+// nodesThere are the nodes that exist, and what pods hold of them.
+type nodesThere struct {
+	nodes []corev1.Node
+	uses  []existing.Use
+}
+
+// readNodes reads a list of nodes and pods.
+func readNodes(file string, stdin io.Reader) (*nodesThere, error) {
+	data, err := readFile(file, stdin)
+	if err != nil {
+		return nil, usageError("--nodes: %w", err)
+	}
+	out, err := parseNodes(data)
+	if err != nil {
+		return nil, usageError("--nodes %s: %w; write it with %s", file, err, howToList)
+	}
+	return out, nil
+}
+
+func parseNodes(data []byte) (*nodesThere, error) {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := yaml.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	out := &nodesThere{}
+	for i, item := range list.Items {
+		if err := out.add(item); err != nil {
+			return nil, fmt.Errorf("item %d: %w", i+1, err)
+		}
+	}
+	if len(out.nodes) == 0 {
+		return nil, errors.New("holds no node")
+	}
+	return out, nil
+}
+
+// add takes in a node or a pod, and leaves other objects out.
+func (n *nodesThere) add(item json.RawMessage) error {
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(item, &kind); err != nil {
+		return err
+	}
+	switch kind.Kind {
+	case "Node":
+		var node corev1.Node
+		if err := json.Unmarshal(item, &node); err != nil {
+			return err
+		}
+		n.nodes = append(n.nodes, node)
+	case "Pod":
+		var pod corev1.Pod
+		if err := json.Unmarshal(item, &pod); err != nil {
+			return err
+		}
+		if use, holds := existing.UseOf(&pod); holds {
+			n.uses = append(n.uses, use)
+		}
+	}
+	return nil
+}
+
+// onNodes adds to a request the nodes that exist. Without them, what must not buy cannot be planned.
+func (o *office) onNodes(ws *v1beta1.Workspace, asked *planner.Request) error {
+	if o.there == nil {
+		if asked.NodeSource != v1beta1.NodeSourceExisting {
+			return nil
+		}
+		return &exitError{code: codeInfeasible, err: fmt.Errorf("it is to run on nodes that exist already (a labelSelector without an "+
+			"instanceType, or resource.placement.nodeSource Existing), and no cluster is asked here: list them with %s > FILE, "+
+			"and plan with --nodes FILE", howToList)}
+	}
+	var err error
+	asked.Nodes, err = existing.Candidates(o.there.nodes, o.there.uses, o.catalog, existing.Ask{
+		Owner:    capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID},
+		Selector: ws.Resource.LabelSelector, Preferred: ws.Resource.PreferredNodes, Pod: workload.Placement(ws),
+	})
+	if err != nil {
+		return usageError("%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sweep lets go of machines whose Workspace is gone, from time to time: of those that no event
+// will ever tell of, because their Workspace lost its finalizer or was deleted while nobody watched.
+//
+// It decides which machines nobody owns any more. A Workspace counts as gone only if the API server itself
+// answers that there is none of that name, or another one. It must not know how machines are let go.
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// period between two sweeps, and the deadline of one.
+const (
+	period   = 5 * time.Minute
+	deadline = time.Minute
+)
+
+// Machines are everything that is held.
+type Machines interface {
+	// Bills are those that we created, from the cache.
+	Bills(ctx context.Context) ([]capacity.Bill, error)
+	// Release lets go of everything that is held for an owner.
+	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
+}
+
+// Strays are the machines of another controller.
+type Strays interface {
+	// Strays are those that could be swept, with the owners that they name. No UID is known.
+	Strays(ctx context.Context) ([]capacity.Bill, error)
+	// Delete lets one go.
+	Delete(ctx context.Context, name string) error
+}
+
+// Sweeper sweeps while it leads.
+type Sweeper struct {
+	// Cached reads what the watches have seen, Live asks the API server.
+	Cached, Live client.Reader
+	Machines     Machines
+	// Strays are swept, too; nil for none.
+	Strays Strays
+	Clock  clock.WithTicker
+}
+
+// NeedLeaderElection says that only the leader sweeps.
+func (s *Sweeper) NeedLeaderElection() bool { return true }
+
+// Start sweeps until the context ends.
+func (s *Sweeper) Start(ctx context.Context) error {
+	ticker := s.Clock.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		if err := s.Sweep(ctx); err != nil {
+			log.FromContext(ctx).Error(err, "looking for machines without a workspace failed")
+		}
+	}
+}
+
+// Sweep looks once. Where nothing is orphaned it asks the API server nothing.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	held, err := s.Machines.Bills(ctx)
+	if err != nil {
+		return err
+	}
+	for _, owner := range owners(held) {
+		isGone, err := s.isGone(ctx, owner)
+		if err != nil {
+			return err
+		}
+		if !isGone {
+			continue
+		}
+		names, err := s.Machines.Release(ctx, owner)
+		if err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("released machines of a workspace that is gone",
+			"namespace", owner.Namespace, "workspace", owner.Name, "uid", owner.UID, "nodeClaims", names)
+	}
+	return s.sweepStrays(ctx)
+}
+
+func (s *Sweeper) sweepStrays(ctx context.Context) error {
+	if s.Strays == nil {
+		return nil
+	}
+	strays, err := s.Strays.Strays(ctx)
+	if err != nil {
+		return err
+	}
+	for _, stray := range strays {
+		isGone, err := s.isGone(ctx, stray.Owner)
+		if err != nil {
+			return err
+		}
+		if !isGone {
+			continue
+		}
+		if err := s.Strays.Delete(ctx, stray.Machine); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("released a machine of KAITO's whose workspace is gone",
+			"namespace", stray.Owner.Namespace, "workspace", stray.Owner.Name, "nodeClaim", stray.Machine)
+	}
+	return nil
+}
+
+// owners are those who are named in full, each once.
+func owners(held []capacity.Bill) []capacity.Owner {
+	var out []capacity.Owner
+	for _, bill := range held {
+		isNamed := bill.Owner.Namespace != "" && bill.Owner.Name != "" && bill.Owner.UID != ""
+		if isNamed && !slices.Contains(out, bill.Owner) {
+			out = append(out, bill.Owner)
+		}
+	}
+	slices.SortFunc(out, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return out
+}
+
+// isGone says whether an owner is gone. An owner without a UID is whoever has the name.
+func (s *Sweeper) isGone(ctx context.Context, owner capacity.Owner) (bool, error) {
+	for _, from := range []client.Reader{s.Cached, s.Live} {
+		ws := &v1beta1.Workspace{}
+		err := from.Get(ctx, types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}, ws)
+		if err == nil && (owner.UID == "" || ws.UID == owner.UID) {
+			return false, nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return false, fmt.Errorf("reading workspace %s/%s: %w", owner.Namespace, owner.Name, err)
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,115 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// sets are the StatefulSets that are there.
+func (s *scope) sets() []*appsv1.StatefulSet {
+	var sets []*appsv1.StatefulSet
+	for _, set := range []*appsv1.StatefulSet{s.statefulSet, s.workers} {
+		if set != nil {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// isGroup says whether several machines serve the model together.
+func (s *scope) isGroup() bool { return s.revision != nil && s.revision.Worker != nil }
+
+// desiredSets are the StatefulSets as they are to be. What failed under another revision does not count.
+func (s *scope) desiredSets() []render.Object {
+	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != s.revision.Name {
+		s.group.Failures, s.group.Failure = 0, ""
+	}
+	desired := s.revision.Pods(s.ws, s.revision.Name, s.group)
+	if !s.isGroup() {
+		return desired
+	}
+	// The number of the group is carried over from what was read: from any other version it would go back.
+	for _, set := range s.sets() {
+		for _, object := range desired {
+			if object.GetName() == set.Name {
+				object.SetResourceVersion(set.ResourceVersion)
+			}
+		}
+	}
+	return desired
+}
+
+// ensureGroup replaces the members of a group together. The number of the next group is written before any
+// pod goes: whoever takes over finds the pods of the former one by their template, and deletes them.
+func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
+	if !s.isGroup() || s.rolling {
+		return nil // sets that were just written say nothing yet about which pods are former ones
+	}
+	now := r.Clock.Now()
+	s.groupStep = group.Decide(group.State{
+		Sets: []*appsv1.StatefulSet{s.statefulSet, s.workers}, Pods: s.pods, Failures: s.group.Failures, Now: now,
+	})
+	switch step := s.groupStep; step.Do {
+	case group.Wait:
+		s.lookAgain(step.Until.Sub(now))
+		return nil
+	case group.Replace:
+		log.FromContext(ctx).Info("replacing a group", "number", s.group.Number+1, "reason", step.Failure)
+		s.group = workload.Group{Number: s.group.Number + 1, Failures: step.Failures, Failure: step.Failure}
+		return r.ensureWorkload(ctx, s)
+	case group.Delete:
+		return r.deletePods(ctx, s, step.Leaving)
+	default:
+		return nil
+	}
+}
+
+// deletePods deletes former members, by their UIDs: the cache may lag behind their successors.
+func (r *Reconciler) deletePods(ctx context.Context, s *scope, pods []group.Leaving) error {
+	s.rolling = true
+	for _, leaving := range pods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ws.Namespace, Name: leaving.Name}}
+		err := r.Client.Delete(ctx, pod, &client.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &leaving.UID}, GracePeriodSeconds: leaving.GraceSeconds,
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting pod %s: %w", leaving.Name, err)
+		}
+	}
+	log.FromContext(ctx).Info("deleted the pods of a former group", "count", len(pods), "number", s.group.Number)
+	return nil
+}
+
+// groupFinding says that a member failed, and as long as its successors do not answer, why they are new.
+func (s *scope) groupFinding() (finding, bool) {
+	if !s.isGroup() {
+		return finding{}, false
+	}
+	if text := s.groupStep.Describe(s.revision.Plan.Nodes); text != "" {
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonGroupReplaced, text), true
+	}
+	return finding{}, false
+}
+
+// groupEvents tell that a group was replaced in this pass, unless the condition's change tells it.
+func (s *scope) groupEvents() []event {
+	if s.groupStep.Do != group.Replace || isTrue(s.before.Conditions, v1beta1.ConditionInferenceReady) {
+		return nil
+	}
+	return []event{{warning: true, reason: v1beta1.ReasonGroupReplaced, message: s.groupStep.Describe(s.revision.Plan.Nodes)}}
+}

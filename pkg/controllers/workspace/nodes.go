@@ -1,0 +1,304 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+const (
+	// schedulingGrace is how long the scheduler may turn a pod down for the node that it was planned onto:
+	// what was there before may be on its way out.
+	schedulingGrace = 30 * time.Second
+	// leftFor is how long a node is not tried again after the scheduler turned a pod down for it although
+	// enough seemed free, so that pods are not sent to and fro.
+	leftFor = 10 * time.Minute
+	// retryNodes is when to look again whether pods have left room: no event tells.
+	retryNodes = time.Minute
+)
+
+// isOnNodes says whether the accepted plan uses nodes that are there, so that nothing is bought.
+func (s *scope) isOnNodes() bool { return s.revision != nil && s.revision.isOnNodes() }
+
+func (r *revision) isOnNodes() bool { return len(r.Plan.NodeNames) > 0 }
+
+// node returns the node of that name, or nil.
+func (s *scope) node(name string) *corev1.Node {
+	for i := range s.nodes {
+		if s.nodes[i].Name == name {
+			return &s.nodes[i]
+		}
+	}
+	return nil
+}
+
+// left are the nodes that are not tried now, with why.
+func (s *scope) left() map[string]string {
+	out := map[string]string{}
+	for _, node := range s.leftNodes {
+		out[node.Name] = node.Reason
+	}
+	return out
+}
+
+// observeNodes reads the machines of the Workspace, the nodes of that name, and those of its pods.
+func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string) error {
+	list := &corev1.NodeList{}
+	err := r.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	s.nodes = list.Items
+	names = slices.Clone(names)
+	for i := range s.pods {
+		names = append(names, s.pods[i].Spec.NodeName)
+	}
+	for _, name := range names {
+		if name == "" || s.node(name) != nil {
+			continue
+		}
+		node := &corev1.Node{}
+		err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading node %q: %w", name, err)
+		}
+		s.nodes = append(s.nodes, *node)
+	}
+	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
+// Machines that were bought for it before are let go.
+func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
+	if len(s.heldMachines()) > 0 || s.openAttempt() != nil {
+		s.letGo("the machines were let go: the plan uses nodes that are there already", r.Clock.Now())
+		if err := r.release(ctx, s); err != nil && !isWaiting(err) {
+			return err
+		}
+	}
+	if err := r.observeNodes(ctx, s, s.revision.Plan.NodeNames); err != nil {
+		return err
+	}
+	problem, err := r.nodeProblem(ctx, s)
+	if err != nil || problem == "" {
+		return err
+	}
+	return r.moveOn(ctx, s, problem)
+}
+
+// nodeProblem says why the nodes of the plan do not do any more; empty while they do. Nodes that the scheduler
+// turned the pods down for are noted.
+func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, error) {
+	for _, name := range s.revision.Plan.NodeNames {
+		node := s.node(name)
+		if node == nil {
+			isGone, err := r.isGone(ctx, name)
+			if err != nil || isGone {
+				return fmt.Sprintf("node %s is gone", name), err
+			}
+			s.lookAgain(cacheLag)
+			continue
+		}
+		if problem := r.notReadyFor(s, node); problem != "" {
+			return problem, nil
+		}
+	}
+	return r.turnedDown(s), nil
+}
+
+// isGone asks the API server itself: moving away from a node may buy a machine.
+func (r *Reconciler) isGone(ctx context.Context, name string) (bool, error) {
+	nodes := &corev1.NodeList{}
+	if err := r.Live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("looking for node %q: %w", name, err)
+	}
+	return len(nodes.Items) == 0, nil
+}
+
+// notReadyFor says that a node has not been Ready for too long; empty while it may come back.
+func (r *Reconciler) notReadyFor(s *scope, node *corev1.Node) string {
+	isReady, since := readiness(node)
+	if isReady || r.Answers.NodeGrace <= 0 {
+		return ""
+	}
+	if left := since.Add(r.Answers.NodeGrace).Sub(r.Clock.Now()); left > 0 {
+		s.lookAgain(left)
+		return ""
+	}
+	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, clockTime(since))
+}
+
+// readiness is a node's own word, and since when. One that has said nothing is not Ready since it was made.
+func readiness(node *corev1.Node) (isReady bool, since time.Time) {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
+		}
+	}
+	return false, node.CreationTimestamp.Time
+}
+
+// turnedDown says that the scheduler does not put a pod of the plan on any of its nodes, in its words, and
+// notes the nodes that have no pod.
+func (r *Reconciler) turnedDown(s *scope) string {
+	isSeen := s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] == s.revision.Name
+	if !isSeen || !s.isCurrent() {
+		return ""
+	}
+	now, words, taken := r.Clock.Now(), "", []string{}
+	for i := range s.pods {
+		pod := &s.pods[i]
+		taken = append(taken, pod.Spec.NodeName)
+		scheduled := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+		})
+		if pod.Spec.NodeName != "" || scheduled < 0 || !pod.DeletionTimestamp.IsZero() {
+			continue
+		}
+		condition := pod.Status.Conditions[scheduled]
+		if left := condition.LastTransitionTime.Add(schedulingGrace).Sub(now); left > 0 {
+			s.lookAgain(left)
+			continue
+		}
+		words = condition.Message
+	}
+	if words == "" {
+		return ""
+	}
+	for _, name := range s.revision.Plan.NodeNames {
+		if !slices.Contains(taken, name) {
+			reason := "the scheduler turned the pod down for it: " + words
+			s.leftNodes = append(s.leftNodes, render.LeftNode{Name: name, Reason: reason, Until: seconds(now.Add(leftFor))})
+		}
+	}
+	return "the scheduler does not put the pod on the node that was planned: " + words
+}
+
+// moveOn plans anew without the nodes that do not do, and pins that. Where nothing else does, the plan stands
+// until something changes.
+func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error {
+	excluded, err := r.excluded(ctx, s)
+	if err != nil {
+		return err
+	}
+	s.offer = nil
+	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
+	if stalled, ok := errors.AsType[*stalledError](err); ok {
+		return &waitingError{
+			reason: v1beta1.ReasonNodeNotReady, message: fmt.Sprintf("%s; %s", problem, stalled.message), after: retryNodes,
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.pin(ctx, s, made); err != nil {
+		return err
+	}
+	return r.observeNodes(ctx, s, s.revision.Plan.NodeNames)
+}
+
+// stillLeft are the nodes that a plan left, as long as that counts.
+func (r *Reconciler) stillLeft(accepted *revision) []render.LeftNode {
+	now := r.Clock.Now()
+	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
+}
+
+// ensureNoStuckPods deletes pods whose end no kubelet will tell of, so that their StatefulSet makes others:
+// those on nodes of others that have not been Ready for too long. Nodes that were bought go with their pods.
+func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
+	for i := range s.pods {
+		pod := &s.pods[i]
+		node := s.node(pod.Spec.NodeName)
+		if pod.DeletionTimestamp.IsZero() || node == nil || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
+			continue
+		}
+		if r.notReadyFor(s, node) == "" {
+			continue
+		}
+		if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {
+			s.lookAgain(left)
+			continue
+		}
+		err := r.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+		}
+		log.FromContext(ctx).Info("deleted a pod of a node that does not answer", "pod", pod.Name, "node", node.Name)
+	}
+	return nil
+}
+
+// onNodesFinding says how the nodes of the plan are.
+func (s *scope) onNodesFinding() finding {
+	plan := &s.revision.Plan
+	if s.capacityErr != nil {
+		return no(v1beta1.ConditionNodesReady, reasonOf(s.capacityErr), root(s.capacityErr).Error())
+	}
+	for _, name := range plan.NodeNames {
+		node := s.node(name)
+		if node == nil {
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, fmt.Sprintf("node %s is gone", name))
+		}
+		if isReady, _ := readiness(node); !isReady {
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, fmt.Sprintf("node %s is not Ready", name))
+		}
+		gpus := node.Status.Allocatable[corev1.ResourceName(plan.GPUResource)]
+		if plan.GPUResource != "" && int(gpus.Value()) < plan.GPUsPerNode {
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady,
+				fmt.Sprintf("node %s shows %d of %d %s: is the device plugin running there?",
+					name, gpus.Value(), plan.GPUsPerNode, plan.GPUResource))
+		}
+	}
+	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady,
+		fmt.Sprintf("%d of %d nodes ready: %s", plan.Nodes, plan.Nodes, strings.Join(plan.NodeNames, ", ")))
+}
+
+// untilRoom has a Workspace that waits for room on nodes look again: no event tells that pods have gone.
+func (s *scope) untilRoom(err error) error {
+	if stalled, ok := errors.AsType[*stalledError](err); ok && s.offer != nil && len(s.offer.open) > 0 {
+		stalled.retryAfter = retryNodes
+	}
+	return err
+}
+
+// orOnNodes has the Workspace use nodes that have come since it was planned, where machines would be bought
+// and nothing is installed to buy them with.
+func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
+	_, isMissing := errors.AsType[*capacity.NotInstalledError](err)
+	if !isMissing || s.ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
+		return err
+	}
+	s.nothingToBuyWith = true
+	made, planErr := r.makePlan(ctx, s, s.inputs, limits{})
+	if planErr != nil {
+		if _, isStalled := errors.AsType[*stalledError](planErr); isStalled {
+			return err
+		}
+		return planErr
+	}
+	if err := r.pin(ctx, s, made); err != nil {
+		return err
+	}
+	return r.ensureNodes(ctx, s)
+}

@@ -1,0 +1,224 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// offer is the nodes that are there for a Workspace, as one pass sees them.
+type offer struct {
+	nodes []corev1.Node
+	uses  []existing.Use
+	// open are the names of the nodes that may be used, if enough of them is free.
+	open []string
+}
+
+// decide has the planner decide among the nodes that are there and what can be bought. Nodes that it chooses
+// are promised to the Workspace before another one is planned.
+func (r *Reconciler) decide(ctx context.Context, s *scope, request planner.Request) (planner.Plan, error) {
+	if request.NodeSource == v1beta1.NodeSourceProvisioned {
+		return r.Planner.Plan(request)
+	}
+	if s.nothingToBuyWith {
+		request.NodeSource = v1beta1.NodeSourceExisting
+	}
+	if s.offer == nil {
+		var err error
+		if s.offer, err = r.lookAround(ctx, s); err != nil {
+			return planner.Plan{}, err
+		}
+	}
+	if len(s.offer.nodes) == 0 {
+		return r.Planner.Plan(request)
+	}
+	accepted, err := r.accepted(ctx)
+	if err != nil {
+		return planner.Plan{}, err
+	}
+	var plan planner.Plan
+	r.book.Plan(r.Clock.Now(), s.owner, accepted, func(promised []existing.Promise) existing.Promise {
+		ask := s.ask()
+		ask.Promised = promised
+		if request.Nodes, err = existing.Candidates(s.offer.nodes, s.offer.uses, r.Catalog, ask); err == nil {
+			plan, err = r.Planner.Plan(request)
+		}
+		if err != nil {
+			return existing.Promise{}
+		}
+		return existing.PromiseOf(s.owner, &plan)
+	})
+	return plan, err
+}
+
+// ask is what the Workspace asks of nodes that are there.
+func (s *scope) ask() existing.Ask {
+	return existing.Ask{
+		Owner: s.owner, Selector: s.ws.Resource.LabelSelector, Preferred: s.ws.Resource.PreferredNodes,
+		Pod: workload.Placement(s.ws), Left: s.left(),
+	}
+}
+
+// lookAround reads the nodes that the Workspace may use from the cache, and what pods hold of them from the
+// API server: all pods of a cluster are too many to keep.
+func (r *Reconciler) lookAround(ctx context.Context, s *scope) (*offer, error) {
+	list := &corev1.NodeList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	out := &offer{}
+	for i := range list.Items {
+		if existing.Matches(&list.Items[i], s.ws.Resource.LabelSelector) {
+			out.nodes = append(out.nodes, list.Items[i])
+		}
+	}
+	candidates, err := existing.Candidates(out.nodes, nil, r.Catalog, s.ask())
+	if err != nil {
+		return nil, specInvalid(err.Error())
+	}
+	for i := range candidates {
+		if candidates[i].Unusable == "" {
+			out.open = append(out.open, candidates[i].Name)
+		}
+	}
+	out.uses, err = r.usage.of(ctx, r.Live, out.open, r.Clock.Now())
+	return out, err
+}
+
+// usageLife is how long what pods hold of a node is not read again: many Workspaces may wait for it.
+const usageLife = 5 * time.Second
+
+// usage is what pods hold of nodes, as it was read lately.
+type usage struct {
+	mu   sync.Mutex
+	seen map[string]used
+}
+
+type used struct {
+	uses []existing.Use
+	at   time.Time
+}
+
+// of reads what pods hold of some nodes. The API server finds the pods of a node by an index, and answers
+// from its own cache.
+func (u *usage) of(ctx context.Context, live client.Reader, nodes []string, now time.Time) ([]existing.Use, error) {
+	var out []existing.Use
+	for _, node := range nodes {
+		known, isKnown := u.known(node, now)
+		if !isKnown {
+			pods := &corev1.PodList{}
+			err := live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node},
+				&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+			if err != nil {
+				return nil, fmt.Errorf("listing the pods of node %q: %w", node, err)
+			}
+			for i := range pods.Items {
+				if use, holds := existing.UseOf(&pods.Items[i]); holds {
+					known = append(known, use)
+				}
+			}
+			u.keep(node, used{known, now})
+		}
+		out = append(out, known...)
+	}
+	return out, nil
+}
+
+func (u *usage) known(node string, now time.Time) ([]existing.Use, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for name, known := range u.seen {
+		if now.Sub(known.at) > usageLife {
+			delete(u.seen, name)
+		}
+	}
+	known, ok := u.seen[node]
+	return known.uses, ok
+}
+
+func (u *usage) keep(node string, known used) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.seen == nil {
+		u.seen = map[string]used{}
+	}
+	u.seen[node] = known
+}
+
+// accepted are the promises of the accepted plans of all Workspaces that run: those that their status names,
+// and the newest, which the status may not name yet.
+func (r *Reconciler) accepted(ctx context.Context) ([]existing.Promise, error) {
+	workspaces := &v1beta1.WorkspaceList{}
+	if err := r.Client.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing workspaces: %w", err)
+	}
+	running := map[types.UID]*v1beta1.Workspace{}
+	for i := range workspaces.Items {
+		if ws := &workspaces.Items[i]; !ws.Suspend && ws.DeletionTimestamp.IsZero() {
+			running[ws.UID] = ws
+		}
+	}
+	revisions := &appsv1.ControllerRevisionList{}
+	if err := r.Client.List(ctx, revisions, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing revisions: %w", err)
+	}
+	newest := map[types.UID]int64{}
+	for i := range revisions.Items {
+		if owner := metav1.GetControllerOf(&revisions.Items[i]); owner != nil {
+			newest[owner.UID] = max(newest[owner.UID], revisions.Items[i].Revision)
+		}
+	}
+	var out []existing.Promise
+	for i := range revisions.Items {
+		object := &revisions.Items[i]
+		owner := metav1.GetControllerOf(object)
+		if owner == nil || running[owner.UID] == nil {
+			continue
+		}
+		ws := running[owner.UID]
+		isNamed := ws.Status.Plan != nil && ws.Status.Plan.Revision == object.Name
+		if promise, ok := promiseOf(object, ws); ok && (isNamed || object.Revision == newest[owner.UID]) {
+			out = append(out, promise)
+		}
+	}
+	return out, nil
+}
+
+// promiseOf is what a revision says that its Workspace was promised; false where that is nothing.
+func promiseOf(object *appsv1.ControllerRevision, ws *v1beta1.Workspace) (existing.Promise, bool) {
+	var out existing.Promise
+	text := object.Annotations[v1beta1.AnnotationNodes]
+	if text == "" || json.Unmarshal([]byte(text), &out) != nil {
+		return out, false
+	}
+	out.Owner = ownerOf(ws)
+	return out, true
+}
+
+// promiseText is how a revision keeps what it promises; empty where that is nothing.
+func promiseText(s *scope, plan *planner.Plan) (string, error) {
+	if len(plan.NodeNames) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(existing.PromiseOf(s.owner, plan))
+	if err != nil {
+		return "", fmt.Errorf("encoding the nodes of the plan: %w", err)
+	}
+	return string(text), nil
+}

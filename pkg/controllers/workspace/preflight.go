@@ -1,0 +1,114 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// How long the answers to a look before buying hold for all Workspaces. What is wrong is looked at again
+// once in a retryClass, whoever waits for it.
+const (
+	holdsGood = 10 * time.Minute
+	holdsBad  = retryClass - 5*time.Second
+)
+
+// preflight remembers what was seen before something was bought: all Workspaces need the same.
+type preflight struct {
+	mu   sync.Mutex
+	seen map[string]sight
+}
+
+// sight is what is wrong; empty where nothing is.
+type sight struct {
+	problem string
+	at      time.Time
+}
+
+// look returns what is wrong, as it was seen not too long ago, or as look finds it.
+func (p *preflight) look(what string, now time.Time, look func() (string, error)) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, isKnown := p.seen[what]
+	holds := holdsGood
+	if known.problem != "" {
+		holds = holdsBad
+	}
+	if age := now.Sub(known.at); isKnown && age >= 0 && age < holds {
+		return known.problem, nil
+	}
+	problem, err := look()
+	if err != nil {
+		return "", err
+	}
+	p.seen[what] = sight{problem: problem, at: now}
+	return problem, nil
+}
+
+// checkPrepared sees to it that a machine of a plan can come to something, before money is spent on it.
+func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
+	class := r.classOf(made)
+	problem, err := r.preflight.look("class "+class.Group+"/"+class.Kind+"/"+class.Name, r.Clock.Now(), func() (string, error) {
+		return r.classProblem(ctx, class)
+	})
+	if err == nil && problem == "" && r.GPUPluginCheck && made.Plan.MachineGPUs > 0 {
+		resource := made.Plan.GPUResource
+		problem, err = r.preflight.look("plugin "+resource, r.Clock.Now(), func() (string, error) { return r.pluginProblem(ctx, resource) })
+	}
+	if err != nil || problem == "" {
+		return err
+	}
+	return &stalledError{
+		reason: v1beta1.ReasonMisconfigured, message: "nothing is bought yet: " + problem, retryAfter: retryClass,
+	}
+}
+
+// classProblem says what is wrong with a node class. One that nobody may read, or that says nothing of
+// itself, is taken at its word.
+func (r *Reconciler) classProblem(ctx context.Context, class v1beta1.NodeClassReference) (string, error) {
+	state, words, err := r.Provisioner.Class(ctx, class)
+	switch {
+	case err != nil:
+		return "", err
+	case state == refusal.ClassMissing:
+		return words + ": create it, or name another one in the chart's nodeClasses", nil
+	case state == refusal.ClassNotReady:
+		return words + ": mend what its conditions name", nil
+	default:
+		return "", nil
+	}
+}
+
+// pluginProblem says why no GPU would be advertised. Where NVIDIA's GPU operator is installed, it makes
+// the DaemonSet once there is a node for it.
+func (r *Reconciler) pluginProblem(ctx context.Context, resource string) (string, error) {
+	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "nvidia.com", Kind: "ClusterPolicy"})
+	if err == nil {
+		return "", nil
+	}
+	if !meta.IsNoMatchError(err) {
+		return "", fmt.Errorf("looking for a GPU operator: %w", err)
+	}
+	list := &appsv1.DaemonSetList{}
+	err = r.Live.List(ctx, list)
+	if apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("listing DaemonSets: %w", err)
+	}
+	return gpuplugin.Missing(list.Items, resource), nil
+}

@@ -1,0 +1,160 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Limits of the administrator on what a Workspace may plan with. Its ceilings are the Ledger's.
+type Limits struct {
+	// MaxHourlyPrice of Workspaces that set none, in USD; 0 is none.
+	MaxHourlyPrice float64
+	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
+	InstanceTypes []string
+}
+
+// restrict adds the administrator's limits to what a Workspace asks for.
+func (r *Reconciler) restrict(c *planner.Constraints) error {
+	c.Ceiling = r.ceiling(c.MaxHourlyPrice > 0)
+	if len(r.Limits.InstanceTypes) == 0 {
+		return nil
+	}
+	allowed := strings.Join(r.Limits.InstanceTypes, ", ")
+	if known, err := r.Catalog.ResolveSKU(c.InstanceType); c.InstanceType != "" && err == nil && !r.Limits.allows(known.Name) {
+		return &stalledError{
+			reason: v1beta1.ReasonNoMachineAllowed,
+			message: fmt.Sprintf("resource.instanceType: the administrator does not allow %s, but %s: name one of those, "+
+				"or leave instanceType out", known.Name, allowed),
+		}
+	}
+	for _, known := range r.Catalog.SKUs() {
+		if !r.Limits.allows(known.Name) {
+			c.Excluded = append(c.Excluded, planner.Exclusion{
+				InstanceType: known.Name, Reason: "the administrator allows only " + allowed,
+			})
+		}
+	}
+	return nil
+}
+
+func (l Limits) allows(name string) bool {
+	return slices.ContainsFunc(l.InstanceTypes, func(pattern string) bool {
+		isMatch, err := path.Match(strings.ToLower(pattern), strings.ToLower(name))
+		return err == nil && isMatch
+	})
+}
+
+// ceiling is what no plan may cost more than, whatever is held.
+func (r *Reconciler) ceiling(hasOwn bool) planner.Ceiling {
+	kind, limit := r.Ledger.Ceilings().Lowest()
+	lowest := planner.Ceiling{
+		HourlyPrice: limit, Name: fmt.Sprintf("the administrator's ceiling %s of", kind), Help: "have the administrator raise it",
+	}
+	usual := planner.Ceiling{
+		HourlyPrice: r.Limits.MaxHourlyPrice, Name: "this installation's default limit of",
+		Help: "set resource.placement.maxHourlyPrice",
+	}
+	if hasOwn || usual.HourlyPrice <= 0 || lowest.HourlyPrice > 0 && lowest.HourlyPrice <= usual.HourlyPrice {
+		return lowest
+	}
+	return usual
+}
+
+// afford reserves the money for a plan's machines. Where it is short, the best plan that can be had for
+// what is left takes its place; where there is none, the Workspace waits until machines of others are
+// gone, which wakes it.
+func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, number int32) (*revision, error) {
+	over, err := r.reserve(ctx, s, made, number)
+	if over == nil {
+		return made, err
+	}
+	if over.Room <= 0 {
+		return nil, r.short(over)
+	}
+	excluded, err := r.excluded(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	cheaper, err := r.makePlan(ctx, s, s.inputs, limits{
+		excluded: excluded,
+		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left under a ceiling,", Help: "wait"},
+	})
+	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
+		return nil, r.short(over)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cheaper.Passing = true
+	over, err = r.reserve(ctx, s, cheaper, number)
+	if over != nil {
+		return nil, r.short(over)
+	}
+	return cheaper, err
+}
+
+// reserve asks the ledger for the money for the machines of an attempt that are not there yet.
+func (r *Reconciler) reserve(ctx context.Context, s *scope, made *revision, number int32) (*ledger.OverError, error) {
+	plan := &made.Plan
+	names, err := r.Provisioner.Names(s.owner, number, plan.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	var bills []capacity.Bill
+	for _, name := range names {
+		bills = append(bills, capacity.Bill{
+			Owner: s.owner, Machine: name, InstanceType: plan.InstanceType, HourlyPrice: machinePrice(plan),
+		})
+	}
+	err = r.Ledger.Reserve(ctx, r.Clock.Now(), bills)
+	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
+		return over, nil
+	}
+	return nil, err
+}
+
+// machinePrice is that of one machine; negative where it is not known.
+func machinePrice(plan *planner.Plan) float64 {
+	if plan.HourlyPrice < 0 || plan.Nodes == 0 {
+		return -1
+	}
+	return plan.HourlyPrice / float64(plan.Nodes)
+}
+
+// short says that money is short. Another Workspace's end wakes this one.
+func (r *Reconciler) short(over *ledger.OverError) error {
+	wait := &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error()}
+	if !over.LookAgain.IsZero() {
+		wait.after = max(over.LookAgain.Sub(r.Clock.Now()), shortestLook)
+	}
+	return wait
+}
+
+// reserveAgain has the money reserved for machines of the open attempt that are not there yet: a
+// restart may have lost it, the plan may have grown, a ceiling may have been lowered. What serves is
+// kept; an attempt that cannot be completed any more is let go.
+func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
+	open := s.openAttempt()
+	over, err := r.reserve(ctx, s, s.revision, open.Number)
+	if over == nil {
+		return err
+	}
+	wait := r.short(over)
+	if open.ReadyTime == nil {
+		s.letGo("the machines were let go: "+over.Error(), r.Clock.Now())
+		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), after: conflictDelay}
+	}
+	return wait
+}

@@ -1,0 +1,114 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// What machines are doing for their money.
+const (
+	// spentPending are asked for, and not launched yet.
+	spentPending = "pending"
+	// spentRunning are launched for a Workspace that is Ready.
+	spentRunning = "running"
+	// spentIdle are launched for one that is not.
+	spentIdle = "idle"
+)
+
+// scrapeLimit bounds one look at the caches.
+const scrapeLimit = 10 * time.Second
+
+// RegisterSpending registers what all machines cost per hour, as caches show it when it is asked for.
+func (r *Reconciler) RegisterSpending(registry prometheus.Registerer) error {
+	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, rate: prometheus.NewDesc(
+		"modelberth_spending_usd_per_hour",
+		"What machines cost in USD per hour: running for a Workspace that is Ready, idle for one that is not, or pending: not launched yet.",
+		[]string{"state"}, nil)})
+}
+
+// spending is a collector without a state of its own.
+type spending struct {
+	reader   client.Reader
+	machines interface {
+		Bills(ctx context.Context) ([]capacity.Bill, error)
+	}
+	rate *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (s spending) Describe(out chan<- *prometheus.Desc) { out <- s.rate }
+
+// Collect implements prometheus.Collector.
+func (s spending) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
+	defer cancel()
+	sums, err := s.sums(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(s.rate, err)
+		return
+	}
+	for _, state := range []string{spentIdle, spentPending, spentRunning} {
+		out <- prometheus.MustNewConstMetric(s.rate, prometheus.GaugeValue, sums[state], state)
+	}
+}
+
+// sums are what machines cost by what they are doing.
+func (s spending) sums(ctx context.Context) (map[string]float64, error) {
+	bills, err := s.machines.Bills(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &v1beta1.WorkspaceList{}
+	if err := s.reader.List(ctx, list); err != nil {
+		return nil, err
+	}
+	isReady := map[types.UID]bool{}
+	for i := range list.Items {
+		isReady[list.Items[i].UID] = isTrue(list.Items[i].Status.Conditions, v1beta1.ConditionReady)
+	}
+	sums := map[string]float64{}
+	for _, bill := range bills {
+		state := spentIdle
+		switch {
+		case !bill.Launched:
+			state = spentPending
+		case isReady[bill.Owner.UID]:
+			state = spentRunning
+		}
+		sums[state] += max(bill.HourlyPrice, 0)
+	}
+	return sums, nil
+}
+
+// waste is what the machines of the open attempt cost that are launched, where they never were of use.
+func (s *scope) waste(now time.Time) float64 {
+	open := s.openAttempt()
+	if open == nil || open.ReadyTime != nil {
+		return 0
+	}
+	usd := 0.0
+	for i := range s.machines {
+		if machine := &s.machines[i]; machine.Launched && now.After(machine.CreatedAt) {
+			usd += max(machine.HourlyPrice, 0) * now.Sub(machine.CreatedAt).Hours()
+		}
+	}
+	return usd
+}
+
+// waste counts what a pass gave up, once that is written down.
+func (m *Metrics) waste(s *scope) {
+	if m != nil {
+		m.wasted.Add(s.wasted)
+	}
+	s.wasted = 0
+}

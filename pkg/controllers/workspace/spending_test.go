@@ -1,0 +1,158 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// account is a provisioner for which others hold some machines.
+type account struct {
+	Provisioner
+	held []capacity.Bill
+}
+
+func (a account) Bills(context.Context) ([]capacity.Bill, error)     { return a.held, nil }
+func (a account) LiveBills(context.Context) ([]capacity.Bill, error) { return a.held, nil }
+func (a account) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
+	return (&nodeclaim.Provisioner{}).Names(owner, attempt, count)
+}
+
+// choosy prefers the dear machine type, and takes the cheap one below a price.
+type choosy struct{}
+
+func (choosy) Plan(r planner.Request) (planner.Plan, error) {
+	for _, plan := range []planner.Plan{
+		{InstanceType: "dear", Nodes: 2, HourlyPrice: 8}, {InstanceType: "cheap", Nodes: 1, HourlyPrice: 1},
+	} {
+		if most := r.Constraints.Ceiling.HourlyPrice; most <= 0 || plan.HourlyPrice <= most {
+			return plan, nil
+		}
+	}
+	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "too dear"}
+}
+
+// emptyCatalog knows nothing, and says so.
+type emptyCatalog struct{ noCatalog }
+
+func (emptyCatalog) SKUs() []sku.SKU { return nil }
+
+// TestAfford has a Workspace that prefers two machines for 8 USD/h find others there under a ceiling of 10.
+func TestAfford(t *testing.T) {
+	tests := []struct {
+		reason string
+		held   float64
+		want   string
+	}{
+		{"nothing is held", 0, "dear"},
+		{"its first choice just fits", 2, "dear"},
+		{"it takes what can be had for what is left", 2.5, "cheap"},
+		{"to the last cent", 9, "cheap"},
+		{"too little is left", 9.5, ""},
+		{"nothing is left, since the ceiling was lowered", 20, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
+			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
+			books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
+			r := New(Config{
+				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: choosy{}, Catalog: emptyCatalog{},
+				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
+				t.Fatal(err)
+			}
+			s := newScope(ws)
+			plan, err := choosy{}.Plan(planner.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.revision = &revision{Revision: render.Revision{Plan: plan}}
+			made, err := r.afford(t.Context(), s, s.revision, 1)
+			waiting, isShort := errors.AsType[*waitingError](err)
+			switch {
+			case test.want == "" && (!isShort || waiting.reason != v1beta1.ReasonSpendingCeiling || waiting.after != 0):
+				t.Errorf("got %v, want to wait for nothing but to be woken", err)
+			case test.want != "" && (err != nil || made.Plan.InstanceType != test.want):
+				t.Errorf("got %+v, %v; want %s", made, err, test.want)
+			case test.want == "cheap" && !made.Passing:
+				t.Error("the plan is not made anew, should more money be left when something is bought")
+			}
+		})
+	}
+}
+
+// TestWaste says what was spent for nothing on two machines at 3 USD/h, an hour after they were asked for.
+func TestWaste(t *testing.T) {
+	priced := func(m *capacity.Machine) { m.HourlyPrice, m.CreatedAt = 3, now.Time }
+	tests := []struct {
+		reason string
+		change func(*scope)
+		want   float64
+	}{
+		{"both were launched", func(*scope) {}, 6},
+		{"one was not", func(s *scope) { s.machines[1].Launched = false }, 3},
+		{"the price of one is not known", func(s *scope) { s.machines[1].HourlyPrice = -1 }, 3},
+		{"they were of use", func(s *scope) { s.attempts[0].ReadyTime = &now }, 0},
+		{"nothing was asked for", func(s *scope) { s.attempts = nil }, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			s.revision, s.machines = accepted(2), []capacity.Machine{machine(priced), machine(priced)}
+			s.begin(1, []string{"a", "b"}, now.Time)
+			test.change(s)
+			if got := s.waste(now.Add(time.Hour)); got != test.want {
+				t.Errorf("wasted %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestSpendingRates says what machines are doing for their money.
+func TestSpendingRates(t *testing.T) {
+	ready := workspaceObject()
+	ready.UID = "ready"
+	ready.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+	r, _ := teller(t, ready, func() error { return nil })
+	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
+		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
+	}
+	r.Provisioner = account{held: []capacity.Bill{
+		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
+	}}
+	registry := prometheus.NewRegistry()
+	for range 2 { // another manager in one process
+		if err := r.RegisterSpending(registry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"modelberth_spending_usd_per_hour idle 4", "modelberth_spending_usd_per_hour pending 8", "modelberth_spending_usd_per_hour running 3",
+	}
+	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,80 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// progressDelay is how long news of mere progress may wait for the next news, so that stages that follow
+// each other closely are one write. What somebody waits for or acts on is never held back.
+const progressDelay = 10 * time.Second
+
+// unsaid remembers since when there has been news about a Workspace that is not written. It may be lost:
+// the news is seen again by the next pass.
+type unsaid struct {
+	mu    sync.Mutex
+	since map[types.UID]time.Time
+}
+
+func newUnsaid() *unsaid { return &unsaid{since: map[types.UID]time.Time{}} }
+
+// hold returns how long news may still wait; 0 says to write what there is.
+func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	since, waits := u.since[workspace]
+	if !isProgress {
+		delete(u.since, workspace)
+		return 0
+	}
+	if !waits {
+		u.since[workspace] = now
+		return progressDelay
+	}
+	wait := progressDelay - now.Sub(since)
+	if wait <= 0 {
+		delete(u.since, workspace)
+	}
+	return max(wait, 0)
+}
+
+// isProgress says whether two statuses differ, and only in how far something is.
+func isProgress(before, after *v1beta1.WorkspaceStatus) bool {
+	return !equality.Semantic.DeepEqual(before, after) &&
+		equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
+}
+
+// withoutProgress leaves in a status what somebody waits for or acts on: whether it is planned, has its
+// machines and answers, what is wrong with the inference server, the plan, the endpoint, and of attempts
+// all but the stages that their machines have reached.
+func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
+	out := status.DeepCopy()
+	out.Startup, out.WorkerNodes = nil, nil
+	for i := range out.Attempts {
+		for j := range out.Attempts[i].Claims {
+			out.Attempts[i].Claims[j].Stage = ""
+		}
+	}
+	for i := range out.Conditions {
+		condition := &out.Conditions[i]
+		condition.Message = ""
+		switch condition.Type {
+		case v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady: // ResourceReady sums them up
+			*condition = metav1.Condition{Type: condition.Type, ObservedGeneration: condition.ObservedGeneration}
+		case v1beta1.ConditionResourceReady, v1beta1.ConditionReady: // their reasons are those of others
+			if condition.Status == metav1.ConditionFalse {
+				condition.Reason = ""
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,121 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+)
+
+// isWaitingForNodes is the one value of waitingIndex.
+const isWaitingForNodes = "true"
+
+// indexNodes makes the indexes that find Workspaces by nodes.
+func indexNodes(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, value := range map[string]client.IndexerFunc{nodeIndex: usedNodes, waitingIndex: waitsForNodes} {
+		if err := indexer.IndexField(ctx, &v1beta1.Workspace{}, name, value); err != nil {
+			return fmt.Errorf("indexing Workspaces by %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// usedNodes are the nodes that a Workspace runs on.
+func usedNodes(object client.Object) []string {
+	ws, ok := object.(*v1beta1.Workspace)
+	if !ok {
+		return nil
+	}
+	return ws.Status.WorkerNodes
+}
+
+// waitsForNodes says whether a node that comes, or is mended, may be what a Workspace lacks: it has no
+// machines, and holds none that are on their way.
+func waitsForNodes(object client.Object) []string {
+	ws, ok := object.(*v1beta1.Workspace)
+	if !ok || ws.Inference == nil || ws.Suspend || ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
+		return nil
+	}
+	count := len(ws.Status.Attempts)
+	isAcquiring := count > 0 && ws.Status.Attempts[count-1].Reason == ""
+	if isAcquiring || isTrue(ws.Status.Conditions, v1beta1.ConditionResourceReady) {
+		return nil
+	}
+	return []string{isWaitingForNodes}
+}
+
+// byNode finds the Workspace that a node was bought for, those that run on it, and those that wait for one
+// like it.
+func (r *Reconciler) byNode(ctx context.Context, object client.Object) []reconcile.Request {
+	node, ok := object.(*corev1.Node)
+	if !ok || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
+		return byMachine(ctx, object)
+	}
+	requests := r.indexed(ctx, nodeIndex, node.Name, func(*v1beta1.Workspace) bool { return true })
+	return append(requests, r.indexed(ctx, waitingIndex, isWaitingForNodes, func(ws *v1beta1.Workspace) bool {
+		return existing.Matches(node, ws.Resource.LabelSelector)
+	})...)
+}
+
+// indexed finds Workspaces by an index. The cache answers, and nothing of it is changed.
+func (r *Reconciler) indexed(ctx context.Context, index, value string, isMeant func(*v1beta1.Workspace) bool) []reconcile.Request {
+	list := &v1beta1.WorkspaceList{}
+	if err := r.Client.List(ctx, list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "listing the workspaces of a node failed", "index", index)
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if isMeant(&list.Items[i]) {
+			requests = append(requests, requestFor(list.Items[i].Namespace, list.Items[i].Name)...)
+		}
+	}
+	return requests
+}
+
+// nodeChanged lets pass what a Workspace's plan and conditions depend on; kubelets write nodes all the time.
+func nodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*corev1.Node)
+		after, okAfter := e.ObjectNew.(*corev1.Node)
+		if !ok || !okAfter {
+			return true
+		}
+		return !slices.Equal(nodeHealth(before), nodeHealth(after)) || nodehealth.Of(before) != nodehealth.Of(after) ||
+			before.Spec.Unschedulable != after.Spec.Unschedulable ||
+			before.Annotations[v1beta1.AnnotationGPU] != after.Annotations[v1beta1.AnnotationGPU] ||
+			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
+			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
+	}}
+}
+
+// nodeHealth are the conditions of a node that a Workspace's conditions quote.
+func nodeHealth(node *corev1.Node) []corev1.ConditionStatus {
+	health := make([]corev1.ConditionStatus, 3)
+	for _, condition := range node.Status.Conditions {
+		switch condition.Type {
+		case corev1.NodeReady:
+			health[0] = condition.Status
+		case corev1.NodeDiskPressure:
+			health[1] = condition.Status
+		case corev1.NodeMemoryPressure:
+			health[2] = condition.Status
+		}
+	}
+	return health
+}

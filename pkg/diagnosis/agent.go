@@ -1,0 +1,89 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Why modelberth-agent ends a pod whose group is not whole any more.
+const (
+	agentMemberLost     = "MemberLost"
+	agentMemberReplaced = "MemberReplaced"
+)
+
+// agentSaid is what modelberth-agent leaves in its termination message.
+type agentSaid struct{ Reason, Message string }
+
+// lastOfAgent returns how the agent of a pod ended last, and what it said: nothing where it failed to
+// start, was killed, or is up.
+func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) {
+	for _, status := range unsettled(pod) {
+		last := ended(pod, status)
+		if status.Name != workload.WeightsContainer || last == nil || last.ExitCode == 0 {
+			continue
+		}
+		if last.Reason == reasonOOMKilled || isStartFailure(last) {
+			continue
+		}
+		var said agentSaid
+		if json.Unmarshal([]byte(last.Message), &said) != nil || said.Message == "" {
+			said = agentSaid{}
+		}
+		return last, said
+	}
+	return nil, agentSaid{}
+}
+
+func (s agentSaid) isAboutMember() bool {
+	return s.Reason == agentMemberLost || s.Reason == agentMemberReplaced
+}
+
+// weights turns the agent's last words into a reason. It stays while the agent tries again, because a
+// status cannot tell a try that will end the same way from one that moves.
+func weights(_ *Input, pod *corev1.Pod) (Finding, bool) {
+	last, said := lastOfAgent(pod)
+	if last == nil || said.isAboutMember() {
+		return Finding{}, false
+	}
+	reason, message := agentSentence(last, said)
+	return finding(reason, "%s (it is tried again)", message), true
+}
+
+func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reason, message string) {
+	reasons := map[string]string{
+		"HubUnreachable":   v1beta1.ReasonWeightsHubUnreachable,
+		"Unauthorized":     v1beta1.ReasonWeightsUnauthorized,
+		"NotFound":         v1beta1.ReasonWeightsNotFound,
+		"ChecksumMismatch": v1beta1.ReasonWeightsChecksum,
+		"DiskFull":         v1beta1.ReasonWeightsDiskFull,
+	}
+	if said.Message == "" {
+		return v1beta1.ReasonWeightsFetchFailed,
+			fmt.Sprintf("fetching the weights ended with %s%s", exit(last.ExitCode), quoted(errorLine(last.Message)))
+	}
+	message = clip(withoutPorts(said.Message), maxMessage-len(" (it is tried again)"))
+	if reason, known := reasons[said.Reason]; known {
+		return reason, message
+	}
+	return v1beta1.ReasonWeightsFetchFailed, message
+}
+
+// memberLost covers a pod that ended because another of its group was lost or began anew. No engine
+// notices that by itself in time.
+func memberLost(_ *Input, pod *corev1.Pod) (Finding, bool) {
+	last, said := lastOfAgent(pod)
+	if last == nil || !said.isAboutMember() {
+		return Finding{}, false
+	}
+	return finding(v1beta1.ReasonMemberLost,
+		"pod %q ended because its group is not whole%s: all pods of the group are started again together; if that repeats, "+
+			"kubectl logs --previous of the pod that is named tells why", pod.Name, quoted(withoutPorts(said.Message))), true
+}

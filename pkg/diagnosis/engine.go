@@ -1,0 +1,117 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// crash covers every container that ended and should not have, whether it waits, starts again or has
+// just ended: those states follow each other and are one and the same finding.
+func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
+	_, said := lastOfAgent(pod)
+	for _, status := range unsettled(pod) {
+		last := ended(pod, status)
+		if last == nil || isStartFailure(last) || said.isAboutMember() {
+			continue
+		}
+		if rule, groups := in.Words.find(last.Message); rule != nil {
+			says, next := rule.sentences(groups, in.place(pod, status))
+			return finding(rule.Reason, "container %q of pod %q ended with %s, because %s%s: %s",
+				status.Name, pod.Name, exit(last.ExitCode), says, in.planned(rule.Beside), next), true
+		}
+		line, advice := errorLine(last.Message), crashAdvice(pod.Name, status.Name, last.ExitCode)
+		return finding(v1beta1.ReasonContainerCrashLoop, "container %q of pod %q ended with %s%s and is started again: %s",
+			status.Name, pod.Name, exit(last.ExitCode), quoted(line), advice), true
+	}
+	return Finding{}, false
+}
+
+// planned words what the plan counted on; empty where there is nothing to compare.
+func (in *Input) planned(which figures) string {
+	if in.Plan == nil || in.Plan.Memory == nil {
+		return ""
+	}
+	memory := in.Plan.Memory
+	switch which {
+	case besideMemory:
+		return fmt.Sprintf("; the plan counted per GPU on %.2f GiB of weights, %.2f GiB of KV cache and %.2f GiB of overhead, of %.2f GiB (%s)",
+			memory.Weights, memory.KVCache, memory.Overhead, memory.Total, memory.Basis)
+	case besideCache:
+		return fmt.Sprintf("; the plan counted on %.2f GiB of KV cache per GPU, for %d sequences of %d tokens (%s)",
+			memory.KVCache, in.Plan.Concurrency, in.Plan.MaxModelLen, memory.Basis)
+	default:
+		return ""
+	}
+}
+
+// killed is the exit code of a process that was killed from outside.
+const killed = 128 + 9
+
+func crashAdvice(pod, container string, code int32) string {
+	if code == killed {
+		return fmt.Sprintf("kubectl describe pod %s tells whether its liveness probe failed or the node ran out of something", pod)
+	}
+	return fmt.Sprintf("kubectl logs --previous %s -c %s tells more", pod, container)
+}
+
+// exit names the signal that an exit code stands for, as shells and container runtimes count.
+func exit(code int32) string {
+	signals := map[int32]string{
+		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL",
+		128 + 11: "SIGSEGV", 128 + 15: "SIGTERM",
+	}
+	if signal, known := signals[code]; known {
+		return fmt.Sprintf("exit code %d, %s", code, signal)
+	}
+	return fmt.Sprintf("exit code %d", code)
+}
+
+// probeSlack is how much later than its last chance a container may end that its startup probe gave up:
+// a probe may hang until its own deadline, and the kubelet notes whole seconds.
+const probeSlack = 30 * time.Second
+
+// startupTimeout covers a container that the kubelet ended because its startup probe never passed. Its
+// status does not say so; what tells is that it ran for as long as the probe allows and was told to end.
+func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
+	for _, status := range unsettled(pod) {
+		last := ended(pod, status)
+		container, _ := containerOf(pod, status)
+		if last == nil || container.StartupProbe == nil || last.Reason == reasonOOMKilled {
+			continue
+		}
+		isTold := last.ExitCode == 0 || last.ExitCode == killed || last.ExitCode == 128+15
+		allowed := startupTime(container.StartupProbe)
+		grace := time.Duration(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 30)) * time.Second
+		ran := last.FinishedAt.Sub(last.StartedAt.Time)
+		if !isTold || allowed <= 0 || last.StartedAt.IsZero() || ran < allowed || ran > allowed+grace+probeSlack {
+			continue
+		}
+		return finding(v1beta1.ReasonStartupTimeout,
+			"container %q of pod %q did not answer %s within %s of its start and is started again: "+
+				"kubectl logs --previous %s -c %s tells how far it got; a machine type with a faster disk, or a smaller model, starts sooner",
+			status.Name, pod.Name, probed(container.StartupProbe), allowed, pod.Name, status.Name), true
+	}
+	return Finding{}, false
+}
+
+// startupTime is how long a probe lets a container try: the last failure comes one period less than
+// there are tries after the first.
+func startupTime(probe *corev1.Probe) time.Duration {
+	tries := max(probe.FailureThreshold, 1) - 1
+	return time.Duration(probe.InitialDelaySeconds+tries*max(probe.PeriodSeconds, 1)) * time.Second
+}
+
+func probed(probe *corev1.Probe) string {
+	if probe.HTTPGet != nil && probe.HTTPGet.Path != "" {
+		return probe.HTTPGet.Path
+	}
+	return "its startup probe"
+}

@@ -1,0 +1,98 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Milestone is a point on the way of all pods to an answer.
+type Milestone struct {
+	// Reached says that all pods have passed it, At when the last of them did: zero where nobody noted it.
+	Reached bool
+	At      time.Time
+}
+
+// Milestones of a Workspace's pods, in the order in which a kubelet reaches them: it pulls the image of a
+// container when it is about to start that container, and starts the engine's once the agent says that
+// every file is there.
+type Milestones struct {
+	// Fetched is when the init containers were through, so that the weights are there.
+	Fetched Milestone
+	// Pulled is when the containers first ran, so that their images are there.
+	Pulled Milestone
+	// Ready is when the pods were ready.
+	Ready Milestone
+}
+
+// MilestonesOf reads the times that the cluster noted. Who is past a milestone is past those before it.
+func MilestonesOf(in Input) Milestones {
+	pods := living(in.Pods)
+	if in.Want <= 0 || len(pods) < in.Want {
+		return Milestones{}
+	}
+	out := Milestones{Fetched: Milestone{Reached: true}, Pulled: Milestone{Reached: true}, Ready: Milestone{Reached: true}}
+	for i := range pods {
+		pod := &pods[i]
+		isReady, readyAt := turned(pod, corev1.PodReady)
+		isPulled, pulledAt := firstRan(pod)
+		isFetched, fetchedAt := turned(pod, corev1.PodInitialized)
+		out.Ready.join(isReady, readyAt)
+		out.Pulled.join(isPulled || isReady, pulledAt)
+		out.Fetched.join(isFetched || isPulled || isReady, fetchedAt)
+	}
+	return out
+}
+
+// join counts one more pod in.
+func (m *Milestone) join(isReached bool, at time.Time) {
+	m.Reached = m.Reached && isReached
+	if !m.Reached {
+		m.At = time.Time{}
+	} else if at.After(m.At) {
+		m.At = at
+	}
+}
+
+// turned says whether a condition holds, and since when.
+func turned(pod *corev1.Pod, kind corev1.PodConditionType) (bool, time.Time) {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == kind && condition.Status == corev1.ConditionTrue {
+			return true, condition.LastTransitionTime.Time
+		}
+	}
+	return false, time.Time{}
+}
+
+// firstRan says whether all containers have run, and when the last of them first did, as far as their
+// statuses remember.
+func firstRan(pod *corev1.Pod) (bool, time.Time) {
+	var last time.Time
+	for i := range pod.Status.ContainerStatuses {
+		began := began(&pod.Status.ContainerStatuses[i])
+		if began.IsZero() {
+			return false, time.Time{}
+		}
+		if began.After(last) {
+			last = began
+		}
+	}
+	return !last.IsZero(), last
+}
+
+// began is when a container first ran, as far as its status remembers; zero where it has not.
+func began(status *corev1.ContainerStatus) time.Time {
+	switch {
+	case status.LastTerminationState.Terminated != nil:
+		return status.LastTerminationState.Terminated.StartedAt.Time
+	case status.State.Terminated != nil:
+		return status.State.Terminated.StartedAt.Time
+	case status.State.Running != nil:
+		return status.State.Running.StartedAt.Time
+	default:
+		return time.Time{}
+	}
+}

@@ -1,0 +1,161 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package figures asks a running engine what it has become: how many tokens its KV cache holds and how
+// large the model's weights are.
+//
+// It decides how each engine is asked. It must not know what was planned, nor whether an engine is
+// ready: it is asked once, about an engine that is, and may fail without consequence.
+package figures
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
+	"github.com/modelberth/modelberth/pkg/engine/vllm"
+)
+
+// Figures are what an engine says of itself; zero where it does not tell.
+type Figures struct {
+	// KVCacheTokens that the KV cache of one replica holds.
+	KVCacheTokens int64
+	// WeightBytes of one replica of the model.
+	WeightBytes int64
+}
+
+// Bounds of one asking.
+const (
+	deadline  = 2 * time.Second
+	mostBytes = 4 << 20
+)
+
+// Reader asks engines over HTTP.
+type Reader struct{ client *http.Client }
+
+// NewReader returns a Reader. Engines are pods of this cluster: they are asked directly, through no
+// proxy, and what they redirect to is not followed.
+func NewReader() *Reader {
+	return &Reader{client: &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: deadline},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}}
+}
+
+// Read asks the engine of that name at an address of host and port, within two seconds.
+func (r *Reader) Read(ctx context.Context, engine, address string) (Figures, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	switch engine {
+	case vllm.Name:
+		return r.vllm(ctx, address)
+	case llamacpp.Name:
+		return r.llamacpp(ctx, address)
+	default:
+		return Figures{}, fmt.Errorf("engine %q is not one that can be asked", engine)
+	}
+}
+
+// vllm reads the labels of the metric vllm:cache_config_info, one for each replica: the smallest counts,
+// as in the plan. Older versions tell blocks only, and blocks times their size is right where all layers
+// cache alike. vLLM tells nobody but its log what the weights take.
+func (r *Reader) vllm(ctx context.Context, address string) (Figures, error) {
+	body, err := r.get(ctx, address, "/metrics")
+	if err != nil {
+		return Figures{}, err
+	}
+	defer body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(body, mostBytes))
+	if err != nil {
+		return Figures{}, fmt.Errorf("reading /metrics: %w", err)
+	}
+	var out Figures
+	for _, metric := range families["vllm:cache_config_info"].GetMetric() {
+		labels := map[string]int64{}
+		for _, label := range metric.GetLabel() {
+			if number, err := strconv.ParseInt(label.GetValue(), 10, 64); err == nil {
+				labels[label.GetName()] = number
+			}
+		}
+		tokens := labels["kv_cache_size_tokens"]
+		if tokens <= 0 {
+			tokens = labels["num_gpu_blocks"] * labels["block_size"]
+		}
+		if tokens > 0 && (out.KVCacheTokens == 0 || tokens < out.KVCacheTokens) {
+			out.KVCacheTokens = tokens
+		}
+	}
+	if out.KVCacheTokens == 0 {
+		return Figures{}, errors.New("/metrics has no vllm:cache_config_info that tells the size of the KV cache")
+	}
+	return out, nil
+}
+
+// llamacpp multiplies the slots of /props with the context of each, and takes the tensors' size from
+// /v1/models.
+func (r *Reader) llamacpp(ctx context.Context, address string) (Figures, error) {
+	var props struct {
+		Slots    int64 `json:"total_slots"`
+		Defaults struct {
+			Context int64 `json:"n_ctx"`
+		} `json:"default_generation_settings"`
+	}
+	if err := r.decode(ctx, address, "/props", &props); err != nil {
+		return Figures{}, err
+	}
+	var models struct {
+		Data []struct {
+			Meta struct {
+				Size int64 `json:"size"`
+			} `json:"meta"`
+		} `json:"data"`
+	}
+	if err := r.decode(ctx, address, "/v1/models", &models); err != nil {
+		return Figures{}, err
+	}
+	out := Figures{KVCacheTokens: max(0, props.Slots) * max(0, props.Defaults.Context)}
+	if len(models.Data) > 0 {
+		out.WeightBytes = max(0, models.Data[0].Meta.Size)
+	}
+	return out, nil
+}
+
+func (r *Reader) decode(ctx context.Context, address, path string, into any) error {
+	body, err := r.get(ctx, address, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(io.LimitReader(body, mostBytes)).Decode(into); err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	return nil
+}
+
+func (r *Reader) get(ctx context.Context, address, path string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("asking for %s: %w", path, err)
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking for %s: %w", path, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		response.Body.Close()
+		return nil, fmt.Errorf("asking for %s: status %d", path, response.StatusCode)
+	}
+	return response.Body, nil
+}

@@ -1,0 +1,188 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package group decides what happens to the pods that serve one model together: an engine that spreads
+// over machines works with all of its members or not at all, and none of them may be started again by
+// itself, because the others hold the state of the one that is gone.
+//
+// It decides from the pods and their sets as they are, and keeps nothing: asked again, also after a crash
+// at any moment, it says the same. It must not know clients, plans or engines. How a member learns that
+// another one is gone is the agents' matter: they end, and that is seen here like any other end.
+package group
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// Do is what happens to a group.
+type Do string
+
+// What may happen.
+const (
+	// Keep: nothing, until something moves.
+	Keep Do = "Keep"
+	// Wait: a member failed, and the group is replaced later.
+	Wait Do = "Wait"
+	// Replace: a member failed, and another group begins.
+	Replace Do = "Replace"
+	// Delete: pods of a former group, or of a former template, go.
+	Delete Do = "Delete"
+)
+
+// A group that fails soon after it began is replaced later each time; one that lasted is replaced at once.
+const (
+	firstDelay   = 10 * time.Second
+	longestDelay = 300 * time.Second
+	lasted       = 10 * time.Minute
+)
+
+// failedGrace is how many seconds the pods of a group that failed are given: nothing can be finished without
+// the member that is gone.
+const failedGrace = 2
+
+// State is what the decision is made from.
+type State struct {
+	// Sets run the members, and Pods are theirs.
+	Sets []*appsv1.StatefulSet
+	Pods []corev1.Pod
+	// Failures in a row that are remembered.
+	Failures int
+	Now      time.Time
+}
+
+// Step is the decision.
+type Step struct {
+	Do Do
+	// Failure is a sentence about the member that failed first, with Wait and Replace.
+	Failure string
+	// Failures in a row with this one, with Replace; Until when to Wait.
+	Failures int
+	Until    time.Time
+	// Leaving are the pods to delete.
+	Leaving []Leaving
+}
+
+// Leaving is a pod to delete.
+type Leaving struct {
+	Name string
+	UID  types.UID
+	// GraceSeconds that it is given; nil means those that it asks for.
+	GraceSeconds *int64
+}
+
+// Decide says what happens to a group.
+func Decide(s State) Step {
+	for _, set := range s.Sets {
+		if set == nil || set.Status.ObservedGeneration != set.Generation || set.Status.UpdateRevision == "" {
+			return Step{Do: Keep} // which pods are former ones is not known yet
+		}
+	}
+	current, former := s.sorted()
+	if len(former) > 0 {
+		return Step{Do: Delete, Leaving: leaving(former)}
+	}
+	failed := first(current, s.members())
+	if failed == nil {
+		return Step{Do: Keep}
+	}
+	failures := s.Failures
+	if failed.at.Sub(youngest(current)) >= lasted {
+		failures = 0
+	}
+	if until := failed.at.Add(delay(failures)); s.Now.Before(until) {
+		return Step{Do: Wait, Failure: failed.said, Until: earlier(until, s.Now.Add(delay(failures)))}
+	}
+	return Step{Do: Replace, Failure: failed.said, Failures: failures + 1}
+}
+
+// sorted tells the pods of the sets' templates as they are now from former ones. Those on their way out
+// are neither.
+func (s State) sorted() (current, former []*corev1.Pod) {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		switch {
+		case pod.DeletionTimestamp != nil:
+		case slices.ContainsFunc(s.Sets, func(set *appsv1.StatefulSet) bool {
+			return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision
+		}):
+			current = append(current, pod)
+		default:
+			former = append(former, pod)
+		}
+	}
+	return current, former
+}
+
+// members is how many pods there are to be.
+func (s State) members() int {
+	n := 0
+	for _, set := range s.Sets {
+		n += int(ptr.Deref(set.Spec.Replicas, 1))
+	}
+	return n
+}
+
+// leaving gives pods the time that they ask for, so that what is being answered is finished, unless one
+// of them failed.
+func leaving(pods []*corev1.Pod) []Leaving {
+	var grace *int64
+	if first(pods, 0) != nil {
+		grace = new(int64(failedGrace))
+	}
+	out := make([]Leaving, len(pods))
+	for i, pod := range pods {
+		out[i] = Leaving{Name: pod.Name, UID: pod.UID, GraceSeconds: grace}
+	}
+	return out
+}
+
+// delay before the next group, after a number of failures in a row.
+func delay(failures int) time.Duration {
+	if failures == 0 {
+		return 0
+	}
+	wait := firstDelay
+	for range failures - 1 {
+		if wait *= 2; wait >= longestDelay {
+			return longestDelay
+		}
+	}
+	return wait
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// youngest is when the last of the pods was made.
+func youngest(pods []*corev1.Pod) time.Time {
+	var at time.Time
+	for _, pod := range pods {
+		if made := pod.CreationTimestamp.Time; made.After(at) {
+			at = made
+		}
+	}
+	return at
+}
+
+// Describe words a step for the Workspace's condition; empty where nothing failed.
+func (s Step) Describe(members int) string {
+	switch s.Do {
+	case Replace:
+		return fmt.Sprintf("%s; all %d members are replaced", s.Failure, members)
+	case Wait:
+		return fmt.Sprintf("%s; all %d members are replaced at %s", s.Failure, members, s.Until.UTC().Format(time.TimeOnly))
+	default:
+		return ""
+	}
+}

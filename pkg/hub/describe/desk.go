@@ -1,0 +1,114 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package describe
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+const (
+	// deskDeadline bounds what one question takes.
+	deskDeadline = 10 * time.Second
+	// deskLife is how long an answer is given again, deskRefusal how long a refusal, and deskPause how long a
+	// hub that does not answer is left alone, whoever asks.
+	deskLife    = time.Hour
+	deskRefusal = time.Minute
+	deskPause   = 30 * time.Second
+	// deskSize is how many answers are kept.
+	deskSize = 256
+)
+
+// Desk asks one hub on behalf of many, and remembers the answers: each for those only who ask with the same
+// token.
+type Desk struct {
+	endpoint string
+	http     *http.Client
+	clock    clock.PassiveClock
+
+	mu      sync.Mutex
+	answers map[question]answer
+	// away says why the hub does not answer, until awayUntil.
+	away      error
+	awayUntil time.Time
+}
+
+type question struct {
+	repo, revision string
+	token          [sha256.Size]byte
+}
+
+type answer struct {
+	description Description
+	err         error
+	until       time.Time
+}
+
+// NewDesk returns a desk for the hub at an endpoint.
+func NewDesk(endpoint string, client *http.Client, now clock.PassiveClock) *Desk {
+	return &Desk{endpoint: endpoint, http: client, clock: now, answers: map[question]answer{}}
+}
+
+// Describe is Inspect within a deadline. An empty token asks anonymously.
+func (d *Desk) Describe(ctx context.Context, repo, revision, token string) (Description, error) {
+	asked := question{repo, revision, sha256.Sum256([]byte(token))}
+	if known, ok := d.known(asked); ok {
+		return known.description, known.err
+	}
+	client, err := hub.New(hub.Options{Endpoint: d.endpoint, Token: token, HTTP: d.http})
+	if err != nil {
+		return Description{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, deskDeadline)
+	defer cancel()
+	found, err := Inspect(ctx, client, repo, revision)
+	d.keep(asked, found, err)
+	return found, err
+}
+
+// known is what the desk says without asking.
+func (d *Desk) known(asked question) (answer, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	if known, ok := d.answers[asked]; ok && now.Before(known.until) {
+		return known, true
+	}
+	if d.away != nil && now.Before(d.awayUntil) {
+		return answer{err: d.away}, true
+	}
+	return answer{}, false
+}
+
+func (d *Desk) keep(asked question, found Description, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	_, isAway := errors.AsType[*hub.UnreachableError](err)
+	if isAway || errors.Is(err, context.DeadlineExceeded) {
+		d.away, d.awayUntil = err, now.Add(deskPause)
+		return
+	}
+	for key, known := range d.answers {
+		if !now.Before(known.until) {
+			delete(d.answers, key)
+		}
+	}
+	if len(d.answers) >= deskSize || errors.Is(err, context.Canceled) {
+		return // it is asked again
+	}
+	life := deskLife
+	if err != nil {
+		life = deskRefusal
+	}
+	d.answers[asked] = answer{description: found, err: err, until: now.Add(life)}
+}

@@ -1,0 +1,29 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+)
+
+// TrustAlso lets a client of NewHTTPClient accept what the authorities in a PEM file have signed, besides those
+// that the system knows: of a hub inside a company, or a proxy that looks into connections.
+func TrustAlso(client *http.Client, pem []byte) error {
+	transport, ok := client.Transport.(*http.Transport)
+	if !ok {
+		return errors.New("hub: the client is none of NewHTTPClient")
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool() // an image without any
+	}
+	if !roots.AppendCertsFromPEM(pem) {
+		return errors.New("no certificate is in it: give PEM blocks that begin with BEGIN CERTIFICATE")
+	}
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+)
+
+// Weights says how pods come by the files of models.
+type Weights struct {
+	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, whose key ca.crt holds authorities to trust.
+	CAConfigMap string
+	// HTTPSProxy and NoProxy are what the variables of these names mean.
+	HTTPSProxy, NoProxy string
+	// Caches names the PersistentVolumeClaim by namespace that the Workspaces there share files through.
+	Caches map[string]string
+	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
+	CacheLimitGiB int
+}
+
+func (w *Weights) bind(flags *flag.FlagSet) {
+	flags.StringVar(&w.CAConfigMap, "weights-ca-config-map", "",
+		"ConfigMap in each Workspace's namespace whose key ca.crt holds authorities that the hub's certificate may be signed by")
+	flags.StringVar(&w.HTTPSProxy, "weights-https-proxy", "", "proxy that pods fetch weights through")
+	flags.StringVar(&w.NoProxy, "weights-no-proxy", "", "hosts that pods fetch weights from without the proxy, separated by commas")
+	flags.Func("weights-cache", "PersistentVolumeClaim that a namespace's pods share weights through, as namespace=claim; repeatable", w.addCache)
+	flags.IntVar(&w.CacheLimitGiB, "weights-cache-limit-gib", 0, "GiB that each cache may hold; 0 means as much as its volume can")
+}
+
+func (w *Weights) addCache(v string) error {
+	namespace, claim, ok := strings.Cut(v, "=")
+	if !ok || namespace == "" || claim == "" {
+		return fmt.Errorf("%q is not of the form namespace=claim", v)
+	}
+	if w.Caches == nil {
+		w.Caches = map[string]string{}
+	}
+	w.Caches[namespace] = claim
+	return nil
+}
+
+func (w *Weights) validate() []error {
+	var problems []error
+	if w.CacheLimitGiB < 0 {
+		problems = append(problems, fmt.Errorf("--weights-cache-limit-gib is %d, it must be at least 0", w.CacheLimitGiB))
+	}
+	if w.HTTPSProxy != "" && !strings.HasPrefix(w.HTTPSProxy, "http://") && !strings.HasPrefix(w.HTTPSProxy, "https://") {
+		problems = append(problems, fmt.Errorf("--weights-https-proxy is %q, it must begin with http:// or https://", w.HTTPSProxy))
+	}
+	return problems
+}

@@ -1,0 +1,42 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// NetworkPolicy lets clients reach what a preset Workspace serves, metrics included, and nothing else of its
+// pods. The members of a group reach all of each other: what engines exchange asks nobody who he is.
+func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
+	ws := in.Workspace
+	open := []networkingv1.NetworkPolicyPort{policyPort(v1beta1.EnginePort)}
+	if in.Engine.KVEventsPort > 0 {
+		open = append(open, policyPort(int32(in.Engine.KVEventsPort)))
+	}
+	ingress := []networkingv1.NetworkPolicyIngressRule{{Ports: open}}
+	if in.Plan.Nodes > 1 {
+		ingress = append(ingress, networkingv1.NetworkPolicyIngressRule{
+			From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: podSelector(ws)}}},
+		})
+	}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: objectMeta(ws, ws.Name),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: podSelector(ws)},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress:     ingress,
+		},
+	}
+}
+
+func policyPort(port int32) networkingv1.NetworkPolicyPort {
+	return networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}
+}

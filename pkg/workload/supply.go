@@ -1,0 +1,103 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Weights are the administrator's settings of how pods come by the files of models.
+type Weights struct {
+	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, whose key ca.crt holds authorities to trust.
+	CAConfigMap string
+	// HTTPSProxy and NoProxy are what the variables of these names mean.
+	HTTPSProxy, NoProxy string
+	// Caches names the PersistentVolumeClaim by namespace that the Workspaces there share files through: never one
+	// for two namespaces, because a file that needed a token to fetch needs none to read.
+	Caches map[string]string
+	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
+	CacheLimitGiB int
+}
+
+// Where the agent finds authorities and cache. The cache is at the same place for the engine, for links lead there.
+const (
+	volumeAuthorities = "authorities"
+	volumeCache       = "weights-cache"
+	authoritiesDir    = "/etc/modelberth/authorities"
+	weightsCacheDir   = "/cache"
+	authoritiesKey    = "ca.crt"
+)
+
+// supplyArgs are the agent's flags that follow from the administrator's settings.
+func supplyArgs(in Input) []string {
+	weights := in.Settings.Weights
+	var args []string
+	if weights.CAConfigMap != "" {
+		args = append(args, "--ca-file", authoritiesDir+"/"+authoritiesKey)
+	}
+	if cacheClaim(in) == "" {
+		return args
+	}
+	args = append(args, "--cache", weightsCacheDir)
+	if weights.CacheLimitGiB > 0 {
+		args = append(args, "--cache-limit-gib", strconv.Itoa(weights.CacheLimitGiB))
+	}
+	return args
+}
+
+func supplyEnv(in Input) []corev1.EnvVar {
+	var env []corev1.EnvVar
+	for _, v := range []corev1.EnvVar{
+		{Name: "HTTPS_PROXY", Value: literal(in.Settings.Weights.HTTPSProxy)},
+		{Name: "NO_PROXY", Value: literal(in.Settings.Weights.NoProxy)},
+	} {
+		if v.Value != "" {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+func supplyVolumes(in Input) []corev1.Volume {
+	var list []corev1.Volume
+	if name := in.Settings.Weights.CAConfigMap; name != "" {
+		list = append(list, corev1.Volume{Name: volumeAuthorities, VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: name},
+				// Where it is missing the agent says so, in the Workspace's status; the kubelet would only wait.
+				Optional: new(true),
+			},
+		}})
+	}
+	if claim := cacheClaim(in); claim != "" {
+		list = append(list, corev1.Volume{Name: volumeCache, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
+	return list
+}
+
+// supplyMounts are those of the agent.
+func supplyMounts(in Input) []corev1.VolumeMount {
+	var mounts []corev1.VolumeMount
+	if in.Settings.Weights.CAConfigMap != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: volumeAuthorities, MountPath: authoritiesDir, ReadOnly: true})
+	}
+	if cacheClaim(in) != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: volumeCache, MountPath: weightsCacheDir})
+	}
+	return mounts
+}
+
+// cacheMounts are those of the engine.
+func cacheMounts(in Input) []corev1.VolumeMount {
+	if cacheClaim(in) == "" {
+		return nil
+	}
+	return []corev1.VolumeMount{{Name: volumeCache, MountPath: weightsCacheDir, ReadOnly: true}}
+}
+
+func cacheClaim(in Input) string { return in.Settings.Weights.Caches[in.Workspace.Namespace] }

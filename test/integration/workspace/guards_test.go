@@ -1,0 +1,175 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/test/integration/faults"
+	"github.com/modelberth/modelberth/test/integration/sim"
+)
+
+// TestLadderAsksAgain tells how a refusal ends sooner, and what an attempt is taken for.
+func TestLadderAsksAgain(t *testing.T) {
+	stories := []ladderStory{
+		{"a new value of the annotation has a refused machine asked for again", retried},
+		{"a new value of the annotation goes past what had to be mended", retriedAfterMending},
+		{"after a cooldown one asks first, and its success wakes the others", oneAsksFirst},
+		{"a node that reports a GPU fault for too long is replaced", gpuFault},
+		{"a spot machine that is taken back is replaced at once, and left alone for a while", takenBack},
+		{"an older status than the machine's costs no machine", olderStatus},
+	}
+	for _, story := range stories {
+		story.run(t)
+	}
+}
+
+// annotate asks to have refused machines tried again.
+func (c *climber) annotate(t *testing.T, ws *v1beta1.Workspace, value string) {
+	t.Helper()
+	c.patch(t, ws, func() {
+		metav1.SetMetaDataAnnotation(&ws.ObjectMeta, v1beta1.AnnotationRetryCapacity, value)
+	})
+}
+
+func retried(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoQuota)
+	ws := named(c.namespace(t), "chat", cheap)
+	c.create(t, ws)
+	c.until(t, ws, "1 "+cheap+" Quota")
+	c.untilReleased(t, ws)
+	c.annotate(t, ws, "once")
+	c.until(t, ws, "1 "+cheap+" Quota", "2 "+cheap+" Quota")
+	c.untilReleased(t, ws)
+	c.passes(t, c.life, ws, 2)
+	c.until(t, ws, "1 "+cheap+" Quota", "2 "+cheap+" Quota") // the same value counts once
+	c.karpenter.Script(cheap, sim.Works)
+	c.annotate(t, ws, "twice")
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" Quota", "2 "+cheap+" Quota", "3 "+cheap)
+	c.remove(t, ws)
+}
+
+func retriedAfterMending(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoRights)
+	ws := named(c.namespace(t), "chat", cheap)
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonMisconfigured)
+	c.karpenter.Script(cheap, sim.Works)
+	c.annotate(t, ws, "mended")
+	c.untilServing(t, ws)
+	c.remove(t, ws)
+}
+
+func oneAsksFirst(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoQuota)
+	namespace := c.namespace(t)
+	first, second := named(namespace, "first", cheap), named(namespace, "second", cheap)
+	c.create(t, first)
+	c.until(t, first, "1 "+cheap+" Quota")
+	c.untilReleased(t, first)
+	c.create(t, second)
+	c.untilCondition(t, second, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonQuota)
+	c.karpenter.Script(cheap, sim.Hangs)
+	c.clock.step(61 * time.Minute)
+	asked := func() int { return c.karpenter.ClaimsEver(first.UID) - 1 + c.karpenter.ClaimsEver(second.UID) }
+	c.patch(t, first, nil)
+	c.patch(t, second, nil)
+	eventually(t, "one of them asks again", func() (bool, string) { return asked() == 1, saying(first) + saying(second) })
+	c.passes(t, c.life, first, 2)
+	c.passes(t, c.life, second, 2)
+	if got := asked(); got != 1 {
+		t.Errorf("%d of them have asked again, want one", got)
+	}
+	c.karpenter.Script(cheap, sim.Works)
+	probe := first
+	if c.karpenter.ClaimsEver(second.UID) == 1 {
+		probe = second
+	}
+	c.clock.step(11 * time.Minute) // its machine hangs for too long, and it asks anew
+	c.annotate(t, probe, "now")
+	c.untilServing(t, first)
+	c.untilServing(t, second) // the success of the one wakes the other
+	c.remove(t, first)
+	c.remove(t, second)
+}
+
+// report has the only node of a Workspace report a condition.
+func (c *climber) report(t *testing.T, ws *v1beta1.Workspace, kind corev1.NodeConditionType, status corev1.ConditionStatus) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := c.client.Get(t.Context(), client.ObjectKey{Name: ws.Status.WorkerNodes[0]}, node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+		Type: kind, Status: status, LastTransitionTime: metav1.NewTime(c.clock.Now()), Message: "GPU has fallen off the bus",
+	})
+	if err := c.client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func gpuFault(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	most := c.watchClaims(t, ws)
+	c.untilServing(t, ws)
+	c.report(t, ws, "AcceleratedHardwareReady", corev1.ConditionFalse)
+	c.clock.step(9 * time.Minute)
+	c.passes(t, c.life, ws, 1)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1: it may pass", got)
+	}
+	c.clock.step(2 * time.Minute)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+cheap+" Lost", "2 "+cheap)
+	if message := ws.Status.Attempts[0].Message; !strings.Contains(message, "AcceleratedHardwareReady=False: GPU has fallen off the bus") {
+		t.Errorf("message %q does not quote the node", message)
+	}
+	c.untilServing(t, ws)
+	c.checkHeld(t, most)
+	c.remove(t, ws)
+}
+
+func takenBack(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	ws.Resource.Placement.CapacityTypes = []v1beta1.CapacityType{v1beta1.CapacitySpot}
+	c.create(t, ws)
+	most := c.watchClaims(t, ws)
+	c.untilServing(t, ws)
+	c.report(t, ws, "PreemptionScheduled", corev1.ConditionTrue)
+	c.until(t, ws, "1 "+cheap+" Lost", "2 "+dear)
+	c.untilServing(t, ws)
+	c.checkHeld(t, most)
+	c.remove(t, ws)
+}
+
+func olderStatus(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoCapacity)
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" NoCapacity", "2 "+dear)
+	c.life.end(t)
+	held := ws.Status.Attempts[1]
+	held.Number, held.NodeClaims, held.Claims, held.ReadyTime = 1, []string{"chat-older"}, nil, nil
+	ws.Status.Attempts = []v1beta1.Attempt{held}
+	if err := c.client.Status().Update(t.Context(), ws); err != nil {
+		t.Fatal(err)
+	}
+	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
+	c.until(t, ws, "1 "+dear+" Released", "2 "+dear)
+	c.untilServing(t, ws)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 2 {
+		t.Errorf("NodeClaims ever made: %d, want 2", got)
+	}
+	c.remove(t, ws)
+}
