@@ -119,6 +119,9 @@ const (
 	ReasonProgressing        = "Progressing"
 	ReasonServing            = "Serving"
 	ReasonReconcileFailed    = "ReconcileFailed"
+
+	// ReasonBenchmarkCompleted is that of BenchmarkCompleted.
+	ReasonBenchmarkCompleted = "BenchmarkCompleted"
 )
 
 // Stages of status.startup, in order.

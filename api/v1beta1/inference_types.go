@@ -84,13 +84,19 @@ type AdapterSpec struct {
 	// source tells where the adapter comes from.
 	// +optional
 	Source *DataSource `json:"source,omitempty"`
+	// path of the adapter within its source: a directory, or llama.cpp's GGUF file; unset means the source
+	// itself. Modelberth only.
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Path string `json:"path,omitempty"`
 	// strength scales the adapter, a decimal between 0 and 1.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	Strength *string `json:"strength,omitempty"`
 }
 
-// DataSource tells where data comes from: exactly one of urls, volumeSource and image.
+// DataSource tells where data comes from: exactly one of urls, volumeSource, image and, for adapters,
+// repository.
 type DataSource struct {
 	// name identifies the source within the Workspace.
 	// +kubebuilder:validation:MaxLength=253
@@ -118,6 +124,11 @@ type DataSource struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
+	// repository of the hub that holds the data, such as org/adapter or org/adapter@revision. For adapters,
+	// Modelberth only.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Repository string `json:"repository,omitempty"`
 }
 
 // EngineSpec chooses and tunes the inference server.

@@ -1,7 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-berth plans and explains. kubectl finds it by its name: kubectl berth plan ….
+// Command kubectl-berth plans, explains and looks after Workspaces. kubectl finds it by its name: kubectl
+// berth plan ….
 package main
 
 import (
@@ -10,6 +11,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"github.com/modelberth/modelberth/pkg/cli"
 )
 
@@ -17,8 +21,10 @@ func main() {
 	os.Exit(run())
 }
 
+// run leaves Ctrl-C to end the process at once, where a command does not ask for it.
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	klog.SetLogger(logr.Discard()) // what goes wrong is said once, in the commands' own words
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return cli.Main(ctx, os.Args[1:], cli.Process(os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }

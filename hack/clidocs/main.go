@@ -23,17 +23,18 @@ import (
 
 const intro = `# kubectl berth
 
-Plans and explains, without a cluster and without buying anything. ` + "`make kubectl-berth`" + ` builds bin/kubectl-berth; in a directory of ` + "`PATH`" + `, kubectl finds it, and ` + "`kubectl berth plan`" + ` and ` + "`kubectl-berth plan`" + ` are the same. This page is made by ` + "`make generate`" + `.
+Plans and explains without a cluster and without buying anything, and looks after Workspaces in one ([how to](../using.md)). ` + "`make kubectl-berth`" + ` builds bin/kubectl-berth; in a directory of ` + "`PATH`" + `, kubectl finds it, and ` + "`kubectl berth plan`" + ` and ` + "`kubectl-berth plan`" + ` are the same. This page is made by ` + "`make generate`" + `.
 
 ## Exit codes
 
 | code | meaning |
 |---|---|
 | 0 | done; of ` + "`diff`" + `: nothing would change in the cluster |
-| 1 | of ` + "`diff`" + ` alone: something would change |
+| 1 | of ` + "`diff`" + `: something would change; of ` + "`status --watch`" + `: the Workspace is stalled |
 | 2 | a flag, a file, a field or a name is wrong |
 | 3 | nothing serves what was asked for: it does not fit, it is above a limit, or this version cannot do it |
 | 4 | the hub did not describe the model: it is unknown there, gated, or the hub is away |
+| 5 | the cluster or the model's server did not do what was asked for, or not in time |
 
 What is wrong is one line on the error stream.
 

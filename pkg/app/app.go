@@ -182,6 +182,9 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 		},
 		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
 	}
+	if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
+		return nil, err
+	}
 	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil
 }

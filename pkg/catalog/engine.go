@@ -6,6 +6,7 @@ package catalog
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -130,7 +131,7 @@ type Flag struct {
 	// Kind of its value.
 	Kind FlagKind `json:"kind"`
 	// Values of a string are all that are accepted, unless empty; those of an int or a size are words
-	// that are accepted beside numbers.
+	// that are accepted beside numbers, or all the numbers that are accepted.
 	Values []string `json:"values,omitempty"`
 	// Aliases are other spellings of the name.
 	Aliases []string `json:"aliases,omitempty"`
@@ -138,6 +139,15 @@ type Flag struct {
 	Negations []string `json:"negations,omitempty"`
 	// Many says that it takes several values, each of the kind.
 	Many bool `json:"many,omitempty"`
+}
+
+// IsClosed says that no other value than Values is accepted.
+func (f Flag) IsClosed() bool {
+	if len(f.Values) == 0 || f.Kind == FlagString {
+		return len(f.Values) > 0
+	}
+	_, err := strconv.Atoi(f.Values[0])
+	return err == nil
 }
 
 // FlagKind is the type of a flag's value.

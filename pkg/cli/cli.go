@@ -9,9 +9,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/presets"
 )
@@ -27,13 +30,32 @@ type World struct {
 	Terminal bool
 	// Hub returns what describes models that the catalogue does not have.
 	Hub func(endpoint, token string) (Describer, error)
+	// Cluster connects to the cluster that flags name; what its API server warns of goes to the writer.
+	Cluster func(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster, error)
+	// Clock tells how old things are.
+	Clock clock.WithTicker
+	// Size of the terminal in columns and lines.
+	Size func() (width, height int)
+	// Typing says that In is a terminal that somebody types at.
+	Typing bool
+	// Interrupt returns a context that Ctrl-C cancels instead of ending the process.
+	Interrupt func(context.Context) (context.Context, context.CancelFunc)
 }
 
 // Process is the world of a real process.
-func Process(in io.Reader, out *os.File, err io.Writer, getenv func(string) string) World {
+func Process(in, out *os.File, err io.Writer, getenv func(string) string) World {
 	return World{
-		In: in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Hub: newHub,
+		In: in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Hub: newHub, Cluster: connect,
 		Terminal: term.IsTerminal(int(out.Fd())) && getenv("TERM") != "dumb",
+		Typing:   term.IsTerminal(int(in.Fd())),
+		Clock:    clock.RealClock{},
+		Size: func() (int, int) {
+			width, height, _ := term.GetSize(int(out.Fd())) // zeros where there is no terminal
+			return width, height
+		},
+		Interrupt: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(ctx, os.Interrupt)
+		},
 	}
 }
 
@@ -55,11 +77,11 @@ func Main(ctx context.Context, args []string, w World) int {
 func New(w World) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-berth",
-		Short: "Which machines serve a model, at which price, and why",
-		Long: `Which machines serve a model, at which price, and why.
+		Short: "Which machines serve a model, at which price, and why; and how it is doing there",
+		Long: `Which machines serve a model, at which price, and why; and how it is doing there.
 
-Nothing here needs a cluster, and nothing is bought: the answers come from the same planner and
-catalogue as the controller's.`,
+Planning needs no cluster, and nothing is bought: the answers come from the same planner and catalogue
+as the controller's. The commands for a Workspace use your kubeconfig and your rights.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -70,8 +92,16 @@ catalogue as the controller's.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(
-		newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newVersion(w),
-	)
+	plan, serve := &cobra.Group{ID: "plan", Title: "Without a cluster:"}, &cobra.Group{ID: "serve", Title: "For a Workspace in a cluster:"}
+	root.AddGroup(plan, serve)
+	add := func(group *cobra.Group, commands ...*cobra.Command) {
+		for _, command := range commands {
+			command.GroupID = group.ID
+			root.AddCommand(command)
+		}
+	}
+	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w))
+	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w))
+	root.AddCommand(newVersion(w))
 	return root
 }

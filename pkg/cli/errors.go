@@ -12,14 +12,18 @@ import (
 // The exit codes; docs/reference/cli.md tells users.
 const (
 	codeDone = 0
-	// codeDiffers is what diff ends with where something changes.
+	// codeDiffers is what diff ends with where something changes, and codeStalled what status --watch ends
+	// with where waiting is of no use.
 	codeDiffers = 1
+	codeStalled = 1
 	// codeUsage means that a flag, a file or a name in it is wrong.
 	codeUsage = 2
 	// codeInfeasible means that nothing serves what was asked for.
 	codeInfeasible = 3
 	// codeHub means that the hub did not describe the model.
 	codeHub = 4
+	// codeCluster means that the cluster or the model's server did not do what was asked for, or not in time.
+	codeCluster = 5
 )
 
 // exitError is an error with the exit code that it ends the process with.
@@ -36,6 +40,10 @@ func differs() error { return &exitError{code: codeDiffers, err: errors.New("")}
 
 func usageError(format string, args ...any) error {
 	return &exitError{code: codeUsage, err: fmt.Errorf(format, args...)}
+}
+
+func clusterError(format string, args ...any) error {
+	return &exitError{code: codeCluster, err: fmt.Errorf(format, args...)}
 }
 
 // codeOf is the exit code for an error; what nobody gave one is about the command line.

@@ -103,7 +103,7 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	var err error
 	if ws.Inference.Template != nil {
 		asked := request.ForTemplate(ws)
-		if err = o.onNodes(ws, &asked); err != nil {
+		if err := o.onNodes(ws, &asked); err != nil {
 			return err
 		}
 		out.plan, err = o.planner.Plan(asked)

@@ -26,6 +26,8 @@ type Input struct {
 	// ModelDir is where the artifact's files lie, CacheDir where the engine may keep what it compiles;
 	// an empty CacheDir leaves the place to the engine.
 	ModelDir, CacheDir string
+	// Adapters to serve beside the model.
+	Adapters []Adapter
 	// ServedNames are the names that the endpoint answers to, the first one first.
 	ServedNames []string
 	// Config is the user's ConfigMap, Args are the flags of inference.engine.args; Args win.
@@ -82,6 +84,11 @@ type Command struct {
 	// Weights are the files of the artifact's repository that the engine loads, where the artifact does
 	// not list them.
 	Weights Selection
+	// AdapterFiles are those of an adapter's repository that the engine loads, below the adapter's path; empty
+	// where the path is the file.
+	AdapterFiles Selection
+	// AdapterNames are those that the endpoint answers to beside the model's.
+	AdapterNames []string
 	// IgnoresSignals says that it does not end when it is told to where it is process 1 of its container.
 	IgnoresSignals bool
 	// NoWeights says that this member reads no files: others send it what it holds.

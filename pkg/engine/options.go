@@ -211,6 +211,9 @@ func normaliseBool(negated bool, value string) (string, error) {
 
 func checkKind(flag catalog.Flag, value string) error {
 	shown := clip(value, maxName)
+	if flag.IsClosed() {
+		return fmt.Errorf("is one of %s, not %q", strings.Join(flag.Values, ", "), shown)
+	}
 	switch flag.Kind {
 	case catalog.FlagInt:
 		if _, err := strconv.ParseInt(value, 10, 32); err != nil {
@@ -226,9 +229,6 @@ func checkKind(flag catalog.Flag, value string) error {
 			return fmt.Errorf("needs JSON, not %q", shown)
 		}
 	case catalog.FlagString:
-		if len(flag.Values) > 0 {
-			return fmt.Errorf("is one of %s, not %q", strings.Join(flag.Values, ", "), shown)
-		}
 	default:
 		return fmt.Errorf("has kind %q in the catalogue, which nothing knows", flag.Kind)
 	}

@@ -34,11 +34,12 @@ func (m *Model) LayerSplit(total float64, gpus, length, sequences int, law *cata
 			KVCache:    toGiB(layers * layerKV),
 			Activation: toGiB(law.ReserveGiB*gib+m.buffers(tokens, gpus, last, law)) - law.ReserveGiB,
 			NonTorch:   law.ReserveGiB,
+			Adapters:   toGiB(m.adapterBytes(stage{layers: int(layers), last: last}, 1)),
 			KVTokens:   int(min(tokens, math.MaxInt32)),
 			Basis:      m.basis(law.Basis),
 		}
 		b.MaxConcurrency = float64(sequences)
-		if need := b.Weights + b.KVCache + b.Activation + b.NonTorch; need > most {
+		if need := b.Weights + b.KVCache + b.Activation + b.NonTorch + b.Adapters; need > most {
 			fullest, most = b, need
 		}
 	}

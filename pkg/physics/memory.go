@@ -37,7 +37,8 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 		}
 		// A stage captures graphs of its own layers.
 		b.Graphs *= float64(st.layers) / float64(max(m.shape.Layers, 1))
-		b.KVCache = b.Total*serving.Utilization - b.Weights - b.Activation - b.NonTorch - b.Graphs
+		b.Adapters = m.adapterBytes(st, tp) / gib
+		b.KVCache = b.Total*serving.Utilization - b.Weights - b.Adapters - b.Activation - b.NonTorch - b.Graphs
 		if i == 0 || b.KVCache < out.KVCache {
 			out = b
 		}
@@ -161,6 +162,9 @@ func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 	for i := range e.Profile.Graphs {
 		step := &e.Profile.Graphs[i]
 		if (step.ParamsB == 0 || m.params <= step.ParamsB) && (!step.States || m.states) {
+			if m.weights.Adapters.Slots > 0 {
+				return 2 * step.GiB // one set with adapters and one without (cudagraph_specialize_lora)
+			}
 			return step.GiB
 		}
 	}

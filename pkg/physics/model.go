@@ -46,6 +46,8 @@ type layerBytes struct {
 	kvHeads                     int
 	// The widths that a batch has within the layer.
 	dense, expert, topK int
+	// low is what an adapter adds.
+	low lowRank
 }
 
 // all is a layer on one GPU.
@@ -53,11 +55,15 @@ func (l *layerBytes) all() float64 { return l.split + l.keyValue + l.replicated 
 
 // on is a layer on each of a number of GPUs.
 func (l *layerBytes) on(tp int) float64 {
-	kv := l.keyValue / float64(tp)
-	if l.kvHeads > 0 {
-		kv = l.keyValue * float64(ceilDiv(l.kvHeads, tp)) / float64(l.kvHeads)
+	return l.split/float64(tp) + l.keyValue*l.keyValueShare(tp) + l.replicated
+}
+
+// keyValueShare is the part of the key and value heads that each of a number of GPUs has.
+func (l *layerBytes) keyValueShare(tp int) float64 {
+	if l.kvHeads == 0 {
+		return 1 / float64(tp)
 	}
-	return l.split/float64(tp) + kv + l.replicated
+	return float64(ceilDiv(l.kvHeads, tp)) / float64(l.kvHeads)
 }
 
 // NewModel prepares a model in one format.
@@ -69,7 +75,9 @@ func NewModel(shape model.Shape, w Weights) *Model {
 		if kind.Count <= 0 {
 			continue
 		}
-		m.kinds = append(m.kinds, size.layer(kind))
+		bytes := size.layer(kind)
+		bytes.low = lowRankOf(shape, kind)
+		m.kinds = append(m.kinds, bytes)
 		if kind.First {
 			m.prefix += kind.Count
 		}
@@ -344,7 +352,7 @@ func (m *Model) WeightBytes(l Layout) float64 {
 
 // basis is that of what follows from the weights and a law's constants.
 func (m *Model) basis(law v1beta1.Basis) v1beta1.Basis {
-	if law == v1beta1.BasisEstimated || m.weights.Basis == v1beta1.BasisEstimated {
+	if law == v1beta1.BasisEstimated || m.weights.Basis == v1beta1.BasisEstimated || m.weights.Adapters.Slots > 0 {
 		return v1beta1.BasisEstimated
 	}
 	if law == v1beta1.BasisMeasured || m.weights.Basis == v1beta1.BasisMeasured {

@@ -25,6 +25,8 @@ type Weights struct {
 	Basis v1beta1.Basis
 	// Version of the engine that loads them; empty means the catalogue's.
 	Version string
+	// Adapters that are served beside the model.
+	Adapters Adapters
 }
 
 // loadedFactor is how much larger the quantised weights are on a GPU than on disk.
@@ -69,6 +71,8 @@ type Load struct {
 // Budget is the memory of the fullest GPU in GiB.
 type Budget struct {
 	Total, Weights, Activation, NonTorch, Graphs float64
+	// Adapters' slots.
+	Adapters float64
 	// KVCache is what is left of the engine's share; negative where the engine does not start.
 	KVCache float64
 	// KVTokens that the cache of one replica holds where all layers keep every token; where some do not,

@@ -89,7 +89,7 @@ func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fi
 		serving: physics.Serving{MaxModelLen: t.length, MaxNumSeqs: t.concurrency, MaxBatchedTokens: f.engine.Memory.BatchTokens},
 		memory: Memory{
 			Total: budget.Total, Weights: budget.Weights, KVCache: budget.KVCache,
-			Overhead: thousandths(budget.Activation + budget.NonTorch + budget.Graphs), Basis: budget.Basis,
+			Overhead: thousandths(budget.Activation + budget.NonTorch + budget.Graphs + budget.Adapters), Basis: budget.Basis,
 		},
 	}
 }

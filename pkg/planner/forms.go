@@ -43,6 +43,11 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	beside, told, err := adapters(r, p.engines[strings.ToLower(p.engineFor(r))])
+	if err != nil {
+		return nil, nil, err
+	}
+	warnings = append(warnings, told...)
 	var out []form
 	for _, a := range artifacts {
 		format, _ := p.catalog.Quantization(a.Quantization) // the catalogue checked that it exists
@@ -51,7 +56,9 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 		if !a.BytesExact() {
 			basis = v1beta1.BasisEstimated
 		}
-		weights := physics.NewModel(r.Model.Shape, physics.Weights{Format: format, Bytes: a.LoadedBytes(), Basis: basis})
+		weights := physics.NewModel(r.Model.Shape, physics.Weights{
+			Format: format, Bytes: a.LoadedBytes(), Basis: basis, Adapters: beside,
+		})
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {

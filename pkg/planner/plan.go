@@ -23,6 +23,8 @@ type Request struct {
 	Model *model.Model
 	// Engine is the name of the engine that the user asked for; empty means the artifact's.
 	Engine string
+	// Adapters to serve beside the model.
+	Adapters Adapters
 	// Objectives; zero values are unset.
 	Objectives Objectives
 	// Constraints on machines.
@@ -109,6 +111,8 @@ type EngineSettings struct {
 	// KVCacheType is consent too.
 	KVCacheType string
 	Eager       bool
+	// AdapterSlots and AdapterRank are how many adapters the engine holds on the GPUs, and of what rank.
+	AdapterSlots, AdapterRank int
 }
 
 // TemplateDemand is what the pod of a template Workspace asks for.
@@ -161,6 +165,9 @@ type Plan struct {
 	GPUMemoryUtilization float64 `json:"gpuMemoryUtilization,omitempty"`
 	// KVCacheType of the cache's elements; empty means the model's own.
 	KVCacheType string `json:"kvCacheType,omitempty"`
+	// AdapterSlots that the GPUs have memory for, and the highest AdapterRank; 0 without adapters.
+	AdapterSlots int `json:"adapterSlots,omitempty"`
+	AdapterRank  int `json:"adapterRank,omitempty"`
 	// KVCacheTokens that the cache of one replica holds.
 	KVCacheTokens int `json:"kvCacheTokens,omitempty"`
 	// Memory budget of one GPU.

@@ -73,6 +73,8 @@ func (o *option) describe(plan *Plan) {
 	plan.DiskGiB = l.diskGiB()
 	plan.CPUs, plan.MemoryGiB = l.form.engine.CPUs, l.form.engine.MemoryGiB
 	plan.Performance = o.performance()
+	beside := l.form.physics.Adapters()
+	plan.AdapterSlots, plan.AdapterRank = beside.Slots, beside.Rank
 	if l.form.engine.Split == catalog.SplitLayers {
 		return
 	}
@@ -85,9 +87,9 @@ func (o *option) describe(plan *Plan) {
 	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))
 }
 
-// diskGiB is what weights and image take of each machine's disk. Every machine fetches all weights.
+// diskGiB is what weights, adapters and image take of each machine's disk. Every machine fetches all weights.
 func (l *layout) diskGiB() int {
-	return int(math.Ceil(float64(l.form.artifact.Bytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
+	return int(math.Ceil((float64(l.form.artifact.Bytes())+l.form.physics.AdapterBytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
 }
 
 // performance is what to expect of an option; nil for a template, and where nothing is known.

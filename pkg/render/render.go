@@ -81,6 +81,7 @@ func Preset(in Input) (Rendered, []string, error) {
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
 	asked := engine.Input{
 		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir,
+		Adapters:    workload.Adapters(in.Workspace),
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
 	}
@@ -96,12 +97,14 @@ func Preset(in Input) (Rendered, []string, error) {
 	if pods.Engine, err = render(asked); err != nil {
 		return Rendered{}, nil, err
 	}
-	template, warnings := workload.PodTemplate(pods)
-	out := Rendered{Template: template, ServedNames: names, KVEventsPort: pods.Engine.KVEventsPort}
+	out := Rendered{
+		Template: workload.PodTemplate(pods), ServedNames: slices.Concat(names, pods.Engine.AdapterNames),
+		KVEventsPort: pods.Engine.KVEventsPort,
+	}
 	if pods.Worker != nil {
 		out.Worker = new(workload.WorkerTemplate(pods))
 	}
-	return out, slices.Concat(pods.Engine.Warnings, warnings), nil
+	return out, pods.Engine.Warnings, nil
 }
 
 // worker makes what is asked for the leader's of a group, and returns the command of its other members.

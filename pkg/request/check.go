@@ -45,6 +45,9 @@ func Check(ws *v1beta1.Workspace) error {
 	if problem := workload.NameProblem(ws.Name); problem != "" {
 		return invalid(problem)
 	}
+	if err := checkAdapters(ws.Inference.Adapters); err != nil {
+		return err
+	}
 	return checkResource(&ws.Resource)
 }
 

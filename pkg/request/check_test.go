@@ -30,7 +30,9 @@ func TestBringYourOwnNeverBuys(t *testing.T) {
 			ws.Inference.Template = &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 		},
 		func(ws *v1beta1.Workspace) { ws.Inference.Config = "config" },
-		func(ws *v1beta1.Workspace) { ws.Inference.Adapters = []v1beta1.AdapterSpec{{}} },
+		func(ws *v1beta1.Workspace) {
+			ws.Inference.Adapters = []v1beta1.AdapterSpec{{Source: &v1beta1.DataSource{Name: "a", Image: "i"}}}
+		},
 		func(ws *v1beta1.Workspace) {
 			ws.Annotations = map[string]string{
 				v1beta1.AnnotationNodeClassName: "gpu", v1beta1.AnnotationBypassResourceChecks: "",

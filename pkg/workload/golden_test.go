@@ -187,6 +187,20 @@ func groupOverRPC(in workload.Input) workload.Input {
 	return in
 }
 
+// withAdapters are adapters from each kind of source.
+func withAdapters(in workload.Input) workload.Input {
+	in.Engine.AdapterFiles = engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
+	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
+		{Source: &v1beta1.DataSource{Name: "from.image", Image: "registry.example/adapter:1", ImagePullSecrets: []string{"pull"}}},
+		{Source: &v1beta1.DataSource{Name: "from-volume", Volume: &corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "adapters"},
+		}}, Path: "support"},
+		{Source: &v1beta1.DataSource{Name: "from-hub", Repository: "org/adapter@0123abc"}, Path: "checkpoint-300"},
+		{Source: &v1beta1.DataSource{Name: "also", Image: "registry.example/other:1", ImagePullSecrets: []string{"pull"}}},
+	}
+	return in
+}
+
 // cases are the golden files by name.
 func cases() map[string]workload.Input {
 	return map[string]workload.Input{
@@ -199,6 +213,7 @@ func cases() map[string]workload.Input {
 		"group":            group(input(everyPodField(), 8)),
 		"group-rpc":        groupOverRPC(input(preset(), 1)),
 		"weights-supply":   suppliedWeights(input(preset(), 1)),
+		"adapters":         withAdapters(wholeRepository(input(preset(), 1))),
 		"own-pod-template": {Workspace: ownTemplate()},
 	}
 }
@@ -216,8 +231,7 @@ func podTemplate(in workload.Input) corev1.PodTemplateSpec {
 	if in.Workspace.Inference.Template != nil {
 		return workload.TemplatePod(in.Workspace, in.Plan.NodeNames)
 	}
-	template, _ := workload.PodTemplate(in)
-	return template
+	return workload.PodTemplate(in)
 }
 
 func members(in workload.Input) workload.Members {

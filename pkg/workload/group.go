@@ -48,7 +48,7 @@ func (in Input) isGroup() bool { return in.Worker != nil }
 // WorkerTemplate returns the pod of the machines but the first: the same in all but the engine's command.
 func WorkerTemplate(in Input) corev1.PodTemplateSpec {
 	in.Engine = *in.Worker
-	template, _ := PodTemplate(in)
+	template := PodTemplate(in)
 	template.Labels[v1beta1.LabelGroupRole] = roleWorker
 	return template
 }

@@ -4,7 +4,7 @@
 package workload
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,10 +45,9 @@ const (
 	shmDir       = "/dev/shm"
 )
 
-// PodTemplate returns the pod of a preset Workspace, and warnings in sentences about what was asked
-// for and is not served. It is built in three bands: the user's inference.pod, defaults where the user
-// said nothing, and ours on top.
-func PodTemplate(in Input) (corev1.PodTemplateSpec, []string) {
+// PodTemplate returns the pod of a preset Workspace. It is built in three bands: the user's inference.pod,
+// defaults where the user said nothing, and ours on top.
+func PodTemplate(in Input) corev1.PodTemplateSpec {
 	users := in.Workspace.Inference.Pod.DeepCopy()
 	if users == nil {
 		users = &v1beta1.PodSpec{}
@@ -71,7 +70,7 @@ func PodTemplate(in Input) (corev1.PodTemplateSpec, []string) {
 	// name: a Service of that name would set them.
 	template.Spec.AutomountServiceAccountToken = new(false)
 	template.Spec.EnableServiceLinks = new(false)
-	return template, adapterWarnings(in.Workspace.Inference.Adapters)
+	return template
 }
 
 func usersBand(users *v1beta1.PodSpec) corev1.PodTemplateSpec {
@@ -126,21 +125,13 @@ func volumes(in Input) []corev1.Volume {
 			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
-	list = append(list, supplyVolumes(in)...)
+	list = slices.Concat(list, supplyVolumes(in), adapterVolumes(adapters(in)))
 	if in.Workspace.Inference.Config == "" {
 		return list
 	}
 	return append(list, corev1.Volume{Name: volumeConfig, VolumeSource: corev1.VolumeSource{
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: in.Workspace.Inference.Config}},
 	}})
-}
-
-func adapterWarnings(adapters []v1beta1.AdapterSpec) []string {
-	if len(adapters) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf(
-		"inference.adapters: adapters are not served by this version's engine, so the %d given are ignored", len(adapters))}
 }
 
 // arguments of an engine: what a user wrote stays as it is written, and what the engine's renderer means as a

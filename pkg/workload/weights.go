@@ -34,18 +34,20 @@ func weightsContainer(in Input) corev1.Container {
 	probe.FailureThreshold = weightsFailures
 	probe.TimeoutSeconds = probeTimeout
 	return corev1.Container{
-		Name:                     WeightsContainer,
-		Image:                    in.Settings.AgentImage,
-		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
-		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:                     append(memberArgs(in), literals(agentArgs(in))...),
-		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in.Workspace.Inference.Preset)),
+		Name:            WeightsContainer,
+		Image:           in.Settings.AgentImage,
+		ImagePullPolicy: corev1.PullPolicy(in.Settings.ImagePullPolicy),
+		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
+		Args:            append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
+		Env: slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in.Workspace.Inference.Preset),
+			registryEnv(adapters(in))),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts:             append([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}}, supplyMounts(in)...),
+		VolumeMounts: slices.Concat([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}}, supplyMounts(in),
+			fetchMounts(adapters(in))),
 	}
 }
 

@@ -356,20 +356,6 @@ func TestDollarsStayDollars(t *testing.T) {
 	}
 }
 
-func TestAdaptersAreRefusedInWords(t *testing.T) {
-	in := input(preset(), 1)
-	_, warnings := workload.PodTemplate(in)
-	if len(warnings) > 0 {
-		t.Errorf("warnings without a cause: %q", warnings)
-	}
-	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{{}, {}}
-	_, warnings = workload.PodTemplate(in)
-	want := []string{"inference.adapters: adapters are not served by this version's engine, so the 2 given are ignored"}
-	if diff := cmp.Diff(want, warnings); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
 func TestGroupNameProblem(t *testing.T) {
 	if got := workload.GroupNameProblem(strings.Repeat("a", 45)); got != "" {
 		t.Errorf("45 characters: %s", got)

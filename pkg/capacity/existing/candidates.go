@@ -21,6 +21,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -150,6 +151,9 @@ func unusable(node *corev1.Node, ask Ask) string {
 	}
 	if problem := notReady(node); problem != "" {
 		return problem
+	}
+	if trouble := nodehealth.Of(node); trouble.Message != "" {
+		return strings.TrimPrefix(trouble.Message, "node "+node.Name+" ")
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

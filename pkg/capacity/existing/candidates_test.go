@@ -198,6 +198,12 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 			edits: []func(*corev1.Node){tainted("sku", "gpu", corev1.TaintEffectNoExecute)},
 		},
 		{
+			reason: "its machine says that it is broken", want: "reports GPUMissing=True: 7 of 8",
+			edits: []func(*corev1.Node){func(n *corev1.Node) {
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "GPUMissing", Status: corev1.ConditionTrue, Message: "7 of 8"})
+			}},
+		},
+		{
 			reason: "the scheduler turned a pod down for it", want: "had no room", left: true,
 		},
 		{

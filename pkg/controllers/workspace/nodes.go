@@ -20,6 +20,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -120,7 +121,7 @@ func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, error) 
 			s.lookAgain(cacheLag)
 			continue
 		}
-		if problem := r.notReadyFor(s, node); problem != "" {
+		if problem := r.unfit(s, node); problem != "" {
 			return problem, nil
 		}
 	}
@@ -136,8 +137,16 @@ func (r *Reconciler) isGone(ctx context.Context, name string) (bool, error) {
 	return len(nodes.Items) == 0, nil
 }
 
-// notReadyFor says that a node has not been Ready for too long; empty while it may come back.
-func (r *Reconciler) notReadyFor(s *scope, node *corev1.Node) string {
+// unfit says that a node's machine is broken, or that it has not been Ready for too long; empty while it may
+// come back.
+func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
+	if trouble := nodehealth.Of(node); trouble.Message != "" {
+		left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now())
+		if left <= 0 {
+			return trouble.Message
+		}
+		s.lookAgain(left)
+	}
 	isReady, since := readiness(node)
 	if isReady || r.Answers.NodeGrace <= 0 {
 		return ""
@@ -202,7 +211,6 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 	if err != nil {
 		return err
 	}
-	s.offer = nil
 	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
 	if stalled, ok := errors.AsType[*stalledError](err); ok {
 		return &waitingError{
@@ -233,7 +241,7 @@ func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
 		if pod.DeletionTimestamp.IsZero() || node == nil || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
 			continue
 		}
-		if r.notReadyFor(s, node) == "" {
+		if isReady, _ := readiness(node); isReady || r.unfit(s, node) == "" {
 			continue
 		}
 		if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {
@@ -291,10 +299,10 @@ func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
 	}
 	s.nothingToBuyWith = true
 	made, planErr := r.makePlan(ctx, s, s.inputs, limits{})
+	if _, isStalled := errors.AsType[*stalledError](planErr); isStalled {
+		return err
+	}
 	if planErr != nil {
-		if _, isStalled := errors.AsType[*stalledError](planErr); isStalled {
-			return err
-		}
 		return planErr
 	}
 	if err := r.pin(ctx, s, made); err != nil {

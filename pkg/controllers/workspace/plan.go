@@ -149,7 +149,8 @@ func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, er
 	if out.request, err = request.ForModel(ws, &out.model, out.config, r.Catalog); err != nil {
 		return nil, planError(err)
 	}
-	return out, nil
+	out.request.Adapters.Ranks, err = r.adapterRanks(ctx, ws)
+	return out, err
 }
 
 // limits are what a plan has to keep to for now.

@@ -108,6 +108,8 @@ type Config struct {
 	GPUPluginCheck bool
 	// Render shapes pods.
 	Render render.Settings
+	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil where nobody is asked.
+	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
 	NodeClasses []v1beta1.NodeClassReference
 }
@@ -157,6 +159,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
+		r.unsaid.forget(ws.UID)
 		return ctrl.Result{}, err
 	}
 	if !s.observed && len(ws.Status.Conditions) > 0 {

@@ -98,6 +98,9 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 		return nil, err
 	}
 	cheaper.Passing = true
+	if cheaper.isOnNodes() {
+		return cheaper, nil
+	}
 	over, err = r.reserve(ctx, s, cheaper, number)
 	if over != nil {
 		return nil, r.short(over)

@@ -47,6 +47,13 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 	return max(wait, 0)
 }
 
+// forget drops what is known of a Workspace that is gone.
+func (u *unsaid) forget(workspace types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.since, workspace)
+}
+
 // isProgress says whether two statuses differ, and only in how far something is.
 func isProgress(before, after *v1beta1.WorkspaceStatus) bool {
 	return !equality.Semantic.DeepEqual(before, after) &&

@@ -42,7 +42,7 @@ func Command(in engine.Input) (engine.Command, error) {
 	}
 	users, limited := limit(in, users)
 	env, hidden := engine.WithoutPrefix(in.Env, envPrefix)
-	warnings = append(append(warnings, limited...), hidden...)
+	warnings = slices.Concat(warnings, limited, hidden, adapterWarnings(in))
 	if in.Member.IsWorker() {
 		return worker(in, env), nil
 	}
@@ -71,7 +71,7 @@ func check(in engine.Input) error {
 	case in.Plan.Nodes > 1 && (in.Member == nil || len(in.Member.Workers) != in.Plan.Nodes-1):
 		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and which of them is meant is not said", in.Plan.Nodes)
 	}
-	return nil
+	return checkAdapters(in)
 }
 
 // settings are the flags that carry the plan, in the order in which people read them.
@@ -106,6 +106,7 @@ func settings(in engine.Input) []engine.Setting {
 		// of it. With GPUs the server's default cache of prompts fits into what a GPU machine has.
 		list = append(list, engine.Setting{Name: "cache-ram", Value: "0"})
 	}
+	list = append(list, adapters(in)...)
 	return append(list,
 		engine.Setting{Name: "metrics", Value: "true"},
 		engine.Setting{Name: "jinja", Value: "true"})

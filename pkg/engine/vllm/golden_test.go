@@ -117,20 +117,36 @@ func TestGolden(t *testing.T) {
 					write(t, &text, name+" "+l.name, presetInput(data, m, l))
 				}
 			}
-			path := filepath.Join("testdata", family+".txt")
-			if *update {
-				if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatalf("%v: run the test with -update to write it", err)
-			}
-			if diff := cmp.Diff(string(want), text.String()); diff != "" {
-				t.Errorf("%s: -want +got:\n%s", path, diff)
-			}
+			golden(t, family, text.String())
 		})
+	}
+}
+
+func TestGoldenAdapters(t *testing.T) {
+	all, data := presetCatalog(t)
+	m, err := all.ResolveModel("phi-4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	write(t, &text, "phi-4 with adapters", withAdapters(presetInput(data, m, layouts[1])))
+	golden(t, "adapters", text.String())
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v: run the test with -update to write it", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s: -want +got:\n%s", path, diff)
 	}
 }
 

@@ -16,11 +16,15 @@ import (
 
 // planned are flags of the user's that are constraints of the plan. It carries the value that is used, and
 // a warning where that is another one.
-func planned() []string {
-	return []string{
+func planned(in engine.Input) []string {
+	names := []string{
 		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",
 		"pipeline-parallel-size", "tensor-parallel-size",
 	}
+	if len(in.Adapters) > 0 {
+		names = append(names, flagLoRASlots, flagLoRARank)
+	}
+	return names
 }
 
 // limit drops what the artifact needs otherwise, what the plan has decided, and what would need more memory
@@ -33,7 +37,7 @@ func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string)
 		if sentence != "" {
 			warnings = append(warnings, sentence)
 		}
-		if !replaced && !slices.Contains(planned(), setting.Name) {
+		if !replaced && !slices.Contains(planned(in), setting.Name) {
 			kept = append(kept, setting)
 		}
 	}
@@ -47,14 +51,26 @@ func objection(in engine.Input, setting engine.Setting) (sentence string, replac
 		return aboutBatch(in, setting.Value)
 	case "dtype":
 		return aboutType(in, setting.Value)
-	case "speculative-config", "spec-method", "enable-lora":
-		if setting.Value == "false" {
+	case "chat-template":
+		return aboutTemplate(setting.Value)
+	case "speculative-config", "spec-method", flagLoRA:
+		switch {
+		case setting.Name == flagLoRA && len(in.Adapters) > 0:
+			return aboutLoRA(setting.Value)
+		case setting.Value == "false":
 			return "", false
 		}
 		return fmt.Sprintf("flag %s: it needs memory beside what was planned: "+
 			"lower gpu-memory-utilization if the engine does not start", setting.Name), false
 	}
 	return aboutArtifact(in, setting)
+}
+
+func aboutLoRA(value string) (string, bool) {
+	if value == "true" {
+		return "", true
+	}
+	return "flag enable-lora: it stays on, because inference.adapters names adapters", true
 }
 
 func aboutBatch(in engine.Input, value string) (string, bool) {
@@ -68,6 +84,17 @@ func aboutBatch(in engine.Input, value string) (string, bool) {
 			in.Plan.MaxBatchedTokens, number, in.Plan.MaxNumSeqs), true
 	}
 	return "", false
+}
+
+// kaitoFiles is where KAITO's image keeps its chat templates. The server does not start without the file.
+const kaitoFiles = "/workspace/"
+
+func aboutTemplate(value string) (string, bool) {
+	if !strings.HasPrefix(value, kaitoFiles) {
+		return "", false
+	}
+	return engine.Sentence("flag chat-template: %s is a file of KAITO's image, which does not run here, so the model's own template is "+
+		"used: give the template itself instead, as text", value), true
 }
 
 func aboutType(in engine.Input, value string) (string, bool) {

@@ -46,6 +46,7 @@ func settings(in engine.Input) []engine.Setting {
 	if in.Model.ReasoningParser != "" {
 		list = append(list, engine.Setting{Name: "reasoning-parser", Value: in.Model.ReasoningParser})
 	}
+	list = append(list, adapters(in)...)
 	list = append(list,
 		engine.Setting{Name: "kv-events-config", Value: kvEvents},
 		engine.Setting{Name: "disable-access-log-for-endpoints", Value: quietRoutes})

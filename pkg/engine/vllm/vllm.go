@@ -55,6 +55,8 @@ func Command(in engine.Input) (engine.Command, error) {
 		Env:             engine.MergeEnv(environment(in), env),
 		SharedMemoryGiB: sharedMemory(in.Plan, settings),
 		Weights:         weights(in),
+		AdapterFiles:    adapterFiles(),
+		AdapterNames:    adapterNames(in),
 		Warnings:        append(append(in.Config.Foreign(in.Data.Name), warnings...), append(limited, hidden...)...),
 	}
 	if !in.Member.IsWorker() {
@@ -90,6 +92,9 @@ func check(in engine.Input) error {
 			"ask the administrator to allow remote code, or choose another model", in.Model.Name)
 	}
 	if err := checkLayout(plan); err != nil {
+		return err
+	}
+	if err := checkAdapters(in); err != nil {
 		return err
 	}
 	return checkSizes(plan)

@@ -178,6 +178,13 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			want:   two,
 		},
 		{
+			reason: "a chat template of the user's own passes, one of an image that does not run here cannot",
+			config: engine.Config{"vllm": {"chat-template": "/workspace/chat_templates/tool-chat.jinja"}},
+			want:   two,
+			warnings: []string{"flag chat-template: /workspace/chat_templates/tool-chat.jinja is a file of KAITO's image, which does not run " +
+				"here, so the model's own template is used: give the template itself instead, as text"},
+		},
+		{
 			reason: "switches, lists, sizes and JSON",
 			config: engine.Config{"vllm": {
 				"enable-prefix-caching": "False", "enforce-eager": "true", "cudagraph-capture-sizes": "[1, 2, 4]",

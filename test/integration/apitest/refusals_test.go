@@ -270,7 +270,7 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "an adapter comes from somewhere",
 			body:   `inference: {preset: {name: m}, adapters: [{strength: "1"}]}`,
-			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must be set: a name, and an image or a volumeSource",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must be set: a name, and an image, a volumeSource or a repository",
 		},
 		{
 			reason: "an adapter's name is part of a path",
@@ -285,17 +285,32 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "KAITO downloads no adapters",
 			body:   `inference: {preset: {name: m}, adapters: [{source: {name: a, urls: ["https://host.example/a"]}}]}`,
-			want:   "inference.adapters[0].source.urls: Invalid value: inference.adapters[].source.urls is not supported: use image or volumeSource",
+			want:   "inference.adapters[0].source.urls: Invalid value: inference.adapters[].source.urls is not supported: use image, volumeSource or repository",
 		},
 		{
 			reason: "an adapter has one source",
 			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b, volumeSource: {emptyDir: {}}}}]}",
-			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image and volumeSource",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
 		},
 		{
 			reason: "a mistake in KAITO's documentation: volume for volumeSource",
 			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, volume: {emptyDir: {}}}}]}",
-			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image and volumeSource",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
+		},
+		{
+			reason: "an adapter has one source",
+			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b, repository: org/a}}]}",
+			want:   "inference.adapters[0].source: Invalid value: inference.adapters[].source must have exactly one of image, volumeSource and repository",
+		},
+		{
+			reason: "a repository is no URL",
+			body:   `inference: {preset: {name: m}, adapters: [{source: {name: a, repository: "https://huggingface.co/org/a"}}]}`,
+			want:   `inference.adapters[0].source.repository: Invalid value: "https://huggingface.co/org/a": inference.adapters[].source.repository must be a repository of the hub, such as org/adapter or org/adapter@revision`,
+		},
+		{
+			reason: "a path stays within the source",
+			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b}, path: ../a.gguf}]}",
+			want:   `inference.adapters[0].path: Invalid value: "../a.gguf": inference.adapters[].path must be a relative path of letters, digits, dots, dashes and underscores, such as adapter.gguf`,
 		},
 		{
 			reason: "a strength is a number",
@@ -606,6 +621,11 @@ inference: {preset: {name: m}}`,
 			reason: "an image is a reference",
 			body:   "tuning: {preset: {name: m}, method: lora, input: {image: Data}, output: {volumeSource: {emptyDir: {}}}}",
 			want:   `tuning.input.image: Invalid value: "Data": tuning.input.image must be an image reference, such as registry.example/data:v1`,
+		},
+		{
+			reason: "data for tuning is no repository",
+			body:   "tuning: {preset: {name: m}, method: lora, input: {image: registry.example/data:1, repository: org/data}, output: {volumeSource: {emptyDir: {}}}}",
+			want:   "tuning.input.repository: Invalid value: tuning.input.repository is not supported: use urls, image or volumeSource",
 		},
 		{
 			reason: "a result has one place",

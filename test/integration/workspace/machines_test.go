@@ -222,7 +222,12 @@ func labelsOfOthers(t *testing.T, _ *life) {
 	}}
 	w.create(t, ws)
 	w.untilServing(t, ws)
-	got := slices.Sorted(maps.Keys(w.claims(t, ws)[0].Labels))
+	labels := w.claims(t, ws)[0].Labels
+	if labels[corev1.LabelTopologyZone] == "eastus-9" {
+		t.Error("the user's label decides the zone")
+	}
+	delete(labels, corev1.LabelTopologyZone) // the cloud's own, since it is launched
+	got := slices.Sorted(maps.Keys(labels))
 	want := []string{
 		v1beta1.LabelManagedBy, "example.com/ok", v1beta1.LabelMachineWorkspaceName,
 		v1beta1.LabelMachineWorkspaceNamespace, v1beta1.LabelMachineOrdinal, v1beta1.LabelWorkspaceUID,

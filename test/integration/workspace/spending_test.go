@@ -87,17 +87,20 @@ func TestPlansKeepToLimits(t *testing.T) {
 		want     string
 	}{
 		{
-			"a plan that no ceiling will ever allow", options.Spending{PerNamespace: 3},
+			"a plan that no ceiling will ever allow",
+			options.Spending{PerNamespace: 3},
 			func(namespace, name string) *v1beta1.Workspace { return named(namespace, name, dear) },
 			"above the administrator's ceiling spending.perNamespace of 3.00: have the administrator raise it",
 		},
 		{
-			"the default limit", options.Spending{DefaultMaxHourlyPrice: 3},
+			"the default limit",
+			options.Spending{DefaultMaxHourlyPrice: 3},
 			func(namespace, name string) *v1beta1.Workspace { return named(namespace, name, dear) },
 			"above this installation's default limit of 3.00: set resource.placement.maxHourlyPrice",
 		},
 		{
-			"a machine type that is not allowed", options.Spending{InstanceTypes: []string{"Standard_NC*T4*"}},
+			"a machine type that is not allowed",
+			options.Spending{InstanceTypes: []string{"Standard_NC*T4*"}},
 			func(namespace, name string) *v1beta1.Workspace { return named(namespace, name, dear) },
 			"the administrator does not allow " + dear + ", but Standard_NC*T4*",
 		},

@@ -86,11 +86,9 @@ func mayDiffer() map[string]string {
 	const open = "the list was not read for this table"
 	return map[string]string{
 		"collect-detailed-traces": "pairs are written with a comma, which the renderer has no use for",
-		// vLLM's MaxLoRARanks: any other number ends its start.
-		"max-lora-rank":       "the presets cannot list the numbers that are possible",
-		"kv-cache-dtype":      open,
-		"kda-prefill-backend": open,
-		"kda-decode-backend":  open,
+		"kv-cache-dtype":          open,
+		"kda-prefill-backend":     open,
+		"kda-decode-backend":      open,
 	}
 }
 

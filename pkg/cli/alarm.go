@@ -1,0 +1,75 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// rewatchAfter is the pause before a watch that ended is opened again.
+const rewatchAfter = time.Second
+
+// changes tells that something about a Workspace has changed: itself, its machines or its pods. An event
+// only says that it is worth looking, so that none that is lost matters.
+func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Workspace) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	notify := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // it is known already
+		}
+	}
+	named := client.MatchingFields{"metadata.name": ws.Name}
+	namespace := client.InNamespace(ws.Namespace)
+	go c.watchFor(ctx, clock, notify, &v1beta1.WorkspaceList{}, namespace, named)
+	go c.watchFor(ctx, clock, notify, &corev1.PodList{}, namespace, podsOf(ws.Name))
+	go c.watchFor(ctx, clock, notify, nodeClaims(), machinesOf(ws.UID))
+	return changed
+}
+
+// watchFor notifies of every event until the context ends. What nobody may watch or has is left out.
+func (c *Cluster) watchFor(
+	ctx context.Context, clock clock.Clock, notify func(), list client.ObjectList, options ...client.ListOption,
+) {
+	for ctx.Err() == nil {
+		events, err := c.Objects.Watch(ctx, list, options...)
+		switch {
+		case err == nil:
+			notify() // of what happened before
+			drain(ctx, events, notify)
+		case meta.IsNoMatchError(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-clock.After(rewatchAfter):
+		}
+	}
+}
+
+// drain notifies of the events of one watch.
+func drain(ctx context.Context, events watch.Interface, notify func()) {
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-events.ResultChan():
+			if !open {
+				return
+			}
+			notify()
+		}
+	}
+}

@@ -1,0 +1,212 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// benchCommand is kubectl berth bench.
+type benchCommand struct {
+	connection
+	output
+	load
+
+	model  string
+	record bool
+}
+
+func newBench(w World) *cobra.Command {
+	b := &benchCommand{}
+	cmd := &cobra.Command{
+		Use:   "bench NAME",
+		Short: "Measure how fast a Workspace answers, beside what its plan predicts",
+		Long: `Measure how fast a Workspace answers, beside what its plan predicts: time to the first token, time per
+further token, and tokens per second, through a port-forward to the pod that answers.
+
+What is not said is the load that the plan was made for. Other requests of that time share the server
+and slow both down. --record writes the tokens per minute into the Workspace's status, with your rights, as
+status.performance.metrics.peakTokensPerMinute and the condition BenchmarkCompleted; readiness never
+depends on it.`,
+		Example: `  kubectl berth bench my-model
+  kubectl berth bench my-model --requests 64 --concurrency 16 --input-tokens 512 --output-tokens 128
+  kubectl berth bench my-model --record -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd.Context(), w, args[0]) },
+	}
+	f := cmd.Flags()
+	f.IntVar(&b.Requests, "requests", 0, "number of requests (default: four times the concurrency)")
+	f.IntVar(&b.Concurrency, "concurrency", 0, "requests open at any time (default: the plan's)")
+	f.IntVar(&b.InputTokens, "input-tokens", 0, "about how many tokens each prompt has (default: the plan's)")
+	f.IntVar(&b.OutputTokens, "output-tokens", 0, "tokens of each answer (default: the plan's)")
+	f.StringVar(&b.model, "model", "", "name that the endpoint answers to (default: its first)")
+	f.BoolVar(&b.record, "record", false, "write the result into the Workspace's status")
+	b.connection.bind(cmd, w)
+	b.output.bind(cmd, false)
+	return cmd
+}
+
+func (b *benchCommand) run(ctx context.Context, w World, name string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, flag := range []struct {
+		name  string
+		value int
+	}{{"requests", b.Requests}, {"concurrency", b.Concurrency}, {"input-tokens", b.InputTokens}, {"output-tokens", b.OutputTokens}} {
+		if flag.value < 0 {
+			return usageError("--%s is %d, it must be at least 1", flag.name, flag.value)
+		}
+	}
+	cluster, err := b.open()
+	if err != nil {
+		return err
+	}
+	ws, err := cluster.workspace(ctx, name)
+	if err != nil {
+		return err
+	}
+	server, err := cluster.endpoint(ctx, ws)
+	if err != nil {
+		return err
+	}
+	model, err := servedModel(ws, b.model)
+	if err != nil {
+		return err
+	}
+	asked := b.load.filled(ws.Status.Plan)
+	if !b.forPrograms() {
+		fmt.Fprintf(w.Err, "Asking %s of Workspace %s: %s.\n", model, key(ws), asked)
+	}
+	result, err := asked.run(ctx, w.Clock, server, model)
+	if err != nil {
+		return err
+	}
+	result.Predicted = predicted(ws.Status.Plan)
+	if err := b.show(w, result); err != nil {
+		return err
+	}
+	if !b.record {
+		return nil
+	}
+	return b.write(ctx, w, cluster, name, result)
+}
+
+// predicted is the speed that a plan promises; nil where it promises none.
+func predicted(plan *v1beta1.PlanStatus) *v1beta1.PlanPerformance {
+	if plan == nil {
+		return nil
+	}
+	return plan.Performance
+}
+
+func (b *benchCommand) show(w World, r *benchResult) error {
+	if b.forPrograms() {
+		return b.data(w.Out, r)
+	}
+	rows := [][]string{
+		{"", "P50", "P90", "PLAN"},
+		{"time to first token", millis(r.TTFTMillis.P50), millis(r.TTFTMillis.P90), none},
+		{"time per token", millis(r.TPOTMillis.P50), millis(r.TPOTMillis.P90), none},
+		{"tokens/s of a request", digits(r.RequestTokensPerSecond.P50), digits(r.RequestTokensPerSecond.P90), none},
+		{"tokens/s in all", digits(r.OutputTokensPerSecond), "", none},
+	}
+	if p := r.Predicted; p != nil {
+		rows[1][3], rows[2][3] = shortDuration(p.TimeToFirstToken), shortDuration(p.TimePerOutputToken)
+		rows[4][3] = shortNumber(p.OutputTokensPerSecond)
+	}
+	if err := table(w.Out, "", rows); err != nil {
+		return err
+	}
+	out := page{w.Out, newStyle(w)}
+	out.line("")
+	out.line("%s in %s s; %s tokens in and out per minute.",
+		count(r.Requests-r.Failed, "answer"), digits(r.DurationSeconds), digits(r.TokensPerMinute))
+	out.line("A prompt had %d tokens and an answer %d, in the mean.", r.MeanInputTokens, r.MeanOutputTokens)
+	if p := r.Predicted; p != nil && !r.sameLoad(p) {
+		out.point(out.paint(yellow, "!"), fmt.Sprintf("The plan's figures are for %s at once, each %d tokens in and %d out (%s).",
+			count(int(p.Concurrency), "request"), p.InputTokens, p.OutputTokens, p.Basis))
+	}
+	if r.Failed > 0 {
+		out.point(out.paint(red, "!"), fmt.Sprintf("%s failed: %s", count(r.Failed, "request"), r.FirstFailure))
+	}
+	return nil
+}
+
+// peakTokensPerMinute is KAITO's name for the result of a benchmark.
+const peakTokensPerMinute = "peakTokensPerMinute"
+
+// write puts the result where KAITO's clients look for it. Nothing else depends on it.
+func (b *benchCommand) write(ctx context.Context, w World, cluster *Cluster, name string, r *benchResult) error {
+	if r.Failed > 0 {
+		return clusterError("nothing is recorded: %s failed: %s", count(r.Failed, "request"), r.FirstFailure)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	ws, err := cluster.workspace(ctx, name)
+	if err != nil {
+		return err
+	}
+	engine, version, quantization := b.engine(ctx, cluster, ws)
+	before := ws.DeepCopy()
+	if ws.Status.Performance == nil {
+		ws.Status.Performance = &v1beta1.Performance{}
+	}
+	if ws.Status.Performance.Metrics == nil {
+		ws.Status.Performance.Metrics = map[string]v1beta1.Metric{}
+	}
+	config := map[string]string{
+		"durationSec": digits(r.DurationSeconds), "inputTokens": strconv.Itoa(r.InputTokens), "outputTokens": strconv.Itoa(r.OutputTokens),
+		"maxConcurrency": strconv.Itoa(r.Concurrency), "engine": engine, "engineVersion": version, "quantization": quantization,
+	}
+	for key, value := range config {
+		if value == "" {
+			delete(config, key)
+		}
+	}
+	ws.Status.Performance.Metrics[peakTokensPerMinute] = v1beta1.Metric{
+		Description: "tokens in and out per minute under the load of kubectl berth bench",
+		Value:       strconv.FormatFloat(r.TokensPerMinute, 'f', 0, 64), Unit: "tokens/min", Config: config,
+	}
+	meta.SetStatusCondition(&ws.Status.Conditions, metav1.Condition{
+		Type: v1beta1.ConditionBenchmarkCompleted, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonBenchmarkCompleted,
+		Message: "kubectl berth bench has recorded its result", ObservedGeneration: ws.Generation,
+		LastTransitionTime: metav1.NewTime(w.Clock.Now()),
+	})
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := cluster.Objects.Status().Patch(ctx, ws, patch, fieldOwner); err != nil {
+		return worded(err, "status of Workspace "+key(ws))
+	}
+	_, err = fmt.Fprintf(w.Err, "Recorded as %s of Workspace %s.\n", peakTokensPerMinute, key(ws))
+	return err
+}
+
+// engine is what ran: its name, the tag of its image, and the format of the weights; empty where unknown.
+func (b *benchCommand) engine(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (string, string, string) {
+	revisions, err := cluster.revisions(ctx, ws)
+	current := accepted(revisions)
+	if err != nil || current == nil {
+		return "", "", ""
+	}
+	quantization, version := "", ""
+	if current.Plan.Artifact != nil {
+		quantization = current.Plan.Artifact.Quantization
+	}
+	if containers := current.Template.Spec.Containers; len(containers) > 0 {
+		image, _, _ := strings.Cut(containers[0].Image, "@")
+		if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+			version = image[colon+1:]
+		}
+	}
+	return current.Plan.Engine, version, quantization
+}

@@ -1,0 +1,166 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Cluster is what the commands need of a cluster, with the rights of the user.
+type Cluster struct {
+	// Namespace that the flags or the kubeconfig name.
+	Namespace string
+	Objects   Objects
+	Pods      Pods
+}
+
+// Objects are read, watched and changed.
+type Objects interface {
+	client.Reader
+	Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error)
+	Create(ctx context.Context, object client.Object, options ...client.CreateOption) error
+	Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error
+	Status() client.SubResourceWriter
+}
+
+// Pods are reached through the API server.
+type Pods interface {
+	// Log streams what a container writes.
+	Log(ctx context.Context, pod types.NamespacedName, options *corev1.PodLogOptions) (io.ReadCloser, error)
+	// Get asks a server in a pod for a path.
+	Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error)
+	// Forward returns an address on this machine that leads to a port of a pod until the context ends.
+	Forward(ctx context.Context, pod types.NamespacedName, port int32) (string, error)
+}
+
+// Deadlines of single requests.
+const (
+	callLimit     = 15 * time.Second
+	completeLimit = 2 * time.Second
+)
+
+// connection is the flags that say which cluster, and as whom.
+type connection struct {
+	world World
+	flags *genericclioptions.ConfigFlags
+}
+
+// bind declares those flags of kubectl that lead to a cluster, and completes names of Workspaces.
+func (c *connection) bind(cmd *cobra.Command, w World) {
+	c.world = w
+	all := genericclioptions.NewConfigFlags(true)
+	c.flags = genericclioptions.NewConfigFlags(true)
+	*c.flags = genericclioptions.ConfigFlags{
+		KubeConfig: all.KubeConfig, Context: all.Context, Namespace: all.Namespace,
+		Impersonate: all.Impersonate, ImpersonateGroup: all.ImpersonateGroup,
+	}
+	c.flags.AddFlags(cmd.Flags())
+	cmd.ValidArgsFunction = c.completeNames
+}
+
+// open connects; nothing is asked of the cluster yet.
+func (c *connection) open() (*Cluster, error) {
+	if c.world.Cluster == nil {
+		return nil, clusterError("no cluster is within reach here")
+	}
+	out, err := c.world.Cluster(c.flags, c.world.Err)
+	switch {
+	case err == nil:
+		return out, nil
+	case clientcmd.IsEmptyConfig(err):
+		return nil, usageError("no cluster is named: set KUBECONFIG, or pass --kubeconfig FILE")
+	default:
+		return nil, usageError("the kubeconfig does not lead to a cluster: %w", err)
+	}
+}
+
+// workspace reads one Workspace.
+func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspace, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	ws := &v1beta1.Workspace{}
+	at := types.NamespacedName{Namespace: c.Namespace, Name: name}
+	if err := c.Objects.Get(ctx, at, ws); err != nil {
+		return nil, worded(err, fmt.Sprintf("Workspace %s", at))
+	}
+	return ws, nil
+}
+
+// group is what the cluster remembers of a Workspace's group of machines.
+func (c *Cluster) group(ctx context.Context, ws *v1beta1.Workspace) (workload.Group, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	leader := &appsv1.StatefulSet{}
+	err := c.Objects.Get(ctx, client.ObjectKeyFromObject(ws), leader)
+	if apierrors.IsNotFound(err) {
+		return workload.GroupOf(nil), nil
+	}
+	if err != nil {
+		return workload.Group{}, worded(err, "StatefulSet "+key(ws))
+	}
+	return workload.GroupOf(leader), nil
+}
+
+// completeNames offers the names of Workspaces for the first argument.
+func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	cluster, err := c.open()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeLimit)
+	defer cancel()
+	list := &v1beta1.WorkspaceList{}
+	if err := cluster.Objects.List(ctx, list, client.InNamespace(cluster.Namespace)); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// worded says what an API server's refusal means for an object, and what to do.
+func worded(err error, what string) error {
+	switch {
+	case apierrors.IsNotFound(err) && strings.HasPrefix(what, v1beta1.WorkspaceKind):
+		return usageError("%s does not exist: kubectl berth status lists those of a namespace, with -A of all", what)
+	case apierrors.IsNotFound(err):
+		return usageError("%s does not exist", what)
+	case meta.IsNoMatchError(err):
+		return clusterError("%s: this cluster does not know the kind: install Modelberth's chart first", what)
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return clusterError("%s: you are not allowed to: %w", what, err)
+	case apierrors.IsConflict(err):
+		return clusterError("%s was changed by somebody else meanwhile: try again", what)
+	case apierrors.IsInvalid(err):
+		return usageError("%s: the API server refuses that: %w", what, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return clusterError("%s: the cluster did not answer in time: see kubectl cluster-info", what)
+	default:
+		return clusterError("%s: %w", what, err)
+	}
+}

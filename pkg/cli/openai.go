@@ -1,0 +1,233 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// endpoint is a model's server, as reached from here.
+type endpoint struct {
+	url    string
+	client *http.Client
+}
+
+// mostAnswer bounds an answer that is read in one piece, and one line of a stream.
+const mostAnswer = 8 << 20
+
+// answering is the pod that answers for a Workspace now.
+func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	pods, err := c.pods(ctx, ws.Name)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(pods, func(pod corev1.Pod) bool {
+		return memberOf(&pod) == 0 && isPodReady(&pod) && pod.DeletionTimestamp == nil
+	})
+	if at < 0 {
+		return nil, clusterError("Workspace %s does not answer now (%s): kubectl berth status %s --watch follows it",
+			key(ws), strings.TrimSuffix(summary(ws).Message, "."), ws.Name)
+	}
+	return &pods[at], nil
+}
+
+// endpoint leads to the pod that answers for a Workspace, until the context ends. An answer that is broken
+// off here takes the way there with it, so every conversation asks for its own each time.
+func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoint, error) {
+	pod, err := c.answering(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	address, err := c.Pods.Forward(ctx, client.ObjectKeyFromObject(pod), enginePort(pod))
+	if err != nil {
+		return nil, worded(err, "port-forward to pod "+key(pod))
+	}
+	// Nothing is sent twice where a server has closed an idle connection meanwhile.
+	return &endpoint{url: "http://" + address, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}, nil
+}
+
+// enginePort is where the engine of a pod listens: the first port of its container.
+func enginePort(pod *corev1.Pod) int32 {
+	for i := range pod.Spec.Containers {
+		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
+			return ports[0].ContainerPort
+		}
+	}
+	return v1beta1.EnginePort
+}
+
+// servedModel is the name to ask for: the one that is wanted, else the first.
+func servedModel(ws *v1beta1.Workspace, wanted string) (string, error) {
+	var models []string
+	if ws.Status.Endpoint != nil {
+		models = ws.Status.Endpoint.Models
+	}
+	switch {
+	case wanted == "" && len(models) > 0:
+		return models[0], nil
+	case wanted == "":
+		return "", usageError("Workspace %s does not say which models it serves: name one with --model", key(ws))
+	case len(models) > 0 && !slices.Contains(models, wanted):
+		return "", usageError("--model: the endpoint does not serve %q: use %s", wanted, orList(models))
+	default:
+		return wanted, nil
+	}
+}
+
+// message is a part of a conversation.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// question is what a chat completion is asked with.
+type question struct {
+	Model         string         `json:"model"`
+	Messages      []message      `json:"messages"`
+	MaxTokens     int            `json:"max_tokens,omitempty"`
+	Stream        bool           `json:"stream"`
+	StreamOptions *streamOptions `json:"stream_options,omitempty"`
+	// IgnoreEOS lets a model write on to MaxTokens; vLLM and llama.cpp know it.
+	IgnoreEOS bool `json:"ignore_eos,omitempty"`
+}
+
+type streamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// usage counts the tokens of an answer.
+type usage struct {
+	PromptTokens     int `json:"prompt_tokens"`
+	CompletionTokens int `json:"completion_tokens"`
+}
+
+// piece is a part of an answer, or the whole of it.
+type piece struct {
+	Choices []struct {
+		Delta        delta  `json:"delta"`
+		Message      delta  `json:"message"`
+		FinishReason string `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *usage `json:"usage"`
+	// Error is what a server says that fails in the middle of a stream.
+	Error json.RawMessage `json:"error"`
+}
+
+type delta struct {
+	Content   string `json:"content"`
+	Reasoning string `json:"reasoning_content"`
+}
+
+// ask sends a question and hands each piece of the answer on as it comes.
+func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) error {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := e.client.Do(request)
+	if err != nil {
+		return broken(ctx, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // what came before it broke off
+		return clusterError("the model's server refuses: %s", spoken(response.Status, said))
+	}
+	if !q.Stream {
+		return whole(ctx, response.Body, each)
+	}
+	return streamed(ctx, response.Body, each)
+}
+
+func whole(ctx context.Context, body io.Reader, each func(*piece)) error {
+	text, err := io.ReadAll(io.LimitReader(body, mostAnswer))
+	if err != nil {
+		return broken(ctx, err)
+	}
+	got := &piece{}
+	if err := json.Unmarshal(text, got); err != nil {
+		return clusterError("the model's server answers with something else than JSON: %w", err)
+	}
+	each(got)
+	return nil
+}
+
+// streamed reads server-sent events.
+func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, mostAnswer)
+	for lines.Scan() {
+		data, found := strings.CutPrefix(lines.Text(), "data:")
+		if !found {
+			continue
+		}
+		data = strings.TrimSpace(data)
+		if data == "[DONE]" {
+			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // so that the server's end is heard
+			return err
+		}
+		got := &piece{}
+		if err := json.Unmarshal([]byte(data), got); err != nil {
+			return clusterError("the model's server streams something else than JSON: %w", err)
+		}
+		if len(got.Error) > 0 {
+			return clusterError("the model's server broke the answer off: %s", spoken("", []byte(data)))
+		}
+		each(got)
+	}
+	if err := lines.Err(); err != nil {
+		return broken(ctx, err)
+	}
+	return clusterError("the model's server broke the answer off without a word: kubectl berth logs tells why")
+}
+
+// broken words that a connection ended.
+func broken(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return clusterError("the connection to the model's server broke off (%w): kubectl berth status tells whether it still runs", err)
+}
+
+// spoken takes the sentence out of what a server says of an error.
+func spoken(status string, body []byte) string {
+	var said struct {
+		Message string          `json:"message"`
+		Error   json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(body, &said) == nil {
+		var inner struct {
+			Message string `json:"message"`
+		}
+		var plain string
+		switch {
+		case said.Message != "":
+			return said.Message
+		case json.Unmarshal(said.Error, &inner) == nil && inner.Message != "":
+			return inner.Message
+		case json.Unmarshal(said.Error, &plain) == nil && plain != "":
+			return plain
+		}
+	}
+	return strings.TrimSpace(status + " " + shorten(strings.TrimSpace(string(body))))
+}

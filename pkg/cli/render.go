@@ -1,0 +1,256 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// renderCommand is kubectl berth render.
+type renderCommand struct {
+	office
+	connection
+
+	file, nodes  string
+	format       string
+	agentImage   string
+	engineImages map[string]string
+	remoteCode   bool
+}
+
+func newRender(w World) *cobra.Command {
+	r := &renderCommand{}
+	cmd := &cobra.Command{
+		Use:   "render (-f FILE | NAME)",
+		Short: "Print the objects that serve a Workspace, with the plan as a comment",
+		Long: `Print the objects that serve a Workspace, with the plan as a comment.
+
+From a manifest, without a cluster: what a controller of this version would apply with the settings that
+the flags give it. Owner references have no UID there, because the Workspace has none yet.
+For a Workspace in a cluster: what its controller applies, from the revision that was accepted.`,
+		Example: `  kubectl berth render -f workspace.yaml --agent-image registry.example/modelberth-agent:v1
+  kubectl berth render my-model
+  kubectl berth render my-model | kubectl diff -f -`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), cmd, w, args) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&r.file, "filename", "f", "", "manifest with Workspaces, and the ConfigMaps that they name; - is the standard input")
+	f.StringVar(&r.nodes, "nodes", "", "nodes that exist and their pods, to be used before anything is bought: what "+howToList+" prints")
+	f.StringVarP(&r.format, "output", "o", formatYAML, "how to print the objects: yaml, json")
+	f.StringVar(&r.agentImage, "agent-image", "modelberth-agent", "image of modelberth-agent, as the chart sets it")
+	f.StringToStringVar(&r.engineImages, "engine-image", nil, "image of an engine, as name=reference; repeatable")
+	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator lets models bring code of their own")
+	r.connection.bind(cmd, w)
+	r.office.bind(cmd, w)
+	complete(cmd, "output", func() []string { return []string{formatYAML, formatJSON} })
+	// The only error is that a flag does not exist.
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	return cmd
+}
+
+func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, names []string) error {
+	if err := oneOf("--output", r.format, []string{formatYAML, formatJSON}); err != nil {
+		return err
+	}
+	switch {
+	case (r.file == "") == (len(names) == 0):
+		return usageError("nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both")
+	case r.file != "":
+		return r.fromFile(ctx, w)
+	}
+	cluster, err := r.connection.open()
+	if err != nil {
+		return err
+	}
+	if err := r.onlyForFiles(cmd); err != nil {
+		return err
+	}
+	ws, err := cluster.workspace(ctx, names[0])
+	if err != nil {
+		return err
+	}
+	revisions, err := cluster.revisions(ctx, ws)
+	if err != nil {
+		return err
+	}
+	current := accepted(revisions)
+	if current == nil {
+		return clusterError("Workspace %s has no accepted plan yet: kubectl berth status %s tells why", key(ws), ws.Name)
+	}
+	group, err := cluster.group(ctx, ws)
+	if err != nil {
+		return err
+	}
+	return r.print(w, []rendering{{ws, current.name, &current.Revision, group}})
+}
+
+// onlyForFiles refuses flags that stand for a controller's settings.
+func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
+	for _, flag := range []string{
+		"agent-image", "engine-image", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config", "provisioner", "hub-endpoint",
+	} {
+		if cmd.Flags().Changed(flag) {
+			return usageError("--%s goes with -f: what is in the cluster was rendered by its controller", flag)
+		}
+	}
+	return nil
+}
+
+// rendering is one Workspace with what serves it.
+type rendering struct {
+	ws       *v1beta1.Workspace
+	name     string
+	revision *render.Revision
+	// group is what the cluster remembers of a group of machines.
+	group workload.Group
+}
+
+// fromFile plans and renders as the controller would.
+func (r *renderCommand) fromFile(ctx context.Context, w World) error {
+	m, err := readManifest(r.file, w.In)
+	if err != nil {
+		return err
+	}
+	if err := r.office.open(); err != nil {
+		return err
+	}
+	if r.nodes != "" {
+		if r.there, err = readNodes(r.nodes, w.In); err != nil {
+			return err
+		}
+	}
+	var out []rendering
+	for _, ws := range m.workspaces {
+		if problem := workload.NameProblem(ws.Name); problem != "" {
+			return usageError("%s: %s", m.file, problem)
+		}
+		answer, err := r.office.plan(ctx, m, ws)
+		if err != nil {
+			return err
+		}
+		revision, err := r.revision(m, &answer)
+		if err != nil {
+			return usageError("%s, Workspace %s: %w", m.file, key(ws), err)
+		}
+		out = append(out, rendering{ws: ws, revision: revision, group: workload.GroupOf(nil)})
+	}
+	return r.print(w, out)
+}
+
+// revision is what the controller would pin.
+func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, error) {
+	out := &render.Revision{Plan: a.plan}
+	if a.model == nil {
+		out.Rendered = render.Template(a.workspace, &a.plan)
+		return out, nil
+	}
+	config, _, err := m.config(a.workspace)
+	if err != nil {
+		return nil, err
+	}
+	data, _ := r.office.catalog.Engine(a.plan.Engine)
+	rendered, warnings, err := render.Preset(render.Input{
+		Workspace: a.workspace, Model: *a.model, Plan: a.plan, Config: config, Data: data,
+		Settings: render.Settings{
+			Workload:     workload.Settings{AgentImage: r.agentImage, HubEndpoint: r.endpoint},
+			EngineImages: r.engineImages, AllowRemoteCode: r.remoteCode,
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Rendered = rendered
+	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
+	return out, nil
+}
+
+// objects of a Workspace, in the order in which they are applied.
+func (r *rendering) objects() []render.Object {
+	return append(r.revision.Network(r.ws), r.revision.Pods(r.ws, r.name, r.group)...)
+}
+
+func (r *renderCommand) print(w World, all []rendering) error {
+	if r.format == formatJSON {
+		list := corev1.List{}
+		list.APIVersion, list.Kind = "v1", "List"
+		for i := range all {
+			for _, object := range all[i].objects() {
+				text, err := applied(object)
+				if err != nil {
+					return err
+				}
+				list.Items = append(list.Items, runtime.RawExtension{Raw: text})
+			}
+		}
+		return (&output{format: formatJSON}).data(w.Out, list)
+	}
+	for i := range all {
+		if _, err := fmt.Fprint(w.Out, comment(&all[i])); err != nil {
+			return err
+		}
+		for _, object := range all[i].objects() {
+			text, err := applied(object)
+			if err != nil {
+				return err
+			}
+			if text, err = yaml.JSONToYAML(text); err != nil {
+				return fmt.Errorf("writing YAML: %w", err)
+			}
+			if _, err := fmt.Fprintf(w.Out, "---\n%s", text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// applied is an object as JSON, without a status: that is the cluster's.
+func applied(object render.Object) ([]byte, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("writing %s: %w", object.GetName(), err)
+	}
+	delete(fields, "status")
+	return json.Marshal(fields)
+}
+
+// comment tells the plan above the objects.
+func comment(r *rendering) string {
+	plan := &r.revision.Plan
+	var out strings.Builder
+	line := func(text string) {
+		for _, part := range folded(text, pageWidth-2) {
+			out.WriteString("# " + part + "\n")
+		}
+	}
+	line(fmt.Sprintf("Workspace %s: %s, %s", key(r.ws), plan.Summary(), hourly(plan.HourlyPrice)))
+	if plan.Engine != "" {
+		line(fmt.Sprintf("%s; %s; %s", plan.Engine, layout(plan), sequences(plan)))
+	}
+	if r.name != "" {
+		line("revision " + r.name)
+	}
+	for _, warning := range plan.Warnings {
+		line("! " + warning)
+	}
+	return out.String()
+}
+
+func sequences(plan *planner.Plan) string {
+	return fmt.Sprintf("%s of %d tokens each at once", count(plan.Concurrency, "sequence"), plan.MaxModelLen)
+}

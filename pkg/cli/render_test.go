@@ -1,0 +1,73 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const ownTemplate = `apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata: {name: own, namespace: team-a}
+resource: {instanceType: Standard_A24_1}
+inference: {template: {spec: {containers: [{name: server, image: "registry.example/server:1"}]}}}
+`
+
+func TestRenderGolden(t *testing.T) {
+	tests := []struct {
+		name  string
+		stdin string
+		args  []string
+	}{
+		{"render-file", "", []string{"-f", "testdata/manifests/new.yaml", "--cloud", "azure", "--agent-image", "registry.example/agent:1"}},
+		{"render-template", ownTemplate, []string{"-f", "-"}},
+		{"render-json", ownTemplate, []string{"-f", "-", "-o", "json"}},
+		{"render-name", "", []string{"chat"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := (&cluster{objects: past(t)}).run(t, session{stdin: test.stdin}, append([]string{"render"}, test.args...)...)
+			if got.Code != 0 {
+				t.Errorf("%+v", got)
+			}
+			golden(t, filepath.Join("testdata/golden", test.name+".txt"), got.Out+got.Err)
+		})
+	}
+}
+
+func TestRenderErrors(t *testing.T) {
+	long := strings.Replace(ownTemplate, "name: own", "name: "+strings.Repeat("a", 60), 1)
+	tests := []struct {
+		reason, stdin, args, want string
+		code                      int
+	}{
+		{"nothing", "", "", "nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both", 2},
+		{"both", "", "chat -f x.yaml", "nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both", 2},
+		{"a format that there is not", "", "chat -o table", `--output: "table" is not possible: use yaml or json`, 2},
+		{"a flag of manifests", "", "chat --agent-image x", "--agent-image goes with -f: what is in the cluster was rendered by its controller", 2},
+		{"an absent file", "", "-f absent.yaml", `-f: there is no file "absent.yaml"`, 2},
+		{"no plan yet", "", "planless", "Workspace team-a/planless has no accepted plan yet: kubectl berth status planless tells why", 5},
+		{
+			"a name that no Service can have", long, "-f -",
+			`standard input: metadata.name "` + strings.Repeat("a", 60) + `" has 60 characters and at most 52 are possible, ` +
+				"because the StatefulSet appends 11 to label its pods: create the Workspace again under a shorter name", 2,
+		},
+	}
+	planless := workspace()
+	planless.Name, planless.UID = "planless", "uid-2"
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			c := &cluster{objects: []client.Object{workspace(), planless}}
+			got := c.run(t, session{stdin: test.stdin}, append([]string{"render"}, strings.Fields(test.args)...)...)
+			if diff := cmp.Diff(ran{Err: "kubectl berth render: " + test.want + "\n", Code: test.code}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,276 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// fieldOwner is whom the API server notes for what this command writes.
+const fieldOwner = client.FieldOwner("kubectl-berth")
+
+// rollbackCommand is kubectl berth rollback.
+type rollbackCommand struct {
+	connection
+
+	to                 int64
+	dryRun, withConfig bool
+}
+
+func newRollback(w World) *cobra.Command {
+	r := &rollbackCommand{}
+	cmd := &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Put a Workspace's spec back to what a former revision was made from",
+		Long: `Put back the spec that a former revision was made from, as an edit of the Workspace that rolls out like
+any other: resource, inference and the annotations that shape them. Without --to-revision that is the
+latest revision that was made from something else.
+
+What changes is printed first. The ConfigMap that inference.config names is not part of the spec: where
+its text is another than then, this says so, and --with-config writes it back too.`,
+		Example: `  kubectl berth rollback my-model --dry-run
+  kubectl berth rollback my-model
+  kubectl berth rollback my-model --to-revision 3 --with-config`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), w, cmd, args[0]) },
+	}
+	f := cmd.Flags()
+	f.Int64Var(&r.to, "to-revision", 0, "number of the revision to go back to, as history lists them (default: the one before)")
+	f.BoolVar(&r.dryRun, "dry-run", false, "print what would change, and change nothing")
+	f.BoolVar(&r.withConfig, "with-config", false, "also write the ConfigMap's text back")
+	r.connection.bind(cmd, w)
+	return cmd
+}
+
+// restoration is what goes back to what a revision was made from.
+type restoration struct {
+	ws       *v1beta1.Workspace
+	restored *v1beta1.Workspace
+	target   *pinned
+	// config is the ConfigMap that the revision was made with, where its text is another now; nil where
+	// it does not matter.
+	config *corev1.ConfigMap
+	// gone says that it is to be created anew.
+	gone bool
+}
+
+func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, name string) error {
+	if cmd.Flags().Changed("to-revision") && r.to < 1 {
+		return usageError("--to-revision is %d, it must be one that kubectl berth history %s lists", r.to, name)
+	}
+	cluster, err := r.open()
+	if err != nil {
+		return err
+	}
+	ws, err := cluster.workspace(ctx, name)
+	if err != nil {
+		return err
+	}
+	revisions, err := cluster.revisions(ctx, ws)
+	if err != nil {
+		return err
+	}
+	config, err := cluster.configText(ctx, ws)
+	if err != nil {
+		return err
+	}
+	plan := &restoration{ws: ws}
+	if plan.target, err = r.target(ws, config, revisions); err != nil {
+		return err
+	}
+	plan.restored = restored(ws, plan.target.Inputs, shapingAnnotations(revisions))
+	if err := plan.observeConfig(ctx, cluster); err != nil {
+		return err
+	}
+	changes, err := changesOf(ws, plan.restored, "", "")
+	if err != nil {
+		return err
+	}
+	if len(changes) == 0 && (plan.config == nil || !r.withConfig) {
+		r.explainConfig(page{w.Out, newStyle(w)}, plan)
+		return usageError("Workspace %s has the spec of revision %d already: nothing is written", key(ws), plan.target.number)
+	}
+	r.announce(page{w.Out, newStyle(w)}, plan, changes)
+	if r.dryRun {
+		return nil
+	}
+	return r.write(ctx, w, cluster, plan, len(changes) > 0)
+}
+
+// configText is what the ConfigMap of a Workspace says now; empty where there is none.
+func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
+	if ws.Inference == nil || ws.Inference.Config == "" {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	config := &corev1.ConfigMap{}
+	at := types.NamespacedName{Namespace: ws.Namespace, Name: ws.Inference.Config}
+	if err := client.IgnoreNotFound(c.Objects.Get(ctx, at, config)); err != nil {
+		return "", worded(err, fmt.Sprintf("ConfigMap %s", at))
+	}
+	return config.Data[v1beta1.InferenceConfigKey], nil
+}
+
+// target is the revision to go back to. config is what the ConfigMap says now. Where the present spec has
+// no plan, the revision to go back to is the one that is still in use.
+func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions []pinned) (*pinned, error) {
+	history := "kubectl berth history " + ws.Name
+	current := accepted(revisions)
+	if current == nil {
+		return nil, usageError("Workspace %s has no revision to go back to", key(ws))
+	}
+	if r.to > 0 {
+		at := slices.IndexFunc(revisions, func(p pinned) bool { return p.number == r.to })
+		switch {
+		case at < 0:
+			return nil, usageError("--to-revision: Workspace %s has no revision %d: use %s", key(ws), r.to, numbers(revisions))
+		case revisions[at].Inputs == nil:
+			return nil, usageError("revision %d of Workspace %s was made by a version that did not note what it was made from: "+
+				"edit the Workspace by hand; %s shows its plan", r.to, key(ws), history)
+		}
+		return &revisions[at], nil
+	}
+	for i := len(revisions) - 1; i >= 0; i-- {
+		candidate := &revisions[i]
+		if candidate.number > current.number || candidate.Inputs == nil {
+			continue
+		}
+		changes, err := changesOf(ws, restored(ws, candidate.Inputs, shapingAnnotations(revisions)), config, candidate.Inputs.Config)
+		if err != nil {
+			return nil, err
+		}
+		if len(changes) > 0 {
+			return candidate, nil
+		}
+	}
+	return nil, usageError("Workspace %s has no former revision that was made from something else and can be gone back to: see %s", key(ws), history)
+}
+
+// restored is the Workspace with what a revision was made from. annotations are those that shape any.
+func restored(ws *v1beta1.Workspace, in *render.Inputs, annotations []string) *v1beta1.Workspace {
+	out := ws.DeepCopy()
+	out.Resource = *in.Resource.DeepCopy()
+	out.Inference = in.Inference.DeepCopy()
+	for _, name := range annotations {
+		delete(out.Annotations, name)
+		if value, found := in.Annotations[name]; found {
+			out.Annotations = labelled(out.Annotations, name, value)
+		}
+	}
+	return out
+}
+
+func labelled(set map[string]string, name, value string) map[string]string {
+	if set == nil {
+		set = map[string]string{}
+	}
+	set[name] = value
+	return set
+}
+
+// observeConfig looks whether the ConfigMap still says what the revision was made from.
+func (p *restoration) observeConfig(ctx context.Context, cluster *Cluster) error {
+	in := p.target.Inputs
+	if in.Inference == nil || in.Inference.Config == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	at := types.NamespacedName{Namespace: p.ws.Namespace, Name: in.Inference.Config}
+	config := &corev1.ConfigMap{}
+	err := cluster.Objects.Get(ctx, at, config)
+	switch {
+	case apierrors.IsNotFound(err):
+		config.Namespace, config.Name = at.Namespace, at.Name
+		p.config, p.gone = config, true
+	case err != nil:
+		return worded(err, fmt.Sprintf("ConfigMap %s", at))
+	case config.Data[v1beta1.InferenceConfigKey] != in.Config:
+		p.config = config
+	}
+	return nil
+}
+
+// announce prints what will change.
+func (r *rollbackCommand) announce(out page, p *restoration, changes []fieldChange) {
+	verb := "goes"
+	if r.dryRun {
+		verb = "would go"
+	}
+	out.line("Workspace %s %s back to what revision %d was made from:", key(p.ws), verb, p.target.number)
+	for i := range changes {
+		for _, line := range folded(fieldText(&changes[i]), pageWidth-4) {
+			out.line("  %s", line)
+		}
+	}
+	out.fact("plan then", p.target.Plan.Summary()+", "+hourly(p.target.Plan.HourlyPrice))
+	r.explainConfig(out, p)
+}
+
+func (r *rollbackCommand) explainConfig(out page, p *restoration) {
+	if p.config == nil {
+		return
+	}
+	state := "has another text than then"
+	if p.gone {
+		state = "is gone"
+	}
+	if r.withConfig {
+		out.point(out.paint(yellow, "!"),
+			fmt.Sprintf("ConfigMap %s %s: key %s is written back", key(p.config), state, v1beta1.InferenceConfigKey))
+		return
+	}
+	out.point(out.paint(yellow, "!"), fmt.Sprintf("ConfigMap %s %s and is left alone: --with-config writes key %s back",
+		key(p.config), state, v1beta1.InferenceConfigKey))
+}
+
+// write puts the ConfigMap back first: then the Workspace's edit finds it as it was.
+func (r *rollbackCommand) write(ctx context.Context, w World, cluster *Cluster, p *restoration, edited bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	if p.config != nil && r.withConfig {
+		if err := p.writeConfig(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	if edited {
+		patch := client.MergeFromWithOptions(p.ws, client.MergeFromWithOptimisticLock{})
+		if err := cluster.Objects.Patch(ctx, p.restored, patch, fieldOwner); err != nil {
+			return worded(err, "Workspace "+key(p.ws))
+		}
+	}
+	_, err := fmt.Fprintf(w.Out, "Done: kubectl berth status %s -n %s --watch follows it.\n", p.ws.Name, p.ws.Namespace)
+	return err
+}
+
+func (p *restoration) writeConfig(ctx context.Context, cluster *Cluster) error {
+	text := p.target.Inputs.Config
+	if p.gone {
+		config := p.config.DeepCopy()
+		config.Data = map[string]string{v1beta1.InferenceConfigKey: text}
+		if err := cluster.Objects.Create(ctx, config, fieldOwner); err != nil {
+			return worded(err, "ConfigMap "+key(config))
+		}
+		return nil
+	}
+	updated := p.config.DeepCopy()
+	updated.Data = labelled(updated.Data, v1beta1.InferenceConfigKey, text)
+	patch := client.MergeFromWithOptions(p.config, client.MergeFromWithOptimisticLock{})
+	if err := cluster.Objects.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return worded(err, "ConfigMap "+key(p.config))
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package llamacpp
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/engine"
+)
+
+// adapters are the flags that load adapters, scaled where one is not to have its full strength. The server
+// separates files by commas, and their strengths by colons.
+func adapters(in engine.Input) []engine.Setting {
+	if len(in.Adapters) == 0 {
+		return nil
+	}
+	flag := "lora"
+	if slices.ContainsFunc(in.Adapters, func(a engine.Adapter) bool { return a.Strength != 1 }) {
+		flag = "lora-scaled"
+	}
+	files := make([]string, 0, len(in.Adapters))
+	for _, a := range in.Adapters {
+		file := path.Join(a.Dir, a.Path)
+		if flag == "lora-scaled" {
+			file += ":" + strconv.FormatFloat(a.Strength, 'f', -1, 64)
+		}
+		files = append(files, file)
+	}
+	return []engine.Setting{{Name: flag, Value: strings.Join(files, ",")}}
+}
+
+// checkAdapters refuses adapters of which no file is named: the server loads a GGUF file, not a directory.
+func checkAdapters(in engine.Input) error {
+	for _, a := range in.Adapters {
+		if !strings.HasSuffix(a.Path, ".gguf") {
+			return fmt.Errorf("inference.adapters: engine llamacpp loads %s from one GGUF file: name it in path, such as adapter.gguf", a.Name)
+		}
+	}
+	return nil
+}
+
+// adapterWarnings tell how the server differs from what adapters elsewhere mean.
+func adapterWarnings(in engine.Input) []string {
+	if len(in.Adapters) == 0 {
+		return nil
+	}
+	return []string{"inference.adapters: engine llamacpp applies all adapters to every request and lists none of them in /v1/models: " +
+		"a request chooses otherwise with its field lora"}
+}

@@ -1,0 +1,70 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package vllm
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/engine"
+)
+
+// Flags that carry the adapters.
+const (
+	flagLoRA        = "enable-lora"
+	flagLoRASlots   = "max-loras"
+	flagLoRARank    = "max-lora-rank"
+	flagLoRAModules = "lora-modules"
+)
+
+// adapters are the flags that serve adapters as models of their own names, each from its directory.
+func adapters(in engine.Input) []engine.Setting {
+	if len(in.Adapters) == 0 {
+		return nil
+	}
+	modules := make([]string, 0, len(in.Adapters))
+	for _, a := range in.Adapters {
+		modules = append(modules, a.Name+"="+path.Join(a.Dir, a.Path))
+	}
+	return []engine.Setting{
+		{Name: flagLoRA, Value: "true"},
+		{Name: flagLoRASlots, Value: strconv.Itoa(in.Plan.AdapterSlots)},
+		{Name: flagLoRARank, Value: strconv.Itoa(in.Plan.AdapterRank)},
+		{Name: flagLoRAModules, Value: strings.Join(modules, " ")},
+	}
+}
+
+func adapterNames(in engine.Input) []string {
+	names := make([]string, 0, len(in.Adapters))
+	for _, a := range in.Adapters {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// checkAdapters refuses what the server would serve otherwise than it is asked for.
+func checkAdapters(in engine.Input) error {
+	for _, a := range in.Adapters {
+		switch {
+		case a.Strength != 1:
+			return fmt.Errorf("inference.adapters: %s has strength %v, and engine vllm serves every adapter as it was trained: "+
+				"leave strength out and scale lora_alpha in its adapter_config.json instead", a.Name, a.Strength)
+		case slices.Contains(in.ServedNames, a.Name):
+			return fmt.Errorf("inference.adapters: %s is a name of the model itself: give the adapter another source.name", a.Name)
+		}
+	}
+	if len(in.Adapters) > 0 && min(in.Plan.AdapterSlots, in.Plan.AdapterRank) < 1 {
+		return fmt.Errorf("rendering vllm: the plan has no memory for %d adapters", len(in.Adapters))
+	}
+	return nil
+}
+
+// adapterFiles are those of an adapter's repository that the server loads. Others publish the same tensors
+// once more as a pickle, which can run code.
+func adapterFiles() engine.Selection {
+	return engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
+}

@@ -1,0 +1,88 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// Adapters are low-rank adapters to serve beside the model.
+type Adapters struct {
+	// Count of them.
+	Count int
+	// Ranks that are known before their files are there; as many as there are adapters where all are.
+	Ranks []int
+}
+
+// rank is the highest, and whether that of an adapter had to be assumed.
+func (a Adapters) rank() (highest int, assumed bool) {
+	for _, rank := range a.Ranks {
+		highest = max(highest, rank)
+	}
+	if len(a.Ranks) < a.Count {
+		return max(highest, assumedRank), true
+	}
+	return highest, false
+}
+
+// assumedRank is taken for adapters whose rank is not known. Most that are published have 8 to 64; an
+// engine that was told too little does not start, one that was told too much wastes a little memory.
+const assumedRank = 64
+
+// rankFlag is the engine's flag for the highest rank of an adapter.
+const rankFlag = "max-lora-rank"
+
+// adapters returns what an engine keeps room for: slots for all of them at the highest rank, or what the
+// user says.
+func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) {
+	if r.Adapters.Count == 0 {
+		return physics.Adapters{}, nil, nil
+	}
+	told := r.Constraints.Engine
+	highest, assumed := r.Adapters.rank()
+	out := physics.Adapters{Slots: cmp.Or(told.AdapterSlots, r.Adapters.Count), Rank: cmp.Or(told.AdapterRank, highest)}
+	var warnings []string
+	switch {
+	case told.AdapterRank == 0 && assumed && e.Split == catalog.SplitTensor:
+		warnings = append(warnings, fmt.Sprintf("inference.adapters: not every rank is known before the files are there, so room is kept "+
+			"for %d: set %s in inference.engine.args where one is higher, or to save memory where none is", highest, rankFlag))
+	case told.AdapterRank > 0 && told.AdapterRank < highest && !assumed:
+		out.Rank = highest
+		warnings = append(warnings, fmt.Sprintf("%s: %d is replaced by %d, the rank of an adapter", rankFlag, told.AdapterRank, highest))
+	}
+	var err error
+	out.Rank, err = servedRank(out.Rank, e)
+	return out, warnings, err
+}
+
+// servedRank is the least rank that the engine can be told for adapters of a rank.
+func servedRank(rank int, e *catalog.Engine) (int, error) {
+	known := e.Flags[rankFlag].Values
+	if len(known) == 0 {
+		return rank, nil
+	}
+	ranks := make([]int, 0, len(known))
+	for _, text := range known {
+		number, _ := strconv.Atoi(text) // what is no number serves none
+		ranks = append(ranks, number)
+	}
+	slices.Sort(ranks)
+	for _, served := range ranks {
+		if served >= rank {
+			return served, nil
+		}
+	}
+	return 0, &InfeasibleError{
+		Reason: v1beta1.ReasonSpecInvalid,
+		Message: fmt.Sprintf("inference.adapters: an adapter has rank %d, and engine %s serves ranks up to %d: leave it out",
+			rank, e.Name, ranks[len(ranks)-1]),
+	}
+}

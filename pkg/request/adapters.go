@@ -1,0 +1,98 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// mostAdapters is the schema's limit.
+const mostAdapters = 10
+
+// checkAdapters refuses adapters that admission refuses as well, and volumes that admission cannot see into.
+func checkAdapters(adapters []v1beta1.AdapterSpec) error {
+	if len(adapters) > mostAdapters {
+		return invalid(fmt.Sprintf("inference.adapters has %d entries: at most %d are possible", len(adapters), mostAdapters))
+	}
+	seen, secret := map[string]bool{}, ""
+	for i, adapter := range adapters {
+		at := fmt.Sprintf("inference.adapters[%d]", i)
+		if problem := nameProblem(adapter.Source, seen); problem != "" {
+			return invalid(at + ".source" + problem)
+		}
+		seen[adapter.Source.Name] = true
+		if problem := sourceProblem(adapter.Source); problem != "" {
+			return invalid(at + ".source" + problem)
+		}
+		for _, name := range adapter.Source.ImagePullSecrets {
+			if secret != "" && name != secret {
+				return invalid(fmt.Sprintf("%s.source.imagePullSecrets names Secret %q beside %q: "+
+					"put the credentials of all registries into one Secret", at, name, secret))
+			}
+			secret = name
+		}
+		if problem := strengthProblem(adapter.Strength); problem != "" {
+			return invalid(at + ".strength" + problem)
+		}
+	}
+	return nil
+}
+
+// nameProblem ends a sentence about a source's name; empty where it is a name that no other has.
+func nameProblem(source *v1beta1.DataSource, seen map[string]bool) string {
+	switch {
+	case source == nil:
+		return " must be set: a name, and an image, a volumeSource or a repository"
+	case len(validation.IsDNS1123Subdomain(source.Name)) > 0:
+		return fmt.Sprintf(".name is %q: it must be set to lower-case letters, digits, dashes and dots", shortened(source.Name))
+	case seen[source.Name]:
+		return fmt.Sprintf(".name %q is given twice: the name is what requests ask for", source.Name)
+	}
+	return ""
+}
+
+// sourceProblem ends a sentence about where an adapter comes from; empty where that is possible.
+func sourceProblem(source *v1beta1.DataSource) string {
+	given := 0
+	for _, isGiven := range []bool{source.Image != "", source.Volume != nil || source.VolumeError != "", source.Repository != ""} {
+		if isGiven {
+			given++
+		}
+	}
+	switch {
+	case len(source.URLs) > 0:
+		return ".urls is not supported: use image, volumeSource or repository"
+	case given != 1:
+		return " must have exactly one of image, volumeSource and repository"
+	case source.VolumeError != "":
+		return ".volumeSource cannot be read: " + source.VolumeError
+	case source.Volume != nil && !isPodVolume(source.Volume):
+		return ".volumeSource must be a persistentVolumeClaim, csi, ephemeral, configMap, secret, emptyDir or image: " +
+			"other volumes reach into the node, or carry tokens"
+	}
+	return ""
+}
+
+// isPodVolume says whether a volume is one that Pod Security's level restricted lets a pod have, and no
+// carrier of tokens.
+func isPodVolume(volume *corev1.VolumeSource) bool {
+	return volume.PersistentVolumeClaim != nil || volume.CSI != nil || volume.Ephemeral != nil || volume.ConfigMap != nil ||
+		volume.Secret != nil || volume.EmptyDir != nil || volume.Image != nil
+}
+
+func strengthProblem(strength *string) string {
+	if strength == nil {
+		return ""
+	}
+	if value, err := strconv.ParseFloat(*strength, 64); err != nil || !(value >= 0 && value <= 1) {
+		return fmt.Sprintf(" is %q: it must be a decimal number from 0 to 1, such as \"1.0\"", shortened(*strength))
+	}
+	return ""
+}

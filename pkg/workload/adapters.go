@@ -1,0 +1,165 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/engine"
+)
+
+// AdapterDir holds a directory for each adapter, by its name.
+const AdapterDir = "/mnt/adapter"
+
+// Volumes of adapters: one that the agent fetches into, one for each volumeSource, and one with what it
+// needs to pull from private registries.
+const (
+	volumeAdapters   = "adapters"
+	volumePullSecret = "pull-secret"
+	pullSecretDir    = "/etc/modelberth/pull"
+)
+
+// Adapters are those of a Workspace as an engine is told of them, in the order of the manifest.
+func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
+	var out []engine.Adapter
+	for _, spec := range ws.Inference.Adapters {
+		adapter := engine.Adapter{Name: spec.Source.Name, Dir: path.Join(AdapterDir, spec.Source.Name), Path: spec.Path, Strength: 1}
+		if spec.Strength != nil {
+			// Admission saw to it that this is a number.
+			adapter.Strength, _ = strconv.ParseFloat(*spec.Strength, 64)
+		}
+		out = append(out, adapter)
+	}
+	return out
+}
+
+// adapters are those that the pod's engine loads.
+func adapters(in Input) []v1beta1.AdapterSpec {
+	if in.Engine.NoWeights {
+		return nil
+	}
+	return in.Workspace.Inference.Adapters
+}
+
+// isFetched says whether the agent fetches an adapter; it is on a volume of the user's otherwise.
+func isFetched(spec v1beta1.AdapterSpec) bool { return spec.Source.Volume == nil }
+
+// adapterVolume is the name of the volume of an adapter with a volumeSource, by its place in the list: an
+// adapter's own name may be longer than a volume's.
+func adapterVolume(index int) string { return fmt.Sprintf("adapter-%d", index) }
+
+// adapterVolumes hold the adapters.
+func adapterVolumes(adapters []v1beta1.AdapterSpec) []corev1.Volume {
+	var list []corev1.Volume
+	if slices.ContainsFunc(adapters, isFetched) {
+		list = append(list, corev1.Volume{
+			Name: volumeAdapters, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		})
+	}
+	for i, spec := range adapters {
+		if !isFetched(spec) {
+			list = append(list, corev1.Volume{Name: adapterVolume(i), VolumeSource: *spec.Source.Volume.DeepCopy()})
+		}
+	}
+	name := pullSecret(adapters)
+	if name == "" {
+		return list
+	}
+	return append(list, corev1.Volume{Name: volumePullSecret, VolumeSource: corev1.VolumeSource{
+		Secret: &corev1.SecretVolumeSource{
+			SecretName: name,
+			Items:      []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: "config.json"}},
+		},
+	}})
+}
+
+// pullSecret is the Secret of the adapters that are images. Admission saw to it that they name no more than
+// one: registries' clients read one file.
+func pullSecret(adapters []v1beta1.AdapterSpec) string {
+	for _, spec := range adapters {
+		if spec.Source.Image != "" && len(spec.Source.ImagePullSecrets) > 0 {
+			return spec.Source.ImagePullSecrets[0]
+		}
+	}
+	return ""
+}
+
+// registryEnv tells the agent where registries' credentials are.
+func registryEnv(adapters []v1beta1.AdapterSpec) []corev1.EnvVar {
+	if pullSecret(adapters) == "" {
+		return nil
+	}
+	return []corev1.EnvVar{{Name: "DOCKER_CONFIG", Value: pullSecretDir}}
+}
+
+// adapterMounts are what the engine reads. Each adapter is a mount of its own, also where several share a
+// volume: no mount lies in another one that is read-only.
+func adapterMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
+	var mounts []corev1.VolumeMount
+	for i, spec := range adapters {
+		mount := corev1.VolumeMount{Name: adapterVolume(i), MountPath: path.Join(AdapterDir, spec.Source.Name), ReadOnly: true}
+		if isFetched(spec) {
+			// The agent made the directory: the engine starts after it.
+			mount.Name, mount.SubPath = volumeAdapters, spec.Source.Name
+		}
+		mounts = append(mounts, mount)
+	}
+	return mounts
+}
+
+// fetchMounts are what the agent fetches adapters into, and reads registries' credentials from.
+func fetchMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
+	var mounts []corev1.VolumeMount
+	if slices.ContainsFunc(adapters, isFetched) {
+		mounts = append(mounts, corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir})
+	}
+	if pullSecret(adapters) != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true})
+	}
+	return mounts
+}
+
+// adapterArgs are a further target of the agent's for each adapter that it fetches.
+func adapterArgs(in Input) []string {
+	var args []string
+	for _, spec := range adapters(in) {
+		if !isFetched(spec) {
+			continue
+		}
+		args = append(args, "fetch")
+		if spec.Source.Image != "" {
+			args = append(args, "--image", spec.Source.Image)
+		} else {
+			args = append(args, repositoryArgs(spec, in.Engine.AdapterFiles)...)
+		}
+		args = append(args, "--dest", path.Join(AdapterDir, spec.Source.Name), "--for", spec.Source.Name)
+	}
+	return args
+}
+
+// repositoryArgs name an adapter's repository and the files of it that the engine loads.
+func repositoryArgs(spec v1beta1.AdapterSpec, files engine.Selection) []string {
+	repo, revision, _ := strings.Cut(spec.Source.Repository, "@")
+	args := []string{"--repo", repo}
+	if revision != "" {
+		args = append(args, "--revision", revision)
+	}
+	if len(files.Weights) == 0 {
+		return append(args, "--file", spec.Path)
+	}
+	for _, pattern := range files.Weights {
+		args = append(args, "--weights", path.Join(spec.Path, pattern))
+	}
+	for _, pattern := range files.Others {
+		args = append(args, "--include", path.Join(spec.Path, pattern))
+	}
+	return args
+}
