@@ -34,6 +34,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 	}
+	r.awaitFigures(s)
 	r.emit(s, events)
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, status.Attempts)
 	r.Metrics.waste(s)
