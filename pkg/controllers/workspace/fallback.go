@@ -148,7 +148,7 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 	if err != nil {
 		return nil, err
 	}
-	zone := ""
+	zone, className := "", r.classOf(class).Name
 	if s.ws.Resource.Placement != nil {
 		zone = zoneOf(s.ws.Resource.Placement.Zones)
 	}
@@ -158,7 +158,7 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 			v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
 		} {
 			offers = append(offers, refusal.Offering{
-				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: r.classOf(class).Name,
+				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: className,
 			})
 		}
 	}

@@ -189,7 +189,8 @@ func TestEngineIsAwaited(t *testing.T) {
 			if tc.isTold {
 				s.ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
 			}
-			if r.awaitFigures(s); s.requeueAfter != tc.want {
+			r.awaitFigures(s)
+			if s.requeueAfter != tc.want {
 				t.Errorf("looks again after %s, want %s", s.requeueAfter, tc.want)
 			}
 		})
