@@ -23,11 +23,16 @@ func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Pla
 	if r.Hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
 		return nil
 	}
+	artifact := *plan.Artifact
+	if commit := s.pinnedCommit(artifact.Repo); commit != "" { // other machines are no other weights
+		artifact.Revision = commit
+		plan.Artifact = &artifact
+		return nil
+	}
 	token, err := r.hubToken(ctx, s.ws)
 	if err != nil {
 		return err
 	}
-	artifact := *plan.Artifact
 	asked := hub.File{Repo: artifact.Repo, Revision: artifact.Revision, Path: "config.json"}
 	if asked.Revision == "" {
 		asked.Revision = "main"
@@ -54,4 +59,13 @@ func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Pla
 	artifact.Revision = commit
 	plan.Artifact = &artifact
 	return nil
+}
+
+// pinnedCommit is that of a repository in the plan that this one takes the place of; empty where it has none.
+func (s *scope) pinnedCommit(repo string) string {
+	if s.revision == nil || s.revision.Plan.Artifact == nil || s.revision.Plan.Artifact.Repo != repo ||
+		!hub.IsCommit(s.revision.Plan.Artifact.Revision) {
+		return ""
+	}
+	return s.revision.Plan.Artifact.Revision
 }
