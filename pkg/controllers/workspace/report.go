@@ -22,7 +22,9 @@ import (
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before := s.ws.DeepCopy()
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
-	if wait := r.unsaid.hold(s.ws.UID, err == nil && isProgress(&before.Status, &status), r.Clock.Now()); wait > 0 {
+	// What happened in this pass is not seen again by the next one.
+	mayWait := err == nil && len(events) == 0 && isProgress(&before.Status, &status)
+	if wait := r.unsaid.hold(s.ws.UID, mayWait, r.Clock.Now()); wait > 0 {
 		s.lookAgain(wait)
 		return nil
 	}
