@@ -42,7 +42,7 @@ func kubeconfig(t *testing.T, url string) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// apiServer knows one kind and one pod, and lets nobody through to it.
+// apiServer knows one kind and one pod, and forwards nobody to it.
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	answers := map[string]string{
@@ -89,8 +89,9 @@ func TestConnect(t *testing.T) {
 	if text, err := io.ReadAll(log); err != nil || string(text) != "a line\n" {
 		t.Errorf("log %q, %v", text, err)
 	}
-	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err != nil || string(answer) != `{"ready":true}` {
-		t.Errorf("progress %q, %v", answer, err)
+	// The API server's proxy would answer here, but a pod's NetworkPolicy keeps it out.
+	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err == nil || !strings.Contains(err.Error(), "mia cannot") {
+		t.Errorf("progress %q, %v, want the API server's refusal to forward", answer, err)
 	}
 	if address, err := cluster.Pods.Forward(t.Context(), pod, 5000); err == nil || !strings.Contains(err.Error(), "mia cannot") {
 		t.Errorf("port-forward to %q, %v, want the API server's refusal", address, err)
@@ -113,5 +114,25 @@ func TestConnectElsewhere(t *testing.T) {
 	flags.Context = &nowhere
 	if _, err := connect(flags, io.Discard); err == nil || clientcmd.IsEmptyConfig(err) {
 		t.Errorf("a context that there is not: %v", err)
+	}
+}
+
+func TestConnectNowhere(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "missing"))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	if _, err := connect(genericclioptions.NewConfigFlags(true), io.Discard); !clientcmd.IsEmptyConfig(err) {
+		t.Errorf("without a kubeconfig: %v, want that there is none", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	cluster, err := connect(kubeconfig(t, "http://127.0.0.1:1"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cluster.workspace(t.Context(), "chat")
+	want := "Workspace team-a/chat: the cluster cannot be reached (dial tcp 127.0.0.1:1: connect: connection refused): see kubectl cluster-info"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
