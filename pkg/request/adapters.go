@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -86,6 +87,9 @@ func sourceProblem(source *v1beta1.DataSource) string {
 	case source.Repository != "" && !isRepository(source.Repository):
 		return fmt.Sprintf(".repository is %q: name it as the hub does, such as org/adapter or org/adapter@revision",
 			shortened(source.Repository))
+	}
+	if _, err := name.ParseReference(source.Image); source.Image != "" && err != nil {
+		return fmt.Sprintf(".image is %q: name it as registries do, such as registry.example/adapter:v1", shortened(source.Image))
 	}
 	return ""
 }

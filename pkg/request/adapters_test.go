@@ -58,6 +58,13 @@ func TestCheckAdapters(t *testing.T) {
 		{"eleven are not", many, "SpecInvalid: inference.adapters has 11 entries: at most 10 are possible"},
 		{"an image", []v1beta1.AdapterSpec{adapter("team.a-1")}, ""},
 		{"a repository", from(v1beta1.DataSource{Repository: "org/adapter"}), ""},
+		{"an image by its digest", from(v1beta1.DataSource{Image: "registry.example:5000/a/b@sha256:" + strings.Repeat("0", 64)}), ""},
+		{
+			"no image",
+			from(v1beta1.DataSource{Image: "oci://registry.example/Adapter"}),
+			`SpecInvalid: inference.adapters[0].source.image is "oci://registry.example/Adapter": ` +
+				"name it as registries do, such as registry.example/adapter:v1",
+		},
 		{"a revision of a repository", from(v1beta1.DataSource{Repository: "org/adapter.v2@refs/pr/3"}), ""},
 		{
 			"the page of a repository",
