@@ -66,7 +66,7 @@ func statefulSets(t *testing.T, file string) []appsv1.StatefulSet {
 		t.Fatal(err)
 	}
 	var sets []appsv1.StatefulSet
-	for _, document := range bytes.Split(data, []byte("\n---\n")) {
+	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		var set appsv1.StatefulSet
 		if err := yaml.Unmarshal(document, &set); err != nil {
 			t.Fatalf("%s: %v", file, err)

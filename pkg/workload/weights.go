@@ -34,11 +34,11 @@ func weightsContainer(in Input) corev1.Container {
 	probe.FailureThreshold = weightsFailures
 	probe.TimeoutSeconds = probeTimeout
 	return corev1.Container{
-		Name:            WeightsContainer,
-		Image:           in.Settings.AgentImage,
-		ImagePullPolicy: corev1.PullPolicy(in.Settings.ImagePullPolicy),
-		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:            append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
+		Name:                     WeightsContainer,
+		Image:                    in.Settings.AgentImage,
+		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
+		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
+		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
 		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(adapters(in))),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
