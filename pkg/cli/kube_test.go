@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,8 +17,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/portforward"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -134,5 +138,70 @@ func TestUnreachable(t *testing.T) {
 	want := "Workspace team-a/chat: the cluster cannot be reached (dial tcp 127.0.0.1:1: connect: connection refused): see kubectl cluster-info"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// forwardsTo is an API server that forwards to one server, as a kubelet does to a pod's own network.
+func forwardsTo(t *testing.T, target string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+			return
+		}
+		streams := make(chan httpstream.Stream, 2)
+		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
+			streams <- stream
+			return nil
+		})
+		if conn == nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for {
+			select {
+			case <-conn.CloseChan():
+				return
+			case stream := <-streams:
+				if stream.Headers().Get(corev1.StreamType) == corev1.StreamTypeData {
+					go copyBoth(stream, target)
+				} else {
+					_ = stream.Close() // nothing goes wrong
+				}
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func copyBoth(stream httpstream.Stream, target string) {
+	defer func() { _ = stream.Close() }()
+	conn, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	go func() { _, _ = io.Copy(conn, stream) }()
+	_, _ = io.Copy(stream, conn)
+}
+
+func TestGetIsForwarded(t *testing.T) {
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/progress" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, `{"ready":true}`)
+	}))
+	defer agent.Close()
+	cluster, err := connect(kubeconfig(t, forwardsTo(t, agent.Listener.Addr().String()).URL), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := types.NamespacedName{Namespace: "team-a", Name: "chat-0"}
+	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err != nil || string(answer) != `{"ready":true}` {
+		t.Errorf("progress %q, %v", answer, err)
+	}
+	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "other"); err == nil {
+		t.Errorf("a route that there is not answers %q", answer)
 	}
 }
