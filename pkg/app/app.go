@@ -168,8 +168,11 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 		return nil, err
 	}
 	config.Catalog = known
-	if o.DescribeModels {
+	if o.DescribeModels { // without leave nobody outside the cluster is asked anything
 		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
+		if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
+			return nil, err
+		}
 	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
@@ -181,9 +184,6 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 			Weights: workload.Weights(o.Weights),
 		},
 		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
-	}
-	if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
-		return nil, err
 	}
 	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil

@@ -203,7 +203,7 @@ func (r *Reconciler) judge(
 	if err != nil {
 		return nil, err
 	}
-	class, words, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
+	class, words, err := r.Provisioner.Class(ctx, r.classOf(s.revision.NodeClass))
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func (s *scope) machine(name string) *capacity.Machine {
 func (r *Reconciler) look(
 	ctx context.Context, s *scope, last *v1beta1.Attempt, name string,
 ) (ladder.Machine, refusal.Observation, error) {
-	class := r.classOf(s.revision)
+	class := r.classOf(s.revision.NodeClass)
 	plan := &s.revision.Plan
 	seen := refusal.Observation{
 		Provider:  r.Answers.provider(class),
@@ -357,11 +357,11 @@ func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
 	return held, nil
 }
 
-// classOf is the NodeClass that machines of a plan are bought with.
-func (r *Reconciler) classOf(made *revision) v1beta1.NodeClassReference {
+// classOf is the NodeClass that machines are bought with where a plan names this one, or none.
+func (r *Reconciler) classOf(named *v1beta1.NodeClassReference) v1beta1.NodeClassReference {
 	switch {
-	case made.NodeClass != nil:
-		return *made.NodeClass
+	case named != nil:
+		return *named
 	case len(r.NodeClasses) > 0:
 		return r.NodeClasses[0]
 	default:

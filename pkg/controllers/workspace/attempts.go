@@ -86,7 +86,7 @@ func (s *scope) begin(number int32, names []string, start time.Time) {
 // begin opens an attempt for the plan, with the node class that its machines are bought with.
 func (r *Reconciler) begin(s *scope, number int32, names []string, start time.Time) {
 	s.begin(number, names, start)
-	s.lastAttempt().NodeClassName = r.className(s.revision.NodeClass)
+	s.lastAttempt().NodeClassName = r.classOf(s.revision.NodeClass).Name
 }
 
 // end closes the open attempt, if there is one.

@@ -203,7 +203,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	last := s.lastAttempt()
 	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
-		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision))
+		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision.NodeClass))
 		if err != nil {
 			return true, err
 		}

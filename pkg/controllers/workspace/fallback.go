@@ -17,7 +17,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
-	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
@@ -101,7 +100,7 @@ func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*r
 // takeTurn says whether the offer may be asked for now, or is another Workspace's to ask for first.
 func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 	plan := &made.Plan
-	offer := r.offering(plan.InstanceType, zoneOf(plan.Zones), plan.CapacityType, r.className(made.NodeClass))
+	offer := r.offering(plan.InstanceType, zoneOf(plan.Zones), plan.CapacityType, r.classOf(made.NodeClass).Name)
 	if s.isRetry() || r.Memory.Ask(r.Clock.Now(), s.ws.UID, offer) {
 		return nil
 	}
@@ -149,7 +148,7 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 	if err != nil {
 		return nil, err
 	}
-	zone := ""
+	zone, className := "", r.classOf(class).Name
 	if s.ws.Resource.Placement != nil {
 		zone = zoneOf(s.ws.Resource.Placement.Zones)
 	}
@@ -159,7 +158,7 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 			v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
 		} {
 			offers = append(offers, refusal.Offering{
-				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: r.className(class),
+				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: className,
 			})
 		}
 	}
@@ -176,11 +175,6 @@ func (s *scope) isRetry() bool {
 
 func (s *scope) retry() string {
 	return request.Shorten(s.ws.Annotations[v1beta1.AnnotationRetryCapacity], retryLimit)
-}
-
-// className is the name of the NodeClass that machines of a plan are bought with.
-func (r *Reconciler) className(class *v1beta1.NodeClassReference) string {
-	return r.classOf(&revision{Revision: render.Revision{NodeClass: class}}).Name
 }
 
 // allAttempts are those of all Workspaces, from the cache.

@@ -29,15 +29,20 @@ const engineMessageLimit = 512
 // figuresDelay lets the cache show that the model answers, which is told before the engine is asked.
 const figuresDelay = time.Second
 
+// awaitFigures has another pass ask the engine once it is told that the model answers: our own status is no
+// event.
+func (r *Reconciler) awaitFigures(s *scope) {
+	if r.Engines != nil && isTrue(s.ws.Status.Conditions, v1beta1.ConditionReady) && !isTrue(s.before.Conditions, v1beta1.ConditionReady) {
+		s.lookAgain(figuresDelay)
+	}
+}
+
 // observeEngine asks the engine for its own figures once for each revision, after the status has told
 // that the model answers: nobody waits for them, and what fails is not tried again.
 func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	leader := s.leader()
-	if r.Engines == nil || leader == nil || !s.lacksFigures() {
-		return nil
-	}
-	if !isTrue(s.before.Conditions, v1beta1.ConditionReady) {
-		s.lookAgain(figuresDelay)
+	isTold := isTrue(s.before.Conditions, v1beta1.ConditionReady)
+	if r.Engines == nil || leader == nil || !isTold || !s.lacksFigures() {
 		return nil
 	}
 	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))

@@ -195,11 +195,15 @@ func (r *Reconciler) turnedDown(s *scope) string {
 	if words == "" {
 		return ""
 	}
+	before := len(s.leftNodes)
 	for _, name := range s.revision.Plan.NodeNames {
 		if !slices.Contains(taken, name) {
 			reason := "the scheduler turned the pod down for it: " + words
 			s.leftNodes = append(s.leftNodes, render.LeftNode{Name: name, Reason: reason, Until: seconds(now.Add(leftFor))})
 		}
+	}
+	if len(s.leftNodes) == before { // pods of its own are there still: with them gone there is room
+		return ""
 	}
 	return "the scheduler does not put the pod on the node that was planned: " + words
 }

@@ -162,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
-		r.unsaid.forget(ws.UID)
+		r.forget(ws)
 		return ctrl.Result{}, err
 	}
 	if !s.observed && len(ws.Status.Conditions) > 0 {
@@ -243,6 +243,16 @@ func sooner(a, b time.Duration) time.Duration {
 
 // conflictDelay lets the cache catch up with the write that got in between.
 const conflictDelay = 200 * time.Millisecond
+
+// forget drops what is kept of a Workspace that is gone, and has those look again that waited for what became
+// of it: the first to ask for an offer again, or money for a machine that never came.
+func (r *Reconciler) forget(ws *v1beta1.Workspace) {
+	r.unsaid.forget(ws.UID)
+	r.Memory.Forget(ws.UID)
+	r.Ledger.Forget(ws.UID)
+	r.waiting.remove(client.ObjectKeyFromObject(ws))
+	r.waiting.wake()
+}
 
 // emit publishes events after the status that makes them true has been written.
 func (r *Reconciler) emit(s *scope, events []event) {

@@ -22,7 +22,9 @@ import (
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before := s.ws.DeepCopy()
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
-	if wait := r.unsaid.hold(s.ws.UID, err == nil && isProgress(&before.Status, &status), r.Clock.Now()); wait > 0 {
+	// What happened in this pass is not seen again by the next one.
+	mayWait := err == nil && len(events) == 0 && isProgress(&before.Status, &status)
+	if wait := r.unsaid.hold(s.ws.UID, mayWait, r.Clock.Now()); wait > 0 {
 		s.lookAgain(wait)
 		return nil
 	}
@@ -34,6 +36,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 	}
+	r.awaitFigures(s)
 	r.emit(s, events)
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, status.Attempts)
 	r.Metrics.waste(s)

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
@@ -149,9 +151,11 @@ func (r *Reconciler) short(over *ledger.OverError) error {
 // restart may have lost it, the plan may have grown, a ceiling may have been lowered. What serves is
 // kept; an attempt that cannot be completed any more is let go.
 func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
-	open := s.openAttempt()
+	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
+	r.waiting.add(key) // before it looks: money that is freed meanwhile must wake it
 	over, err := r.reserve(ctx, s, s.revision, open.Number)
 	if over == nil {
+		r.waiting.remove(key)
 		return err
 	}
 	wait := r.short(over)

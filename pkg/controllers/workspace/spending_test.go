@@ -14,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -101,6 +103,39 @@ func TestAfford(t *testing.T) {
 				t.Error("the plan is not made anew, should more money be left when something is bought")
 			}
 		})
+	}
+}
+
+// queueOf is the queue that a Reconciler wakes Workspaces by.
+func queueOf(t *testing.T, r *Reconciler) queue {
+	t.Helper()
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(q.ShutDown)
+	if err := r.waiting.start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// TestMoneyForMoreMachinesWakes has a Workspace that serves lack the money for a machine that its plan asks for
+// since: the end of another one's machine must wake it, because nothing else will.
+func TestMoneyForMoreMachinesWakes(t *testing.T) {
+	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: 9}}}
+	r := New(Config{
+		Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+	})
+	woken := queueOf(t, r)
+	s := newScope(workspaceObject())
+	s.revision = accepted(2)
+	s.begin(1, nil, now.Time)
+	s.openAttempt().ReadyTime = &now
+	waiting, isShort := errors.AsType[*waitingError](r.reserveAgain(t.Context(), s))
+	if !isShort || waiting.reason != v1beta1.ReasonSpendingCeiling || waiting.after != 0 || s.openAttempt() == nil {
+		t.Fatalf("got %+v, want it to keep what serves and wait to be woken", waiting)
+	}
+	r.waiting.wake()
+	if woken.Len() != 1 {
+		t.Errorf("%d Workspaces were woken, want this one", woken.Len())
 	}
 }
 

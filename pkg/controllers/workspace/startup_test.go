@@ -166,6 +166,37 @@ func answering(isTold bool) *scope {
 	return s
 }
 
+// TestEngineIsAwaited says when a pass follows for the engine's figures: once the model is told to answer, and
+// never before, however long something else is not ready.
+func TestEngineIsAwaited(t *testing.T) {
+	for _, tc := range []struct {
+		reason          string
+		wasTold, isTold bool
+		want            time.Duration
+	}{
+		{"nothing is told yet", false, false, 0},
+		{"it is told now", false, true, figuresDelay},
+		{"it was told", true, true, 0},
+		{"it does not answer any more", true, false, 0},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			r, s := New(Config{Engines: &askedEngine{}}), answering(tc.wasTold)
+			if !tc.wasTold {
+				if err := r.observeEngine(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.isTold {
+				s.ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+			}
+			r.awaitFigures(s)
+			if s.requeueAfter != tc.want {
+				t.Errorf("looks again after %s, want %s", s.requeueAfter, tc.want)
+			}
+		})
+	}
+}
+
 func TestEngineIsAskedOnce(t *testing.T) {
 	planned := &v1beta1.EngineStatus{
 		Revision:      "chat-0123456789",

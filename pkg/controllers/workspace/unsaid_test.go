@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/group"
 )
 
 func TestIsProgress(t *testing.T) {
@@ -63,6 +66,28 @@ func TestIsProgress(t *testing.T) {
 				t.Errorf("mere progress: %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestEventsDoNotWait has a group replaced that failed before: the condition says so already, in other words.
+func TestEventsDoNotWait(t *testing.T) {
+	ws := workspaceObject()
+	r, heard := teller(t, ws, func() error { return nil })
+	pass := func(step group.Step) []string {
+		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+			t.Fatal(err)
+		}
+		s := newScope(ws)
+		s.revision, s.statefulSet, s.planned, s.groupStep = accepted(2), readySet(), true, step
+		s.revision.Worker = &corev1.PodTemplateSpec{}
+		if err := r.report(t.Context(), s, nil); err != nil {
+			t.Fatal(err)
+		}
+		return heard().Events
+	}
+	pass(group.Step{Do: group.Wait, Failure: "member chat-0 ended", Until: now.Time})
+	if events := pass(group.Step{Do: group.Replace, Failure: "member chat-0 ended"}); len(events) != 1 {
+		t.Errorf("events %q, want that the group is replaced", events)
 	}
 }
 

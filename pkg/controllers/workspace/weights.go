@@ -23,11 +23,26 @@ func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Pla
 	if r.Hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
 		return nil
 	}
+	artifact, commit := *plan.Artifact, s.pinnedCommit(plan.Artifact.Repo) // other machines are no other weights
+	if commit == "" {
+		var err error
+		if commit, err = r.commitOf(ctx, s, plan); err != nil || commit == "" {
+			return err
+		}
+	}
+	artifact.Revision = commit
+	plan.Artifact = &artifact
+	return nil
+}
+
+// commitOf asks the hub which commit a plan's weights are at. It is empty, with a warning in the plan where the
+// hub does not answer, as long as that is not known.
+func (r *Reconciler) commitOf(ctx context.Context, s *scope, plan *planner.Plan) (string, error) {
 	token, err := r.hubToken(ctx, s.ws)
 	if err != nil {
-		return err
+		return "", err
 	}
-	artifact := *plan.Artifact
+	artifact := plan.Artifact
 	asked := hub.File{Repo: artifact.Repo, Revision: artifact.Revision, Path: "config.json"}
 	if asked.Revision == "" {
 		asked.Revision = "main"
@@ -42,16 +57,21 @@ func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Pla
 	isMissing = isMissing && (missing.Missing == "repository" || missing.Missing == "revision" || len(artifact.Files) > 0)
 	switch {
 	case isRefused || isMissing:
-		return &stalledError{reason: v1beta1.ReasonModelNotDescribed, message: err.Error(), retryAfter: retryHub}
+		return "", &stalledError{reason: v1beta1.ReasonModelNotDescribed, message: err.Error(), retryAfter: retryHub}
 	case err != nil:
 		log.FromContext(ctx).Info("the hub does not tell the commit of the weights", "repo", asked.Repo, "reason", err.Error())
 		plan.Warnings = append(plan.Warnings, fmt.Sprintf(
 			"the commit that %s of %s is at is not known: a pod that is made later may fetch other weights", asked.Revision, asked.Repo))
-		return nil
-	case commit == "":
-		return nil
+		return "", nil
 	}
-	artifact.Revision = commit
-	plan.Artifact = &artifact
-	return nil
+	return commit, nil
+}
+
+// pinnedCommit is that of a repository in the plan that this one takes the place of; empty where it has none.
+func (s *scope) pinnedCommit(repo string) string {
+	if s.revision == nil || s.revision.Plan.Artifact == nil || s.revision.Plan.Artifact.Repo != repo ||
+		!hub.IsCommit(s.revision.Plan.Artifact.Revision) {
+		return ""
+	}
+	return s.revision.Plan.Artifact.Revision
 }

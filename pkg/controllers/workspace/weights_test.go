@@ -108,3 +108,29 @@ func TestPinWeights(t *testing.T) {
 		t.Errorf("without leave to ask the hub: %v, %s", err, plan.Artifact.Revision)
 	}
 }
+
+// TestPinnedWeightsStay has a plan take the place of another one, because its machine was lost: the branch may be
+// at another commit by now.
+func TestPinnedWeightsStay(t *testing.T) {
+	const later = "fedcba9876543210fedcba9876543210fedcba98"
+	for _, tc := range []struct {
+		reason, repo, want string
+		asked              int
+	}{
+		{"the same repository stays at its commit", "org/model", someCommit, 0},
+		{"another one is asked for", "org/gguf", later, 1},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			asked, s := &office{commit: later}, newScope(workspaceObject())
+			s.revision = accepted(1)
+			s.revision.Plan.Artifact = &model.Artifact{Repo: "org/model", Revision: someCommit}
+			plan := planner.Plan{Artifact: &model.Artifact{Repo: tc.repo, Revision: "main"}}
+			if err := New(Config{Hub: asked}).pinWeights(t.Context(), s, &plan); err != nil {
+				t.Fatal(err)
+			}
+			if plan.Artifact.Revision != tc.want || len(asked.asked) != tc.asked {
+				t.Errorf("revision %q, asked %d times; want %q and %d", plan.Artifact.Revision, len(asked.asked), tc.want, tc.asked)
+			}
+		})
+	}
+}

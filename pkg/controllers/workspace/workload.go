@@ -5,6 +5,12 @@ package workspace
 
 import (
 	"context"
+	"errors"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 // ensureNames sees to it, before anything is bought, that the names which the Workspace leads to are
@@ -18,12 +24,20 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 		}
 	}
 	for _, object := range s.revision.Network(s.ws) {
-		if _, err := r.Applier.Apply(ctx, s.ws, object); err != nil {
+		if _, err := r.Applier.Apply(ctx, s.ws, object); err != nil && !s.mayLack(object, err) {
 			return classify(err)
 		}
 	}
 	s.named = true
 	return nil
+}
+
+// mayLack says that a Workspace that runs goes on without an object: earlier versions made no NetworkPolicy, so
+// that its user may have made one under its name.
+func (s *scope) mayLack(object render.Object, err error) bool {
+	_, isTaken := errors.AsType[*apply.TakenError](err)
+	_, isPolicy := object.(*networkingv1.NetworkPolicy)
+	return isTaken && isPolicy && s.statefulSet != nil
 }
 
 // ensureWorkload makes the StatefulSets once the machines are launched: its pods fit this

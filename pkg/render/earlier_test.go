@@ -1,0 +1,51 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package render_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// TestEarlierRevision says that what an earlier version pinned comes to the same Service and StatefulSet as it
+// did then: one field more or less, and an upgrade restarts every model that runs. testdata/earlier was
+// written by commit 349b578 and is not to be written again.
+func TestEarlierRevision(t *testing.T) {
+	raw, err := os.ReadFile("testdata/earlier/revision.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/earlier/objects.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := render.Decode(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: raw}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "qwen2.5-0.5b-instruct"}}}
+	ws.Namespace, ws.Name, ws.UID = "team-a", "chat", "uid-1"
+	ws.Labels = map[string]string{v1beta1.LabelInferenceSet: "chat-set"}
+	service, sets := revision.Network(ws)[0], revision.Pods(ws, "chat-0123456789", workload.GroupOf(nil))
+	var got string
+	for _, object := range append([]render.Object{service}, sets...) {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += "---\n" + string(text)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("what runs would be restarted (-earlier +now):\n%s", diff)
+	}
+}
