@@ -169,7 +169,7 @@ test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which
 	$(LOCALCLOUD) up --state-dir $(STATE) $(UP_FLAGS); \
 	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
 	export CGO_ENABLED=0 E2E_KUBECONFIG=$(STATE)/kubeconfig; \
-	$(call run_tier,e2e,.,-timeout 40m -run '$(E2E_RUN)' ./test/e2e/...,-live)
+	$(call run_tier,e2e,.,-timeout 40m -parallel 4 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud
 test-localcloud: cluster-ready testsummary ## The local cloud comes up, crashes, and leaves nothing behind (root)

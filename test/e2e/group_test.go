@@ -107,6 +107,12 @@ func TestVLLMOverNodes(t *testing.T) {
 func expectMachines(t *testing.T, ws *v1beta1.Workspace, count int) {
 	t.Helper()
 	local.ledger.expect(t, ws, count)
+	expectMembers(t, ws, count)
+}
+
+// expectMembers checks that each member has a node of its own, all in one zone.
+func expectMembers(t *testing.T, ws *v1beta1.Workspace, count int) {
+	t.Helper()
 	nodes := map[string]bool{}
 	zones := map[string]bool{}
 	for rank := range count {

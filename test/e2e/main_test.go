@@ -35,6 +35,7 @@ type cloud struct {
 	kubeconfig string
 	kubectl    string
 	helm       string
+	localcloud string
 	// state is the local cloud's directory.
 	state  string
 	client client.WithWatch
@@ -73,9 +74,10 @@ func connect() (cloud, error) {
 		kubeconfig: os.Getenv("E2E_KUBECONFIG"),
 		kubectl:    filepath.Join(os.Getenv("KUBE_BIN"), "kubectl"),
 		helm:       os.Getenv("HELM"),
+		localcloud: os.Getenv("LOCALCLOUD"),
 	}
-	if c.kubeconfig == "" || os.Getenv("KUBE_BIN") == "" || c.helm == "" {
-		return c, errors.New("E2E_KUBECONFIG, KUBE_BIN and HELM must be set: run this through make test-e2e")
+	if c.kubeconfig == "" || os.Getenv("KUBE_BIN") == "" || c.helm == "" || c.localcloud == "" {
+		return c, errors.New("E2E_KUBECONFIG, KUBE_BIN, HELM and LOCALCLOUD must be set: run this through make test-e2e")
 	}
 	c.state = filepath.Dir(c.kubeconfig)
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)

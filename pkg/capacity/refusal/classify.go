@@ -52,11 +52,15 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 	said := o.launchSignals()
 	if entry, words := r.hear(o.Provider, said); entry != nil {
 		v := r.verdict(entry, words, o)
-		if entry.Patience.Duration == 0 {
+		patience := entry.Patience.Duration
+		if v.Scope.isPartOf(o.Offering) {
+			patience = max(patience, r.widen(&v, words, o))
+		}
+		if patience == 0 {
 			v.Final = true // whatever the clocks say
 			return v
 		}
-		return finalAt(v, earlier(o.CreatedAt.Add(entry.Patience.Duration), deadline), now)
+		return finalAt(v, earlier(o.CreatedAt.Add(patience), deadline), now)
 	}
 	unexplained, found := firstOf(said)
 	patience := r.patience[o.Provider]
@@ -74,6 +78,17 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 	timedOut := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and nobody said why",
 		o.Offering.InstanceType, at(deadline)))
 	return quietUntil(deadline, timedOut, now)
+}
+
+// widen makes a verdict on one zone of several one on all that was asked for, because who asked anew would ask
+// for the same. It returns how long the provisioner may go on trying the other zones by itself; where an event
+// says what is out, it has.
+func (r Rules) widen(v *Verdict, said signal, o Observation) time.Duration {
+	v.Scope.Zone = o.Offering.Zone
+	if said.isEvent {
+		return 0
+	}
+	return r.patience[o.Provider]
 }
 
 // registering judges a claim with a machine that is no node yet.
@@ -141,7 +156,7 @@ func (r Rules) vanishedBeforeLaunch(o Observation) Verdict {
 	v := r.reasonOfVanishing(o)
 	v.Final = true
 	// The claim is gone because nothing that it allowed was left, whichever zone the words name.
-	if v.Scope.Breadth == OneOffering && !v.Scope.Covers(o.Offering) {
+	if v.Scope.isPartOf(o.Offering) {
 		v.Scope.Zone = o.Offering.Zone
 	}
 	return v

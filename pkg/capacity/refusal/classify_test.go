@@ -270,12 +270,25 @@ func TestClassifyAzureUnavailability(t *testing.T) {
 			outcome{Quota, everything(spot), time.Hour, "arm-spot-quota", true, 0},
 		},
 		{
-			"row 4: zonal allocation names the zone, and means both capacity types", claim(says("ZonalAllocationFailure", zonal)), soon,
+			"row 4: zonal allocation names the zone, and means both capacity types",
+			claim(on("eastus-2", onDemand), says("ZonalAllocationFailure", zonal)), soon,
 			outcome{NoCapacity, offering("eastus-2", Any), time.Hour, "azure-zonal", true, 0},
 		},
 		{
-			"row 4: before 1.14", claim(says("CreateInstanceFailed", "creating standalone instance failed, "+zonal)), soon,
+			"row 4: before 1.14", claim(on("eastus-2", onDemand), says("CreateInstanceFailed", "creating standalone instance failed, "+zonal)), soon,
 			outcome{NoCapacity, offering("eastus-2", Any), time.Hour, "azure-zonal", true, 0},
+		},
+		{
+			"row 4: where any zone will do, the provisioner tries the others", claim(says("ZonalAllocationFailure", zonal)), soon,
+			outcome{NoCapacity, offering("", Any), time.Hour, "azure-zonal", false, 2 * time.Minute},
+		},
+		{
+			"row 4: but not for ever, and then what was asked for is out", claim(says("ZonalAllocationFailure", zonal)), 2 * time.Minute,
+			outcome{NoCapacity, offering("", Any), time.Hour, "azure-zonal", true, 0},
+		},
+		{
+			"row 4: of several zones one is out", claim(on("eastus-1,eastus-2", onDemand), says("ZonalAllocationFailure", zonal)), soon,
+			outcome{NoCapacity, offering("eastus-1,eastus-2", Any), time.Hour, "azure-zonal", false, 2 * time.Minute},
 		},
 		{
 			"row 5: allocation means every zone and both capacity types",
@@ -380,8 +393,9 @@ ERROR CODE: ` + code + `
 			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "aws-no-capacity", true, 0},
 		},
 		{
-			"AWS: an ICE event of a claim that still stands", claim(by(KarpenterAWS), event(soon, ice, iceAWS+dry)), soon,
-			outcome{NoCapacity, offering("us-east-1a", onDemand), 10 * time.Minute, "aws-no-capacity", true, 0},
+			"AWS: an ICE event of a claim that still stands: it is about to go, whatever zone it names",
+			claim(by(KarpenterAWS), event(soon, ice, iceAWS+dry)), soon,
+			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "aws-no-capacity", true, 0},
 		},
 		{
 			"AWS: quota is an ICE too, and is named as quota", claim(by(KarpenterAWS), event(soon, ice, iceAWS+strings.ReplaceAll(vcpu, "%s", "0")), gone(soon)), soon,

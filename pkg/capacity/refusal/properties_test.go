@@ -142,6 +142,9 @@ func TestScopesAreNotWiderThanTheWords(t *testing.T) {
 		if zone := v.Scope.Zone; v.Scope.Breadth == OneOffering && zone != o.Offering.Zone && !strings.Contains(everySaid(o), zone) {
 			t.Fatalf("seed %d: %s: nobody named that zone", seed, v.Scope)
 		}
+		if v.Final && !o.isLaunched() && v.Scope.isPartOf(o.Offering) {
+			t.Fatalf("seed %d: after %s, the same would be asked for again at once", seed, v.Scope)
+		}
 	}
 }
 

@@ -83,6 +83,11 @@ func (s Scope) Covers(o Offering) bool {
 	return slices.Contains(scopesAround(o), s)
 }
 
+// isPartOf says whether a scope leaves some of the places open that an offering allows.
+func (s Scope) isPartOf(o Offering) bool {
+	return s.Breadth == OneOffering && !s.Covers(o)
+}
+
 // scopesAround returns every scope that an offering belongs to, narrowest first.
 func scopesAround(o Offering) []Scope {
 	breadths := []Breadth{OneOffering, SKU, Everything}

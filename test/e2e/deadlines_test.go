@@ -1,0 +1,102 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// TestDeadlines waits for what never comes, with an installation that waits for less long than others do.
+func TestDeadlines(t *testing.T) {
+	configure(t, "capacity.initializationDeadline=20s", "capacity.nodeGrace=5s")
+	tellAll(t, []story{
+		{"GPUs never appear", noGPUs},
+		{"a machine is killed", killed},
+	})
+}
+
+// noGPUs has the GPUs of two machine types never appear: the first is replaced, and after the second it is
+// plain that something has to be mended. Once it is, the model serves.
+func noGPUs(t *testing.T) {
+	ns := namespace(t)
+	refuse(t, `{"rules": [{"sku": "Standard_NV36*", "outcome": "noGPUs"}]}`)
+	apply(t, ns, wish("chat", v1beta1.CapacityOnDemand, noGPUsType, noGPUsNext))
+	ws := waitAttempts(t, ns, "chat", noGPUsType+" NeverInitialized", noGPUsNext+" Misconfigured")
+	for _, kind := range []string{v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
+		condition := waitCondition(t, keyOf(ws), kind, v1beta1.ReasonMisconfigured, seenTimeout)
+		if !strings.Contains(condition.Message, "device plugin") {
+			t.Errorf("%s says %q, want what is to be mended", kind, condition.Message)
+		}
+	}
+	refuse(t, `{"rules": []}`)
+	kubectl(t, "annotate", "workspace", "chat", "--namespace="+ns, v1beta1.AnnotationRetryCapacity+"=mended")
+	ws = waitReady(t, ns, "chat")
+	local.ledger.expect(t, ws, 3)
+	expectHeld(t, ws, 1)
+	expectAnswers(t, ws, tinyModel)
+}
+
+// killed has a machine that serves vanish, as when a host fails: nobody takes its node away, and its pod
+// cannot say that it has ended.
+func killed(t *testing.T) {
+	ns := namespace(t)
+	apply(t, ns, wish("chat", v1beta1.CapacityOnDemand, killedType))
+	ws := waitReady(t, ns, "chat")
+	killMachine(t, ws.Status.WorkerNodes[0])
+	start := time.Now()
+	waitCondition(t, types.NamespacedName{Namespace: ns, Name: "chat"}, v1beta1.ConditionReady, v1beta1.ReasonNodeNotReady, readyTimeout)
+	elapsed(t, "from a machine's end to its node not Ready", start)
+	waitAttempts(t, ns, "chat", killedType+" Lost", killedType)
+	elapsed(t, "from a machine's end to another machine", start)
+	ws = waitReady(t, ns, "chat")
+	expectAnswers(t, ws, tinyModel)
+	elapsed(t, "from a machine's end to an answer", start)
+	expectHeld(t, ws, 1)
+	local.ledger.expect(t, ws, 2)
+}
+
+// killMachine ends the first process of a node's machine.
+func killMachine(t *testing.T, node string) {
+	t.Helper()
+	out, err := execute(t.Context(), local.localcloud, "status", "--state-dir="+local.state, "--output=json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Machines []struct {
+			Name string
+			PID  int
+		}
+	}
+	decodeJSON(t, out, &status)
+	for _, machine := range status.Machines {
+		if machine.Name != node || machine.PID <= 1 {
+			continue
+		}
+		process, err := os.FindProcess(machine.PID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatalf("killing machine %s: %v", node, err)
+		}
+		return
+	}
+	t.Fatalf("no machine of node %s runs: %s", node, out)
+}
+
+// configure changes settings of the release until the test ends.
+func configure(t *testing.T, settings ...string) {
+	t.Helper()
+	t.Cleanup(func() { helm(t, "rollback", release, "--wait", "--timeout=2m") })
+	helm(t, "upgrade", release, chartDir, "--reuse-values", "--set="+strings.Join(settings, ","), "--wait", "--timeout=2m")
+}
