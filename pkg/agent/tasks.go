@@ -29,7 +29,8 @@ type task struct {
 	work
 	name   string
 	source source
-	root   *os.Root
+	// root is nil where there are no files.
+	root *os.Root
 }
 
 // taskList is worked off in order: each task can use all connections, and the first is what the engine needs most.
@@ -66,7 +67,7 @@ func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 		}
 		tasks = append(tasks, made)
 	}
-	return tasks, nil
+	return append(tasks, task{work: newGate(s, clock.RealClock{}, log)}), nil
 }
 
 func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error) {
@@ -191,6 +192,8 @@ func (l taskList) progress() Progress {
 
 func (l taskList) close() {
 	for _, t := range l {
-		_ = t.root.Close()
+		if t.root != nil {
+			_ = t.root.Close()
+		}
 	}
 }
