@@ -95,6 +95,9 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 		Repo: where.repo, Revision: where.revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
 		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
+	if t.Image != "" {
+		made.work = &unpacking{work: made.work, root: made.root, dir: t.Dest}
+	}
 	return made, nil
 }
 

@@ -21,6 +21,13 @@ func TestCheckpointIsAlwaysTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	adapter, err := Adapter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range adapter {
+		files["adapter/"+name] = data
+	}
 	type facts struct {
 		SHA256 string
 		Size   int
@@ -31,6 +38,9 @@ func TestCheckpointIsAlwaysTheSame(t *testing.T) {
 		got[name] = facts{hex.EncodeToString(sum[:])[:16], len(data)}
 	}
 	want := map[string]facts{
+		"adapter/README.md":                 {SHA256: "b89e279549ba061c", Size: 79},
+		"adapter/adapter_config.json":       {SHA256: "6c4097fabda7b73e", Size: 236},
+		"adapter/adapter_model.safetensors": {SHA256: "ee5ccf9b5ec46f7d", Size: 23544},
 		"README.md":                        {SHA256: "b89e279549ba061c", Size: 79},
 		"config.json":                      {SHA256: "3e4942f37224c9ff", Size: 458},
 		"generation_config.json":           {SHA256: "5d1ec5cead41d3f7", Size: 45},
