@@ -113,7 +113,7 @@ func TestAwait(t *testing.T) {
 	if listener, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	waitUntil(t, "it is ready", func() bool { return status(t, where+"/startupz") == http.StatusOK })
 	end(t, p)
 }

@@ -5,7 +5,6 @@ package workload
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 	"time"
 
@@ -146,7 +145,7 @@ func awaitArgs(in Input, workers []string) []string {
 	}
 	var args []string
 	for _, worker := range workers {
-		args = append(args, "--await", net.JoinHostPort(worker, strconv.Itoa(in.Worker.OpenPort)))
+		args = append(args, "--await", fmt.Sprintf("%s:%d", worker, in.Worker.OpenPort))
 	}
 	return args
 }

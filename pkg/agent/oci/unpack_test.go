@@ -138,7 +138,8 @@ func TestUnpack(t *testing.T) {
 		{"no /data", [][]byte{archive(t, entry{"a", "1"}, entry{"sub/b", "2"})}, map[string]string{"a": "1", "sub/b": "2"}},
 		{"a later layer replaces a file", [][]byte{archive(t, entry{"a", "1"}), archive(t, entry{"a", "2"})}, map[string]string{"a": "2"}},
 		{
-			"names that lead out, links and deletions", [][]byte{archive(t,
+			"names that lead out, links and deletions",
+			[][]byte{archive(t,
 				entry{"../../outside", "1"}, entry{"link@", "/etc/passwd"}, entry{"a", "1"}, entry{".wh.a", ""}, entry{".layers/x.tar", "1"})},
 			map[string]string{"a": "1", "outside": "1"},
 		},
