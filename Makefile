@@ -206,6 +206,14 @@ bench-planner: ## How far plans are from published measurements, and what a plan
 		| grep -vE '^(=== |PASS|    --- )'
 	@go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)'
 
+# How many Workspaces at once; BENCH_FLAGS=--check fails when a budget is missed.
+N ?= 200
+BENCH_STATE := /var/lib/modelberth-localcloud-bench
+
+.PHONY: bench-capacity
+bench-capacity: cluster-ready $(call tool_dir,kwok) ## N Workspaces at once on nodes that are only objects, beside the floor (root)
+	@$(LOCALCLOUD) bench-capacity --state-dir $(BENCH_STATE) $(INSTALL_FLAGS) --kwok $(KWOK) --workspaces $(N) $(BENCH_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)
 	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test) || true; } | xargs -r -n1 dirname | sort -u | \

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 
@@ -145,6 +146,7 @@ func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) 
 
 // worded says what an API server's refusal means for an object, and what to do.
 func worded(err error, what string) error {
+	var unreachable *url.Error
 	switch {
 	case apierrors.IsNotFound(err) && strings.HasPrefix(what, v1beta1.WorkspaceKind):
 		return usageError("%s does not exist: kubectl berth status lists those of a namespace, with -A of all", what)
@@ -160,6 +162,8 @@ func worded(err error, what string) error {
 		return usageError("%s: the API server refuses that: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return clusterError("%s: the cluster did not answer in time: see kubectl cluster-info", what)
+	case errors.As(err, &unreachable):
+		return clusterError("%s: the cluster cannot be reached (%w): see kubectl cluster-info", what, unreachable.Err)
 	default:
 		return clusterError("%s: %w", what, err)
 	}

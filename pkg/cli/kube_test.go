@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,8 +17,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/portforward"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -42,7 +46,7 @@ func kubeconfig(t *testing.T, url string) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// apiServer knows one kind and one pod, and lets nobody through to it.
+// apiServer knows one kind and one pod, and forwards nobody to it.
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	answers := map[string]string{
@@ -89,8 +93,9 @@ func TestConnect(t *testing.T) {
 	if text, err := io.ReadAll(log); err != nil || string(text) != "a line\n" {
 		t.Errorf("log %q, %v", text, err)
 	}
-	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err != nil || string(answer) != `{"ready":true}` {
-		t.Errorf("progress %q, %v", answer, err)
+	// The API server's proxy would answer here, but a pod's NetworkPolicy keeps it out.
+	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err == nil || !strings.Contains(err.Error(), "mia cannot") {
+		t.Errorf("progress %q, %v, want the API server's refusal to forward", answer, err)
 	}
 	if address, err := cluster.Pods.Forward(t.Context(), pod, 5000); err == nil || !strings.Contains(err.Error(), "mia cannot") {
 		t.Errorf("port-forward to %q, %v, want the API server's refusal", address, err)
@@ -113,5 +118,90 @@ func TestConnectElsewhere(t *testing.T) {
 	flags.Context = &nowhere
 	if _, err := connect(flags, io.Discard); err == nil || clientcmd.IsEmptyConfig(err) {
 		t.Errorf("a context that there is not: %v", err)
+	}
+}
+
+func TestConnectNowhere(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "missing"))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	if _, err := connect(genericclioptions.NewConfigFlags(true), io.Discard); !clientcmd.IsEmptyConfig(err) {
+		t.Errorf("without a kubeconfig: %v, want that there is none", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	cluster, err := connect(kubeconfig(t, "http://127.0.0.1:1"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = cluster.workspace(t.Context(), "chat")
+	want := "Workspace team-a/chat: the cluster cannot be reached (dial tcp 127.0.0.1:1: connect: connection refused): see kubectl cluster-info"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// forwardsTo is an API server that forwards to one server, as a kubelet does to a pod's own network.
+func forwardsTo(t *testing.T, target string) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+			return
+		}
+		streams := make(chan httpstream.Stream, 2)
+		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
+			streams <- stream
+			return nil
+		})
+		if conn == nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for {
+			select {
+			case <-conn.CloseChan():
+				return
+			case stream := <-streams:
+				if stream.Headers().Get(corev1.StreamType) == corev1.StreamTypeData {
+					go copyBoth(stream, target)
+				} else {
+					_ = stream.Close() // nothing goes wrong
+				}
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func copyBoth(stream httpstream.Stream, target string) {
+	defer func() { _ = stream.Close() }()
+	conn, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	go func() { _, _ = io.Copy(conn, stream) }()
+	_, _ = io.Copy(stream, conn)
+}
+
+func TestGetIsForwarded(t *testing.T) {
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/progress" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, `{"ready":true}`)
+	}))
+	defer agent.Close()
+	cluster, err := connect(kubeconfig(t, forwardsTo(t, agent.Listener.Addr().String()).URL), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := types.NamespacedName{Namespace: "team-a", Name: "chat-0"}
+	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err != nil || string(answer) != `{"ready":true}` {
+		t.Errorf("progress %q, %v", answer, err)
+	}
+	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "other"); err == nil {
+		t.Errorf("a route that there is not answers %q", answer)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -89,17 +88,4 @@ func made(in *render.Inputs) *v1beta1.Workspace {
 // changesBetween are the fields that differ between what two revisions were made from.
 func changesBetween(old, updated *render.Inputs) ([]fieldChange, error) {
 	return changesOf(made(old), made(updated), old.Config, updated.Config)
-}
-
-// shapingAnnotations are the annotations that any revision was made from.
-func shapingAnnotations(revisions []pinned) []string {
-	keys := map[string]bool{}
-	for i := range revisions {
-		if revisions[i].Inputs != nil {
-			for name := range revisions[i].Inputs.Annotations {
-				keys[name] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(keys))
 }

@@ -113,6 +113,8 @@ func TestRollback(t *testing.T) {
 	both := map[string]string{v1beta1.AnnotationNodeClassName: "mine", "example.com/note": "kept"}
 	text := func(value string) map[string]string { return map[string]string{v1beta1.InferenceConfigKey: value} }
 	edited := func(ws *v1beta1.Workspace) { ws.Inference.Objectives.Concurrency = new(int32(500)) }
+	// No revision was made from that annotation yet.
+	hurried := func(ws *v1beta1.Workspace) { ws.Annotations[v1beta1.AnnotationPerformanceMode] = "throughput" }
 	tests := []struct {
 		name   string
 		edit   func(*v1beta1.Workspace)
@@ -124,6 +126,10 @@ func TestRollback(t *testing.T) {
 		{name: "rollback-dry-run", args: []string{"--dry-run"}, want: stored{spec(8, "").Inference, both, text("vllm: {}")}},
 		{name: "rollback-to", args: []string{"--to-revision", "1"}, want: stored{was, note, text("vllm: {}")}},
 		{name: "rollback-of-what-has-no-plan", edit: edited, want: stored{spec(8, "").Inference, both, text("vllm: {}")}},
+		{
+			name: "rollback-of-an-annotation", edit: hurried,
+			want: stored{spec(8, "").Inference, both, text("vllm: {}")},
+		},
 		{
 			name: "rollback-config-left", change: config("vllm: {new: true}"), args: []string{"--to-revision", "1"},
 			want: stored{was, note, map[string]string{v1beta1.InferenceConfigKey: "vllm: {new: true}", "other": "kept"}},

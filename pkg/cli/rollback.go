@@ -90,7 +90,7 @@ func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, 
 	if plan.target, err = r.target(ws, config, revisions); err != nil {
 		return err
 	}
-	plan.restored = restored(ws, plan.target.Inputs, shapingAnnotations(revisions))
+	plan.restored = restored(ws, plan.target.Inputs)
 	if err := plan.observeConfig(ctx, cluster); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 		if candidate.number > current.number || candidate.Inputs == nil {
 			continue
 		}
-		changes, err := changesOf(ws, restored(ws, candidate.Inputs, shapingAnnotations(revisions)), config, candidate.Inputs.Config)
+		changes, err := changesOf(ws, restored(ws, candidate.Inputs), config, candidate.Inputs.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -159,12 +159,12 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 	return nil, usageError("Workspace %s has no former revision that was made from something else and can be gone back to: see %s", key(ws), history)
 }
 
-// restored is the Workspace with what a revision was made from. annotations are those that shape any.
-func restored(ws *v1beta1.Workspace, in *render.Inputs, annotations []string) *v1beta1.Workspace {
+// restored is the Workspace with what a revision was made from.
+func restored(ws *v1beta1.Workspace, in *render.Inputs) *v1beta1.Workspace {
 	out := ws.DeepCopy()
 	out.Resource = *in.Resource.DeepCopy()
 	out.Inference = in.Inference.DeepCopy()
-	for _, name := range annotations {
+	for _, name := range render.ShapingAnnotations() {
 		delete(out.Annotations, name)
 		if value, found := in.Annotations[name]; found {
 			out.Annotations = labelled(out.Annotations, name, value)

@@ -86,9 +86,9 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of the health endpoints")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several replicas can run")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
-	flags.IntVar(&o.Workers, "workers", 8, "number of Workspaces reconciled at once")
-	flags.Float64Var(&o.QPS, "kube-client-qps", 50, "requests per second to the API server")
-	flags.IntVar(&o.Burst, "kube-client-burst", 100, "burst of requests to the API server")
+	flags.IntVar(&o.Workers, "workers", 32, "number of Workspaces reconciled at once")
+	flags.Float64Var(&o.QPS, "kube-client-qps", 200, "requests per second to the API server")
+	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
 	flags.Func("cloud", "cloud whose machine types may be bought, azure, aws or gcp; repeatable; none means all", o.addCloud)
 	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means the one that each cloud's catalogue quotes")
@@ -104,7 +104,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
-		"ask the hub for models that the catalogue does not have; otherwise the controller talks to nobody outside the cluster")
+		"ask the hub for models that the catalogue does not have, and which commit weights are at; "+
+			"otherwise the controller talks to nobody outside the cluster")
 	o.Weights.bind(flags)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")

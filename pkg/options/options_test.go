@@ -41,7 +41,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := options.Controller{
-		MetricsAddress: ":8080", HealthAddress: ":8081", LeaderElect: true, Workers: 8, QPS: 50, Burst: 100,
+		MetricsAddress: ":8080", HealthAddress: ":8081", LeaderElect: true, Workers: 32, QPS: 200, Burst: 300,
 		Clouds: []string{"azure"}, Region: "westeurope",
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},

@@ -52,6 +52,17 @@ type Inputs struct {
 	Config string `json:"config,omitempty"`
 }
 
+// ShapingAnnotations are the annotations of a Workspace that shape the plan or the pods.
+func ShapingAnnotations() []string {
+	return []string{
+		v1beta1.AnnotationNodeClassName,
+		v1beta1.AnnotationNodeImageFamily,
+		v1beta1.AnnotationPerformanceMode,
+		v1beta1.AnnotationRuntime,
+		v1beta1.AnnotationUseLocalWeights,
+	}
+}
+
 // Object is one that the API server knows.
 type Object interface {
 	metav1.Object

@@ -5,8 +5,13 @@ package request
 
 import (
 	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -37,6 +42,9 @@ func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 					"put the credentials of all registries into one Secret", at, name, secret))
 			}
 			secret = name
+		}
+		if problem := pathProblem(adapter.Path); problem != "" {
+			return invalid(at + ".path" + problem)
 		}
 		if problem := strengthProblem(adapter.Strength); problem != "" {
 			return invalid(at + ".strength" + problem)
@@ -76,8 +84,32 @@ func sourceProblem(source *v1beta1.DataSource) string {
 	case source.Volume != nil && !isPodVolume(source.Volume):
 		return ".volumeSource must be a persistentVolumeClaim, csi, ephemeral, configMap, secret, emptyDir or image: " +
 			"other volumes reach into the node, or carry tokens"
+	case source.Repository != "" && !isRepository(source.Repository):
+		return fmt.Sprintf(".repository is %q: name it as the hub does, such as org/adapter or org/adapter@revision",
+			shortened(source.Repository))
+	}
+	if _, err := name.ParseReference(source.Image); source.Image != "" && err != nil {
+		return fmt.Sprintf(".image is %q: name it as registries do, such as registry.example/adapter:v1", shortened(source.Image))
 	}
 	return ""
+}
+
+// isRepository says whether the agent can ask the hub for that: it would end over anything else on a machine
+// that is paid for.
+func isRepository(text string) bool {
+	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?(@[A-Za-z0-9_][\w./+-]*)?$`).MatchString(text) &&
+		!strings.Contains(text, "..")
+}
+
+// pathProblem ends a sentence about where in its source an adapter lies; empty where an engine can be told:
+// blanks, commas and colons separate adapters there.
+func pathProblem(text string) string {
+	isPlain := regexp.MustCompile(`^[\w.@+/-]+$`).MatchString(text) && path.Clean(text) == text && filepath.IsLocal(text)
+	if text == "" || isPlain {
+		return ""
+	}
+	return fmt.Sprintf(" is %q: it must be a path below the source, of letters, digits, dots, dashes and underscores, such as "+
+		"checkpoint-300 or adapter.gguf", shortened(text))
 }
 
 // isPodVolume says whether a volume is one that Pod Security's level restricted lets a pod have, and no

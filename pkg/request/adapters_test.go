@@ -5,6 +5,7 @@ package request_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +35,13 @@ func TestCheckAdapters(t *testing.T) {
 	strength := func(text string) []v1beta1.AdapterSpec {
 		return []v1beta1.AdapterSpec{adapter("a", func(a *v1beta1.AdapterSpec) { a.Strength = &text })}
 	}
+	at := func(path string) []v1beta1.AdapterSpec {
+		return []v1beta1.AdapterSpec{adapter("a", func(a *v1beta1.AdapterSpec) { a.Path = path })}
+	}
+	badPath := func(path string) string {
+		return fmt.Sprintf("SpecInvalid: inference.adapters[0].path is %q: it must be a path below the source, of letters, digits, "+
+			"dots, dashes and underscores, such as checkpoint-300 or adapter.gguf", path)
+	}
 	var many []v1beta1.AdapterSpec
 	for i := range 11 {
 		many = append(many, adapter(fmt.Sprintf("a-%d", i)))
@@ -50,6 +58,28 @@ func TestCheckAdapters(t *testing.T) {
 		{"eleven are not", many, "SpecInvalid: inference.adapters has 11 entries: at most 10 are possible"},
 		{"an image", []v1beta1.AdapterSpec{adapter("team.a-1")}, ""},
 		{"a repository", from(v1beta1.DataSource{Repository: "org/adapter"}), ""},
+		{"an image by its digest", from(v1beta1.DataSource{Image: "registry.example:5000/a/b@sha256:" + strings.Repeat("0", 64)}), ""},
+		{
+			"no image",
+			from(v1beta1.DataSource{Image: "oci://registry.example/Adapter"}),
+			`SpecInvalid: inference.adapters[0].source.image is "oci://registry.example/Adapter": ` +
+				"name it as registries do, such as registry.example/adapter:v1",
+		},
+		{"a revision of a repository", from(v1beta1.DataSource{Repository: "org/adapter.v2@refs/pr/3"}), ""},
+		{
+			"the page of a repository",
+			from(v1beta1.DataSource{Repository: "https://huggingface.co/org/adapter"}),
+			`SpecInvalid: inference.adapters[0].source.repository is "https://huggingface.co/org/adapter": ` +
+				"name it as the hub does, such as org/adapter or org/adapter@revision",
+		},
+		{"a file", at("dir/adapter-q8_0.gguf"), ""},
+		{"a path that climbs", at("../other"), badPath("../other")},
+		{"a path that climbs half way", at("a/../../b"), badPath("a/../../b")},
+		{"a path from the root", at("/models"), badPath("/models")},
+		{"a path that is two to an engine", at("my adapter"), badPath("my adapter")},
+		{"a path that is two to another engine", at("a.gguf,b.gguf"), badPath("a.gguf,b.gguf")},
+		{"a pattern", at("check*"), badPath("check*")},
+		{"a text that is cut between letters", at(strings.Repeat("ä", 40)), badPath(strings.Repeat("ä", 30) + "…")},
 		{"a claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), ""},
 		{
 			"no source",

@@ -89,10 +89,7 @@ func checkPrice(text string) error {
 // shortened keeps a text from a manifest to a readable length.
 func shortened(text string) string {
 	const most = 64
-	if len(text) <= most {
-		return text
-	}
-	return text[:most] + "…"
+	return Shorten(text, most)
 }
 
 func invalid(message string) error {

@@ -100,4 +100,10 @@ func cacheMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumeCache, MountPath: weightsCacheDir, ReadOnly: true}}
 }
 
-func cacheClaim(in Input) string { return in.Settings.Weights.Caches[in.Workspace.Namespace] }
+// cacheClaim is empty where there is no cache, and for a member that reads no files.
+func cacheClaim(in Input) string {
+	if in.Engine.NoWeights {
+		return ""
+	}
+	return in.Settings.Weights.Caches[in.Workspace.Namespace]
+}

@@ -34,13 +34,12 @@ func weightsContainer(in Input) corev1.Container {
 	probe.FailureThreshold = weightsFailures
 	probe.TimeoutSeconds = probeTimeout
 	return corev1.Container{
-		Name:            WeightsContainer,
-		Image:           in.Settings.AgentImage,
-		ImagePullPolicy: corev1.PullPolicy(in.Settings.ImagePullPolicy),
-		RestartPolicy:   ptr.To(corev1.ContainerRestartPolicyAlways),
-		Args:            append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
-		Env: slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in.Workspace.Inference.Preset),
-			registryEnv(adapters(in))),
+		Name:                     WeightsContainer,
+		Image:                    in.Settings.AgentImage,
+		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
+		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
+		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(adapters(in))),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
@@ -98,10 +97,11 @@ func wantedArgs(artifact model.Artifact, selection engine.Selection) []string {
 	return args
 }
 
-// hubToken hands the token of the user's Secret to the agent. It is not optional: without it the pod
-// says which Secret or key is missing, instead of a refusal by the hub later.
-func hubToken(preset *v1beta1.PresetSpec) []corev1.EnvVar {
-	if preset == nil || preset.PresetOptions.ModelAccessSecret == "" {
+// hubToken hands the token of the user's Secret to an agent that fetches. It is not optional: without it the
+// pod says which Secret or key is missing, instead of a refusal by the hub later.
+func hubToken(in Input) []corev1.EnvVar {
+	preset := in.Workspace.Inference.Preset
+	if in.Engine.NoWeights || preset == nil || preset.PresetOptions.ModelAccessSecret == "" {
 		return nil
 	}
 	return []corev1.EnvVar{{

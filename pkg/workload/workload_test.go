@@ -250,18 +250,41 @@ func TestPresetPodsAreRestricted(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			template := podTemplate(in)
-			for _, result := range evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec) {
-				if !result.Allowed {
-					t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
-				}
+			templates := []corev1.PodTemplateSpec{podTemplate(in)}
+			if in.Worker != nil {
+				templates = append(templates, workload.WorkerTemplate(in))
 			}
-			for _, container := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {
-				if root := container.SecurityContext.ReadOnlyRootFilesystem; root == nil || !*root {
-					t.Errorf("container %q may write to its root file system", container.Name)
+			for _, template := range templates {
+				for _, result := range evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec) {
+					if !result.Allowed {
+						t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
+					}
+				}
+				for _, container := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {
+					if root := container.SecurityContext.ReadOnlyRootFilesystem; root == nil || !*root {
+						t.Errorf("container %q may write to its root file system", container.Name)
+					}
 				}
 			}
 		})
+	}
+}
+
+// Who reaches the RPC server of a worker controls its process, beside which the agent runs.
+func TestWorkerWithoutWeightsGetsNoSecrets(t *testing.T) {
+	in := suppliedWeights(groupOverRPC(input(preset(), 1)))
+	in.Workspace.Inference.Preset.PresetOptions.ModelAccessSecret = "hub-token"
+	in = withAdapters(in)
+	spec := workload.WorkerTemplate(in).Spec
+	for _, variable := range spec.InitContainers[0].Env {
+		if variable.ValueFrom != nil && variable.ValueFrom.SecretKeyRef != nil {
+			t.Errorf("variable %s comes from a Secret", variable.Name)
+		}
+	}
+	for _, volume := range spec.Volumes {
+		if volume.Secret != nil || volume.PersistentVolumeClaim != nil {
+			t.Errorf("volume %s: %+v", volume.Name, volume.VolumeSource)
+		}
 	}
 }
 

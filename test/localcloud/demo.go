@@ -50,14 +50,19 @@ func newShowCommand(state *stateFlag, use, short string, run func(context.Contex
 		},
 	}
 	cloud.flags.register(cmd)
+	registerChart(cmd, &s)
+	cmd.Flags().StringVar(&s.Manifest, "manifest", "examples/demo.yaml", "the Workspace to apply")
+	cmd.Flags().Int64Var(&started, "started", 0, "when the person began to wait, in Unix seconds; now if it is 0")
+	return cmd
+}
+
+// registerChart adds the flags about what is installed.
+func registerChart(cmd *cobra.Command, s *demo.Settings) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Helm, "helm", "helm", "the Helm program")
 	flags.StringVar(&s.Chart, "chart", "charts/modelberth", "directory of the chart")
-	flags.StringVar(&s.Manifest, "manifest", "examples/demo.yaml", "the Workspace to apply")
 	flags.StringVar(&s.Overlay, "catalog-overlay", "examples/local-catalog", "directory of the catalogue's additions for this cloud")
 	flags.StringArrayVar(&s.Images, "image", nil, "file of an image to push (controller, agent and llamacpp are needed; vllm may be there)")
-	flags.Int64Var(&started, "started", 0, "when the person began to wait, in Unix seconds; now if it is 0")
-	return cmd
 }
 
 // demoCloud is this cloud as the demo sees it.

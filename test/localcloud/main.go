@@ -53,6 +53,7 @@ func newRootCommand() *cobra.Command {
 		newScriptCommand(state),
 		newDemoCommand(state),
 		newInstallCommand(state),
+		newBenchCommand(state),
 		newServeCommand(state),
 		newNodeInitCommand(),
 		newKarpenterCommand(),

@@ -28,6 +28,11 @@ func preflight(s *settings) error {
 			missing = append(missing, fmt.Errorf("flag --%s: %w", flag, err))
 		}
 	}
+	for flag, value := range map[string]string{"kwok": s.kwok, "audit-policy": s.auditPolicy} {
+		if _, err := os.Stat(value); value != "" && err != nil {
+			missing = append(missing, fmt.Errorf("flag --%s: %w", flag, err))
+		}
+	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
 		if s.binDir == "" {
 			break

@@ -24,7 +24,9 @@ type settings struct {
 	coreDNS    string
 	skus       string
 	pauseImage string
-	apiPort    int
+	// Where machines are only objects, and where the API server's books are special.
+	kwok, auditPolicy string
+	apiPort           int
 }
 
 // register adds the flags. Their defaults are what the Makefile exports and
@@ -36,6 +38,8 @@ func (s *settings) register(cmd *cobra.Command) {
 	flags.StringVar(&s.coreDNS, "coredns", os.Getenv("COREDNS"), "the CoreDNS program (default $COREDNS)")
 	flags.StringVar(&s.skus, "skus", "presets/skus", "directory of the machine types for sale")
 	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces")
+	flags.StringVar(&s.kwok, "kwok", "", "the kwok program: machines that are sold are nodes that it keeps, and no more; empty means real ones")
+	flags.StringVar(&s.auditPolicy, "audit-policy", "", "file that says what the API server's audit log holds; empty means what is installed in the cluster")
 	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
 }
 
@@ -53,8 +57,16 @@ func builtPauseImage() string {
 func (s *settings) args() ([]string, error) {
 	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort)}
 	for _, path := range []struct{ flag, value string }{
-		{"bin-dir", s.binDir}, {"coredns", s.coreDNS}, {"skus", s.skus}, {"pause-image", s.pauseImage},
+		{"bin-dir", s.binDir},
+		{"coredns", s.coreDNS},
+		{"skus", s.skus},
+		{"pause-image", s.pauseImage},
+		{"kwok", s.kwok},
+		{"audit-policy", s.auditPolicy},
 	} {
+		if path.value == "" {
+			continue
+		}
 		absolute, err := filepath.Abs(path.value)
 		if err != nil {
 			return nil, fmt.Errorf("flag --%s: %w", path.flag, err)
@@ -87,10 +99,10 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 	}
 	return supervisor.Options{
 		Layout:     l,
-		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Self: self},
+		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Kwok: s.kwok, Self: self},
 		SKUs:       s.skus,
-		PauseImage: s.pauseImage,
-		APIPort:    s.apiPort,
+		PauseImage: s.pauseImage, AuditPolicy: s.auditPolicy,
+		APIPort: s.apiPort,
 		Hub: hub.New(map[string]hub.Files{
 			modelRepository:          {modelFile: tinymodel.Bytes()},
 			shardedRepository:        {modelFile: tinymodel.Bytes()},

@@ -15,8 +15,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrGone is what a probe returns, wrapped, where nobody is left who could be busy.
-var ErrGone = errors.New("nothing answers there")
+// What a probe returns, wrapped, where it will say nothing else later.
+var (
+	// ErrGone says that nobody is left who could be busy.
+	ErrGone = errors.New("nothing answers there")
+	// ErrUntold says that somebody is there who does not tell whether he is.
+	ErrUntold = errors.New("it does not tell")
+)
 
 const (
 	lookEvery   = 500 * time.Millisecond
@@ -129,6 +134,7 @@ func (d *Drain) look(ctx context.Context) sight {
 const (
 	whyIdle      = "no request is under way"
 	whyGone      = "the engine does not answer"
+	whyUntold    = "the engine does not tell whether it is busy"
 	whyUnknown   = "nothing to wait for is known"
 	whyTimeout   = "the time is over"
 	whyCancelled = "nobody waits any more"
@@ -151,6 +157,12 @@ func (s state) after(seen sight, now time.Time) (state, string) {
 	switch {
 	case errors.Is(seen.err, ErrGone):
 		return s, whyGone
+	case errors.Is(seen.err, ErrUntold):
+		// Waiting longer would tell no more, but requests may still arrive.
+		if now.Before(s.settled) {
+			return s, ""
+		}
+		return s, whyUntold
 	case seen.err != nil || seen.isBusy: // an engine too busy to tell is busy
 		s.idleSince = time.Time{}
 		return s, ""

@@ -23,6 +23,7 @@ import (
 func TestWhenADrainIsOver(t *testing.T) {
 	busy, idle := sight{isBusy: true}, sight{}
 	late, gone := sight{err: errors.New("no answer in time")}, sight{err: fmt.Errorf("%w: refused", ErrGone)}
+	untold := sight{err: fmt.Errorf("%w: status 401", ErrUntold)}
 	repeat := func(s sight, n int) []sight {
 		out := make([]sight, n)
 		for i := range out {
@@ -43,6 +44,8 @@ func TestWhenADrainIsOver(t *testing.T) {
 		{"a late answer makes the idle time begin again", [][]sight{repeat(idle, 10), {late}, repeat(idle, 10)}, whyIdle, 6500 * time.Millisecond},
 		{"a dead engine has nothing to finish", [][]sight{{gone}}, whyGone, 0},
 		{"nor one that dies meanwhile", [][]sight{repeat(busy, 4), {gone}}, whyGone, 2 * time.Second},
+		{"one that does not tell: as long as proxies may not know", [][]sight{repeat(untold, 100)}, whyUntold, 5 * time.Second},
+		{"one that tells no longer", [][]sight{repeat(busy, 20), repeat(untold, 10)}, whyUntold, 10 * time.Second},
 		{"never idle", [][]sight{repeat(busy, 1000)}, "", 500 * time.Second},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -111,9 +114,10 @@ func TestServeHTTP(t *testing.T) {
 	}))
 	defer engine.Close()
 	d := New(config(Gauges(http.DefaultClient, engine.URL, []string{"e:running", "e:waiting"})))
-	agent := httptest.NewServer(d)
+	agent := httptest.NewUnstartedServer(d)
+	agent.Config.WriteTimeout = time.Millisecond // the server's own deadline must not cut a drain off
+	agent.Start()
 	defer agent.Close()
-	agent.Config.WriteTimeout = time.Millisecond
 	answers := make(chan string, 2)
 	for range 2 {
 		go func() { answers <- get(t, agent.URL) }()
@@ -160,14 +164,15 @@ func TestGauges(t *testing.T) {
 		reason, metrics string
 		status          int
 		busy            bool
-		gone            bool
+		want            error
 	}{
-		{"one of vLLM's ranks is busy", "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0.0\nvllm:num_requests_running{engine=\"1\",model_name=\"m\"} 2.0\n", 200, true, false},
-		{"requests wait", "vllm:num_requests_running 0\nvllm:num_requests_waiting 1\n", 200, true, false},
-		{"idle", "vllm:num_requests_running{a=\"}\"} 0\nvllm:num_requests_waiting 0 1700000000\n", 200, false, false},
-		{"a longer name is another gauge", "vllm:num_requests_running 0\nvllm:num_requests_running_total 7\n", 200, false, false},
-		{"no such gauge", "other 1\n", 200, false, true},
-		{"no metrics", "", 404, false, true},
+		{"one of vLLM's ranks is busy", "vllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0.0\nvllm:num_requests_running{engine=\"1\",model_name=\"m\"} 2.0\n", 200, true, nil},
+		{"requests wait", "vllm:num_requests_running 0\nvllm:num_requests_waiting 1\n", 200, true, nil},
+		{"idle", "vllm:num_requests_running{a=\"}\"} 0\nvllm:num_requests_waiting 0 1700000000\n", 200, false, nil},
+		{"a longer name is another gauge", "vllm:num_requests_running 0\nvllm:num_requests_running_total 7\n", 200, false, nil},
+		{"no such gauge", "other 1\n", 200, false, ErrUntold},
+		{"no metrics", "", 404, false, ErrUntold},
+		{"a key is asked for", "", 401, false, ErrUntold},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -176,8 +181,8 @@ func TestGauges(t *testing.T) {
 			}))
 			defer s.Close()
 			busy, err := Gauges(http.DefaultClient, s.URL, []string{"vllm:num_requests_running", "vllm:num_requests_waiting"})(t.Context())
-			if busy != tc.busy || errors.Is(err, ErrGone) != tc.gone || !tc.gone && err != nil {
-				t.Errorf("busy %t, %v, want %t and gone %t", busy, err, tc.busy, tc.gone)
+			if busy != tc.busy || !errors.Is(err, tc.want) {
+				t.Errorf("busy %t, %v, want %t and %v", busy, err, tc.busy, tc.want)
 			}
 		})
 	}

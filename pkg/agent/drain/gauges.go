@@ -20,7 +20,8 @@ import (
 const maxMetrics = 16 << 20
 
 // Gauges returns a probe that sums the named gauges, over all their labels, of an engine's metrics in
-// Prometheus's text format. An engine that is not there, or has none of them, is gone.
+// Prometheus's text format. An engine that is not there is gone; one that has none of them, or shows them to
+// nobody without a key, does not tell.
 func Gauges(client *http.Client, url string, names []string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -36,11 +37,11 @@ func Gauges(client *http.Client, url string, names []string) func(context.Contex
 		}
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
-			return false, fmt.Errorf("%w: %s has status %d", ErrGone, url, resp.StatusCode)
+			return false, fmt.Errorf("%w: %s has status %d", ErrUntold, url, resp.StatusCode)
 		}
 		sum, found, err := sumOf(io.LimitReader(resp.Body, maxMetrics), names)
 		if err == nil && !found {
-			return false, fmt.Errorf("%w: %s has none of %q", ErrGone, url, names)
+			return false, fmt.Errorf("%w: %s has none of %q", ErrUntold, url, names)
 		}
 		return sum > 0, err
 	}

@@ -177,6 +177,9 @@ func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limi
 	if out.Plan, err = r.decide(ctx, s, asked.request); err != nil {
 		return nil, s.untilRoom(planError(err))
 	}
+	if err := r.pinWeights(ctx, s, &out.Plan); err != nil {
+		return nil, err
+	}
 	if ws.Inference.Template != nil {
 		out.Rendered = render.Template(ws, &out.Plan)
 	} else if err := r.render(ws, asked, out); err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -54,9 +55,11 @@ type Catalog interface {
 	Identify(node sku.Node) (sku.Machine, error)
 }
 
-// Hub tells of models that the catalogue does not have, at a revision, to whoever has a token.
+// Hub tells of models that the catalogue does not have, at a revision, and which commit a file is at, to
+// whoever has a token.
 type Hub interface {
 	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
+	Commit(ctx context.Context, f hub.File, token string) (string, error)
 }
 
 // Provisioner gets machines and lets them go.

@@ -58,13 +58,7 @@ func hashOf(value any) (string, error) {
 // renderingAnnotations are the annotations that shape the plan or the pods.
 func renderingAnnotations(ws *v1beta1.Workspace) map[string]string {
 	out := map[string]string{}
-	for _, key := range []string{
-		v1beta1.AnnotationNodeClassName,
-		v1beta1.AnnotationNodeImageFamily,
-		v1beta1.AnnotationPerformanceMode,
-		v1beta1.AnnotationRuntime,
-		v1beta1.AnnotationUseLocalWeights,
-	} {
+	for _, key := range render.ShapingAnnotations() {
 		if value, ok := ws.Annotations[key]; ok {
 			out[key] = value
 		}

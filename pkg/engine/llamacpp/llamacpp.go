@@ -46,16 +46,14 @@ func Command(in engine.Input) (engine.Command, error) {
 	if in.Member.IsWorker() {
 		return worker(in, env), nil
 	}
-	command := engine.Command{
+	return engine.Command{
 		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
 		Env:        env,
 		HealthPath: in.Data.HealthPath,
-		Warnings:   append(in.Config.Foreign(in.Data.Name), warnings...),
-	}
-	if !slices.Contains(users, engine.Setting{Name: "metrics", Value: "false"}) {
-		command.BusyMetrics = in.Data.BusyMetrics
-	}
-	return command, nil
+		// Also where a user switches them off: the agent then knows that an engine is there.
+		BusyMetrics: in.Data.BusyMetrics,
+		Warnings:    append(in.Config.Foreign(in.Data.Name), warnings...),
+	}, nil
 }
 
 func check(in engine.Input) error {

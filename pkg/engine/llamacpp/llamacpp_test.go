@@ -165,9 +165,6 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 				Args:       strings.Fields("--model /models/q8/part-1.gguf --alias some-model --host 0.0.0.0 --port 5000 " + tc.want),
 				HealthPath: "/health", Warnings: tc.warnings, BusyMetrics: data.BusyMetrics,
 			}
-			if tc.args["metrics"] == "false" {
-				want.BusyMetrics = nil // nothing tells
-			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Command: -want +got:\n%s", diff)
 			}

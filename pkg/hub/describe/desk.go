@@ -42,13 +42,15 @@ type Desk struct {
 	awayUntil time.Time
 }
 
+// question is about a repository as a whole or, with a file, about the commit that the file is at.
 type question struct {
-	repo, revision string
-	token          [sha256.Size]byte
+	repo, revision, file string
+	token                [sha256.Size]byte
 }
 
 type answer struct {
 	description Description
+	commit      string
 	err         error
 	until       time.Time
 }
@@ -60,17 +62,45 @@ func NewDesk(endpoint string, client *http.Client, now clock.PassiveClock) *Desk
 
 // Describe is Inspect within a deadline. An empty token asks anonymously.
 func (d *Desk) Describe(ctx context.Context, repo, revision, token string) (Description, error) {
-	asked := question{repo, revision, sha256.Sum256([]byte(token))}
+	found, err := d.ask(ctx, question{repo: repo, revision: revision}, token, func(ctx context.Context, c *hub.Client) (answer, error) {
+		described, err := Inspect(ctx, c, repo, revision)
+		return answer{description: described}, err
+	})
+	return found.description, err
+}
+
+// Commit returns the commit that a branch or tag names right now, and an *Error where whoever has the token may
+// not read the file there. It is empty where a mirror does not say.
+func (d *Desk) Commit(ctx context.Context, f hub.File, token string) (string, error) {
+	asked := question{repo: f.Repo, revision: f.Revision, file: f.Path}
+	found, err := d.ask(ctx, asked, token, func(ctx context.Context, c *hub.Client) (answer, error) {
+		seen, err := c.Stat(ctx, f)
+		if err != nil {
+			return answer{}, &Error{Endpoint: c.Endpoint(), Repo: f.Repo, Revision: f.Revision, Err: err}
+		}
+		if !hub.IsCommit(seen.Commit) {
+			return answer{}, nil
+		}
+		return answer{commit: seen.Commit}, nil
+	})
+	return found.commit, err
+}
+
+// ask answers from what is known, or else has the hub asked within a deadline.
+func (d *Desk) ask(
+	ctx context.Context, asked question, token string, ask func(context.Context, *hub.Client) (answer, error),
+) (answer, error) {
+	asked.token = sha256.Sum256([]byte(token))
 	if known, ok := d.known(asked); ok {
-		return known.description, known.err
+		return known, known.err
 	}
 	client, err := hub.New(hub.Options{Endpoint: d.endpoint, Token: token, HTTP: d.http})
 	if err != nil {
-		return Description{}, err
+		return answer{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, deskDeadline)
 	defer cancel()
-	found, err := Inspect(ctx, client, repo, revision)
+	found, err := ask(ctx, client)
 	d.keep(asked, found, err)
 	return found, err
 }
@@ -89,7 +119,7 @@ func (d *Desk) known(asked question) (answer, bool) {
 	return answer{}, false
 }
 
-func (d *Desk) keep(asked question, found Description, err error) {
+func (d *Desk) keep(asked question, found answer, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.clock.Now()
@@ -110,5 +140,6 @@ func (d *Desk) keep(asked question, found Description, err error) {
 	if err != nil {
 		life = deskRefusal
 	}
-	d.answers[asked] = answer{description: found, err: err, until: now.Add(life)}
+	found.err, found.until = err, now.Add(life)
+	d.answers[asked] = found
 }

@@ -156,6 +156,10 @@ func addNodes(t *testing.T, api client.Client, values ...string) {
 		if err := api.Create(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
+		node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
+		if err := api.Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
 		node.Status.Capacity = corev1.ResourceList{
 			"nvidia.com/gpu": resource.MustParse("4"), corev1.ResourceCPU: resource.MustParse("96"),
 			corev1.ResourceMemory: resource.MustParse("880Gi"), corev1.ResourceEphemeralStorage: resource.MustParse("1000Gi"),

@@ -224,7 +224,7 @@ func (k *Karpenter) settle(ctx context.Context, claim *karpv1.NodeClaim) error {
 		}
 	}
 	labelled := claim.DeepCopy()
-	labelled.Labels[corev1.LabelTopologyZone] = zone
+	metav1.SetMetaDataLabel(&labelled.ObjectMeta, corev1.LabelTopologyZone, zone)
 	if err := k.client.Patch(ctx, labelled, client.MergeFrom(claim)); err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ type Options struct {
 	Script func() (s script.Script, edition string, err error)
 	// Records is the directory that holds one file for each machine.
 	Records string
+	// Objects says that machines that are sold are no more than objects of the cluster: they need no
+	// address, so any number fits.
+	Objects bool
 	Log     *slog.Logger
 }
 
@@ -201,19 +204,13 @@ func (s *Service) book(request Request, kind sku.SKU) (*entry, error) {
 	if s.closed {
 		return nil, &Error{Code: CodeInternal, Message: "the cloud is going down"}
 	}
-	used := map[int]bool{}
-	for _, m := range s.machines {
-		used[m.Network.Slot] = true
+	var network layout.NodeNetwork
+	if !s.options.Objects || kind.Name == "" {
+		var err error
+		if network, err = s.address(); err != nil {
+			return nil, err
+		}
 	}
-	slot, err := layout.NextSlot(used, s.lastSlot)
-	if err != nil {
-		return nil, &Error{Code: CodeQuota, Message: err.Error()}
-	}
-	network, err := layout.NetworkOf(slot)
-	if err != nil {
-		return nil, &Error{Code: CodeInternal, Message: err.Error()}
-	}
-	s.lastSlot = slot
 	s.sold++
 	id := fmt.Sprintf("m-%06d", s.sold)
 	m := &entry{Machine: Machine{
@@ -222,6 +219,24 @@ func (s *Service) book(request Request, kind sku.SKU) (*entry, error) {
 	}}
 	s.machines[id] = m
 	return m, nil
+}
+
+// address takes the addresses of a slot that no machine has.
+func (s *Service) address() (layout.NodeNetwork, error) {
+	used := map[int]bool{}
+	for _, m := range s.machines {
+		used[m.Network.Slot] = true
+	}
+	slot, err := layout.NextSlot(used, s.lastSlot)
+	if err != nil {
+		return layout.NodeNetwork{}, &Error{Code: CodeQuota, Message: err.Error()}
+	}
+	network, err := layout.NetworkOf(slot)
+	if err != nil {
+		return layout.NodeNetwork{}, &Error{Code: CodeInternal, Message: err.Error()}
+	}
+	s.lastSlot = slot
+	return network, nil
 }
 
 // Get returns the machine with the id.

@@ -3,7 +3,10 @@
 
 package controlplane
 
-import "path/filepath"
+import (
+	"cmp"
+	"path/filepath"
+)
 
 // auditLog is the component name of the API server's audit log.
 const auditLog = "audit"
@@ -21,4 +24,6 @@ rules:
 - level: None
 `
 
-func (p Plan) auditPolicy() string { return filepath.Join(p.Layout.Config(), "audit-policy.yaml") }
+func (p Plan) auditPolicy() string {
+	return cmp.Or(p.AuditPolicy, filepath.Join(p.Layout.Config(), "audit-policy.yaml"))
+}

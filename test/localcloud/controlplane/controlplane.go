@@ -23,6 +23,7 @@ const (
 	Scheduler         = "kube-scheduler"
 	CoreDNS           = "coredns"
 	Karpenter         = "karpenter"
+	Kwok              = "kwok"
 )
 
 // KarpenterCommand is the hidden command of this program that becomes Karpenter.
@@ -37,6 +38,7 @@ const (
 	karpenterMetricsPort = 8090
 	karpenterHealthPort  = 8091
 	corednsReadyPort     = 8181
+	kwokPort             = 10247
 )
 
 // APIServerURL is where everything inside the private network finds the API server.
@@ -49,6 +51,8 @@ type Programs struct {
 	// BinDir holds etcd and the Kubernetes programs.
 	BinDir  string
 	CoreDNS string
+	// Kwok keeps the nodes that are only objects; empty where all are real.
+	Kwok string
 	// Self is this program's own file.
 	Self string
 }
@@ -57,6 +61,8 @@ type Programs struct {
 type Plan struct {
 	Layout   layout.Layout
 	Programs Programs
+	// AuditPolicy is the file that says what the API server books; empty means our own.
+	AuditPolicy string
 }
 
 // Probe says where a program answers that it is ready.
@@ -140,13 +146,15 @@ func (p Plan) APIServer() Program {
 		"--allow-privileged=true",
 		"--audit-policy-file="+p.auditPolicy(),
 		"--audit-log-path="+p.Layout.Log(auditLog),
+		// One file, however long: who counts must not miss a part.
+		"--audit-log-maxsize=100000",
 		"--profiling=false",
 	)
 }
 
 // ControllerManager leaves addresses to the cloud, which gives each node its range.
 func (p Plan) ControllerManager() Program {
-	return p.kubernetes(ControllerManager, Probe{Address: healthHost + ":10257", Path: "/healthz", TLS: true},
+	program := p.kubernetes(ControllerManager, Probe{Address: healthHost + ":10257", Path: "/healthz", TLS: true},
 		"--kubeconfig="+p.kubeconfig(ControllerManager),
 		"--authentication-kubeconfig="+p.kubeconfig(ControllerManager),
 		"--authorization-kubeconfig="+p.kubeconfig(ControllerManager),
@@ -163,6 +171,11 @@ func (p Plan) ControllerManager() Program {
 		"--kube-api-burst=200",
 		"--profiling=false",
 	)
+	if p.Programs.Kwok != "" {
+		// No kubelet is there to be heard of again.
+		program.Args = append(program.Args, "--node-monitor-grace-period=24h")
+	}
+	return program
 }
 
 // Scheduler runs with its defaults.

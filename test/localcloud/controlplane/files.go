@@ -59,7 +59,12 @@ func (p Plan) WriteFiles(hostURL string, now time.Time) (*pki.Authority, error) 
 	if err := p.writeKubeconfigs(ca, hostURL); err != nil {
 		return nil, err
 	}
-	if err := write(p.auditPolicy(), []byte(auditPolicy)); err != nil {
+	if p.AuditPolicy == "" {
+		if err := write(p.auditPolicy(), []byte(auditPolicy)); err != nil {
+			return nil, err
+		}
+	}
+	if err := write(p.kwokStages(), kwokStages); err != nil {
 		return nil, err
 	}
 	return ca, write(filepath.Join(p.Layout.Config(), "Corefile"), p.corefile())
@@ -101,6 +106,7 @@ func (p Plan) writeKubeconfigs(ca *pki.Authority, hostURL string) error {
 		{p.kubeconfig(Scheduler), APIServerURL(), pki.Subject{User: "system:kube-scheduler"}},
 		{p.kubeconfig(CoreDNS), APIServerURL(), pki.Subject{User: "system:coredns"}},
 		{p.kubeconfig(Karpenter), APIServerURL(), pki.Subject{User: "karpenter", Groups: []string{administrators}}},
+		{p.kubeconfig(Kwok), APIServerURL(), pki.Subject{User: Kwok, Groups: []string{administrators}}},
 	}
 	for _, user := range users {
 		pair, err := ca.Issue(user.subject)

@@ -22,24 +22,12 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// podsPerMachine is a kubelet's default.
-const podsPerMachine = "110"
-
 // reservedMemory is what a machine keeps for itself, enough that a request for
 // all of the memory on the size page does not fit, as on a real one.
 const reservedMemory = "1Gi"
 
 // instanceType describes a machine type to Karpenter.
 func instanceType(s sku.SKU) *cloudprovider.InstanceType {
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(s.VCPUs), resource.DecimalSI),
-		corev1.ResourceMemory:           gibibytes(s.MemoryGiB),
-		corev1.ResourceEphemeralStorage: gibibytes(s.DiskGiB),
-		corev1.ResourcePods:             resource.MustParse(podsPerMachine),
-	}
-	if s.GPUs > 0 {
-		capacity[corev1.ResourceName(s.Resource)] = *resource.NewQuantity(int64(s.GPUs), resource.DecimalSI)
-	}
 	it := &cloudprovider.InstanceType{
 		Name: s.Name,
 		Requirements: scheduling.NewRequirements(
@@ -50,7 +38,7 @@ func instanceType(s sku.SKU) *cloudprovider.InstanceType {
 			in(corev1.LabelTopologyZone, s.Zones...),
 			in(karpv1.CapacityTypeLabelKey, s.CapacityTypes()...),
 		),
-		Capacity: capacity,
+		Capacity: s.Capacity(),
 		Overhead: &cloudprovider.InstanceTypeOverhead{
 			KubeReserved: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(reservedMemory)},
 		},
@@ -68,10 +56,6 @@ func instanceType(s sku.SKU) *cloudprovider.InstanceType {
 		}
 	}
 	return it
-}
-
-func gibibytes(n int) resource.Quantity {
-	return *resource.NewQuantity(int64(n)<<30, resource.BinarySI)
 }
 
 func in(key string, values ...string) *scheduling.Requirement {

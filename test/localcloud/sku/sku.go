@@ -10,7 +10,13 @@ package sku
 import (
 	"maps"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
+
+// podsPerMachine is a kubelet's default.
+const podsPerMachine = "110"
 
 // Ways in which a machine is sold.
 const (
@@ -46,6 +52,24 @@ func (s SKU) Offers(zone, capacityType string) bool {
 
 // CapacityTypes lists the ways in which the type is sold.
 func (s SKU) CapacityTypes() []string { return slices.Sorted(maps.Keys(s.Prices)) }
+
+// Capacity is what a node of the type has.
+func (s SKU) Capacity() corev1.ResourceList {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(s.VCPUs), resource.DecimalSI),
+		corev1.ResourceMemory:           gibibytes(s.MemoryGiB),
+		corev1.ResourceEphemeralStorage: gibibytes(s.DiskGiB),
+		corev1.ResourcePods:             resource.MustParse(podsPerMachine),
+	}
+	if s.GPUs > 0 {
+		capacity[corev1.ResourceName(s.Resource)] = *resource.NewQuantity(int64(s.GPUs), resource.DecimalSI)
+	}
+	return capacity
+}
+
+func gibibytes(n int) resource.Quantity {
+	return *resource.NewQuantity(int64(n)<<30, resource.BinarySI)
+}
 
 // Catalogue is machine types by name.
 type Catalogue map[string]SKU

@@ -79,7 +79,8 @@ func (s *Supervisor) startCloud(ctx context.Context) error {
 	}
 	s.service = cloud.NewService(cloud.Options{
 		Catalogue: catalogue,
-		Runner:    s.runner(),
+		Runner:    s.runner(catalogue),
+		Objects:   s.options.Programs.Kwok != "",
 		Script:    func() (script.Script, string, error) { return script.Load(s.options.Layout.Script()) },
 		Records:   s.options.Layout.Machines(),
 		Log:       s.log,
@@ -101,8 +102,8 @@ func (s *Supervisor) startCloud(ctx context.Context) error {
 	return err
 }
 
-func (s *Supervisor) runner() *machine.Runner {
-	return &machine.Runner{
+func (s *Supervisor) runner(catalogue sku.Catalogue) cloud.Runner {
+	hosts := &machine.Runner{
 		Layout:       s.options.Layout,
 		Space:        s.space,
 		Cgroups:      s.cgroups,
@@ -112,6 +113,16 @@ func (s *Supervisor) runner() *machine.Runner {
 		SandboxImage: SandboxImage(),
 		APIServer:    controlplane.APIServerURL(),
 	}
+	if s.options.Programs.Kwok == "" {
+		return hosts
+	}
+	return machine.Objects{System: hosts, Catalogue: catalogue, Kube: s.client}
+}
+
+func (s *Supervisor) client() client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kube
 }
 
 // prepareCgroups makes the parent of all nodes' groups, once what it changes in
@@ -145,6 +156,8 @@ func (s *Supervisor) startAPIServer(ctx, planes context.Context) error {
 		return fmt.Errorf("reading the access to the API server: %w", err)
 	}
 	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	// Nodes that are only objects register through it, many at a time.
+	config.QPS = -1
 	config.Dial = func(ctx context.Context, _, address string) (net.Conn, error) { return s.space.Dial(ctx, address) }
 	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme})
 	if err != nil {
@@ -167,6 +180,9 @@ func (s *Supervisor) startControllers(ctx, planes context.Context) error {
 		return err
 	}
 	s.keep(planes, s.plan.Karpenter())
+	if s.options.Programs.Kwok != "" {
+		s.keep(planes, s.plan.Kwok())
+	}
 	return nil
 }
 
@@ -187,7 +203,11 @@ func (s *Supervisor) startSystemNode(ctx context.Context) error {
 }
 
 func (s *Supervisor) awaitHealth(ctx context.Context) error {
-	for _, program := range []controlplane.Program{s.plan.ControllerManager(), s.plan.Scheduler(), s.plan.CoreDNS(), s.plan.Karpenter()} {
+	programs := []controlplane.Program{s.plan.ControllerManager(), s.plan.Scheduler(), s.plan.CoreDNS(), s.plan.Karpenter()}
+	if s.options.Programs.Kwok != "" {
+		programs = append(programs, s.plan.Kwok())
+	}
+	for _, program := range programs {
 		if err := s.awaitReady(ctx, program); err != nil {
 			return err
 		}

@@ -38,6 +38,8 @@ type Options struct {
 	SKUs string
 	// PauseImage is the file of the image that holds a pod's namespaces.
 	PauseImage string
+	// AuditPolicy is the file that says what the API server books; empty means the usual.
+	AuditPolicy string
 	// APIPort is the loopback port for the API server; 0 takes a free one.
 	APIPort int
 	// Hub answers at layout.HubHost, and on the socket below /hub/; nil leaves it out.
@@ -89,7 +91,7 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 		options:  options,
 		log:      log,
 		progress: newProgress(time.Now()),
-		plan:     controlplane.Plan{Layout: options.Layout, Programs: options.Programs},
+		plan:     controlplane.Plan{Layout: options.Layout, Programs: options.Programs, AuditPolicy: options.AuditPolicy},
 	}
 	// Not derived from ctx: the control plane ends after the machines, and the
 	// network after both.

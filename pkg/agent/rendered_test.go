@@ -1,0 +1,109 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/pkg/agent"
+)
+
+// Pods are rendered elsewhere, by a package that this one must not know. Whatever flags it writes, the agent
+// reads: a pod with others would never start.
+func TestRenderedArguments(t *testing.T) {
+	files, err := filepath.Glob("../workload/testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents := 0
+	for _, file := range files {
+		for _, set := range statefulSets(t, file) {
+			members := set.Spec.Template.Spec
+			for i := range members.InitContainers {
+				container := &members.InitContainers[i]
+				if container.Name != "weights" {
+					continue
+				}
+				agents++
+				env := environment(container)
+				settings, err := agent.Parse(expanded(container.Args, env), func(name string) string { return env[name] }, io.Discard)
+				if err != nil {
+					t.Errorf("%s, StatefulSet %s: %v", file, set.Name, err)
+				}
+				checkGrace(t, file+", StatefulSet "+set.Name, &members, settings)
+			}
+		}
+	}
+	// Nine pods that serve alone, and two groups of a leader and workers.
+	if want := 12; agents < want {
+		t.Errorf("%d agents in %d files, want at least %d", agents, len(files), want)
+	}
+}
+
+// checkGrace sees to it that a drain ends before the pod is killed.
+func checkGrace(t *testing.T, where string, pod *corev1.PodSpec, s agent.Settings) {
+	t.Helper()
+	drains := s.Drain.Metrics != "" || s.Drain.Leader != ""
+	if grace := float64(*pod.TerminationGracePeriodSeconds); drains && s.Drain.Timeout.Seconds() >= grace {
+		t.Errorf("%s: the drain takes up to %s of a grace period of %v seconds", where, s.Drain.Timeout, grace)
+	}
+}
+
+func statefulSets(t *testing.T, file string) []appsv1.StatefulSet {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sets []appsv1.StatefulSet
+	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
+		var set appsv1.StatefulSet
+		if err := yaml.Unmarshal(document, &set); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if set.Kind == "StatefulSet" {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// environment is a container's, with a number for all that the kubelet knows.
+func environment(container *corev1.Container) map[string]string {
+	env := map[string]string{}
+	for _, variable := range container.Env {
+		env[variable.Name] = variable.Value
+		if variable.ValueFrom != nil {
+			env[variable.Name] = "7"
+		}
+	}
+	return env
+}
+
+// expanded are arguments as the kubelet hands them on: $$ is a dollar, and $(NAME) a variable that there is.
+func expanded(args []string, env map[string]string) []string {
+	reference := regexp.MustCompile(`\$\$|\$\([^)]*\)`)
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = reference.ReplaceAllStringFunc(arg, func(found string) string {
+			if found == "$$" {
+				return "$"
+			}
+			if value, known := env[found[2:len(found)-1]]; known {
+				return value
+			}
+			return found
+		})
+	}
+	return out
+}

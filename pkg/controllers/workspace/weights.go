@@ -1,0 +1,57 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// pinWeights replaces a branch or tag of the plan's weights by the commit that it names now, so that each pod
+// of the revision serves the same, and says before anything is bought that they may not be read. It needs the
+// administrator's leave to ask the hub; without it the agents tell, and each fetches what the branch is at.
+// A hub that does not answer holds nothing up: the agents ask it again.
+func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Plan) error {
+	if r.Hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
+		return nil
+	}
+	token, err := r.hubToken(ctx, s.ws)
+	if err != nil {
+		return err
+	}
+	artifact := *plan.Artifact
+	asked := hub.File{Repo: artifact.Repo, Revision: artifact.Revision, Path: "config.json"}
+	if asked.Revision == "" {
+		asked.Revision = "main"
+	}
+	if len(artifact.Files) > 0 {
+		asked.Path = artifact.Files[0].Path
+	}
+	commit, err := r.Hub.Commit(ctx, asked, token)
+	_, isRefused := errors.AsType[*hub.UnauthorizedError](err)
+	missing, isMissing := errors.AsType[*hub.NotFoundError](err)
+	// A repository need not have a config.json; the files that an artifact lists it must have.
+	isMissing = isMissing && (missing.Missing == "repository" || missing.Missing == "revision" || len(artifact.Files) > 0)
+	switch {
+	case isRefused || isMissing:
+		return &stalledError{reason: v1beta1.ReasonModelNotDescribed, message: err.Error(), retryAfter: retryHub}
+	case err != nil:
+		log.FromContext(ctx).Info("the hub does not tell the commit of the weights", "repo", asked.Repo, "reason", err.Error())
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf(
+			"the commit that %s of %s is at is not known: a pod that is made later may fetch other weights", asked.Revision, asked.Repo))
+		return nil
+	case commit == "":
+		return nil
+	}
+	artifact.Revision = commit
+	plan.Artifact = &artifact
+	return nil
+}

@@ -1,0 +1,110 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/hub/describe"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+const someCommit = "0123456789abcdef0123456789abcdef01234567"
+
+// office is a hub that gives one answer, and knows what it was asked.
+type office struct {
+	commit string
+	err    error
+	asked  []hub.File
+}
+
+func (o *office) Describe(context.Context, string, string, string) (describe.Description, error) {
+	return describe.Description{}, errors.New("not asked here")
+}
+
+func (o *office) Commit(_ context.Context, f hub.File, _ string) (string, error) {
+	o.asked = append(o.asked, f)
+	return o.commit, o.err
+}
+
+func TestPinWeights(t *testing.T) {
+	whole := model.Artifact{Repo: "org/model", Revision: "main"}
+	files := model.Artifact{Repo: "org/gguf", Files: []model.File{{Path: "q8/model.gguf"}}}
+	pinned := model.Artifact{Repo: "org/model", Revision: someCommit}
+	const unknown = "the commit that main of org/model is at is not known: a pod that is made later may fetch other weights"
+	for _, tc := range []struct {
+		reason   string
+		artifact model.Artifact
+		hub      office
+		want     string
+		asked    []hub.File
+		warnings []string
+		stalled  string
+	}{
+		{
+			reason: "the branch is replaced by the commit that it is at", artifact: whole, hub: office{commit: someCommit},
+			want: someCommit, asked: []hub.File{{Repo: "org/model", Revision: "main", Path: "config.json"}},
+		},
+		{
+			reason: "listed files are what is asked for, on the branch that a hub has by default", artifact: files,
+			hub: office{commit: someCommit}, want: someCommit, asked: []hub.File{{Repo: "org/gguf", Revision: "main", Path: "q8/model.gguf"}},
+		},
+		{reason: "a commit is not asked for", artifact: pinned, want: someCommit},
+		{
+			reason: "a mirror that does not say changes nothing", artifact: whole, want: "main",
+			asked: []hub.File{{Repo: "org/model", Revision: "main", Path: "config.json"}},
+		},
+		{
+			reason: "a repository without a config.json is fetched all the same", artifact: whole,
+			hub: office{err: &hub.NotFoundError{Missing: "file"}}, want: "main", warnings: []string{unknown},
+			asked: []hub.File{{Repo: "org/model", Revision: "main", Path: "config.json"}},
+		},
+		{
+			reason: "a hub that does not answer holds nothing up", artifact: whole, hub: office{err: &hub.UnreachableError{}},
+			want: "main", warnings: []string{unknown}, asked: []hub.File{{Repo: "org/model", Revision: "main", Path: "config.json"}},
+		},
+		{
+			reason: "a token that does not do is said before a machine is bought", artifact: whole,
+			hub: office{err: &hub.UnauthorizedError{}}, want: "main", stalled: v1beta1.ReasonModelNotDescribed,
+			asked: []hub.File{{Repo: "org/model", Revision: "main", Path: "config.json"}},
+		},
+		{
+			reason: "so is a listed file that is not there", artifact: files, hub: office{err: &hub.NotFoundError{Missing: "file"}},
+			stalled: v1beta1.ReasonModelNotDescribed, asked: []hub.File{{Repo: "org/gguf", Revision: "main", Path: "q8/model.gguf"}},
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			plan := planner.Plan{Artifact: &tc.artifact}
+			r := New(Config{Hub: &tc.hub})
+			err := r.pinWeights(t.Context(), newScope(workspaceObject()), &plan)
+			reason := ""
+			if stalled, ok := errors.AsType[*stalledError](err); ok {
+				reason, err = stalled.reason, nil
+			}
+			if err != nil || reason != tc.stalled {
+				t.Errorf("stalled for %q, error %v; want %q", reason, err, tc.stalled)
+			}
+			if plan.Artifact.Revision != tc.want {
+				t.Errorf("revision %q, want %q", plan.Artifact.Revision, tc.want)
+			}
+			if diff := cmp.Diff(tc.warnings, plan.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.asked, tc.hub.asked); diff != "" {
+				t.Errorf("what the hub was asked (-want +got):\n%s", diff)
+			}
+		})
+	}
+	plan := planner.Plan{Artifact: &whole}
+	if err := New(Config{}).pinWeights(t.Context(), newScope(workspaceObject()), &plan); err != nil || plan.Artifact.Revision != "main" {
+		t.Errorf("without leave to ask the hub: %v, %s", err, plan.Artifact.Revision)
+	}
+}

@@ -1,0 +1,127 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/test/localcloud/bench"
+	"github.com/modelberth/modelberth/test/localcloud/cleanup"
+	"github.com/modelberth/modelberth/test/localcloud/demo"
+	"github.com/modelberth/modelberth/test/localcloud/layout"
+)
+
+// benchmark is what `localcloud bench-capacity` is told.
+type benchmark struct {
+	cloud      demoCloud
+	demo       demo.Settings
+	workspaces int
+	model      string
+	check      bool
+	keepLog    string
+}
+
+func newBenchCommand(state *stateFlag) *cobra.Command {
+	b := &benchmark{}
+	cmd := &cobra.Command{
+		Use:   "bench-capacity",
+		Short: "Measure the controller with many Workspaces whose nodes are only objects, on a cloud of its own",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if b.cloud.layout, err = state.layout(); err != nil {
+				return err
+			}
+			if b.cloud.flags.kwok == "" {
+				return errors.New("flag --kwok is required: build it with make kwok")
+			}
+			b.demo.Kubectl = filepath.Join(b.cloud.flags.binDir, "kubectl")
+			return b.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	b.cloud.flags.register(cmd)
+	registerChart(cmd, &b.demo)
+	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
+	cmd.Flags().StringVar(&b.model, "model", "tiny-chat", "the preset that they name")
+	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
+	cmd.Flags().StringVar(&b.keepLog, "keep-log", "", "file to keep the API server's audit log in, for a closer look")
+	return cmd
+}
+
+// run brings a cloud up, measures on it, and takes it down whatever happens.
+func (b *benchmark) run(ctx context.Context, out io.Writer) (err error) {
+	l := b.cloud.layout
+	if _, running, err := cleanup.Running(l); err != nil || running {
+		return errors.Join(err, fmt.Errorf("a cloud is up in %s: take it down, or give another --state-dir", l.Root))
+	}
+	policy, err := writePolicy()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(policy) }()
+	b.cloud.flags.auditPolicy = policy
+	if err := b.cloud.Up(ctx, out); err != nil {
+		return err
+	}
+	defer func() {
+		// Also after an interruption.
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience+sweepPatience)
+		defer cancel()
+		err = errors.Join(err, b.saveLog(), down(ending, l, out))
+	}()
+	return b.measure(ctx, l, out)
+}
+
+func (b *benchmark) saveLog() error {
+	if b.keepLog == "" {
+		return nil
+	}
+	from, err := os.Open(b.cloud.layout.Log("audit"))
+	if err != nil {
+		return fmt.Errorf("keeping the audit log: %w", err)
+	}
+	defer func() { _ = from.Close() }()
+	to, err := os.Create(b.keepLog)
+	if err != nil {
+		return fmt.Errorf("keeping the audit log: %w", err)
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}
+
+func writePolicy() (string, error) {
+	file, err := os.CreateTemp("", "audit-policy-*.yaml")
+	if err != nil {
+		return "", fmt.Errorf("making the audit policy: %w", err)
+	}
+	_, err = file.Write(bench.AuditPolicy)
+	return file.Name(), errors.Join(err, file.Close())
+}
+
+func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer) error {
+	console := demo.NewConsole(out, false, time.Now(), time.Now)
+	if err := demo.New(b.demo, &b.cloud, console).Install(ctx); err != nil {
+		return err
+	}
+	figures, err := bench.Run(ctx, bench.Settings{Layout: l, Workspaces: b.workspaces, Model: b.model, Say: console.Step})
+	if figures.Workspaces > 0 {
+		fmt.Fprintln(out)
+		err = errors.Join(err, figures.Print(out))
+	}
+	if err != nil {
+		return err
+	}
+	if missed := figures.Missed(); b.check && missed > 0 {
+		return fmt.Errorf("%d budgets were missed", missed)
+	}
+	return nil
+}

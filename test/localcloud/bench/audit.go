@@ -1,0 +1,131 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Request is what a line of the API server's audit log says of one request.
+type Request struct {
+	Verb  string
+	Stage string
+	User  struct{ Username string }
+	// Object is what the request is about.
+	Object struct {
+		APIGroup, Resource, Subresource, Namespace, Name string
+	} `json:"objectRef"`
+	URI      string             `json:"requestURI"`
+	Response struct{ Code int } `json:"responseStatus"`
+	// Received and Done are when the server took the request and when it had answered.
+	Received time.Time `json:"requestReceivedTimestamp"`
+	Done     time.Time `json:"stageTimestamp"`
+	// Answer is the object after the request, where the policy keeps it and the server accepted.
+	Answer Answer `json:"-"`
+}
+
+// Answer is what is read of an object.
+type Answer struct {
+	Metadata struct{ Labels map[string]string }
+	Status   struct{ Conditions []metav1.Condition }
+}
+
+// resource names what the request is about as a role does.
+func (r Request) resource() string {
+	switch {
+	case r.Object.Resource == "":
+		return "(what the API has)"
+	case r.Object.Subresource == "":
+		return r.Object.Resource
+	}
+	return r.Object.Resource + "/" + r.Object.Subresource
+}
+
+// isComplete tells the one line that counts: a watch is complete only when it ends.
+func (r Request) isComplete() bool {
+	return (r.Stage == "ResponseComplete") != (r.Verb == "watch")
+}
+
+// isDryRun says that nothing was stored.
+func (r Request) isDryRun() bool { return strings.Contains(r.URI, "dryRun=") }
+
+func (r Request) isAccepted() bool { return r.Response.Code >= 200 && r.Response.Code < 300 }
+
+func (r Request) isTrue(condition string) bool {
+	return slices.ContainsFunc(r.Answer.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == condition && c.Status == metav1.ConditionTrue
+	})
+}
+
+// Log reads an audit log as it grows.
+type Log struct {
+	file    *os.File
+	reader  *bufio.Reader
+	partial []byte
+	lines   int
+}
+
+// OpenLog starts at the beginning of the log. Close ends it.
+func OpenLog(path string) (*Log, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the audit log: %w", err)
+	}
+	return &Log{file: file, reader: bufio.NewReaderSize(file, 1<<20)}, nil
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return l.file.Close() }
+
+// Read returns the requests that have been booked since it was last called.
+func (l *Log) Read() ([]Request, error) {
+	var requests []Request
+	for {
+		line, err := l.reader.ReadBytes('\n')
+		l.partial = append(l.partial, line...)
+		if errors.Is(err, io.EOF) {
+			return requests, nil // the rest of the line comes later
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		l.lines++
+		request, err := parse(l.partial)
+		if err != nil {
+			return nil, fmt.Errorf("line %d of the audit log: %w", l.lines, err)
+		}
+		l.partial = nil
+		if request.isComplete() {
+			requests = append(requests, request)
+		}
+	}
+}
+
+func parse(line []byte) (Request, error) {
+	var request struct {
+		Request
+
+		Body json.RawMessage `json:"responseObject"`
+	}
+	if err := json.Unmarshal(line, &request); err != nil {
+		return Request{}, err
+	}
+	// The body of a refusal is another kind of object.
+	if len(request.Body) > 0 && request.isAccepted() {
+		if err := json.Unmarshal(request.Body, &request.Answer); err != nil {
+			return Request{}, fmt.Errorf("the response: %w", err)
+		}
+	}
+	return request.Request, nil
+}

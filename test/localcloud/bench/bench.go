@@ -1,0 +1,201 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench measures what the controller makes of many Workspaces at once, on
+// a local cloud whose machines are only objects: how long they take beside what
+// the cluster takes by itself, what the controller asks of the API server, and its
+// memory. Times and counts come from the API server's audit log. It knows the
+// controller by its requests and its process alone, and calls nothing of it.
+package bench
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/test/localcloud/layout"
+	"github.com/modelberth/modelberth/test/script"
+)
+
+// AuditPolicy is what the API server has to book.
+//
+//go:embed audit-policy.yaml
+var AuditPolicy []byte
+
+// Who is who in the audit log.
+const (
+	administrator = "admin"
+	controller    = "system:serviceaccount:" + systemNamespace + ":" + release
+)
+
+// What the local cloud calls the controller's installation.
+const (
+	release         = "modelberth"
+	systemNamespace = "modelberth-system"
+)
+
+// Namespaces of the Workspaces that wait, of those that are timed, and of what
+// stands in for those without a controller.
+const (
+	waitingNamespace = "bench-waiting"
+	loadNamespace    = "bench"
+	floorNamespace   = "bench-floor"
+)
+
+// How the cloud is slow for those that wait: answered so late, they are counted
+// from when everything is asked for and said.
+const (
+	waitingWorkspaces = 20
+	slowness          = 45 * time.Second
+	settling          = 10 * time.Second
+)
+
+// Settings of a bench.
+type Settings struct {
+	// Layout is that of a cloud that is up, with the chart installed.
+	Layout layout.Layout
+	// Workspaces is how many are applied at once, and Model the name of their preset.
+	Workspaces int
+	Model      string
+	// Say tells whoever looks on what is going on.
+	Say func(format string, args ...any)
+}
+
+// Bench is one measurement.
+type Bench struct {
+	settings Settings
+	kube     client.Client
+	log      *Log
+	// requests are the controller's so far.
+	requests []Request
+	courses  map[string]*Course
+	figures  Figures
+}
+
+// Run measures, and returns what it came to also when it breaks off. The cloud is not of much use for anything else afterwards.
+func Run(ctx context.Context, settings Settings) (Figures, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", settings.Layout.Kubeconfig())
+	if err != nil {
+		return Figures{}, fmt.Errorf("reading the access to the cluster: %w", err)
+	}
+	config.QPS = -1
+	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		return Figures{}, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	log, err := OpenLog(settings.Layout.Log("audit"))
+	if err != nil {
+		return Figures{}, err
+	}
+	defer func() { _ = log.Close() }()
+	b := &Bench{settings: settings, kube: kube, log: log, courses: map[string]*Course{}}
+	b.figures = Figures{Workspaces: settings.Workspaces, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace)}
+	err = b.run(ctx)
+	return b.figures, err
+}
+
+func (b *Bench) run(ctx context.Context) error {
+	if err := b.waiting(ctx); err != nil {
+		return fmt.Errorf("measuring Workspaces that wait for machines: %w", err)
+	}
+	if err := b.load(ctx); err != nil {
+		return fmt.Errorf("measuring %d Workspaces at once: %w", b.settings.Workspaces, err)
+	}
+	if err := b.restart(ctx); err != nil {
+		return fmt.Errorf("measuring a restart of the controller: %w", err)
+	}
+	standIns, err := b.standIns(ctx)
+	if err != nil {
+		return fmt.Errorf("rendering stand-ins for the Workspaces: %w", err)
+	}
+	if err := b.remove(ctx, loadNamespace, b.settings.Workspaces); err != nil {
+		return fmt.Errorf("removing the Workspaces: %w", err)
+	}
+	if err := b.floor(ctx, standIns); err != nil {
+		return fmt.Errorf("measuring the same without a controller: %w", err)
+	}
+	return nil
+}
+
+// waiting counts what the controller asks while the cloud keeps it waiting.
+func (b *Bench) waiting(ctx context.Context) error {
+	n := min(b.settings.Workspaces, waitingWorkspaces)
+	b.settings.Say("%d Workspaces whose machines take %s", n, slowness)
+	slow := script.Rule{Outcome: script.SlowCreate, Delay: metav1.Duration{Duration: slowness}}
+	if err := b.play(script.Script{Rules: []script.Rule{slow}}); err != nil {
+		return err
+	}
+	course, err := b.apply(ctx, waitingNamespace, n)
+	if err != nil {
+		return err
+	}
+	if err := b.await(ctx, "NodeClaims", course.Claimed, n); err != nil {
+		return err
+	}
+	first, last := span(course.Claimed)
+	from, until := last.Add(settling), first.Add(slowness)
+	if err := b.await(ctx, "ready", course.Ready, n); err != nil {
+		return err
+	}
+	if err := b.play(script.Script{}); err != nil {
+		return err
+	}
+	if !until.After(from) {
+		return fmt.Errorf("asking for %d machines took longer than %s: there was no time to count in", n, slowness-settling)
+	}
+	b.figures.Waiting, b.figures.Waited = Count(b.requests, controller, from, until), until.Sub(from)
+	return b.remove(ctx, waitingNamespace, n)
+}
+
+// load times many Workspaces, and counts what they cost until all is quiet.
+func (b *Bench) load(ctx context.Context) error {
+	b.settings.Say("%d Workspaces at once", b.settings.Workspaces)
+	began := time.Now()
+	course, err := b.apply(ctx, loadNamespace, b.settings.Workspaces)
+	b.figures.Load = course
+	if err != nil {
+		return err
+	}
+	if err := b.await(ctx, "ready", course.Ready, b.settings.Workspaces); err != nil {
+		return err
+	}
+	if err := b.untilQuiet(ctx); err != nil {
+		return err
+	}
+	b.figures.Requests = Count(b.requests, controller, began, time.Now())
+	b.figures.Memory, err = highWater(b.settings.Layout.Cgroup())
+	return err
+}
+
+// play sets the cloud's script.
+func (b *Bench) play(rules script.Script) error {
+	data, err := json.Marshal(rules)
+	if err != nil {
+		return fmt.Errorf("encoding the cloud's script: %w", err)
+	}
+	if err := os.WriteFile(b.settings.Layout.Script(), data, 0o600); err != nil {
+		return fmt.Errorf("setting the cloud's script: %w", err)
+	}
+	return nil
+}
+
+// span returns the earliest and the latest of the times.
+func span(times Times) (first, last time.Time) {
+	for _, at := range times {
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return first, last
+}

@@ -1,0 +1,240 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+const (
+	// applying is how many objects are sent at a time.
+	applying = 16
+	// looking is how often the log is read, and asking how often the API server is
+	// asked what the log does not say.
+	looking = 500 * time.Millisecond
+	asking  = 2 * time.Second
+	// quiet is how long the controller must not have asked for anything to count as done.
+	quiet = 5 * time.Second
+	// patience is how long one step may take, and patienceEach what every Workspace adds.
+	patience     = 5 * time.Minute
+	patienceEach = time.Second
+	// telling is how often is said how far things are.
+	telling = 10 * time.Second
+)
+
+// apply creates Workspaces in a new namespace, and returns their course.
+func (b *Bench) apply(ctx context.Context, namespace string, n int) (*Course, error) {
+	course := b.course(namespace)
+	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		return course, fmt.Errorf("making namespace %s: %w", namespace, err)
+	}
+	return course, inParallel(n, func(i int) error {
+		ws := workspace(namespace, i)
+		ws.Object["inference"] = map[string]any{"preset": map[string]any{"name": b.settings.Model}}
+		if err := b.kube.Create(ctx, ws); err != nil {
+			return fmt.Errorf("applying Workspace %s: %w", ws.GetName(), err)
+		}
+		return nil
+	})
+}
+
+// workspace is the name of one of those that are applied.
+func workspace(namespace string, i int) *unstructured.Unstructured {
+	ws := &unstructured.Unstructured{}
+	ws.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("Workspace"))
+	ws.SetNamespace(namespace)
+	ws.SetName(fmt.Sprintf("ws-%04d", i))
+	return ws
+}
+
+// course starts a course, which goes on as the log is read.
+func (b *Bench) course(namespace string) *Course {
+	course := NewCourse(namespace)
+	b.courses[namespace] = course
+	return course
+}
+
+// inParallel does n things, a few at a time.
+func inParallel(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var running sync.WaitGroup
+	turns := make(chan struct{}, applying)
+	for i := range n {
+		turns <- struct{}{}
+		running.Go(func() {
+			errs[i] = do(i)
+			<-turns
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// look reads on in the log.
+func (b *Bench) look() error {
+	requests, err := b.log.Read()
+	if err != nil {
+		return err
+	}
+	for _, course := range b.courses {
+		course.Add(requests)
+	}
+	for _, r := range requests {
+		if r.User.Username == controller {
+			r.Answer = Answer{}
+			b.requests = append(b.requests, r)
+		}
+	}
+	return nil
+}
+
+// await reads the log until n Workspaces have come so far.
+func (b *Bench) await(ctx context.Context, what string, times Times, n int) error {
+	told := time.Now()
+	return b.until(ctx, looking, func(context.Context) (missing string, err error) {
+		if err := b.look(); err != nil || len(times) >= n {
+			return "", err
+		}
+		missing = fmt.Sprintf("%d of %d: %s", len(times), n, what)
+		if time.Since(told) > telling {
+			b.settings.Say("  %s", missing)
+			told = time.Now()
+		}
+		return missing, nil
+	})
+}
+
+// untilQuiet reads the log until the controller has not asked for anything for a
+// while, but for its leader's Lease.
+func (b *Bench) untilQuiet(ctx context.Context) error {
+	last, since := -1, time.Now()
+	return b.until(ctx, looking, func(context.Context) (missing string, err error) {
+		if err := b.look(); err != nil {
+			return "", err
+		}
+		tally := Count(b.requests, controller, time.Time{}, time.Now())
+		if sum := tally.Writes + tally.Reads + tally.Events; sum != last {
+			last, since = sum, time.Now()
+		}
+		if time.Since(since) < quiet {
+			return "the controller is not quiet", nil
+		}
+		return "", nil
+	})
+}
+
+// until waits until nothing is missing, for as long as so many Workspaces may take.
+func (b *Bench) until(ctx context.Context, every time.Duration, look func(context.Context) (missing string, err error)) error {
+	limit := patience + time.Duration(b.settings.Workspaces)*patienceEach
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		missing, err := look(ctx)
+		if err != nil || missing == "" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after %s: %s: %w", limit, missing, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}
+
+// remove deletes the n Workspaces of a namespace and waits until their machines are gone.
+func (b *Bench) remove(ctx context.Context, namespace string, n int) error {
+	b.settings.Say("  removing them")
+	err := inParallel(n, func(i int) error {
+		if err := b.kube.Delete(ctx, workspace(namespace, i)); err != nil {
+			return fmt.Errorf("deleting a Workspace: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
+		claims := &metav1.PartialObjectMetadataList{}
+		claims.SetGroupVersionKind(nodeClaims())
+		if err := b.kube.List(ctx, claims); err != nil {
+			return "", fmt.Errorf("listing NodeClaims: %w", err)
+		}
+		if len(claims.Items) > 0 {
+			missing = fmt.Sprintf("%d NodeClaims are still there", len(claims.Items))
+		}
+		return missing, b.look()
+	})
+}
+
+// restart counts what the controller writes when it comes up and finds all as it should be.
+func (b *Bench) restart(ctx context.Context) error {
+	b.settings.Say("restarting the controller")
+	before, err := b.leader(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: release, Namespace: systemNamespace}}
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"bench/restarted":%q}}}}}`, began.Format(time.RFC3339))
+	if err := b.kube.Patch(ctx, deployment, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		return fmt.Errorf("restarting the controller: %w", err)
+	}
+	err = b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
+		if err := b.kube.Get(ctx, client.ObjectKeyFromObject(deployment), deployment); err != nil {
+			return "", fmt.Errorf("reading the controller's Deployment: %w", err)
+		}
+		if isRollingOut(deployment) {
+			return "the controller's Deployment is rolling out", nil
+		}
+		after, err := b.leader(ctx)
+		if after == before || after == "" {
+			missing = "there is no new leader"
+		}
+		return missing, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.untilQuiet(ctx); err != nil {
+		return err
+	}
+	b.figures.Restart = Count(b.requests, controller, began, time.Now())
+	return nil
+}
+
+func isRollingOut(d *appsv1.Deployment) bool {
+	want := *d.Spec.Replicas
+	return d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < want || d.Status.AvailableReplicas < want || d.Status.Replicas > want
+}
+
+// leader is the identity of the replica that acts.
+func (b *Bench) leader(ctx context.Context) (string, error) {
+	leases := &coordinationv1.LeaseList{}
+	if err := b.kube.List(ctx, leases, client.InNamespace(systemNamespace)); err != nil {
+		return "", fmt.Errorf("reading who leads: %w", err)
+	}
+	var holders []string
+	for _, lease := range leases.Items {
+		if lease.Spec.HolderIdentity != nil {
+			holders = append(holders, *lease.Spec.HolderIdentity)
+		}
+	}
+	return strings.Join(holders, ","), nil
+}

@@ -1,0 +1,149 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+// Figures is what was measured.
+type Figures struct {
+	Workspaces int
+	// Load is how the Workspaces went, and Floor what stood in for them.
+	Load, Floor *Course
+	// Requests are the controller's from the first Workspace until all was quiet,
+	// Restart those of one that came up later.
+	Requests, Restart Tally
+	// Waiting are its requests during the time that it Waited for machines.
+	Waiting Tally
+	Waited  time.Duration
+	// Memory is the most that the controller had, in bytes.
+	Memory int64
+}
+
+// The budgets: see docs/benchmarks.md.
+const (
+	claimedMedian = 1500 * time.Millisecond
+	claimedMost   = 5 * time.Second
+	overFloor     = 1.15
+	writesEach    = 12
+	readsEach     = 3
+	eventsEach    = 5
+	memoryMost    = 150e6
+)
+
+// Row is one line of the table.
+type Row struct {
+	What, Budget, Seen string
+	Missed             bool
+}
+
+// Rows compares the figures with the budgets.
+func (f Figures) Rows() []Row {
+	rows := slices.Concat(f.times(), f.costs())
+	return append(rows, Row{
+		"controller's memory, peak", "150 MB", fmt.Sprintf("%.0f MB", float64(f.Memory)/1e6), f.Memory > memoryMost,
+	})
+}
+
+func (f Figures) times() []Row {
+	claimed := Delays(f.Load.Applied, f.Load.Claimed)
+	ready := Delays(f.Load.Applied, f.Load.Ready)
+	serving := Delays(f.Load.Applied, f.Load.Serving)
+	floor := Delays(f.Floor.Applied, f.Floor.Serving)
+	return []Row{
+		timed("apply → first NodeClaim, median", Percentile(claimed, 50), claimedMedian),
+		timed("apply → first NodeClaim, 99 %", Percentile(claimed, 99), claimedMost),
+		timed("apply → first NodeClaim, last", Percentile(claimed, 100), 0),
+		timed("floor, median", Percentile(floor, 50), 0),
+		timed("floor, last", Percentile(floor, 100), 0),
+		compared("apply → pod ready, median", Percentile(serving, 50), Percentile(floor, 50), 0),
+		compared("apply → pod ready, last", Percentile(serving, 100), Percentile(floor, 100), 0),
+		compared("apply → Ready, median", Percentile(ready, 50), Percentile(floor, 50), overFloor),
+		compared("apply → Ready, last", Percentile(ready, 100), Percentile(floor, 100), overFloor),
+	}
+}
+
+func (f Figures) costs() []Row {
+	each := func(n int) float64 { return float64(n) / float64(max(f.Workspaces, 1)) }
+	return []Row{
+		counted("writes for a Workspace", each(f.Requests.Writes), writesEach),
+		counted("reads for a Workspace", each(f.Requests.Reads), readsEach),
+		counted("Events for a Workspace", each(f.Requests.Events), eventsEach),
+		{What: "Leases and watches meanwhile", Seen: fmt.Sprintf("%d, %d", f.Requests.Leases, f.Requests.Watches)},
+		counted("requests a minute while waiting", float64(f.Waiting.Writes+f.Waiting.Reads+f.Waiting.Events)/max(f.Waited, time.Second).Minutes(), 0),
+		counted("writes after a restart", float64(f.Restart.Writes), 0),
+	}
+}
+
+// timed is a row about a time; a budget of 0 is none.
+func timed(what string, seen, budget time.Duration) Row {
+	row := Row{What: what, Seen: seconds(seen)}
+	if budget > 0 {
+		row.Budget, row.Missed = seconds(budget), seen > budget
+	}
+	return row
+}
+
+// compared is a row about a time beside the floor's, where that was measured; a
+// budget of 0 is none.
+func compared(what string, seen, floor time.Duration, budget float64) Row {
+	if floor == 0 {
+		return Row{What: what, Seen: seconds(seen)}
+	}
+	ratio := seen.Seconds() / floor.Seconds()
+	row := Row{What: what, Seen: fmt.Sprintf("%s, %.2f × floor", seconds(seen), ratio)}
+	if budget > 0 {
+		row.Budget, row.Missed = fmt.Sprintf("%.2f × floor", budget), ratio > budget
+	}
+	return row
+}
+
+func counted(what string, seen, budget float64) Row {
+	return Row{what, fmt.Sprintf("%g", budget), fmt.Sprintf("%.4g", seen), seen > budget}
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+
+// Missed counts the budgets that were not met.
+func (f Figures) Missed() int {
+	n := 0
+	for _, row := range f.Rows() {
+		if row.Missed {
+			n++
+		}
+	}
+	return n
+}
+
+// Print writes the table, and below it what the requests were.
+func (f Figures) Print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "%d WORKSPACES AT ONCE\tBUDGET\tSEEN\n", f.Workspaces)
+	for _, row := range f.Rows() {
+		mark := ""
+		if row.Missed {
+			mark = "  over"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s%s\n", row.What, row.Budget, row.Seen, mark)
+	}
+	for _, part := range []struct {
+		what  string
+		tally Tally
+		each  int
+	}{
+		{"for a Workspace", f.Requests, max(f.Workspaces, 1)}, {"while waiting, in all", f.Waiting, 1}, {"after a restart, in all", f.Restart, 1},
+	} {
+		fmt.Fprintf(table, "\nREQUESTS %s\t\t\n", part.what)
+		for _, kind := range slices.Sorted(maps.Keys(part.tally.Kinds)) {
+			fmt.Fprintf(table, "%s\t\t%.4g\n", kind, float64(part.tally.Kinds[kind])/float64(part.each))
+		}
+	}
+	return table.Flush()
+}

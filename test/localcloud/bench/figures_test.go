@@ -1,0 +1,138 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/test/localcloud/internal/golden"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// course is one on which each of n Workspaces reached each stage a while later
+// than it did the one before it.
+func course(n int, claimed, serving, ready float64) *Course {
+	c := NewCourse("ns")
+	for i := range n {
+		name, start := fmt.Sprint(i), float64(i)
+		c.Applied[name], c.Claimed[name] = at(start), at(start+claimed)
+		c.Serving[name], c.Ready[name] = at(start+serving), at(start+ready)
+	}
+	return c
+}
+
+func TestFigures(t *testing.T) {
+	good := Figures{
+		Workspaces: 200, Load: course(200, 1, 20, 21), Floor: course(200, 0.1, 20, 0),
+		Requests: Tally{
+			Writes: 2400, Reads: 600, Events: 800, Leases: 9, Watches: 12,
+			Kinds: map[string]int{"patch workspaces/status": 800, "create nodeclaims": 200},
+		},
+		Waited: 30 * time.Second, Memory: 86e6,
+	}
+	bad := good
+	bad.Load = course(200, 6, 24, 40)
+	bad.Requests.Writes, bad.Requests.Reads, bad.Requests.Events = 2600, 700, 1200
+	bad.Waiting = Tally{Writes: 1, Reads: 2, Events: 1, Kinds: map[string]int{"get nodes": 2, "patch workspaces/status": 1}}
+	bad.Restart = Tally{Writes: 1, Kinds: map[string]int{"patch services": 1}}
+	bad.Memory = 151e6
+	for name, test := range map[string]struct {
+		figures Figures
+		missed  int
+	}{
+		"within.txt": {good, 0},
+		"over.txt":   {bad, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			if err := test.figures.Print(&out); err != nil {
+				t.Fatal(err)
+			}
+			golden.Check(t, name, out.String(), *update)
+			if got := test.figures.Missed(); got != test.missed {
+				t.Errorf("%d budgets were missed, want %d", got, test.missed)
+			}
+		})
+	}
+}
+
+func TestStandIn(t *testing.T) {
+	const made = `
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata:
+  name: ws-abc-0
+  uid: 111
+  resourceVersion: "5"
+  generation: 1
+  finalizers: [karpenter.sh/termination]
+  labels: {modelberth.dev/workspace-uid: u-1, karpenter.kaito.sh/workspace-namespace: bench, app: bench-x}
+  annotations: {karpenter.sh/do-not-disrupt: "true"}
+spec:
+  requirements:
+  - {key: modelberth.dev/workspace-uid, operator: In, values: [u-1]}
+  taints: [{key: sku, value: gpu}]
+  replicas: 1
+status:
+  nodeName: n
+`
+	const want = `
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata:
+  name: floor-ws-abc-0
+  labels: {modelberth.dev/workspace-uid: floor-ws, karpenter.kaito.sh/workspace-namespace: bench-floor, app: bench-x}
+  annotations: {karpenter.sh/do-not-disrupt: "true"}
+spec:
+  requirements:
+  - {key: modelberth.dev/workspace-uid, operator: In, values: [floor-ws]}
+  taints: [{key: sku, value: gpu}]
+  replicas: 1
+`
+	before := decode(t, made)
+	got := standIn(before, map[string]string{"bench": "bench-floor", "u-1": "floor-ws", "ws-abc-0": "floor-ws-abc-0"})
+	if diff := cmp.Diff(decode(t, want).Object, got.Object); diff != "" {
+		t.Errorf("stand-in (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(decode(t, made).Object, before.Object); diff != "" {
+		t.Errorf("the original was changed (-want +got):\n%s", diff)
+	}
+}
+
+func decode(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+func TestParseHighWater(t *testing.T) {
+	for _, test := range []struct {
+		reason, status string
+		want           int64
+		fails          bool
+	}{
+		{"as the kernel writes it", "Name:\tcontroller\nVmPeak:\t 9000 kB\nVmHWM:\t   53104 kB\nVmRSS:\t 100 kB\n", 53104 << 10, false},
+		{"a kernel thread has none", "Name:\tkthreadd\n", 0, true},
+		{"nonsense", "VmHWM:\tmany kB\n", 0, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			got, err := parseHighWater(test.status)
+			if got != test.want || (err != nil) != test.fails {
+				t.Errorf("got %d, %v; want %d, an error: %t", got, err, test.want, test.fails)
+			}
+		})
+	}
+}

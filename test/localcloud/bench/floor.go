@@ -1,0 +1,162 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// nodeClaims and statefulSets are what the controller makes for a Workspace that a
+// cluster needs to get its pods running.
+func nodeClaims() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaimList"}
+}
+
+func statefulSets() schema.GroupVersionKind {
+	return appsv1.SchemeGroupVersion.WithKind("StatefulSetList")
+}
+
+// standIns renders the NodeClaims and StatefulSets of the Workspaces again, as if
+// somebody had written them by hand: a list for each Workspace.
+func (b *Bench) standIns(ctx context.Context) ([][]*unstructured.Unstructured, error) {
+	claims, err := b.list(ctx, nodeClaims(), client.MatchingLabels{v1beta1.LabelMachineWorkspaceNamespace: loadNamespace})
+	if err != nil {
+		return nil, err
+	}
+	sets, err := b.list(ctx, statefulSets(), client.InNamespace(loadNamespace))
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string][]*unstructured.Unstructured{}
+	swap := map[string]string{loadNamespace: floorNamespace}
+	for _, claim := range claims {
+		name := claim.GetLabels()[v1beta1.LabelMachineWorkspaceName]
+		swap[claim.GetLabels()[v1beta1.LabelWorkspaceUID]] = "floor-" + name
+		swap[claim.GetName()] = "floor-" + claim.GetName()
+		byName[name] = append(byName[name], &claim)
+	}
+	for _, set := range sets {
+		byName[set.GetName()] = append(byName[set.GetName()], &set)
+	}
+	if len(byName) != b.settings.Workspaces {
+		return nil, fmt.Errorf("NodeClaims and StatefulSets stand for %d Workspaces, want %d", len(byName), b.settings.Workspaces)
+	}
+	var out [][]*unstructured.Unstructured
+	for _, objects := range byName {
+		var again []*unstructured.Unstructured
+		for _, object := range objects {
+			again = append(again, standIn(object, swap))
+		}
+		out = append(out, again)
+	}
+	return out, nil
+}
+
+func (b *Bench) list(ctx context.Context, kind schema.GroupVersionKind, options ...client.ListOption) ([]unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind)
+	if err := b.kube.List(ctx, list, options...); err != nil {
+		return nil, fmt.Errorf("listing %s: %w", kind.Kind, err)
+	}
+	return list.Items, nil
+}
+
+// standIn is the object without what the server and others added to it, nobody's,
+// and with other names.
+func standIn(object *unstructured.Unstructured, swap map[string]string) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: map[string]any{"spec": renamed(object.Object["spec"], swap)}}
+	out.SetGroupVersionKind(object.GroupVersionKind())
+	metadata := map[string]any{}
+	for _, field := range []string{"name", "namespace", "labels", "annotations"} {
+		if value, found, _ := unstructured.NestedFieldCopy(object.Object, "metadata", field); found {
+			metadata[field] = renamed(value, swap)
+		}
+	}
+	out.Object["metadata"] = metadata
+	return out
+}
+
+// renamed is a copy of the value with other strings in place of some.
+func renamed(value any, swap map[string]string) any {
+	switch value := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(value))
+		for key, element := range value {
+			out[key] = renamed(element, swap)
+		}
+		return out
+	case []any:
+		out := make([]any, len(value))
+		for i, element := range value {
+			out[i] = renamed(element, swap)
+		}
+		return out
+	case string:
+		if other, ok := swap[value]; ok {
+			return other
+		}
+	}
+	return value
+}
+
+// floor times what the cluster takes for the stand-ins while no controller runs.
+func (b *Bench) floor(ctx context.Context, standIns [][]*unstructured.Unstructured) error {
+	b.settings.Say("the same NodeClaims and StatefulSets without the controller")
+	if err := b.stopController(ctx); err != nil {
+		return err
+	}
+	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: floorNamespace}}); err != nil {
+		return fmt.Errorf("making namespace %s: %w", floorNamespace, err)
+	}
+	course := b.course(floorNamespace)
+	b.figures.Floor = course
+	err := inParallel(len(standIns), func(i int) error {
+		for _, object := range standIns[i] {
+			if err := b.kube.Create(ctx, object); err != nil {
+				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.await(ctx, "pods ready", course.Serving, len(standIns))
+}
+
+func (b *Bench) stopController(ctx context.Context) error {
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: release, Namespace: systemNamespace}}
+	key := client.ObjectKeyFromObject(deployment)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := b.kube.Get(ctx, key, deployment); err != nil {
+			return err
+		}
+		deployment.Spec.Replicas = new(int32)
+		return b.kube.Update(ctx, deployment)
+	})
+	if err != nil {
+		return fmt.Errorf("stopping the controller: %w", err)
+	}
+	return b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
+		pods := &corev1.PodList{}
+		if err := b.kube.List(ctx, pods, client.InNamespace(systemNamespace)); err != nil {
+			return "", fmt.Errorf("listing the controller's pods: %w", err)
+		}
+		if len(pods.Items) > 0 {
+			missing = "the controller still runs"
+		}
+		return missing, nil
+	})
+}
