@@ -26,8 +26,13 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// adapterImage is pushed by the test, with the files of an adapter where KAITO's images have them.
-const adapterImage = "registry.local:5000/e2e/adapter:1"
+// adapterImage is pushed by the test, with the files of an adapter where KAITO's images have them. The agent is
+// given the local registry's address: under a name it wants TLS, which that registry does not speak.
+const (
+	adapterImage     = "registry.local:5000/" + adapterName
+	adapterByAddress = "10.231.0.1:5000/" + adapterName
+	adapterName      = "e2e/adapter:1"
+)
 
 // adaptedWorkspace has one adapter of the local cloud's hub, and one from its registry.
 const adaptedWorkspace = vllmWorkspace + `  adapters:
@@ -36,7 +41,7 @@ const adaptedWorkspace = vllmWorkspace + `  adapters:
       repository: modelberth/tiny-chat-vllm-lora
   - source:
       name: from-image
-      image: ` + adapterImage + `
+      image: ` + adapterByAddress + `
 `
 
 // TestAdapters asks a model and two adapters of it: each is listed, and answers in its own way.
