@@ -72,7 +72,7 @@ func TestRollout(t *testing.T) {
 			object: "configmap/settings", edit: `{"data": {"inference_config.yaml": "vllm:\n  seed: 2\n"}}`, want: "--seed 2",
 		},
 		{
-			manifest: endlessWorkspace, name: "llama.cpp", model: "tiny-chat", tokens: 30_000,
+			manifest: endlessWorkspace, name: "llama.cpp", model: "tiny-chat", tokens: 6_000,
 			object: "workspace/chat", edit: `{"inference": {"engine": {"args": {"seed": "2"}}}}`, want: "--seed 2",
 		},
 	} {
