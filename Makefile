@@ -185,9 +185,17 @@ skip-e2e: testsummary
 chaos: ## Kill the controller at random points, many times, on the local cloud (root)
 	@MODELBERTH_CHAOS_ROUNDS=20 $(MAKE) test-e2e E2E_RUN=Chaos
 
+# Stories whose figures are printed: a start of each engine, and the loss of each kind of member.
+RUNTIME_STORIES := ^TestVLLM$$$$|^TestLlamaCppOverTwoNodes$$$$|^TestVLLMOverNodes$$$$/2_nodes
+
 .PHONY: bench-runtime
-bench-runtime: ## Weights beside curl, and what a kill of their fetch costs
+bench-runtime: ## Weights beside curl; as root also starts and recoveries on the local cloud (5 minutes)
 	@go test -buildvcs=false -run '^$$' -bench Weights -benchtime 1x ./pkg/agent | grep -E '^(Benchmark|ok|FAIL)'
+	@$(if $(ROOT),,echo 'starts and recoveries need root: sudo env "PATH=$$PATH" make bench-runtime'; exit 0;) \
+	export E2E_FIGURES=$$(mktemp); trap 'rm -f "$$E2E_FIGURES" "$$E2E_FIGURES.log"' EXIT; \
+	$(MAKE) test-e2e E2E_RUN='$(RUNTIME_STORIES)' >"$$E2E_FIGURES.log" 2>&1 || { tail -50 "$$E2E_FIGURES.log"; exit 1; }; \
+	echo; echo 'On the local cloud, whose machines start in seconds and whose models are tiny: what Modelberth itself adds.'; \
+	cat "$$E2E_FIGURES"
 
 FUZZTIME ?= 1m
 

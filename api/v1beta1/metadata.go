@@ -79,6 +79,8 @@ const (
 	// AnnotationGroup is on the pods of a model that several machines serve together: the number of their group,
 	// which is another one each time that the group is replaced.
 	AnnotationGroup = "modelberth.dev/group"
+	// AnnotationGroupNotBefore is beside it after failures in a row: when the engines may start at the earliest.
+	AnnotationGroupNotBefore = "modelberth.dev/group-not-before"
 	// AnnotationGroupFailures is how many groups failed in a row, AnnotationGroupFailure what the last one ended
 	// with. They are on the StatefulSet of the group's leader.
 	AnnotationGroupFailures = "modelberth.dev/group-failures"

@@ -4,12 +4,15 @@
 package agent
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // The program fetches a model from a registry whose connections break, and needs no registry when it starts again.
@@ -82,4 +86,51 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 	}
 	w.left -= len(b)
 	return w.ResponseWriter.Write(b)
+}
+
+// The program fetches an image as KAITO's adapters come in, and needs no registry when it starts again.
+func TestImage(t *testing.T) {
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer s.Close()
+	image := strings.TrimPrefix(s.URL, "http://") + "/adapters/small:v1"
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights := noise(1 << 20)
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		err := w.WriteHeader(&tar.Header{Name: "data/adapter_model.safetensors", Typeflag: tar.TypeReg, Size: int64(len(weights))})
+		_, writeErr := w.Write(weights)
+		return io.NopCloser(&out), errors.Join(err, writeErr, w.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, made, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	fresh, cached := volumeDir(t), volumeDir(t)
+	cache := []string{"--cache", t.TempDir()}
+	for _, try := range []struct {
+		dir  string
+		args []string
+	}{{fresh, nil}, {cached, cache}, {fresh, nil}, {cached, cache}} {
+		dir := try.dir
+		p := startPod(t, dir, slices.Concat(try.args, []string{"fetch", "--image", image, "--dest", dir})...)
+		address := p.address(t)
+		waitUntil(t, "the files are ready", func() bool { return status(t, address+"/startupz") == http.StatusOK })
+		if got, err := os.ReadFile(dir + "/adapter_model.safetensors"); err != nil || !bytes.Equal(got, weights) {
+			t.Errorf("%v: content differs (%v)", try.args, err)
+		}
+		end(t, p)
+		if dir == cached {
+			s.Close()
+		}
+	}
 }

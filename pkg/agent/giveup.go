@@ -31,6 +31,8 @@ const (
 	// The group of pods that serve the model together is not whole any more.
 	ReasonMemberLost     Reason = "MemberLost"
 	ReasonMemberReplaced Reason = "MemberReplaced"
+	// ReasonMemberAbsent is a member that has not begun to listen.
+	ReasonMemberAbsent Reason = "MemberAbsent"
 )
 
 // maxTermination is how much of a termination message the kubelet keeps.
@@ -54,6 +56,9 @@ func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo
 func explain(err error) Termination {
 	if loss := new(members.LossError); errors.As(err, &loss) {
 		return explainLoss(loss)
+	}
+	if awaited := new(AwaitError); errors.As(err, &awaited) {
+		return explainAwait(awaited)
 	}
 	var where source
 	if of := new(sourceError); errors.As(err, &of) {
@@ -99,6 +104,18 @@ func explainLoss(l *members.LossError) Termination {
 	}
 	return Termination{reason, l.Error() +
 		": all pods of the group are replaced and load the model again; if this repeats, look at that pod's last state and node"}
+}
+
+func explainAwait(e *AwaitError) Termination {
+	what, waited := e.Err, ""
+	if stalled := new(StalledError); errors.As(e.Err, &stalled) {
+		waited = fmt.Sprintf(" for %s", stalled.For)
+		if unreachable := new(hub.UnreachableError); errors.As(e.Err, &unreachable) {
+			what = unreachable.Err
+		}
+	}
+	return Termination{ReasonMemberAbsent, fmt.Sprintf(
+		"the member at %s has not begun to listen%s (%v): look at that pod's state, its image and its node", e.Address, waited, what)}
 }
 
 func explainFetch(err error, s source) Termination {

@@ -52,6 +52,10 @@ type Group struct {
 	Number int64
 	// Peers are the members as HOST:PORT; this pod may be among them.
 	Peers []string
+	// Await are addresses of members, as HOST:PORT, that listen before the engine of this pod starts, and
+	// NotBefore is when it may at the earliest.
+	Await     []string
+	NotBefore time.Time
 }
 
 // Drain says how to know that the engine has finished its answers.
@@ -112,6 +116,24 @@ func (s *Settings) setCacheLimit(v string) error {
 func (g *Group) define(flags *flag.FlagSet) {
 	flags.Int64Var(&g.Number, "group", 0, "number of the group of pods; members of another number do not count")
 	flags.Func("peer", "`HOST[:PORT]` of a member of the group, which may be this pod; repeat for more", appendTo(&g.Peers))
+	flags.Func("await", "`HOST:PORT` of a member that listens before the engine starts here; repeat for more", func(v string) error {
+		if _, _, err := net.SplitHostPort(v); err != nil {
+			return fmt.Errorf("%q is not of the form HOST:PORT", v)
+		}
+		g.Await = append(g.Await, v)
+		return nil
+	})
+	flags.Func("not-before", "`TIME` before which the engine does not start, as 2006-01-02T15:04:05Z; empty for any", func(v string) error {
+		if v == "" {
+			return nil
+		}
+		at, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return fmt.Errorf("%q is no time as 2006-01-02T15:04:05Z", v)
+		}
+		g.NotBefore = at
+		return nil
+	})
 }
 
 func (d *Drain) define(flags *flag.FlagSet) {

@@ -101,6 +101,13 @@ func TestParse(t *testing.T) {
 				}
 			}),
 		},
+		{
+			"a member that is held back", "--await ws-worker-1.ws-headless:50052 --await b:1 --not-before 2026-01-02T03:04:05Z", nil,
+			with(func(s *Settings) {
+				s.Group.Await = []string{"ws-worker-1.ws-headless:50052", "b:1"}
+				s.Group.NotBefore = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			}),
+		},
 		{"a member that follows", "--drain-leader ws-0.ws-headless", nil, with(func(s *Settings) { s.Drain.Leader = "ws-0.ws-headless:8090" })},
 		{"the endpoint from the environment", "", []string{"HF_ENDPOINT", "http://mirror"}, with(func(s *Settings) { s.Endpoint = "http://mirror" })},
 		{"a flag beats the environment", "--endpoint http://b", []string{"HF_ENDPOINT", "http://a"}, with(func(s *Settings) { s.Endpoint = "http://b" })},
@@ -130,6 +137,8 @@ func TestParseRefusesPodFlags(t *testing.T) {
 		{"nowhere to listen", []string{"--listen", "8090"}, `--listen is "8090"`},
 		{"peers of nobody", []string{"--peer", "a"}, "set POD_UID"},
 		{"an empty peer", []string{"--peer", ""}, "it is empty"},
+		{"a member without a port", []string{"--await", "a"}, `"a" is not of the form HOST:PORT`},
+		{"no time", []string{"--not-before", "noon"}, `"noon" is no time as 2006-01-02T15:04:05Z`},
 		{"two ways to drain", []string{"--drain-leader", "a", "--drain-metrics", "http://b"}, "exclude each other"},
 		{"metrics without gauges", []string{"--drain-metrics", "http://b"}, "need each other"},
 		{"gauges without metrics", []string{"--drain-busy", "b"}, "need each other"},

@@ -29,7 +29,8 @@ type task struct {
 	work
 	name   string
 	source source
-	root   *os.Root
+	// root is nil where there are no files.
+	root *os.Root
 }
 
 // taskList is worked off in order: each task can use all connections, and the first is what the engine needs most.
@@ -66,7 +67,7 @@ func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 		}
 		tasks = append(tasks, made)
 	}
-	return tasks, nil
+	return append(tasks, task{work: newGate(s, clock.RealClock{}, log)}), nil
 }
 
 func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error) {
@@ -94,6 +95,9 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 		Repo: where.repo, Revision: where.revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
 		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
+	if t.Image != "" {
+		made.work = &unpacking{work: made.work, root: made.root, dir: t.Dest}
+	}
 	return made, nil
 }
 
@@ -191,6 +195,8 @@ func (l taskList) progress() Progress {
 
 func (l taskList) close() {
 	for _, t := range l {
-		_ = t.root.Close()
+		if t.root != nil {
+			_ = t.root.Close()
+		}
 	}
 }

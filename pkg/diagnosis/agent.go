@@ -17,6 +17,8 @@ import (
 const (
 	agentMemberLost     = "MemberLost"
 	agentMemberReplaced = "MemberReplaced"
+	// agentMemberAbsent ends nothing that works: the engine has not started.
+	agentMemberAbsent = "MemberAbsent"
 )
 
 // agentSaid is what modelberth-agent leaves in its termination message.
@@ -43,7 +45,7 @@ func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) 
 }
 
 func (s agentSaid) isAboutMember() bool {
-	return s.Reason == agentMemberLost || s.Reason == agentMemberReplaced
+	return s.Reason == agentMemberLost || s.Reason == agentMemberReplaced || s.Reason == agentMemberAbsent
 }
 
 // weights turns the agent's last words into a reason. It stays while the agent tries again, because a
@@ -64,6 +66,7 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 		"NotFound":         v1beta1.ReasonWeightsNotFound,
 		"ChecksumMismatch": v1beta1.ReasonWeightsChecksum,
 		"DiskFull":         v1beta1.ReasonWeightsDiskFull,
+		"StorageFailed":    v1beta1.ReasonWeightsFetchFailed,
 	}
 	if said.Message == "" {
 		return v1beta1.ReasonWeightsFetchFailed,
@@ -82,6 +85,9 @@ func memberLost(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || !said.isAboutMember() {
 		return Finding{}, false
+	}
+	if said.Reason == agentMemberAbsent {
+		return finding(v1beta1.ReasonMemberLost, "%s (it is tried again)", withoutPorts(said.Message)), true
 	}
 	return finding(v1beta1.ReasonMemberLost,
 		"pod %q ended because its group is not whole%s: all pods of the group are started again together; if that repeats, "+

@@ -221,7 +221,7 @@ func TestInference(t *testing.T) {
 			finding("DiskFull", `m (it is tried again)`),
 		},
 		{
-			"a reason of a newer agent", one(fetching(terminated(1, "Error", `{"reason":"StorageFailed","message":"m"}`))),
+			"a reason of a newer agent", one(fetching(terminated(1, "Error", `{"reason":"Tomorrow","message":"m"}`))),
 			finding("WeightsFetchFailed", `m (it is tried again)`),
 		},
 		{

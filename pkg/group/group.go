@@ -28,15 +28,16 @@ type Do string
 const (
 	// Keep: nothing, until something moves.
 	Keep Do = "Keep"
-	// Wait: a member failed, and the group is replaced later.
+	// Wait: a member failed before the engines were to start, and the group is replaced then.
 	Wait Do = "Wait"
-	// Replace: a member failed, and another group begins.
+	// Replace: a member failed, and another group takes over. The former one goes at once, because its leader would
+	// go on taking requests that nobody can answer.
 	Replace Do = "Replace"
 	// Delete: pods of a former group, or of a former template, go.
 	Delete Do = "Delete"
 )
 
-// A group that fails soon after it began is replaced later each time; one that lasted is replaced at once.
+// The engines of a group start at once after one that lasted, and later each time after those that failed soon.
 const (
 	firstDelay   = 10 * time.Second
 	longestDelay = 300 * time.Second
@@ -54,7 +55,8 @@ type State struct {
 	Pods []corev1.Pod
 	// Failures in a row that are remembered.
 	Failures int
-	Now      time.Time
+	// NotBefore is when the engines of this group were to start at the earliest.
+	NotBefore, Now time.Time
 }
 
 // Step is the decision.
@@ -62,9 +64,10 @@ type Step struct {
 	Do Do
 	// Failure is a sentence about the member that failed first, with Wait and Replace.
 	Failure string
-	// Failures in a row with this one, with Replace; Until when to Wait.
+	// Failures in a row with this one, with Replace.
 	Failures int
-	Until    time.Time
+	// Until when to Wait; with Replace, when the engines of the next group start, zero for at once.
+	Until time.Time
 	// Leaving are the pods to delete.
 	Leaving []Leaving
 }
@@ -92,14 +95,19 @@ func Decide(s State) Step {
 	if failed == nil {
 		return Step{Do: Keep}
 	}
+	if s.Now.Before(s.NotBefore) {
+		return Step{Do: Wait, Failure: failed.said, Until: s.NotBefore}
+	}
 	failures := s.Failures
-	if failed.at.Sub(youngest(current)) >= lasted {
+	if failed.at.Sub(later(youngest(current), s.NotBefore)) >= lasted {
 		failures = 0
 	}
-	if until := failed.at.Add(delay(failures)); s.Now.Before(until) {
-		return Step{Do: Wait, Failure: failed.said, Until: earlier(until, s.Now.Add(delay(failures)))}
+	step := Step{Do: Replace, Failure: failed.said, Failures: failures + 1}
+	// What is written is a whole second.
+	if until := failed.at.Add(delay(failures)).Truncate(time.Second); s.Now.Before(until) {
+		step.Until = earlier(until, s.Now.Add(delay(failures)).Truncate(time.Second))
 	}
-	return Step{Do: Replace, Failure: failed.said, Failures: failures + 1}
+	return step
 }
 
 // sorted tells the pods of the sets' templates as they are now from former ones. Those on their way out
@@ -164,6 +172,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // youngest is when the last of the pods was made.
 func youngest(pods []*corev1.Pod) time.Time {
 	var at time.Time
@@ -179,6 +194,9 @@ func youngest(pods []*corev1.Pod) time.Time {
 func (s Step) Describe(members int) string {
 	switch s.Do {
 	case Replace:
+		if !s.Until.IsZero() {
+			return fmt.Sprintf("%s; all %d members are replaced, and start at %s", s.Failure, members, s.Until.UTC().Format(time.TimeOnly))
+		}
 		return fmt.Sprintf("%s; all %d members are replaced", s.Failure, members)
 	case Wait:
 		return fmt.Sprintf("%s; all %d members are replaced at %s", s.Failure, members, s.Until.UTC().Format(time.TimeOnly))

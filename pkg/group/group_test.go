@@ -101,8 +101,9 @@ func TestDecide(t *testing.T) {
 		sets     []*appsv1.StatefulSet
 		pods     []corev1.Pod
 		failures int
-		now      int
-		want     group.Step
+		// notBefore is a second, or 0 for none.
+		notBefore, now int
+		want           group.Step
 	}{
 		{reason: "all members run", pods: whole, now: 60, want: group.Step{Do: group.Keep}},
 		{reason: "a member is not there yet", pods: whole[:1], now: 60, want: group.Step{Do: group.Keep}},
@@ -198,29 +199,44 @@ func TestDecide(t *testing.T) {
 			pods: []corev1.Pod{pod("chat-0", "chat", leavingSince(50), engineEnded(143, 60, "")), whole[1]}, want: group.Step{Do: group.Keep},
 		},
 		{
-			reason: "the second failure in a row waits ten seconds from when it happened", failures: 1, now: 64,
+			reason: "after the second failure in a row the engines start ten seconds from when it happened", failures: 1, now: 64,
 			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 60, "")), whole[1]},
-			want: group.Step{Do: group.Wait, Failure: "member chat-0 ended with exit code 1 (Error)", Until: at(70)},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 2, Until: at(70)},
 		},
 		{
-			reason: "and is answered then, to the second", failures: 1, now: 70,
+			reason: "or at once, where that is past", failures: 1, now: 70,
 			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 60, "")), whole[1]},
 			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 2},
 		},
 		{
-			reason: "the fourth waits forty", failures: 3, now: 61,
+			reason: "after the fourth they wait forty", failures: 3, now: 61,
 			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 60, "")), whole[1]},
-			want: group.Step{Do: group.Wait, Failure: "member chat-0 ended with exit code 1 (Error)", Until: at(100)},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 4, Until: at(100)},
 		},
 		{
-			reason: "and none waits more than five minutes", failures: 40, now: 61,
+			reason: "and never more than five minutes", failures: 40, now: 61,
 			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 60, "")), whole[1]},
-			want: group.Step{Do: group.Wait, Failure: "member chat-0 ended with exit code 1 (Error)", Until: at(360)},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 41, Until: at(360)},
 		},
 		{
 			reason: "a node's clock that is ahead holds nothing up for longer", failures: 1, now: 60,
 			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 500, "")), whole[1]},
-			want: group.Step{Do: group.Wait, Failure: "member chat-0 ended with exit code 1 (Error)", Until: at(70)},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 2, Until: at(70)},
+		},
+		{
+			reason: "a group that failed before its engines were to start goes then: nobody asks it anything", failures: 2, notBefore: 90, now: 62,
+			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 60, "")), whole[1]},
+			want: group.Step{Do: group.Wait, Failure: "member chat-0 ended with exit code 1 (Error)", Until: at(90)},
+		},
+		{
+			reason: "and the next one waits for twice as long from then", failures: 2, notBefore: 90, now: 92,
+			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 91, "")), whole[1]},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 3, Until: at(111)},
+		},
+		{
+			reason: "the time that engines were held back is not time that they lasted", failures: 2, notBefore: 300, now: 700,
+			pods: []corev1.Pod{pod("chat-0", "chat", engineEnded(1, 650, "")), whole[1]},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code 1 (Error)", Failures: 3},
 		},
 		{
 			reason: "a group that lasted is replaced at once, and what was before does not count", failures: 7, now: 601,
@@ -254,6 +270,9 @@ func TestDecide(t *testing.T) {
 				sets = both
 			}
 			state := group.State{Sets: sets, Pods: tc.pods, Failures: tc.failures, Now: at(tc.now)}
+			if tc.notBefore != 0 {
+				state.NotBefore = at(tc.notBefore)
+			}
 			got := group.Decide(state)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("Decide: -want +got:\n%s", diff)
@@ -273,6 +292,10 @@ func TestDescribe(t *testing.T) {
 		{group.Step{Do: group.Keep}, ""},
 		{group.Step{Do: group.Delete}, ""},
 		{group.Step{Do: group.Replace, Failure: "member chat-0 ended"}, "member chat-0 ended; all 2 members are replaced"},
+		{
+			group.Step{Do: group.Replace, Failure: "member chat-0 ended", Until: at(10)},
+			"member chat-0 ended; all 2 members are replaced, and start at 03:04:15",
+		},
 		{group.Step{Do: group.Wait, Failure: "member chat-0 ended", Until: at(10)}, "member chat-0 ended; all 2 members are replaced at 03:04:15"},
 	} {
 		if got := tc.step.Describe(2); got != tc.want {

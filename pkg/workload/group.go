@@ -6,6 +6,7 @@ package workload
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,12 +32,15 @@ const roleWorker = "worker"
 const (
 	podUID      = "POD_UID"
 	groupNumber = "GROUP"
+	notBefore   = "NOT_BEFORE"
 )
 
 // Group is what is remembered about a group from one to the next.
 type Group struct {
 	// Number tells one group from the next. It is written into the pods: another one replaces them all.
 	Number int64
+	// NotBefore is when its engines may start at the earliest; zero for at once.
+	NotBefore time.Time
 	// Failures in a row, and what the last one was in a sentence.
 	Failures int
 	Failure  string
@@ -93,8 +97,11 @@ func GroupSets(ws *v1beta1.Workspace, members Members, revision string, group Gr
 
 func groupSet(set *appsv1.StatefulSet, group Group) *appsv1.StatefulSet {
 	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
-	set.Spec.Template.Annotations = over(set.Spec.Template.Annotations,
-		map[string]string{v1beta1.AnnotationGroup: strconv.FormatInt(group.Number, 10)})
+	annotations := map[string]string{v1beta1.AnnotationGroup: strconv.FormatInt(group.Number, 10)}
+	if !group.NotBefore.IsZero() {
+		annotations[v1beta1.AnnotationGroupNotBefore] = group.NotBefore.UTC().Format(time.RFC3339)
+	}
+	set.Spec.Template.Annotations = over(set.Spec.Template.Annotations, annotations)
 	return set
 }
 
@@ -107,6 +114,9 @@ func GroupOf(leader *appsv1.StatefulSet) Group {
 	if number, err := strconv.ParseInt(leader.Spec.Template.Annotations[v1beta1.AnnotationGroup], 10, 64); err == nil {
 		group.Number = number
 	}
+	if at, err := time.Parse(time.RFC3339, leader.Spec.Template.Annotations[v1beta1.AnnotationGroupNotBefore]); err == nil {
+		group.NotBefore = at
+	}
 	if failures, err := strconv.Atoi(leader.Annotations[v1beta1.AnnotationGroupFailures]); err == nil {
 		group.Failures, group.Failure = failures, leader.Annotations[v1beta1.AnnotationGroupFailure]
 	}
@@ -118,12 +128,26 @@ func GroupOf(leader *appsv1.StatefulSet) Group {
 func memberArgs(in Input) []string {
 	var args []string
 	if in.isGroup() {
-		args = append(args, "--group", "$("+groupNumber+")", "--peer", LeaderAddress(in.Workspace))
-		for _, worker := range WorkerAddresses(in.Workspace, in.Plan.Nodes) {
+		args = append(args, "--group", "$("+groupNumber+")", "--not-before", "$("+notBefore+")", "--peer", LeaderAddress(in.Workspace))
+		workers := WorkerAddresses(in.Workspace, in.Plan.Nodes)
+		for _, worker := range workers {
 			args = append(args, "--peer", worker)
 		}
+		args = append(args, awaitArgs(in, workers)...)
 	}
 	return append(args, drainArgs(in)...)
+}
+
+// awaitArgs hold the leader's engine back until its workers listen, where it would end because they do not.
+func awaitArgs(in Input, workers []string) []string {
+	if in.Engine.HealthPath == "" || in.Worker.OpenPort == 0 {
+		return nil
+	}
+	var args []string
+	for _, worker := range workers {
+		args = append(args, "--await", fmt.Sprintf("%s:%d", worker, in.Worker.OpenPort))
+	}
+	return args
 }
 
 // drainArgs tell the agent how it knows that no request is under way. A worker's are those of its leader.
@@ -154,6 +178,7 @@ func groupEnv(in Input) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		fromPod(podUID, "metadata.uid"),
 		fromPod(groupNumber, "metadata.annotations['"+v1beta1.AnnotationGroup+"']"),
+		fromPod(notBefore, "metadata.annotations['"+v1beta1.AnnotationGroupNotBefore+"']"),
 	}
 }
 

@@ -429,7 +429,7 @@ func TestSetsOfAGroupAreApart(t *testing.T) {
 
 func TestGroupIsRemembered(t *testing.T) {
 	in := group(input(preset(), 8))
-	for _, want := range []workload.Group{{Number: 1}, {Number: 7, Failures: 3, Failure: "member chat-0 ended"}} {
+	for _, want := range []workload.Group{{Number: 1}, {Number: 7, NotBefore: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Failures: 3, Failure: "member chat-0 ended"}} {
 		sets := workload.GroupSets(in.Workspace, members(in), "r", want)
 		if diff := cmp.Diff(want, workload.GroupOf(sets[0])); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

@@ -119,19 +119,3 @@ func decodeJSON(t *testing.T, text string, into any) {
 		t.Fatalf("not the JSON that was expected: %v: %s", err, text)
 	}
 }
-
-// stages logs how long each stage of a Workspace took, as its status tells.
-func stages(t *testing.T, ws *v1beta1.Workspace) {
-	t.Helper()
-	for _, stage := range ws.Status.Startup {
-		if stage.EndTime != nil {
-			t.Logf("%s: stage %s took %.0f s", ws.Name, stage.Stage, stage.EndTime.Sub(stage.StartTime.Time).Seconds())
-		}
-	}
-}
-
-// elapsed logs how long a part of the story took.
-func elapsed(t *testing.T, what string, since time.Time) {
-	t.Helper()
-	t.Logf("%s took %.1f s", what, time.Since(since).Seconds())
-}

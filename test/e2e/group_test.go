@@ -165,10 +165,11 @@ func expectRecovery(t *testing.T, ws *v1beta1.Workspace, model string, rank int,
 		ready = time.Since(start)
 		return isReady, nil
 	})
-	t.Logf("recovery after rank %d was killed: pods replaced after %.1f s, ready after %.1f s", rank, replaced.Seconds(), ready.Seconds())
+	figure(t, fmt.Sprintf("%s: rank %d killed to all pods replaced", t.Name(), rank), replaced)
+	figure(t, fmt.Sprintf("%s: rank %d killed to the next group ready", t.Name(), rank), ready)
 	waitReady(t, ws.Namespace, ws.Name)
 	expectAnswers(t, ws, model)
-	elapsed(t, fmt.Sprintf("from the end of rank %d to an answer", rank), start)
+	elapsed(t, fmt.Sprintf("%s: rank %d killed to an answer", t.Name(), rank), start)
 	events := kubectl(t, "get", "events", "--namespace="+ws.Namespace, "--field-selector=reason="+v1beta1.ReasonGroupReplaced)
 	t.Logf("what was said of it:\n%s", events)
 }

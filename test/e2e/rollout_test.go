@@ -19,11 +19,21 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
+// rollout is a change of a model that answers, so slowly that an answer outlasts the beginning of its replacement.
+type rollout struct {
+	manifest, name, model string
+	// tokens of the answer under way.
+	tokens int
+	// edit is the object to patch, and how.
+	object, edit string
+	// want is among the arguments that the next pod is started with.
+	want string
+}
+
 // The server of slowWorkspace takes a tenth of a second for each token, so that an answer is under way for
 // longer than its replacement takes to begin.
 const (
-	streamedTokens = 120
-	slowWorkspace  = vllmWorkspace + `  config: settings
+	slowWorkspace = vllmWorkspace + `  config: settings
   engine:
     env:
     - name: VLLMSIM_ITL
@@ -40,35 +50,72 @@ data:
 `
 )
 
-// TestRollout edits the configuration of a model that answers. The answer under way is finished, and
-// whoever asks meanwhile gets an answer or no connection, never an error of a server that is not ready.
+// endlessWorkspace is served by llama.cpp, which forgets the beginning of an answer that becomes too long.
+const endlessWorkspace = `apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata:
+  name: chat
+inference:
+  preset:
+    name: tiny-chat
+  engine:
+    args:
+      context-shift: "true"
+  pod:
+    cpu: 100m
+`
+
 func TestRollout(t *testing.T) {
+	for _, tc := range []rollout{
+		{
+			manifest: slowWorkspace, name: "vLLM", model: vllmModel, tokens: 120,
+			object: "configmap/settings", edit: `{"data": {"inference_config.yaml": "vllm:\n  seed: 2\n"}}`, want: "--seed 2",
+		},
+		{
+			manifest: endlessWorkspace, name: "llama.cpp", model: "tiny-chat", tokens: 6_000,
+			object: "workspace/chat", edit: `{"inference": {"engine": {"args": {"seed": "2"}}}}`, want: "--seed 2",
+		},
+	} {
+		t.Run(tc.name, tc.run)
+	}
+}
+
+// run edits a model that answers. The answer under way is finished, and whoever asks meanwhile gets an answer
+// or no connection, never an error of a server that is not ready.
+func (r rollout) run(t *testing.T) {
 	ns := namespace(t)
-	apply(t, ns, slowWorkspace)
+	apply(t, ns, r.manifest)
 	ws := waitReady(t, ns, "chat")
 	before := leader(t, ws)
 
-	stream := startStream(t, ws, streamedTokens)
-	asking := startAsking(t, ws)
+	stream := startStream(t, ws, r.model, r.tokens)
+	asking := startAsking(t, ws, r.model)
 	start := time.Now()
-	kubectl(t, "patch", "configmap", "settings", "--namespace="+ns, "--type=merge",
-		`--patch={"data": {"inference_config.yaml": "vllm:\n  seed: 2\n"}}`)
+	kubectl(t, "patch", r.object, "--namespace="+ns, "--type=merge", "--patch="+r.edit)
+	waitFor(t, "the pod that answers to be told to end", readyTimeout, func(ctx context.Context) (bool, error) {
+		pod := &corev1.Pod{}
+		err := local.client.Get(ctx, keyOf(before), pod)
+		return err == nil && pod.UID == before.UID && pod.DeletionTimestamp != nil, err
+	})
+	if err := local.client.Get(t.Context(), keyOf(stream), stream); err != nil || stream.Status.Phase != corev1.PodRunning {
+		t.Errorf("the answer was over (%s, %v) before the rollout began: it proves nothing", stream.Status.Phase, err)
+	}
 	waitFor(t, "another pod to serve", readyTimeout, func(ctx context.Context) (bool, error) {
 		pod := &corev1.Pod{}
 		err := local.client.Get(ctx, types.NamespacedName{Namespace: ns, Name: "chat-0"}, pod)
 		return err == nil && pod.UID != before.UID && isReady(pod), client.IgnoreNotFound(err)
 	})
-	elapsed(t, "an edit of the configuration from apply to another pod that serves", start)
+	elapsed(t, "an edit from apply to another pod that serves", start)
 
 	text, _ := awaitCurl(t, stream, time.Minute)
-	if tokens := strings.Count(text, `"text"`); tokens < streamedTokens || !strings.Contains(text, "data: [DONE]") {
-		t.Errorf("the answer under way ended after %d of %d tokens:\n%s", tokens, streamedTokens, text[max(0, len(text)-500):])
+	if tokens := strings.Count(text, `"text"`); tokens < r.tokens || !strings.Contains(text, "data: [DONE]") {
+		t.Errorf("the answer under way ended after %d of %d tokens:\n%s", tokens, r.tokens, text[max(0, len(text)-500):])
 	}
 	waitReady(t, ns, "chat")
-	expectAnswers(t, ws, vllmModel)
+	expectAnswers(t, ws, r.model)
 	expectOnlyAnswers(t, asking)
-	if args := strings.Join(leader(t, ws).Spec.Containers[0].Args, " "); !strings.Contains(args, "--seed 2") {
-		t.Errorf("the pod that serves is started with %s, want --seed 2", args)
+	if args := strings.Join(leader(t, ws).Spec.Containers[0].Args, " "); !strings.Contains(args, r.want) {
+		t.Errorf("the pod that serves is started with %s, want %s", args, r.want)
 	}
 }
 
@@ -89,10 +136,10 @@ func isReady(pod *corev1.Pod) bool {
 }
 
 // startStream asks for a long answer in pieces, and returns once the first of them is there.
-func startStream(t *testing.T, ws *v1beta1.Workspace, tokens int) *corev1.Pod {
+func startStream(t *testing.T, ws *v1beta1.Workspace, model string, tokens int) *corev1.Pod {
 	t.Helper()
 	pod := startCurl(t, ws.Namespace, "--no-buffer", "--fail-with-body", "--max-time", "120", "--header", "Content-Type: application/json",
-		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": %d, "stream": true, "ignore_eos": true}`, vllmModel, tokens),
+		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": %d, "stream": true, "ignore_eos": true}`, model, tokens),
 		baseURL(ws)+"/completions")
 	waitFor(t, "the first token", time.Minute, func(ctx context.Context) (bool, error) {
 		out, err := execute(ctx, local.kubectl, "logs", pod.Name, "--namespace="+ws.Namespace)
@@ -106,11 +153,11 @@ const askedRequests = 200
 
 // startAsking asks again and again for a short answer, over a new connection each time, and prints the
 // code of each answer and curl's exit code.
-func startAsking(t *testing.T, ws *v1beta1.Workspace) *corev1.Pod {
+func startAsking(t *testing.T, ws *v1beta1.Workspace, model string) *corev1.Pod {
 	t.Helper()
 	return startCurl(t, ws.Namespace, "--rate", "5/s", "--connect-timeout", "2", "--max-time", "60",
 		"--header", "Connection: close", "--header", "Content-Type: application/json",
-		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": 1}`, vllmModel),
+		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": 1}`, model),
 		"--output", "/dev/null", "--write-out", "%{http_code} %{exitcode}\\n",
 		fmt.Sprintf("%s/completions?n=[1-%d]", baseURL(ws), askedRequests))
 }

@@ -93,6 +93,10 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 	if err != nil {
 		return supervisor.Options{}, fmt.Errorf("making the hub's model: %w", err)
 	}
+	adapter, err := tinymodel.Adapter()
+	if err != nil {
+		return supervisor.Options{}, fmt.Errorf("making the hub's adapter: %w", err)
+	}
 	return supervisor.Options{
 		Layout:     l,
 		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Kwok: s.kwok, Self: self},
@@ -103,6 +107,7 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 			modelRepository:          {modelFile: tinymodel.Bytes()},
 			shardedRepository:        {modelFile: tinymodel.Bytes()},
 			tinymodel.CheckpointRepo: checkpoint,
+			tinymodel.AdapterRepo:    adapter,
 		}),
 	}, nil
 }

@@ -199,7 +199,11 @@ func (s *Source) load(ctx context.Context, ref name.Reference) (string, error) {
 		return "", fmt.Errorf("oci: %s has %d layers: at most %d are possible", f, len(manifest.Layers), maxLayers)
 	}
 	layers := map[string]v1.Descriptor{}
-	for _, layer := range manifest.Layers {
+	for i, layer := range manifest.Layers {
+		if isArchive(layer) {
+			layers[archiveName(i, layer)] = layer
+			continue
+		}
 		if path := cmp.Or(layer.Annotations[titleAnnotation], layer.Annotations[pathAnnotation]); path != "" {
 			layers[path] = layer
 		}

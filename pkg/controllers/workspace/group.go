@@ -37,7 +37,7 @@ func (s *scope) isGroup() bool { return s.revision != nil && s.revision.Worker !
 // desiredSets are the StatefulSets as they are to be. What failed under another revision does not count.
 func (s *scope) desiredSets() []render.Object {
 	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != s.revision.Name {
-		s.group.Failures, s.group.Failure = 0, ""
+		s.group = workload.Group{Number: s.group.Number}
 	}
 	desired := s.revision.Pods(s.ws, s.revision.Name, s.group)
 	if !s.isGroup() {
@@ -62,7 +62,8 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 	}
 	now := r.Clock.Now()
 	s.groupStep = group.Decide(group.State{
-		Sets: []*appsv1.StatefulSet{s.statefulSet, s.workers}, Pods: s.pods, Failures: s.group.Failures, Now: now,
+		Sets: []*appsv1.StatefulSet{s.statefulSet, s.workers}, Pods: s.pods,
+		Failures: s.group.Failures, NotBefore: s.group.NotBefore, Now: now,
 	})
 	switch step := s.groupStep; step.Do {
 	case group.Wait:
@@ -70,7 +71,7 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 		return nil
 	case group.Replace:
 		log.FromContext(ctx).Info("replacing a group", "number", s.group.Number+1, "reason", step.Failure)
-		s.group = workload.Group{Number: s.group.Number + 1, Failures: step.Failures, Failure: step.Failure}
+		s.group = workload.Group{Number: s.group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
 		return r.ensureWorkload(ctx, s)
 	case group.Delete:
 		return r.deletePods(ctx, s, step.Leaving)

@@ -21,6 +21,13 @@ func TestCheckpointIsAlwaysTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	adapter, err := Adapter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range adapter {
+		files["adapter/"+name] = data
+	}
 	type facts struct {
 		SHA256 string
 		Size   int
@@ -31,14 +38,17 @@ func TestCheckpointIsAlwaysTheSame(t *testing.T) {
 		got[name] = facts{hex.EncodeToString(sum[:])[:16], len(data)}
 	}
 	want := map[string]facts{
-		"README.md":                        {SHA256: "b89e279549ba061c", Size: 79},
-		"config.json":                      {SHA256: "3e4942f37224c9ff", Size: 458},
-		"generation_config.json":           {SHA256: "5d1ec5cead41d3f7", Size: 45},
-		"model-00001-of-00002.safetensors": {SHA256: "cb4b7ef0df6bb468", Size: 214304},
-		"model-00002-of-00002.safetensors": {SHA256: "5c02cf798035a077", Size: 560928},
-		"model.safetensors.index.json":     {SHA256: "bcf0a7405aa91dbf", Size: 3195},
-		"tokenizer.json":                   {SHA256: "f2e337e37318a78f", Size: 10694},
-		"tokenizer_config.json":            {SHA256: "dd9d9a1e3fa70356", Size: 383},
+		"adapter/README.md":                 {SHA256: "b89e279549ba061c", Size: 79},
+		"adapter/adapter_config.json":       {SHA256: "6c4097fabda7b73e", Size: 236},
+		"adapter/adapter_model.safetensors": {SHA256: "ee5ccf9b5ec46f7d", Size: 23544},
+		"README.md":                         {SHA256: "b89e279549ba061c", Size: 79},
+		"config.json":                       {SHA256: "3e4942f37224c9ff", Size: 458},
+		"generation_config.json":            {SHA256: "5d1ec5cead41d3f7", Size: 45},
+		"model-00001-of-00002.safetensors":  {SHA256: "cb4b7ef0df6bb468", Size: 214304},
+		"model-00002-of-00002.safetensors":  {SHA256: "5c02cf798035a077", Size: 560928},
+		"model.safetensors.index.json":      {SHA256: "bcf0a7405aa91dbf", Size: 3195},
+		"tokenizer.json":                    {SHA256: "f2e337e37318a78f", Size: 10694},
+		"tokenizer_config.json":             {SHA256: "dd9d9a1e3fa70356", Size: 383},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

@@ -1,0 +1,75 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+)
+
+// agentReasons are those that the agent's source declares. This package must not import it: the agent acts.
+func agentReasons(t *testing.T) map[string]bool {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../agent/giveup.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if kind, ok := spec.Type.(*ast.Ident); !ok || kind.Name != "Reason" {
+			return true
+		}
+		for _, value := range spec.Values {
+			if literal, ok := value.(*ast.BasicLit); ok {
+				reason, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reasons[reason] = true
+			}
+		}
+		return true
+	})
+	return reasons
+}
+
+// Every reason that the agent gives up for is told as what it is.
+func TestAgentReasons(t *testing.T) {
+	lostMember := diagnosis.Finding{
+		Reason: "MemberLost",
+		Message: `pod "chat-0" ended because its group is not whole (m): all pods of the group are started again together; if that repeats, ` +
+			"kubectl logs --previous of the pod that is named tells why",
+	}
+	want := map[string]diagnosis.Finding{
+		"HubUnreachable":   {Reason: "HubUnreachable", Message: "m (it is tried again)"},
+		"Unauthorized":     {Reason: "Unauthorized", Message: "m (it is tried again)"},
+		"NotFound":         {Reason: "WeightsNotFound", Message: "m (it is tried again)"},
+		"ChecksumMismatch": {Reason: "ChecksumMismatch", Message: "m (it is tried again)"},
+		"DiskFull":         {Reason: "DiskFull", Message: "m (it is tried again)"},
+		"StorageFailed":    {Reason: "WeightsFetchFailed", Message: "m (it is tried again)"},
+		"MemberAbsent":     {Reason: "MemberLost", Message: "m (it is tried again)"},
+		"MemberLost":       lostMember,
+		"MemberReplaced":   lostMember,
+	}
+	got := map[string]diagnosis.Finding{}
+	for reason := range agentReasons(t) {
+		in := one(fetching(terminated(1, "Error", `{"reason":"`+reason+`","message":"m"}`)))
+		in.Words = words(t)
+		got[reason] = diagnosis.Inference(in)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings by the agent's reasons (-want +got):\n%s", diff)
+	}
+}

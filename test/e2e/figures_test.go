@@ -1,0 +1,64 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// figure logs how long something took, and writes it into the file that E2E_FIGURES names, if any: make
+// bench-runtime prints it.
+func figure(t *testing.T, what string, took time.Duration) {
+	t.Helper()
+	t.Logf("%s took %.1f s", what, took.Seconds())
+	path := os.Getenv("E2E_FIGURES")
+	if path == "" {
+		return
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := fmt.Fprintf(file, "%8.1f s  %s\n", took.Seconds(), what); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// elapsed is the figure of what ends now.
+func elapsed(t *testing.T, what string, since time.Time) {
+	t.Helper()
+	figure(t, what, time.Since(since))
+}
+
+// stages tells how long the stages of a Workspace took by its status, which keeps whole seconds: all of them in
+// the log, and as a figure the way from a usable machine to ready.
+func stages(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	var machine time.Time
+	var after []string
+	for _, stage := range ws.Status.Startup {
+		if stage.EndTime == nil {
+			continue
+		}
+		took := stage.EndTime.Sub(stage.StartTime.Time).Seconds()
+		t.Logf("%s: stage %s took %.0f s", ws.Name, stage.Stage, took)
+		switch {
+		case stage.Stage == v1beta1.StageMachine:
+			machine = stage.EndTime.Time
+		case !machine.IsZero():
+			after = append(after, fmt.Sprintf("%s %.0f", stage.Stage, took))
+		}
+		if stage.Stage == v1beta1.StageReady && !machine.IsZero() {
+			figure(t, fmt.Sprintf("%s: machine ready to model ready by status.startup (%s)", t.Name(), strings.Join(after, ", ")),
+				stage.EndTime.Sub(machine))
+		}
+	}
+}
