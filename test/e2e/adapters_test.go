@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,11 +118,13 @@ func pushAdapter(t *testing.T) {
 	}
 }
 
+// archived is the same each time: a layer is read twice, for its digest and to be written.
 func archived(files map[string][]byte) (io.ReadCloser, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	var failed error
-	for name, content := range files {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content := files[name]
 		err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))})
 		_, writeErr := w.Write(content)
 		failed = errors.Join(failed, err, writeErr)
