@@ -3,23 +3,11 @@
 
 package engine
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // MergeEnv puts the user's variables over ours: in our place where both have one, behind ours otherwise.
 func MergeEnv(ours, users []EnvVar) []EnvVar {
-	merged := slices.Clone(ours)
-	for _, variable := range users {
-		at := slices.IndexFunc(ours, func(v EnvVar) bool { return v.Name == variable.Name })
-		if at < 0 {
-			merged = append(merged, variable)
-			continue
-		}
-		merged[at] = variable
-	}
-	return merged
+	return over(ours, users, func(v EnvVar) string { return v.Name })
 }
 
 // WithoutReserved drops variables that a user cannot set, with a warning that gives the reason.

@@ -12,14 +12,19 @@ import (
 
 // Merge puts the user's settings over ours: in our place where both have one, behind ours otherwise.
 func Merge(ours, users []Setting) []Setting {
+	return over(ours, users, func(s Setting) string { return s.Name })
+}
+
+// over puts the user's entries over ours by their names.
+func over[T any](ours, users []T, name func(T) string) []T {
 	merged := slices.Clone(ours)
-	for _, setting := range users {
-		at := slices.IndexFunc(ours, func(s Setting) bool { return s.Name == setting.Name })
+	for _, entry := range users {
+		at := slices.IndexFunc(ours, func(our T) bool { return name(our) == name(entry) })
 		if at < 0 {
-			merged = append(merged, setting)
+			merged = append(merged, entry)
 			continue
 		}
-		merged[at] = setting
+		merged[at] = entry
 	}
 	return merged
 }
