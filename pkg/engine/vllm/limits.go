@@ -51,6 +51,8 @@ func objection(in engine.Input, setting engine.Setting) (sentence string, replac
 		return aboutBatch(in, setting.Value)
 	case "dtype":
 		return aboutType(in, setting.Value)
+	case "quantization":
+		return aboutQuantization(in.Plan.Artifact.Quantization, setting.Value), false
 	case "chat-template":
 		return aboutTemplate(setting.Value)
 	case "speculative-config", "spec-method", flagLoRA:
@@ -106,6 +108,21 @@ func aboutType(in engine.Input, value string) (string, bool) {
 			in.Plan.ComputeCapability), true
 	}
 	return "", false
+}
+
+// aboutQuantization warns of weights that would not be those of the plan. Such of 16 bits are quantised while
+// they are loaded; others say themselves how they are to be loaded, and the server refuses another way.
+func aboutQuantization(planned, value string) string {
+	switch {
+	case strings.EqualFold(value, planned):
+		return ""
+	case slices.Contains([]string{"", "bf16", "fp16", "f32"}, planned):
+		return engine.Sentence("flag quantization: %s reduces the weights while they are loaded, which the plan does not count on: "+
+			"to have weights of fewer bits planned, name their format in inference.engine.allowedQuantizations instead", value)
+	default:
+		return engine.Sentence("flag quantization: the weights are in %s and say so themselves, and the engine does not "+
+			"start if %s is not a name of that: leave the flag out", planned, value)
+	}
 }
 
 // aboutArtifact keeps a flag that the artifact cannot do without.

@@ -237,6 +237,32 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			warnings: []string{"flag dtype: half is used instead of bfloat16, which needs compute capability 8.0: the GPUs have 7.5"},
 		},
 		{
+			reason: "fewer bits than were planned",
+			args:   map[string]string{"quantization": "fp8"},
+			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "bf16" },
+			want:   two + " --quantization fp8",
+			warnings: []string{
+				"flag quantization: fp8 reduces the weights while they are loaded, which the plan does not count on: " +
+					"to have weights of fewer bits planned, name their format in inference.engine.allowedQuantizations instead",
+			},
+		},
+		{
+			reason: "the bits that were planned",
+			args:   map[string]string{"quantization": "awq"},
+			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "awq" },
+			want:   two + " --quantization awq",
+		},
+		{
+			reason: "other bits than the weights have",
+			args:   map[string]string{"q": "gptq"},
+			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "awq" },
+			want:   two + " --quantization gptq",
+			warnings: []string{
+				"flag quantization: the weights are in awq and say so themselves, and the engine does not start if gptq is not " +
+					"a name of that: leave the flag out",
+			},
+		},
+		{
 			reason: "what the artifact cannot do without stays",
 			args:   map[string]string{"tokenizer-mode": "hf", "kv-cache-dtype": "bfloat16", "load-format": "mistral"},
 			change: func(in *engine.Input) {
