@@ -71,7 +71,7 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 // slice is the smallest part of the chosen GPU that would meet the objectives.
 func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
-	if l.spread.tp*l.spread.stages != 1 || d.optimizeFor != v1beta1.OptimizeForCost {
+	if l.spread.copyGPUs() != 1 || d.optimizeFor != v1beta1.OptimizeForCost {
 		return ""
 	}
 	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed

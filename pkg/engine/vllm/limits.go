@@ -14,12 +14,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
+// flagExperts spreads whole experts over GPUs; the server refuses it for a model that has none.
+const flagExperts = "enable-expert-parallel"
+
 // planned are flags of the user's that are constraints of the plan. It carries the value that is used, and
 // a warning where that is another one.
 func planned(in engine.Input) []string {
 	names := []string{
 		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",
 		"pipeline-parallel-size", "tensor-parallel-size",
+	}
+	// A plan of a former version may not say what the user said of a mixture.
+	if in.Plan.ExpertParallel || in.Model.Shape.MoE == nil {
+		names = append(names, flagExperts)
 	}
 	if len(in.Adapters) > 0 {
 		names = append(names, flagLoRASlots, flagLoRARank)
