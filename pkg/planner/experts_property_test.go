@@ -13,7 +13,7 @@ import (
 // mixExperts makes a random world's model a mixture, whose experts now and then cannot be cut or spread.
 func mixExperts(r *rand.Rand, w *world) {
 	w.Models[0].Shape.MoE = &model.MoE{
-		Experts: []int{4, 6, 8, 64, 128}[r.IntN(5)], TopK: 1 + r.IntN(4), Intermediate: []int{7, 96, 768, 1536}[r.IntN(4)],
+		Experts: []int{6, 6, 8, 12, 128}[r.IntN(5)], TopK: 1 + r.IntN(4), Intermediate: []int{7, 96, 768, 1536}[r.IntN(4)],
 		SharedIntermediate: []int{0, 0, 512}[r.IntN(3)],
 	}
 }
@@ -24,10 +24,13 @@ func randomSharing(r *rand.Rand, w world, c *planner.Constraints) {
 	if moe == nil {
 		return
 	}
+	if r.IntN(3) == 0 {
+		e.DataParallel = 1 + r.IntN(4)
+	}
 	if moe.Experts%(max(e.TensorParallel, 1)*max(e.DataParallel, 1)) != 0 {
 		e.DataParallel = 0
 	}
-	if whole := r.IntN(2) == 0; r.IntN(4) == 0 && (whole || e.DataParallel <= 1) {
+	if whole := r.IntN(2) == 0; r.IntN(2) == 0 && (whole || e.DataParallel <= 1) {
 		e.ExpertParallel = &whole
 	}
 }
