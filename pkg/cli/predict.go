@@ -57,6 +57,9 @@ func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType 
 	split := ""
 	if s.engine.Split == catalog.SplitTensor {
 		split = planner.CannotSplit(shape, format, s.layout.TP, s.layout.EP)
+		if split != "" && shape.MoE != nil && planner.CannotSplit(shape, format, s.layout.TP, true) == "" {
+			split += "; --ep leaves experts whole"
+		}
 	}
 	for _, reason := range []string{
 		planner.CannotRun(&s.engine, shape, format.Name, cmp.Or(s.serving.KVType, kvType), &s.gpu), split,
