@@ -208,6 +208,9 @@ func (s *scope) inferenceFinding() finding {
 	if s.isGroup() && s.group.Failure != "" {
 		seen.Message += "; it is started again because " + s.group.Failure
 	}
+	if seen.Reason != v1beta1.ReasonInferencePending {
+		seen.Message += s.wayBack()
+	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 }
 
