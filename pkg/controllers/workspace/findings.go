@@ -216,7 +216,7 @@ func (s *scope) inferenceFinding() finding {
 
 // diagnosed is what there is to see of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
-	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words}
+	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words, Warnings: s.warnings}
 	if s.revision != nil {
 		in.Want, in.Plan = s.revision.Plan.Nodes, &s.revision.Plan
 	}
