@@ -32,7 +32,9 @@ func event(name, uid string, change func(*corev1.Event)) *corev1.Event {
 	return out
 }
 
-func at(minutes int) metav1.Time { return metav1.NewTime(noon.Add(time.Duration(minutes) * time.Minute)) }
+func at(minutes int) metav1.Time {
+	return metav1.NewTime(noon.Add(time.Duration(minutes) * time.Minute))
+}
 
 // Recorders of different ages fill in different fields, and the newest counts.
 func TestAbout(t *testing.T) {
@@ -74,7 +76,9 @@ func TestAboutWhereEventsCannotBeRead(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			live := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
-				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return tc.fault },
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return tc.fault
+				},
 			}).Build()
 			found, err := events.About(t.Context(), live, "team-a", "x")
 			if len(found) > 0 || !errors.Is(err, tc.want) {
