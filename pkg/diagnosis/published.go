@@ -53,7 +53,8 @@ func isSilent(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodPending {
 		return false
 	}
-	return !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(status corev1.ContainerStatus) bool {
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	return !slices.ContainsFunc(statuses, func(status corev1.ContainerStatus) bool {
 		reason := waitingReason(status)
 		return status.State.Waiting == nil && status.State != (corev1.ContainerState{}) ||
 			reason != "" && reason != "ContainerCreating" && reason != "PodInitializing"

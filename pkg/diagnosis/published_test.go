@@ -44,7 +44,8 @@ func TestSilent(t *testing.T) {
 			[]corev1.Pod{pod(prepared, func(p *corev1.Pod) {
 				p.Status.InitContainerStatuses, p.Status.ContainerStatuses = nil, nil
 			})},
-			nil, []types.UID{"pod-1"},
+			nil,
+			[]types.UID{"pod-1"},
 		},
 		{"a pod that waits for the scheduler", []corev1.Pod{pod(prepared, func(p *corev1.Pod) { p.Spec.NodeName = "" })}, nil, nil},
 		{"a pod that fetches its weights", []corev1.Pod{pod(fetching(running()))}, nil, nil},
@@ -52,7 +53,8 @@ func TestSilent(t *testing.T) {
 		{"a pod that runs", []corev1.Pod{pod(isReady)}, nil, nil},
 		{
 			"a pod that is on its way out",
-			[]corev1.Pod{pod(prepared, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })}, nil, nil,
+			[]corev1.Pod{pod(prepared, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })},
+			nil, nil,
 		},
 		{"a set without its pod", nil, set(func(*appsv1.StatefulSet) {}), []types.UID{"set-1"}},
 		{"a set with its pod", nil, set(func(s *appsv1.StatefulSet) { s.Status.Replicas = 1 }), nil},
@@ -81,12 +83,15 @@ func TestPublishedWarnings(t *testing.T) {
 	}{
 		{"nothing was published", []corev1.Pod{pod(prepared)}, nil, pending(preparing)},
 		{
-			"a volume cannot be mounted", []corev1.Pod{pod(prepared)}, about("pod-1", "FailedMount", noVolume),
+			"a volume cannot be mounted",
+			[]corev1.Pod{pod(prepared)},
+			about("pod-1", "FailedMount", noVolume),
 			finding(v1beta1.ReasonVolumeNotMounted, `node "node-a" cannot mount a volume of pod "chat-0" (MountVolume.SetUp failed for volume "config" : `+
 				`configmap "tuned" not found): see to it that the volume, Secret or ConfigMap that it names is there, or change the field of inference that names it`),
 		},
 		{
-			"the node's network is broken", []corev1.Pod{pod(prepared)},
+			"the node's network is broken",
+			[]corev1.Pod{pod(prepared)},
 			about("pod-1", "FailedCreatePodSandBox", "rpc error: failed to setup network for sandbox \"0123456789abcdef0123456789abcdef0123\": no IP"),
 			finding(v1beta1.ReasonPodSandboxFailed, `node "node-a" cannot start pod "chat-0" (rpc error: failed to setup network for sandbox "…": no IP): `+
 				`the node's network or runtime class is at fault, its kubelet log tells more`),
@@ -94,7 +99,8 @@ func TestPublishedWarnings(t *testing.T) {
 		{"another pod's", []corev1.Pod{pod(prepared)}, about("pod-2", "FailedMount", noVolume), pending(preparing)},
 		{"what says nothing about starting", []corev1.Pod{pod(prepared)}, about("pod-1", "Unhealthy", "x"), pending(preparing)},
 		{
-			"it runs by now", []corev1.Pod{pod(fetching(running()), func(p *corev1.Pod) { p.UID = "pod-1" })},
+			"it runs by now",
+			[]corev1.Pod{pod(fetching(running()), func(p *corev1.Pod) { p.UID = "pod-1" })},
 			about("pod-1", "FailedMount", noVolume),
 			pending(`pod "chat-0" is fetching weights: its container "weights" serves the progress at /progress`),
 		},

@@ -23,6 +23,15 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
+// aboutUID indexes events as the API server does.
+func aboutUID(object client.Object) []string {
+	event, ok := object.(*corev1.Event)
+	if !ok {
+		return nil
+	}
+	return []string{string(event.InvolvedObject.UID)}
+}
+
 func event(name, uid string, change func(*corev1.Event)) *corev1.Event {
 	out := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name}, InvolvedObject: corev1.ObjectReference{UID: "x"}}
 	if uid != "" {
@@ -48,9 +57,7 @@ func TestAbout(t *testing.T) {
 			e.Series = &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(at(4).Time)}
 		}),
 		event("other", "y", func(e *corev1.Event) { e.LastTimestamp = at(9) }),
-	).WithIndex(&corev1.Event{}, "involvedObject.uid", func(object client.Object) []string {
-		return []string{string(object.(*corev1.Event).InvolvedObject.UID)}
-	})
+	).WithIndex(&corev1.Event{}, "involvedObject.uid", aboutUID)
 	found, err := events.About(t.Context(), builder.Build(), "team-a", "x")
 	if err != nil {
 		t.Fatal(err)

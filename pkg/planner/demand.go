@@ -101,7 +101,8 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	c := r.Constraints
 	named := c.InstanceType != ""
 	d := &modelDemand{
-		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes, singleNode: p.settings.SingleNode, noRDMA: p.settings.NoRDMA,
+		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes,
+		singleNode: p.settings.SingleNode, noRDMA: p.settings.NoRDMA,
 		optimizeFor: cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost),
 		typical:     typicalLoad(r.Objectives), floors: floorsFor(r.Objectives, named),
 		pp: c.Engine.PipelineParallel, dp: c.Engine.DataParallel,

@@ -272,10 +272,8 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += fmt.Sprintf(", and at most %d are allowed", d.limit)
 	case m.there != nil && len(m.there) == d.mostNodes(m):
 		text += ", and no more such nodes are free in one zone"
-	case d.mostNodes(m) == plainNodes && !d.named && m.NetworkGBs > 0:
-		text += ", and without RDMA for pods (rdma.resource in the chart) no more are planned unless the type is named"
 	case d.mostNodes(m) == plainNodes && !d.named:
-		text += ", and without RDMA no more are planned unless the type is named"
+		text += ", and without RDMA" + unusedRDMA(m) + " no more are planned unless the type is named"
 	case why.form.engine.Split == catalog.SplitLayers:
 	default:
 		text += d.whyNoMore(m, why.form)
@@ -284,6 +282,14 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += "; " + why.unsplit
 	}
 	return text
+}
+
+// unusedRDMA says what lets pods use the RDMA that a machine has.
+func unusedRDMA(m *machine) string {
+	if m.NetworkGBs == 0 {
+		return ""
+	}
+	return " for pods (rdma.resource in the chart)"
 }
 
 // layoutWarnings tells which objectives a layout was chosen without.

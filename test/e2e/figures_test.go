@@ -27,7 +27,7 @@ func figure(t *testing.T, what string, took time.Duration) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if _, err := fmt.Fprintf(file, "%9.2f s  %s\n", took.Seconds(), what); err != nil {
+	if _, err := fmt.Fprintf(file, "%10.3f s  %s\n", took.Seconds(), what); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,6 +20,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
+// aboutUID indexes events as the API server does.
+func aboutUID(object client.Object) []string {
+	event, ok := object.(*corev1.Event)
+	if !ok {
+		return nil
+	}
+	return []string{string(event.InvolvedObject.UID)}
+}
+
 // What says nothing of itself is asked about after a while, and rarely; what speaks costs no request.
 func TestPublishedIsReadRarely(t *testing.T) {
 	held := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat-0", UID: "pod-1"}}
@@ -30,9 +39,7 @@ func TestPublishedIsReadRarely(t *testing.T) {
 		LastTimestamp: metav1.NewTime(now.Add(2 * time.Minute)),
 	}
 	reads := 0
-	live := fake.NewClientBuilder().WithObjects(event).WithIndex(&corev1.Event{}, "involvedObject.uid", func(object client.Object) []string {
-		return []string{string(object.(*corev1.Event).InvolvedObject.UID)}
-	}).WithInterceptorFuncs(interceptor.Funcs{
+	live := fake.NewClientBuilder().WithObjects(event).WithIndex(&corev1.Event{}, "involvedObject.uid", aboutUID).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			reads++
 			return c.List(ctx, list, options...)
