@@ -32,6 +32,7 @@ func rarelyUsed() map[string]string {
 		" services list":                         "client-go may watch without",
 		"apps statefulsets list":                 "client-go may watch without",
 		"networking.k8s.io networkpolicies list": "client-go may watch without",
+		"policy poddisruptionbudgets list":       "client-go may watch without",
 		"apps controllerrevisions list":          "client-go may watch without",
 	}
 }
