@@ -104,8 +104,8 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 // onlyForFiles refuses flags that stand for a controller's settings.
 func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	for _, flag := range []string{
-		"agent-image", "engine-image", "engine-registry", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config", "provisioner",
-		"hub-endpoint", "rdma",
+		"agent-image", "engine-image", "engine-registry", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config",
+		"provisioner", "hub-endpoint", "rdma",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return usageError("--%s goes with -f: what is in the cluster was rendered by its controller", flag)
