@@ -320,7 +320,8 @@ func (s *subject) assume(model, quantization string, gpus int) {
 	s.assumed = assumed{
 		Model: model, Quantization: quantization, GPU: s.gpu.Name, GPUs: gpus, TotalGiBPerGPU: s.gpu.MemoryGiB,
 		TensorParallel: s.layout.TP, PipelineParallel: s.layout.PP, DataParallel: s.layout.DP,
-		ExpertParallel: s.layout.EP, Engine: s.engine.Name, EngineVersion: cmp.Or(s.serving.Version, s.engine.Version), KVCacheType: cmp.Or(s.serving.KVType, "auto"),
+		ExpertParallel: s.layout.EP, Engine: s.engine.Name,
+		EngineVersion: cmp.Or(s.serving.Version, s.engine.Version), KVCacheType: cmp.Or(s.serving.KVType, "auto"),
 		GPUMemoryUtilization: s.serving.Utilization, MaxNumSeqs: s.serving.MaxNumSeqs, MaxBatchedTokens: s.serving.MaxBatchedTokens,
 		MaxModelLen: s.serving.MaxModelLen, Input: s.load.Input, Output: s.load.Output, Concurrency: s.load.Concurrency,
 	}

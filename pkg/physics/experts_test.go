@@ -66,11 +66,13 @@ func TestWeightsOfWholeExperts(t *testing.T) {
 		{"four replicas have two each", physics.Layout{TP: 1, PP: 1, DP: 4, EP: true}, one - experts*3/4},
 		{"three replicas: the fullest has three of eight", physics.Layout{TP: 1, PP: 1, DP: 3, EP: true}, one - experts*5/8},
 		{
-			"two GPUs of a replica: as if they were cut", physics.Layout{TP: 2, PP: 1, DP: 1, EP: true},
+			"two GPUs of a replica: as if they were cut",
+			physics.Layout{TP: 2, PP: 1, DP: 1, EP: true},
 			m.WeightBytes(physics.Layout{TP: 2, PP: 1}),
 		},
 		{
-			"two replicas of two GPUs: the rest as on two, the experts over four", physics.Layout{TP: 2, PP: 1, DP: 2, EP: true},
+			"two replicas of two GPUs: the rest as on two, the experts over four",
+			physics.Layout{TP: 2, PP: 1, DP: 2, EP: true},
 			m.WeightBytes(physics.Layout{TP: 2, PP: 1}) - experts/4,
 		},
 	} {

@@ -68,17 +68,17 @@ func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 		return d.settleLayers(f, m, way, t)
 	}
 	usual, least := d.batchTokens(f.engine, m)
-	return d.settleBatch(f, m, way, t, usual, least)
+	return d.settleBatch(f, m, way, t, [...]int{usual, least})
 }
 
-// settleBatch is settle with batches of a number of tokens, or fewer where those take too much memory.
-func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, most, least int) fitted {
+// settleBatch is settle with batches of a number of tokens, or the fewer ones where those take too much memory.
+func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, batches [2]int) fitted {
 	for sequences := d.mostSequences(way, t); ; sequences /= 2 {
 		sequences = max(sequences, d.fewestSequences(way, t))
-		for _, batch := range [...]int{most, least} {
+		for _, batch := range batches {
 			serving := d.serving(f, m, t, sequences, batch)
 			budget := f.memory(m, way, serving)
-			last := sequences == d.fewestSequences(way, t) && batch == least
+			last := sequences == d.fewestSequences(way, t) && batch == batches[1]
 			if last || f.need(way, serving, perReplica(t, way)) <= budget.KVCache {
 				return fitted{target: t, serving: serving, budget: budget, memory: memoryOf(budget, serving)}
 			}
@@ -272,8 +272,9 @@ func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 		return true
 	}
 	slower := *l
-	l.fitted = d.settleBatch(l.form, m, l.spread, l.fitted.target, least, least)
-	if d.judge(l, m); d.isSlow(l) {
+	l.fitted = d.settleBatch(l.form, m, l.spread, l.fitted.target, [...]int{least, least})
+	d.judge(l, m)
+	if d.isSlow(l) {
 		*l = slower // the verdict is about what would be chosen
 		return true
 	}

@@ -124,13 +124,10 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 		next = func(n int) int { return n + 1 } // the number that is asked for need not be a power of two
 	}
 	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages = next(stages) {
-		for replicas := max(d.dp, 1); tp*stages*replicas <= m.GPUs; replicas = next(replicas) {
-			if replicas > 1 && nodes > 1 {
-				break
-			}
-			way := spread{nodes: nodes, tp: tp, stages: stages, replicas: replicas}
+		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(d.dp, 1)}
+		for ; way.gpus() <= m.GPUs && (nodes == 1 || way.replicas == 1); way.replicas = next(way.replicas) {
 			way.ep = d.sharesExperts(way, cut)
-			if (d.gpus == 0 || d.gpus == way.gpus()) && (cut || way.ep) && d.comesOut(way) {
+			if d.isLegal(way, cut) {
 				ways = append(ways, way)
 			}
 			if d.dp > 0 {
@@ -154,10 +151,13 @@ func (d *modelDemand) sharesExperts(way spread, cut bool) bool {
 	return way.replicas > 1 || !cut || d.keepsExpertsWhole()
 }
 
-// comesOut says whether every GPU gets as many experts as the others, and that nothing unusual is asked of
-// the engine: replicas that share experts have one stage.
-func (d *modelDemand) comesOut(way spread) bool {
-	switch moe := d.model.Shape.MoE; {
+// isLegal says whether a way uses as many GPUs as are asked for, and gives each as many experts as the others.
+// Nothing unusual is asked of the engine: replicas that share experts have one stage.
+func (d *modelDemand) isLegal(way spread, cut bool) bool {
+	moe := d.model.Shape.MoE
+	switch {
+	case d.gpus > 0 && d.gpus != way.gpus(), !cut && !way.ep:
+		return false
 	case moe == nil:
 		return true
 	case !way.ep:
