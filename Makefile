@@ -199,12 +199,15 @@ bench-runtime: ## Weights beside curl; as root also starts and recoveries on the
 
 FUZZTIME ?= 1m
 
+# The figures of the tests once more at the end, each beside what it may be.
+FIGURES := awk '{ print } sub(/.*figure: /, "") { all[++n] = $$0 } END { print "\nFigures"; for (i = 1; i <= n; i++) print "  " all[i] }'
+
 .PHONY: bench-planner
 bench-planner: ## How far plans are from published measurements, and what a plan costs
-	@go test -buildvcs=false -count=1 -v ./pkg/catalog ./pkg/physics ./pkg/planner \
-		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|RowsThatQueue|DecisionRegret|NodesAgainstKAITO|PresetsOnOneGPU' \
-		| grep -vE '^(=== |PASS|    --- )'
-	@go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)'
+	@{ go test -buildvcs=false -count=1 -v ./pkg/catalog ./pkg/physics ./pkg/planner \
+		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|RowsThatQueue|DecisionRegret|NodesAgainstKAITO|PresetsOnOneGPU|PlansAllocateLittle' \
+		| grep -vE '^(=== |PASS|    --- )'; \
+	go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)|figure: '; } | $(FIGURES)
 
 # How many Workspaces at once; BENCH_FLAGS=--check fails when a budget is missed.
 N ?= 200

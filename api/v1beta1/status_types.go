@@ -138,6 +138,9 @@ type PlanStatus struct {
 	// dataParallel is the number of replicas of the model.
 	// +optional
 	DataParallel int32 `json:"dataParallel,omitempty"`
+	// expertParallel says that a mixture's experts are spread whole over the GPUs of all replicas.
+	// +optional
+	ExpertParallel bool `json:"expertParallel,omitempty"`
 	// maxModelLen is the context that every sequence may use, in tokens.
 	// +optional
 	MaxModelLen int32 `json:"maxModelLen,omitempty"`

@@ -73,6 +73,11 @@ func (s settings) update(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", p.module, p.version, err)
 		}
+		if p.survey != nil {
+			if err := t.survey(ctx, *p.survey); err != nil {
+				return err
+			}
+		}
 		differs, err := s.file(p.file, t, out)
 		if err != nil {
 			return err
@@ -93,6 +98,20 @@ func (s settings) update(ctx context.Context, out io.Writer) error {
 	if s.check && stale {
 		return errStale
 	}
+	return nil
+}
+
+// survey adds what an older record has of more regions.
+func (t *table) survey(ctx context.Context, s survey) error {
+	dir, err := download(ctx, s.pin)
+	if err != nil {
+		return err
+	}
+	surveyed, err := s.read(dir)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", s.module, s.version, err)
+	}
+	t.addSurvey(surveyed, s.reference)
 	return nil
 }
 
@@ -125,6 +144,7 @@ func (s settings) file(name string, t table, out io.Writer) (bool, error) {
 
 // pins are the modules that prices are read from, each for one file.
 func pins() []pin {
+	aws := awsSurvey()
 	return []pin{
 		{
 			file: "azure.yaml", module: "github.com/Azure/karpenter-provider-azure", version: "v1.14.0",
@@ -138,6 +158,7 @@ func pins() []pin {
 				"pkg/providers/pricing/zz_generated.pricing_aws.go",
 				"pkg/providers/pricing/zz_generated.pricing_aws_us_gov.go",
 			},
+			survey: &aws,
 		},
 	}
 }

@@ -19,6 +19,8 @@ type pin struct {
 	file, module, version, sum string
 	// records are the paths of the generated files with the prices.
 	records []string
+	// survey of more regions; nil for none.
+	survey *survey
 }
 
 // download fetches a module through the go command into its cache and returns the directory.

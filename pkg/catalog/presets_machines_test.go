@@ -223,6 +223,9 @@ func TestPresetsPrices(t *testing.T) {
 		{"p5en.48xlarge", "us-east-1", 63.296},
 		{"p6-b300.48xlarge", "us-east-1", 142.416},
 		{"p4d.24xlarge", "us-gov-west-1", 26.3511},
+		{"g5.xlarge", "eu-west-1", 1.123},
+		{"g6e.48xlarge", "us-west-2", 30.13118},
+		{"p4d.24xlarge", "eu-west-1", 0}, // since the survey of other regions it has become cheaper
 		{"g2-standard-4", "us-central1", 0.706832},
 		{"a2-ultragpu-1g", "us-central1", 5.068798},
 		{"a3-megagpu-8g", "us-east4", 92.94},

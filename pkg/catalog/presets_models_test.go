@@ -42,7 +42,7 @@ func billions(params int64, printed string) string {
 // not count; those of speculative decoding are not loaded and never count.
 func TestPresetsHavePublishedParameterCounts(t *testing.T) {
 	c := loadPresets(t)
-	for _, tc := range []struct{ reason, name, total, active string }{
+	published := []struct{ reason, name, total, active string }{
 		{"tied", "llama-3.2-1b-instruct", "1.236", ""},
 		{"tied", "llama-3.2-3b-instruct", "3.213", ""},
 		{"untied", "meta-llama-3-8b-instruct", "8.030261248", ""},
@@ -110,17 +110,22 @@ func TestPresetsHavePublishedParameterCounts(t *testing.T) {
 		{"one norm per layer, windows", "c4ai-command-a-03-2025", "111.06", ""},
 		{"one norm per layer, windows", "c4ai-command-r7b-12-2024", "8.03", ""},
 		{"tied", "smollm2-1.7b-instruct", "1.711", ""},
-	} {
+	}
+	same := 0
+	for _, tc := range published {
 		t.Run(tc.name, func(t *testing.T) {
 			s := preset(t, c, tc.name).Shape
 			if got := billions(s.Params()-s.ExtraParams, tc.total); got != tc.total {
 				t.Errorf("%s: %s billion parameters, published %s", tc.reason, got, tc.total)
+			} else {
+				same++
 			}
 			if got := billions(s.ActiveParams()-s.ExtraParams, tc.active); tc.active != "" && got != tc.active {
 				t.Errorf("%s: %s billion active parameters, published %s", tc.reason, got, tc.active)
 			}
 		})
 	}
+	t.Logf("figure: parameter counts equal to the last printed digit: %d of %d models", same, len(published))
 }
 
 // With what is loaded beside the language model, counts are the hub's totals.

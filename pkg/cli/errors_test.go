@@ -55,11 +55,11 @@ func TestErrors(t *testing.T) {
 		{"an unknown cloud", "plan --model small --cloud moon", 2, `kubectl berth plan: --cloud: "moon" is not possible: use aws or azure`},
 		{
 			"an unknown region", "plan --model small --region westus", 2,
-			`kubectl berth plan: --region: the catalogue has no prices for "westus": use westeurope`,
+			`kubectl berth plan: --region: the catalogue has no prices for "westus": use westeurope, or bring its prices with --catalog`,
 		},
 		{
 			"a region of another cloud", "plan --model small --cloud aws --region eastus", 2,
-			`kubectl berth plan: --region: the catalogue has no prices for "eastus": use us-east-1 or us-west-2`,
+			`kubectl berth plan: --region: the catalogue has no prices for "eastus": use us-east-1 or us-west-2, or bring its prices with --catalog`,
 		},
 		{
 			"a price that is none", "plan --model small --max-hourly-price cheap", 2,

@@ -26,6 +26,7 @@ type estimateCommand struct {
 	name, gpu, dtype, kvType, engine string
 
 	gpus, nodes, tp, pp, dp int
+	ep                      bool
 
 	serving physics.Serving
 	load    physics.Load
@@ -61,7 +62,8 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.IntVar(&e.nodes, "nodes", 1, "number of machines that they are in")
 	f.IntVar(&e.tp, "tp", 0, "GPUs that share each layer (default: what --gpus leaves)")
 	f.IntVar(&e.pp, "pp", 1, "stages that the layers are split into")
-	f.IntVar(&e.dp, "dp", 1, "replicas")
+	f.IntVar(&e.dp, "dp", 1, "replicas; those of a mixture share its experts, as with --ep")
+	f.BoolVar(&e.ep, "ep", false, "spread a mixture's experts whole over the GPUs of all replicas of a stage")
 	f.StringVar(&e.engine, "engine", "vllm", "engine")
 	f.StringVar(&e.serving.Version, "engine-version", "", "release of the engine (default: the catalogue's)")
 	f.StringVar(&e.dtype, "dtype", "", "format of the weights, such as bf16, fp8, fp4, int4, mxfp4, awq (default: as released)")
@@ -110,6 +112,7 @@ type assumed struct {
 	TensorParallel       int     `json:"tensorParallel"`
 	PipelineParallel     int     `json:"pipelineParallel"`
 	DataParallel         int     `json:"dataParallel"`
+	ExpertParallel       bool    `json:"expertParallel,omitempty"`
 	Engine               string  `json:"engine"`
 	EngineVersion        string  `json:"engineVersion"`
 	KVCacheType          string  `json:"kvCacheType"`
@@ -225,6 +228,8 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if s.layout, err = e.layout(known, &s.gpu, m.Shape.Layers); err != nil {
 		return nil, err
 	}
+	// Without the flag, the engine cuts experts over the GPUs of all replicas, which takes as much of each.
+	s.layout.EP = m.Shape.MoE != nil && s.engine.Split == catalog.SplitTensor && (e.ep || s.layout.DP > 1)
 	if err := s.serveAs(e.kvType, m.Context); err != nil {
 		return nil, err
 	}
@@ -315,7 +320,8 @@ func (s *subject) assume(model, quantization string, gpus int) {
 	s.assumed = assumed{
 		Model: model, Quantization: quantization, GPU: s.gpu.Name, GPUs: gpus, TotalGiBPerGPU: s.gpu.MemoryGiB,
 		TensorParallel: s.layout.TP, PipelineParallel: s.layout.PP, DataParallel: s.layout.DP,
-		Engine: s.engine.Name, EngineVersion: cmp.Or(s.serving.Version, s.engine.Version), KVCacheType: cmp.Or(s.serving.KVType, "auto"),
+		ExpertParallel: s.layout.EP, Engine: s.engine.Name,
+		EngineVersion: cmp.Or(s.serving.Version, s.engine.Version), KVCacheType: cmp.Or(s.serving.KVType, "auto"),
 		GPUMemoryUtilization: s.serving.Utilization, MaxNumSeqs: s.serving.MaxNumSeqs, MaxBatchedTokens: s.serving.MaxBatchedTokens,
 		MaxModelLen: s.serving.MaxModelLen, Input: s.load.Input, Output: s.load.Output, Concurrency: s.load.Concurrency,
 	}

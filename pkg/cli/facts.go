@@ -81,7 +81,7 @@ func (f *facts) place(c *catalog.Catalog) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, usageError("--region: the catalogue has no prices for %q: use %s",
+		return nil, usageError("--region: the catalogue has no prices for %q: use %s, or bring its prices with --catalog",
 			f.region, orList(near(f.region, regions(c, f.clouds))))
 	}
 	return out, nil

@@ -139,6 +139,9 @@ func layout(plan *planner.Plan) string {
 		}
 	}
 	add(plan.DataParallel, "", "%d replicas, requests shared among them")
+	if plan.ExpertParallel {
+		parts = append(parts, fmt.Sprintf("experts spread over %d GPUs (expert parallel)", plan.TensorParallel*plan.DataParallel))
+	}
 	add(plan.TensorParallel, "", "each layer over %d GPUs (tensor parallel)")
 	add(plan.PipelineParallel, "", "the layers in %d stages (pipeline parallel)")
 	switch {

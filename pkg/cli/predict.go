@@ -56,7 +56,10 @@ func (s *subject) remark(gpus int) {
 func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType string) {
 	split := ""
 	if s.engine.Split == catalog.SplitTensor {
-		split = planner.CannotSplit(shape, format, s.layout.TP)
+		split = planner.CannotSplit(shape, format, s.layout.TP, s.layout.EP)
+		if split != "" && shape.MoE != nil && planner.CannotSplit(shape, format, s.layout.TP, true) == "" {
+			split += "; --ep leaves experts whole"
+		}
 	}
 	for _, reason := range []string{
 		planner.CannotRun(&s.engine, shape, format.Name, cmp.Or(s.serving.KVType, kvType), &s.gpu), split,
@@ -73,8 +76,12 @@ func describeEstimate(out page, e *estimate) {
 	a := &e.Assumed
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s in %s on %d × %s", a.Model, a.Quantization, a.GPUs, a.GPU)))
 	out.line("")
-	out.fact("engine", fmt.Sprintf("%s %s, tensor parallel %d, pipeline parallel %d, data parallel %d",
-		a.Engine, a.EngineVersion, a.TensorParallel, a.PipelineParallel, a.DataParallel))
+	experts := ""
+	if a.ExpertParallel {
+		experts = fmt.Sprintf(", experts spread over %d GPUs", a.TensorParallel*a.DataParallel)
+	}
+	out.fact("engine", fmt.Sprintf("%s %s, tensor parallel %d, pipeline parallel %d, data parallel %d%s",
+		a.Engine, a.EngineVersion, a.TensorParallel, a.PipelineParallel, a.DataParallel, experts))
 	settings := fmt.Sprintf("max-model-len %d, max-num-seqs %d, max-num-batched-tokens %d", a.MaxModelLen, a.MaxNumSeqs, a.MaxBatchedTokens)
 	if a.GPUMemoryUtilization > 0 {
 		settings += fmt.Sprintf(", gpu-memory-utilization %v, kv-cache-dtype %s", a.GPUMemoryUtilization, a.KVCacheType)

@@ -65,6 +65,19 @@ func TestEstimateRefuses(t *testing.T) {
 			[]string{"--model", "Qwen/Qwen3-0.6B", "--dtype", "fp16", "--gpu", "T4", "--kv-dtype", "fp8"},
 		},
 		{
+			"experts that are smaller than their blocks",
+			"vllm refuses to start: experts of width 768 cannot be split 4 ways in fp8's blocks of 128; --ep leaves experts whole",
+			[]string{"--model", "Qwen/Qwen3-30B-A3B", "--dtype", "fp8", "--gpu", "H100", "--tp", "4"},
+		},
+		{
+			"experts that stay whole", "",
+			[]string{"--model", "Qwen/Qwen3-30B-A3B", "--dtype", "fp8", "--gpu", "H100", "--tp", "4", "--ep"},
+		},
+		{
+			"replicas of a mixture share its experts", "",
+			[]string{"--model", "Qwen/Qwen3-235B-A22B", "--gpu", "H100", "--tp", "4", "--dp", "2", "--max-num-seqs", "64"},
+		},
+		{
 			"nothing is wrong, and the weights bring the KV cache that is needed", "",
 			[]string{"--model", "deepseek-ai/DeepSeek-V4-Flash", "--gpu", "RTX PRO 6000-96", "--tp", "4", "--max-model-len", "65536"},
 		},

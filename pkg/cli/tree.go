@@ -179,6 +179,9 @@ func planBranch(p *v1beta1.PlanStatus, wide bool) branch {
 			parts = append(parts, fmt.Sprintf("%s %d", split.name, split.n))
 		}
 	}
+	if p.ExpertParallel {
+		parts = append(parts, "experts shared")
+	}
 	if p.MaxModelLen > 0 {
 		parts = append(parts, fmt.Sprintf("%s of %d tokens", count(int(p.Concurrency), "sequence"), p.MaxModelLen))
 	}

@@ -18,7 +18,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	law := &e.Profile
 	serving := s.settled(gpu, law)
 	tp := max(l.TP, 1)
-	forward := m.forward(tp, &serving, law)
+	forward := m.forward(&l, &serving, law)
 	sampled := m.sampled(&serving, law)
 	base := Budget{Total: gpu.MemoryGiB, NonTorch: nonTorch(&l, law.NonTorchGiB), Graphs: m.graphs(&serving, e), Basis: m.basis(law.Basis)}
 	if m.states || m.shape.ExtraParams > 0 {
@@ -30,7 +30,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	all, count := m.stages(l.PP)
 	for i, st := range all[:count] {
 		b := base
-		b.Weights = m.stageWeights(st, tp) * law.WeightFactor / gib
+		b.Weights = m.stageWeights(st, l.cut()) * law.WeightFactor / gib
 		b.Activation = max(forward, law.FixedGiB)
 		if st.last {
 			b.Activation = max(forward, sampled)
@@ -94,16 +94,21 @@ func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	return out
 }
 
-// forward is the peak of a batch of tokens in the widest layer, in GiB.
-func (m *Model) forward(tp int, s *Serving, law *catalog.MemoryProfile) float64 {
-	hidden, share := float64(m.shape.Hidden), 1/float64(tp)
+// forward is the peak of a batch of tokens in the widest layer, in GiB. Whole experts see the batches of all
+// ranks that step together.
+func (m *Model) forward(l *Layout, s *Serving, law *catalog.MemoryProfile) float64 {
+	hidden, tp := float64(m.shape.Hidden), max(l.TP, 1)
+	share, expertShare := 1/float64(tp), 1/float64(tp)
+	if l.EP {
+		expertShare = 1
+	}
 	wide := 0.0
 	for i := range m.kinds {
 		kind := &m.kinds[i]
 		width := law.ForwardCopies * (2*float64(kind.dense)*share + 4*hidden)
 		if kind.topK > 0 {
-			expert := float64(kind.expert) * share
-			width += float64(kind.topK) * (max(2*expert, hidden) + expert)
+			expert := float64(kind.expert) * expertShare
+			width += float64(l.ranks()) * float64(kind.topK) * (max(2*expert, hidden) + expert)
 		}
 		wide = max(wide, width)
 	}
@@ -135,13 +140,14 @@ const logitBytes = 4
 
 // nonTorch is what the libraries take of a GPU in GiB.
 func nonTorch(l *Layout, law catalog.NonTorch) float64 {
-	linked := l.LinkedGPUs >= l.TP
+	group := l.group()
+	linked := l.LinkedGPUs >= group
 	switch {
-	case l.TP <= 1 && l.PP <= 1:
+	case group <= 1 && l.PP <= 1:
 		return law.Single
-	case l.TP > 2 && linked:
+	case group > 2 && linked:
 		return law.Group
-	case l.TP == 2 && linked:
+	case group == 2 && linked:
 		return law.Pair
 	case l.Nodes > 1:
 		return max(law.Pair, law.PCIe)

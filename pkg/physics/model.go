@@ -41,9 +41,10 @@ type Model struct {
 type layerBytes struct {
 	count int
 	first bool
-	// split is cut by tensor parallelism, keyValue by key and value heads, replicated not at all.
-	split, keyValue, replicated float64
-	kvHeads                     int
+	// split is cut by tensor parallelism, keyValue by key and value heads, replicated not at all; experts are
+	// cut like split, or spread whole.
+	split, keyValue, replicated, experts float64
+	kvHeads, expertCount                 int
 	// The widths that a batch has within the layer.
 	dense, expert, topK int
 	// low is what an adapter adds.
@@ -51,11 +52,19 @@ type layerBytes struct {
 }
 
 // all is a layer on one GPU.
-func (l *layerBytes) all() float64 { return l.split + l.keyValue + l.replicated }
+func (l *layerBytes) all() float64 { return l.split + l.experts + l.keyValue + l.replicated }
 
-// on is a layer on each of a number of GPUs.
-func (l *layerBytes) on(tp int) float64 {
-	return l.split/float64(tp) + l.keyValue*l.keyValueShare(tp) + l.replicated
+// on is a layer on each GPU, the one with most experts where they do not come out even.
+func (l *layerBytes) on(c cut) float64 {
+	return l.split/float64(c.tp) + l.experts*l.expertShare(c) + l.keyValue*l.keyValueShare(c.tp) + l.replicated
+}
+
+// expertShare is the part of the experts that each GPU has.
+func (l *layerBytes) expertShare(c cut) float64 {
+	if c.experts == 0 || l.expertCount == 0 {
+		return 1 / float64(c.tp)
+	}
+	return float64(ceilDiv(l.expertCount, c.experts)) / float64(l.expertCount)
 }
 
 // keyValueShare is the part of the key and value heads that each of a number of GPUs has.
@@ -179,7 +188,8 @@ func (s sizes) layer(l model.Layers) layerBytes {
 	projected := s.projected(l)
 	return layerBytes{
 		count: l.Count, first: l.First, kvHeads: l.KVHeads,
-		split:      float64(l.Attention+l.Dense)*s.linear + float64(l.Experts)*float64(l.Expert)*s.expert,
+		split:   float64(l.Attention+l.Dense) * s.linear,
+		experts: float64(l.Experts) * float64(l.Expert) * s.expert, expertCount: l.Experts,
 		keyValue:   float64(l.KeyValue) * s.linear,
 		replicated: float64(projected)*s.linear + float64(l.Replicated-projected)*s.plain,
 		dense:      l.DenseWidth, expert: l.ExpertWidth, topK: l.TopK,
@@ -292,8 +302,8 @@ func (m *Model) Partition(pp int) []int {
 
 // stageWeights are the bytes of weights on each GPU of a stage: its share of each kind of layers, whole
 // layers of the heaviest first.
-func (m *Model) stageWeights(s stage, tp int) float64 {
-	share := 1 / float64(tp)
+func (m *Model) stageWeights(s stage, c cut) float64 {
+	share := 1 / float64(c.tp)
 	bytes := 0.0
 	if s.first {
 		bytes += (m.embedding + m.extra) * share
@@ -316,19 +326,19 @@ func (m *Model) stageWeights(s stage, tp int) float64 {
 		case s.spilled:
 			layers = min(kind.count, left)
 		case kind.first && s.first:
-			bytes += float64(kind.count) * kind.on(tp)
+			bytes += float64(kind.count) * kind.on(c)
 			continue
 		case kind.first:
 			continue
 		}
 		left -= layers
-		bytes += float64(layers) * kind.on(tp)
+		bytes += float64(layers) * kind.on(c)
 	}
 	for i := 0; i < len(m.kinds) && left > 0; i++ {
 		if kind := &m.kinds[i]; !kind.first {
 			more := min(kind.count-min(kind.share(spread, others, s.pp), spread), left)
 			left -= more
-			bytes += float64(more) * kind.on(tp)
+			bytes += float64(more) * kind.on(c)
 		}
 	}
 	return bytes
@@ -345,7 +355,7 @@ func (m *Model) WeightBytes(l Layout) float64 {
 	most := 0.0
 	all, count := m.stages(l.PP)
 	for _, s := range all[:count] {
-		most = max(most, m.stageWeights(s, max(l.TP, 1)))
+		most = max(most, m.stageWeights(s, l.cut()))
 	}
 	return most
 }
@@ -375,7 +385,7 @@ func (m *Model) Bytes() float64 {
 func (m *Model) LayerBytes(tp int) float64 {
 	most := 0.0
 	for i := range m.kinds {
-		most = max(most, m.kinds[i].on(max(tp, 1)))
+		most = max(most, m.kinds[i].on(cut{tp: max(tp, 1)}))
 	}
 	return most
 }

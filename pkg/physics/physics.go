@@ -41,12 +41,41 @@ func (w *Weights) loadedFactor() float64 {
 type Layout struct {
 	// TP GPUs share each layer, PP stages share the layers, DP replicas share the requests; at least 1.
 	TP, PP, DP int
+	// EP says that whole experts are spread over the TP × DP GPUs of a stage, in place of TP parts of each of
+	// them on every replica. The replicas are parts of one engine then: they hold the rest of the layers and
+	// the KV cache of their sequences for themselves, and step together
+	// (docs/serving/expert_parallel_deployment.md and data_parallel_deployment.md of vLLM).
+	EP bool
 	// Nodes that it spreads over: whole stages on each.
 	Nodes int
 	// LinkedGPUs of a machine that the GPUs' own link joins, and NetworkGBs of RDMA per GPU, as sku.SKU.
 	LinkedGPUs int
 	NetworkGBs float64
 }
+
+// cut is into how many parts a stage's matrices are cut, and over how many GPUs its experts are spread whole;
+// 0 where they are cut like the rest.
+type cut struct{ tp, experts int }
+
+// cut of a layout.
+func (l *Layout) cut() cut {
+	out := cut{tp: max(l.TP, 1)}
+	if l.EP {
+		out.experts = l.group()
+	}
+	return out
+}
+
+// group is how many GPUs of a stage work on each step together.
+func (l *Layout) group() int {
+	if !l.EP {
+		return max(l.TP, 1)
+	}
+	return max(l.TP, 1) * max(l.DP, 1)
+}
+
+// ranks are the replicas that step together.
+func (l *Layout) ranks() int { return l.group() / max(l.TP, 1) }
 
 // Serving is how the engine is told to serve.
 type Serving struct {

@@ -17,6 +17,10 @@ type roofline struct {
 	speed *catalog.Speed
 	sum   reducer
 	tp    int
+	// ranks step together, and exchange tokens by gather where there are several; shared is how many GPUs
+	// have a part of the experts' work.
+	ranks, shared float64
+	gather        reducer
 	// linear, plain and experts are rates of the kernels.
 	linear, plain, experts rates
 	// cache is the bandwidth of attention, attention its operations over a prompt.
@@ -52,6 +56,12 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	r := roofline{
 		w: &m.work, speed: speed, tp: max(d.Layout.TP, 1), hidden: float64(m.shape.Hidden),
 		sum: reducerOf(gpu, &d.Layout, speed), elements: m.elementsOf(d.Serving.KVType), allLayers: float64(m.shape.Layers),
+		ranks: float64(d.Layout.ranks()), shared: float64(d.Layout.group()),
+	}
+	if r.ranks > 1 {
+		together := d.Layout
+		together.TP, together.DP = d.Layout.group(), 1
+		r.gather = reducerOf(gpu, &together, speed)
 	}
 	r.plain = ratesOf(gpu, speed, speed.Dense[defaultKernel], "")
 	r.linear = r.plain
@@ -76,7 +86,7 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	if d.Serving.Eager {
 		r.layers += (r.w.halves/2 + r.w.expertLayers) * speed.EagerMicros * micro
 	}
-	r.estimated = r.sum.estimated || r.linear.estimated || r.plain.estimated || r.experts.estimated || d.Serving.Eager
+	r.estimated = d.Layout.EP || r.sum.estimated || r.linear.estimated || r.plain.estimated || r.experts.estimated || d.Serving.Eager
 	return r, true
 }
 
@@ -129,8 +139,9 @@ func ratesOf(gpu *sku.GPU, speed *catalog.Speed, k catalog.Kernel, peakType stri
 	return out
 }
 
-// matrices is what multiplying a number of tokens takes: the experts' weights that they choose are read.
-func (r *roofline) matrices(tokens float64) float64 {
+// matrices is what multiplying a number of tokens takes: the experts' weights that they choose are read. all
+// are the tokens of all ranks, which the experts multiply.
+func (r *roofline) matrices(tokens, all float64) float64 {
 	tp := float64(r.tp)
 	bytes, params := r.w.linear.on(tp)
 	memory, compute := bytes/r.linear.bandwidth, 2*params*tokens/r.linear.compute
@@ -144,10 +155,10 @@ func (r *roofline) matrices(tokens float64) float64 {
 	memory, compute = 0, 0
 	for i := range r.w.experts {
 		e := &r.w.experts[i]
-		memory += e.layers * e.hit(tokens) * e.bytes
-		compute += 2 * e.layers * e.topK * e.params * tokens
+		memory += e.layers * e.hit(all) * e.bytes
+		compute += 2 * e.layers * e.topK * e.params * all
 	}
-	return time + either(memory/tp/r.experts.bandwidth, compute/tp/r.experts.compute)
+	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared/r.experts.compute)
 }
 
 // either is the longer of two times that overlap, with a smooth corner.
@@ -156,9 +167,15 @@ func either(a, b float64) float64 {
 	return math.Sqrt(math.Sqrt(a*a + b*b))
 }
 
-// sums is what adding up the parts of a number of tokens takes in all layers.
-func (r *roofline) sums(tokens float64) float64 {
-	return r.w.sums * r.sum.seconds(tokens*r.hidden*activationBytes)
+// sums is what adding up the parts of a number of tokens takes in all layers. Ranks gather all tokens before
+// the experts and scatter the sums after them (allgather_reducescatter, vLLM's default), which together are
+// one sum over all GPUs (AgRsAll2AllManager in vllm/distributed/device_communicators/all2all.py).
+func (r *roofline) sums(tokens, all float64) float64 {
+	if r.ranks <= 1 {
+		return r.w.sums * r.sum.seconds(tokens*r.hidden*activationBytes)
+	}
+	return (r.w.sums-r.w.expertLayers)*r.sum.seconds(tokens*r.hidden*activationBytes) +
+		r.w.expertLayers*r.gather.seconds(all*r.hidden*activationBytes)
 }
 
 // activationBytes of an element.
@@ -170,7 +187,8 @@ func (r *roofline) decodeTime(sequences float64) float64 {
 	for i := range r.w.mixers {
 		read += r.w.mixers[i].read(r.input+r.output/2, r.tp, r.elements)
 	}
-	time := r.matrices(sequences) + sequences*read/r.cache + r.sums(sequences) + r.layers
+	all := sequences * r.ranks
+	time := r.matrices(sequences, all) + sequences*read/r.cache + r.sums(sequences, all) + r.layers
 	time += (r.speed.StepMicros + r.speed.SequenceMicros*sequences) * micro
 	return time
 }
@@ -194,9 +212,11 @@ func (r *roofline) promptTime(chunk, sequences float64) (time, shared, longest f
 }
 
 // chunkTime is that of tokens of a prompt without attention, and what is saved in a step of a number of
-// sequences.
+// sequences of each rank.
 func (r *roofline) chunkTime(tokens, sequences float64) (time, shared float64) {
-	alone := r.matrices(tokens) + r.sums(tokens)
-	joined := r.matrices(sequences+tokens) + r.sums(sequences+tokens) - r.matrices(sequences) - r.sums(sequences)
+	all := sequences * r.ranks
+	alone := r.matrices(tokens, tokens) + r.sums(tokens, tokens)
+	joined := r.matrices(sequences+tokens, all+tokens) + r.sums(sequences+tokens, all+tokens) -
+		r.matrices(sequences, all) - r.sums(sequences, all)
 	return alone + r.allLayers*r.speed.PromptMicros*micro, min(max(alone-joined, 0), alone)
 }

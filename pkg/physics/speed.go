@@ -77,13 +77,16 @@ type steady struct {
 	prompt, shared, longest float64
 }
 
-// settle finds the times for a number of sequences, some of which compute their prompts.
+// settle finds the times for a number of sequences, some of which compute their prompts. Where ranks step
+// together, all wait for a prompt of any of them: how many compute theirs at one time is not known, so it is
+// taken that none do.
 func (s *steady) settle(running float64) {
 	decoding := running
 	s.prompt, s.shared, s.longest = s.promptTime(s.chunk, running/s.batches)
 	for range rounds {
 		s.step = s.stepTime(s.roofline, decoding)
-		others := (decoding - min(decoding, 1)) / s.output
+		all := decoding * s.ranks
+		others := (all - min(all, 1)) / s.output
 		s.token = s.step + (others*s.prompt-min(others, 1)*s.shared)/s.batches
 		answer := s.output * s.token
 		decoding = max(running*answer/(s.first(running)+answer), min(running, 1))
@@ -98,7 +101,7 @@ func (s *steady) first(running float64) float64 {
 	// Chunks of a prompt follow one another through the stages: the longest one passes all of them.
 	own := (s.prompt - s.shared + (s.batches-1)*s.longest) / s.batches
 	law := s.speed
-	return law.FirstMicros*micro + law.FirstSteps*s.step + own + law.Burst*running*s.prompt/s.batches +
+	return law.FirstMicros*micro + law.FirstSteps*s.step + own + law.Burst*running*s.ranks*s.prompt/s.batches +
 		s.hops(s.input, s.roofline)
 }
 

@@ -13,14 +13,15 @@ import (
 )
 
 // advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
-// or a KV cache in fewer bits, or a part of a GPU.
-func (p *Planner) advice(r Request, d demand, chosen *option) []string {
+// or a KV cache in fewer bits, or a part of a GPU; and what is dearer by the hour and not by the token.
+func (p *Planner) advice(r Request, d demand, found []*option) []string {
+	chosen := found[0]
 	m, ok := d.(*modelDemand)
 	if !ok {
 		return nil
 	}
 	var out []string
-	for _, text := range []string{p.fewerBits(r, chosen), p.smallerCache(r, chosen), m.slice(chosen)} {
+	for _, text := range []string{p.fewerBits(r, chosen), p.smallerCache(r, chosen), m.slice(chosen), m.perToken(found)} {
 		if text != "" {
 			out = append(out, clip(text, longestWarning))
 		}
@@ -68,10 +69,27 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 		eightBits, priced(o), dollars(chosen.price), eightBits)
 }
 
+// perToken is the machine that costs more by the hour and less by the token, if there is one.
+func (d *modelDemand) perToken(found []*option) string {
+	chosen, best := found[0], found[0]
+	for _, o := range found[1:] {
+		if o.nodeNames == nil && o.perMillion() > 0 && o.perMillion() < best.perMillion() {
+			best = o
+		}
+	}
+	was, is := significant(chosen.perMillion()), significant(best.perMillion())
+	if d.optimizeFor != v1beta1.OptimizeForCost || chosen.nodeNames != nil || is >= was {
+		return ""
+	}
+	return fmt.Sprintf("%s serves the same load for %.3g $ per million output tokens instead of %.3g, with a token in %.3g ms instead of "+
+		"%.3g: where the load is steady, rank by that, with inference.objectives.optimizeFor Throughput",
+		priced(best), is, was, best.layout.pace.TPOT, chosen.layout.pace.TPOT)
+}
+
 // slice is the smallest part of the chosen GPU that would meet the objectives.
 func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
-	if l.spread.tp*l.spread.stages != 1 || d.optimizeFor != v1beta1.OptimizeForCost {
+	if l.spread.copyGPUs() != 1 || d.optimizeFor != v1beta1.OptimizeForCost {
 		return ""
 	}
 	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed

@@ -124,7 +124,7 @@ func (d *modelDemand) legalise(gpus int) []string {
 		warnings = append(warnings, clip(fmt.Sprintf("%s: %v is replaced by %v: %s", setting, from, to, reason), longestWarning))
 	}
 	if wanted := d.settings.TensorParallel; wanted > 0 {
-		legal, reason := legalParallel(&d.model.Shape, &d.forms[0].format, wanted, gpus)
+		legal, reason := d.legalParallel(wanted, gpus)
 		if d.tp = legal; reason != "" {
 			replace("tensor-parallel-size", wanted, legal, reason)
 		}
@@ -136,9 +136,12 @@ func (d *modelDemand) legalise(gpus int) []string {
 		replace("pipeline-parallel-size", d.pp, layers, fmt.Sprintf("the model has %d layers", layers))
 		d.pp = layers
 	}
-	if d.dp > 1 && d.model.Shape.MoE != nil {
-		replace("data-parallel-size", d.dp, 1, "replicas of a mixture of experts are not planned in this version")
-		d.dp = 1
+	if legal, reason := d.legalReplicas(); reason != "" {
+		replace("data-parallel-size", d.dp, legal, reason)
+		d.dp = legal
+	}
+	if d.model.Shape.MoE == nil && d.keepsExpertsWhole() {
+		replace("enable-expert-parallel", true, false, "the model has no experts")
 	}
 	if share := d.settings.GPUMemoryUtilization; share != 0 {
 		if legal := min(max(share, leastUtilization), mostUtilization); legal != share {
@@ -147,6 +150,26 @@ func (d *modelDemand) legalise(gpus int) []string {
 		}
 	}
 	return warnings
+}
+
+// legalReplicas is the number of replicas next to what the user asks for that a mixture's experts come out even
+// over, and why it is another one.
+func (d *modelDemand) legalReplicas() (int, string) {
+	moe := d.model.Shape.MoE
+	switch {
+	case d.dp <= 1 || moe == nil:
+		return d.dp, ""
+	case d.keepsExpertsCut():
+		return 1, "replicas of a mixture share its experts, which enable-expert-parallel forbids"
+	}
+	for replicas := d.dp; ; replicas-- {
+		if over := max(d.tp, 1) * replicas; moe.Experts%over == 0 || replicas == 1 {
+			if replicas == d.dp {
+				return d.dp, ""
+			}
+			return replicas, fmt.Sprintf("%d experts cannot be spread evenly over %d GPUs", moe.Experts, max(d.tp, 1)*d.dp)
+		}
+	}
 }
 
 // mostGPUs is the largest number of GPUs of a machine that the constraints may allow.

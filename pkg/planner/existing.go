@@ -60,11 +60,13 @@ type nodesFound struct {
 	nodes   int
 	largest Verdict
 	most    float64
+	// foreign are the first names of groups that are counted and not named.
+	foreign map[string]bool
 }
 
 // onNodes places a demand on existing nodes.
 func (p *Planner) onNodes(d demand, r Request) nodesFound {
-	found := nodesFound{nodes: len(r.Nodes)}
+	found := nodesFound{nodes: len(r.Nodes), foreign: map[string]bool{}}
 	for _, g := range groups(r.Nodes, func(n *Node) string { return barred(d, r, n) }) {
 		found.consider(d, &g)
 	}
@@ -185,6 +187,7 @@ func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict 
 	m := g.nodes[0].machine()
 	v := Verdict{InstanceType: m.Name, Nodes: max(nodes, 1), NodeNames: names(g.nodes), Reason: clip(reason, longestVerdict)}
 	found.rejected = append(found.rejected, v)
+	found.foreign[v.NodeNames[0]] = g.kind.foreign
 	return v
 }
 
@@ -359,7 +362,7 @@ func (found *nodesFound) why() (reason, text string) {
 
 // each says of some of the nodes why they do not do, one of them first.
 func (found *nodesFound) each(first Verdict) string {
-	const mostGroups, mostNames, mostWords = 4, 4, 160 // so that it fits into a condition
+	const mostGroups, mostWords = 4, 160 // so that it fits into a condition
 	groups := []Verdict{first}
 	for _, v := range found.rejected { // a node is in one group only
 		if v.NodeNames[0] != first.NodeNames[0] {
@@ -368,14 +371,23 @@ func (found *nodesFound) each(first Verdict) string {
 	}
 	words := make([]string, 0, mostGroups+1)
 	for _, v := range groups[:min(len(groups), mostGroups)] {
-		listed := strings.Join(v.NodeNames[:min(len(v.NodeNames), mostNames)], ", ")
-		if more := len(v.NodeNames) - mostNames; more > 0 {
-			listed += fmt.Sprintf(" and %d more", more)
-		}
-		words = append(words, listed+": "+clip(v.Reason, mostWords))
+		words = append(words, found.listed(v.NodeNames)+": "+clip(v.Reason, mostWords))
 	}
 	if more := len(groups) - mostGroups; more > 0 {
 		words = append(words, fmt.Sprintf("and %d more reasons", more))
 	}
 	return strings.Join(words, "; ")
+}
+
+// listed words the names of a group.
+func (found *nodesFound) listed(nodeNames []string) string {
+	const most = 4
+	if found.foreign[nodeNames[0]] {
+		return count(len(nodeNames), "node")
+	}
+	text := strings.Join(nodeNames[:min(len(nodeNames), most)], ", ")
+	if more := len(nodeNames) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

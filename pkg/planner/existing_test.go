@@ -270,6 +270,22 @@ func TestNodeSources(t *testing.T) {
 	}
 }
 
+// Whose nodes they are that are used by others is no business of a user's: they are counted, not named.
+func TestNodesOfOthersAreNotNamed(t *testing.T) {
+	theirs := func(n *planner.Node) { n.Foreign, n.Unusable = true, "belongs to another Workspace" }
+	_, err := inTown(t).Plan(planner.Request{
+		Model: modelOf("chat"), NodeSource: v1beta1.NodeSourceExisting,
+		Nodes: []planner.Node{
+			nodeOf("tenant-1", "G-40", 1, 1, theirs), nodeOf("tenant-2", "G-40", 1, 1, theirs), nodeOf("mine", "G-40", 1, 0),
+		},
+	})
+	const want = "NoMachineAllowed: chat: of 3 existing nodes none may be used; mine: no GPU is free: 1 GPU in use; " +
+		"2 nodes: belongs to another Workspace; set resource.placement.nodeSource: Any to have machines bought"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 // What could be bought is named after what is there, with its price; both are among the refusals.
 func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	request := planner.Request{

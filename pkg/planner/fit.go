@@ -68,12 +68,17 @@ func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 		return d.settleLayers(f, m, way, t)
 	}
 	usual, least := d.batchTokens(f.engine, m)
+	return d.settleBatch(f, m, way, t, [...]int{usual, least})
+}
+
+// settleBatch is settle with batches of a number of tokens, or the fewer ones where those take too much memory.
+func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, batches [2]int) fitted {
 	for sequences := d.mostSequences(way, t); ; sequences /= 2 {
 		sequences = max(sequences, d.fewestSequences(way, t))
-		for _, batch := range [...]int{usual, least} {
+		for _, batch := range batches {
 			serving := d.serving(f, m, t, sequences, batch)
 			budget := f.memory(m, way, serving)
-			last := sequences == d.fewestSequences(way, t) && batch == least
+			last := sequences == d.fewestSequences(way, t) && batch == batches[1]
 			if last || f.need(way, serving, perReplica(t, way)) <= budget.KVCache {
 				return fitted{target: t, serving: serving, budget: budget, memory: memoryOf(budget, serving)}
 			}
@@ -164,7 +169,7 @@ func (f *form) need(way spread, s physics.Serving, t target) float64 {
 // physics describes the spread to the laws.
 func (s spread) physics(m *machine) physics.Layout {
 	return physics.Layout{
-		TP: s.tp, PP: s.pipeline(), DP: s.replicas, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs,
+		TP: s.tp, PP: s.pipeline(), DP: s.replicas, EP: s.ep, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs,
 	}
 }
 
@@ -250,6 +255,30 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 		}
 		l.load, l.pace = load, p
 	}
+}
+
+// isTooSlow says whether a layout does not keep a floor that is insisted on. One that does not with the
+// engine's usual batches may do with smaller ones: parts of a prompt pass the stages of a pipeline sooner, and
+// hold up others less.
+func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
+	if d.floors.waived || !d.isSlow(l) {
+		return false
+	}
+	usual, least := 0, 0
+	if l.form.engine.Split == catalog.SplitTensor {
+		usual, least = d.batchTokens(l.form.engine, m)
+	}
+	if least == usual {
+		return true
+	}
+	slower := *l
+	l.fitted = d.settleBatch(l.form, m, l.spread, l.fitted.target, [...]int{least, least})
+	d.judge(l, m)
+	if d.isSlow(l) {
+		*l = slower // the verdict is about what would be chosen
+		return true
+	}
+	return false
 }
 
 // isSlow says whether a layout does not keep a floor. Where its pace is not known, it keeps the usual

@@ -26,6 +26,8 @@ type form struct {
 	physics *physics.Model
 	// unsplit remembers why the model cannot be split 1, 2, 4, … ways; nil where not asked yet.
 	unsplit [7]*string
+	// unspread is the same where experts stay whole.
+	unspread [7]*string
 }
 
 // String names the form for a message.

@@ -16,10 +16,25 @@ type spread struct {
 	// nodes, and on each of them: tp GPUs share each layer, stages follow one another, replicas are whole
 	// copies. More than one replica means one node.
 	nodes, tp, stages, replicas int
+	// ep spreads whole experts over the GPUs of all replicas, which have everything else of the model each and
+	// step together.
+	ep bool
 }
 
 // gpus that are used on each machine.
 func (s spread) gpus() int { return s.tp * s.stages * s.replicas }
+
+// copyGPUs hold one copy of the model on each machine.
+func (s spread) copyGPUs() int {
+	if s.ep {
+		return s.gpus()
+	}
+	return s.tp * s.stages
+}
+
+// inStep says whether there are replicas that share experts. No published benchmark bears out how fast they
+// are together.
+func (s spread) inStep() bool { return s.ep && s.replicas > 1 }
 
 // pipeline is the number of stages on all machines.
 func (s spread) pipeline() int { return s.nodes * s.stages }
@@ -36,10 +51,12 @@ func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	}
 	ways = d.ways[:0]
 	for tp := first; tp <= m.GPUs; tp *= 2 {
-		if illegal = f.unsplittable(&d.model.Shape, tp); illegal != "" {
+		cut, whole := f.unsplittable(&d.model.Shape, tp), f.unspreadable(&d.model.Shape, tp)
+		if illegal = cut; illegal != "" && (whole != "" || d.keepsExpertsCut()) {
 			break
 		}
-		ways = d.tensorSpreads(ways, m, nodes, tp)
+		illegal = ""
+		ways = d.tensorSpreads(ways, m, nodes, tp, cut == "")
 		if d.tp > 0 {
 			break
 		}
@@ -48,17 +65,35 @@ func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	return ways, illegal
 }
 
+// keepsExpertsCut and keepsExpertsWhole say what the user chose.
+func (d *modelDemand) keepsExpertsCut() bool {
+	return d.settings.ExpertParallel != nil && !*d.settings.ExpertParallel
+}
+
+func (d *modelDemand) keepsExpertsWhole() bool {
+	return d.settings.ExpertParallel != nil && *d.settings.ExpertParallel
+}
+
 // unsplittable is cannotSplit of the form, which is asked for every machine and remembered.
 func (f *form) unsplittable(s *model.Shape, parts int) string {
+	return remembered(&f.unsplit, parts, func() string { return cannotSplit(s, &f.format, parts, false) })
+}
+
+// unspreadable is the same where experts stay whole.
+func (f *form) unspreadable(s *model.Shape, parts int) string {
+	return remembered(&f.unspread, parts, func() string { return cannotSplit(s, &f.format, parts, true) })
+}
+
+func remembered(answers *[7]*string, parts int, ask func() string) string {
 	at := bits.TrailingZeros(uint(parts))
-	if parts != 1<<at || at >= len(f.unsplit) {
-		return cannotSplit(s, &f.format, parts)
+	if parts != 1<<at || at >= len(answers) {
+		return ask()
 	}
-	if f.unsplit[at] == nil {
-		reason := cannotSplit(s, &f.format, parts)
-		f.unsplit[at] = &reason
+	if answers[at] == nil {
+		reason := ask()
+		answers[at] = &reason
 	}
-	return *f.unsplit[at]
+	return *answers[at]
 }
 
 // layerSpreads gives each GPU a run of layers.
@@ -74,8 +109,9 @@ func (d *modelDemand) layerSpreads(m *machine, nodes int) []spread {
 	return ways
 }
 
-// tensorSpreads adds the ways to use machines with one tensor-parallel size.
-func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int) []spread {
+// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut says that experts can be cut
+// into so many parts.
+func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int, cut bool) []spread {
 	first := 1
 	if d.pp > 0 {
 		first = d.pp / nodes
@@ -88,13 +124,10 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int) []
 		next = func(n int) int { return n + 1 } // the number that is asked for need not be a power of two
 	}
 	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages = next(stages) {
-		for replicas := max(d.dp, 1); tp*stages*replicas <= m.GPUs; replicas = next(replicas) {
-			if replicas > 1 && (nodes > 1 || d.model.Shape.MoE != nil) {
-				// Replicas of a mixture of experts share their experts, which nothing here predicts.
-				break
-			}
-			way := spread{nodes: nodes, tp: tp, stages: stages, replicas: replicas}
-			if d.gpus == 0 || d.gpus == way.gpus() {
+		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(d.dp, 1)}
+		for ; way.gpus() <= m.GPUs && (nodes == 1 || way.replicas == 1); way.replicas = next(way.replicas) {
+			way.ep = d.sharesExperts(way, cut)
+			if d.isLegal(way, cut) {
 				ways = append(ways, way)
 			}
 			if d.dp > 0 {
@@ -108,14 +141,40 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int) []
 	return ways
 }
 
+// sharesExperts says whether a way leaves experts whole: where the user says so, where they cannot be cut, and
+// between replicas, because the engine would cut them over the GPUs of all replicas else, which only makes
+// them smaller.
+func (d *modelDemand) sharesExperts(way spread, cut bool) bool {
+	if d.model.Shape.MoE == nil || way.tp*way.replicas == 1 || d.keepsExpertsCut() {
+		return false
+	}
+	return way.replicas > 1 || !cut || d.keepsExpertsWhole()
+}
+
+// isLegal says whether a way uses as many GPUs as are asked for, and gives each as many experts as the others.
+// Nothing unusual is asked of the engine: replicas that share experts have one stage.
+func (d *modelDemand) isLegal(way spread, cut bool) bool {
+	moe := d.model.Shape.MoE
+	switch {
+	case d.gpus > 0 && d.gpus != way.gpus(), !cut && !way.ep:
+		return false
+	case moe == nil:
+		return true
+	case !way.ep:
+		return way.replicas == 1
+	default:
+		return moe.Experts%(way.tp*way.replicas) == 0 && (way.replicas == 1 || way.stages == 1)
+	}
+}
+
 // mostStages is the longest pipeline that is worth planning, of three layers to two stages: with one layer
 // to a stage, GPUs mostly wait.
 func (d *modelDemand) mostStages() int {
 	return max((2*d.model.Shape.Layers+2)/3, d.pp)
 }
 
-// cannotSplit says why a model's layers cannot be cut in a number of parts.
-func cannotSplit(s *model.Shape, q *model.Quantization, parts int) string {
+// cannotSplit says why a model's layers cannot be cut in a number of parts, their experts with them or whole.
+func cannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) string {
 	if parts == 1 {
 		return ""
 	}
@@ -125,7 +184,13 @@ func cannotSplit(s *model.Shape, q *model.Quantization, parts int) string {
 	if s.MLA == nil && s.KVHeads%parts != 0 && parts%s.KVHeads != 0 {
 		return fmt.Sprintf("%d KV heads cannot be split %d ways", s.KVHeads, parts)
 	}
+	if whole && s.MoE != nil && s.MoE.Experts%parts != 0 {
+		return fmt.Sprintf("%d experts cannot be spread evenly over %d GPUs", s.MoE.Experts, parts)
+	}
 	for _, l := range s.LayerKinds() {
+		if whole {
+			l.Experts = 0
+		}
 		if reason := cannotCut(&l, q, parts); reason != "" {
 			return reason
 		}
@@ -158,8 +223,15 @@ func inBlocks(block int, q *model.Quantization) string {
 
 // legalParallel returns the tensor-parallel size nearest to the one that a user asked for which the
 // model's shape and the machines' GPUs admit, and why that one is not.
-func legalParallel(s *model.Shape, q *model.Quantization, wanted, gpus int) (int, string) {
-	reason := cannotSplit(s, q, wanted)
+func (d *modelDemand) legalParallel(wanted, gpus int) (int, string) {
+	cannot := func(parts int) string {
+		reason := cannotSplit(&d.model.Shape, &d.forms[0].format, parts, false)
+		if reason != "" && !d.keepsExpertsCut() && cannotSplit(&d.model.Shape, &d.forms[0].format, parts, true) == "" {
+			return ""
+		}
+		return reason
+	}
+	reason := cannot(wanted)
 	if reason == "" && wanted > gpus {
 		reason = fmt.Sprintf("no machine allowed has more than %s", count(gpus, "GPU"))
 	}
@@ -167,8 +239,8 @@ func legalParallel(s *model.Shape, q *model.Quantization, wanted, gpus int) (int
 		return wanted, ""
 	}
 	nearest := 1
-	for parts := 2; parts <= min(s.Heads, gpus); parts++ {
-		if cannotSplit(s, q, parts) == "" && abs(parts-wanted) < abs(nearest-wanted) {
+	for parts := 2; parts <= min(d.model.Shape.Heads, gpus); parts++ {
+		if cannot(parts) == "" && abs(parts-wanted) < abs(nearest-wanted) {
 			nearest = parts
 		}
 	}

@@ -34,9 +34,10 @@ func CannotRun(e *catalog.Engine, s *model.Shape, quantization, kvType string, g
 	return cannotKeep(e, s, kvType, gpu)
 }
 
-// CannotSplit says why the layers of a model in a format cannot be cut in a number of parts.
-func CannotSplit(s *model.Shape, q *model.Quantization, parts int) string {
-	return cannotSplit(s, q, parts)
+// CannotSplit says why the layers of a model in a format cannot be cut in a number of parts, their experts with
+// them or whole.
+func CannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) string {
+	return cannotSplit(s, q, parts, whole)
 }
 
 func needsCapability(what, need string, gpu *sku.GPU) string {

@@ -31,6 +31,9 @@ type Node struct {
 	Preferred bool
 	// Unusable says why the node is not used, for example because it is cordoned; empty where it may be.
 	Unusable string
+	// Foreign says that it is used by somebody whom who plans need not be allowed to see: it is counted, and
+	// not named in messages.
+	Foreign bool
 }
 
 // machine is the node with what is free of it.
@@ -52,6 +55,7 @@ type nodeKind struct {
 	gpus, linked       int
 	networkGBs         float64
 	capability, reason string
+	foreign            bool
 }
 
 // kind of a node that is used, or is not for a reason.
@@ -60,6 +64,7 @@ func (n *Node) kind(reason string) nodeKind {
 	return nodeKind{
 		zone: n.Zone, name: s.Name, gpu: g.Name, memoryGiB: g.MemoryGiB, capability: g.ComputeCapability,
 		gpus: s.GPUs, linked: s.LinkedGPUs, networkGBs: s.NetworkGBs, reason: reason,
+		foreign: n.Foreign,
 	}
 }
 

@@ -186,6 +186,40 @@ func TestMachinesForSpeed(t *testing.T) {
 	}
 }
 
+// Parts of a prompt pass the stages of a pipeline one after another: where the engine's usual batches make
+// the first token too late, smaller ones are planned.
+func TestSmallerBatchesForSpeed(t *testing.T) {
+	c := realCatalog(t)
+	m, known := c.Model("llama-3.3-70b-instruct")
+	if !known {
+		t.Fatal("the model is missing")
+	}
+	for _, tc := range []struct {
+		limit time.Duration
+		batch int
+	}{
+		{5 * time.Second, 8192},
+		{2300 * time.Millisecond, 2048},
+	} {
+		plan, err := planner.New(c, planner.Settings{}).Plan(planner.Request{
+			Model:       &m,
+			Objectives:  planner.Objectives{InputTokens: 8000, TimeToFirstToken: tc.limit},
+			Constraints: planner.Constraints{InstanceTypes: []string{"Standard_NC40ads_H100_v5"}},
+		})
+		if err != nil || plan.MaxBatchedTokens != tc.batch || plan.Nodes != 2 {
+			t.Errorf("within %v: batches of %d tokens on %s (%v), want %d on two machines", tc.limit, plan.MaxBatchedTokens, plan.Summary(), err, tc.batch)
+		}
+	}
+	_, err := planner.New(c, planner.Settings{}).Plan(planner.Request{
+		Model:       &m,
+		Objectives:  planner.Objectives{InputTokens: 8000, TimeToFirstToken: 2300 * time.Millisecond},
+		Constraints: planner.Constraints{InstanceTypes: []string{"Standard_NC40ads_H100_v5"}, Engine: planner.EngineSettings{MaxBatchedTokens: 8192}},
+	})
+	if err == nil {
+		t.Error("the user's batches were replaced")
+	}
+}
+
 // A network that pods cannot use counts for nothing.
 func TestNetworkThatPodsCannotUse(t *testing.T) {
 	w := city(t)

@@ -119,7 +119,7 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 			continue
 		}
 		d.judge(l, m)
-		if !d.floors.waived && d.isSlow(l) {
+		if d.isTooSlow(l, m) {
 			// Stages on further machines take requests in turn, which helps a little.
 			if why.slow == "" {
 				why.slow, why.slowNodes = d.slowness(l), nodes
@@ -149,11 +149,13 @@ func (why *misfit) record(f *form, t target, nodes int, lack float64) {
 
 // byLayout orders the layouts on the same machines, which cost the same.
 func (d *modelDemand) byLayout(a, b *layout) int {
-	replica := func(l *layout) int { return l.spread.tp * l.spread.stages }
+	// Replicas that share experts are known from one start-up log and no benchmark, so where nobody asks for
+	// most tokens they come after what is measured.
+	measured := boolOrder(!a.spread.inStep(), !b.spread.inStep())
 	switch d.optimizeFor {
 	case v1beta1.OptimizeForLatency:
 		return cmp.Or(
-			boolOrder(a.pace.TPOT > 0, b.pace.TPOT > 0), cmp.Compare(a.pace.TPOT, b.pace.TPOT),
+			measured, boolOrder(a.pace.TPOT > 0, b.pace.TPOT > 0), cmp.Compare(a.pace.TPOT, b.pace.TPOT),
 			cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
 	case v1beta1.OptimizeForThroughput:
 		return cmp.Or(
@@ -163,7 +165,7 @@ func (d *modelDemand) byLayout(a, b *layout) int {
 		// The smallest replica wastes least on talk between GPUs; copies of it use the rest of machines
 		// that are paid for anyway.
 		return cmp.Or(
-			cmp.Compare(replica(a), replica(b)), cmp.Compare(b.spread.replicas, a.spread.replicas),
+			measured, cmp.Compare(a.spread.copyGPUs(), b.spread.copyGPUs()), cmp.Compare(b.spread.replicas, a.spread.replicas),
 			cmp.Compare(a.pace.TPOT, b.pace.TPOT), cmp.Compare(b.spread.tp, a.spread.tp))
 	}
 }

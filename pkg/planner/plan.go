@@ -111,6 +111,8 @@ type EngineSettings struct {
 	// KVCacheType is consent too.
 	KVCacheType string
 	Eager       bool
+	// ExpertParallel spreads whole experts over GPUs, or does not; nil is the planner's choice.
+	ExpertParallel *bool
 	// AdapterSlots and AdapterRank are how many adapters the engine holds on the GPUs, and of what rank.
 	AdapterSlots, AdapterRank int
 }
@@ -148,6 +150,9 @@ type Plan struct {
 	TensorParallel   int `json:"tensorParallel,omitempty"`
 	PipelineParallel int `json:"pipelineParallel,omitempty"`
 	DataParallel     int `json:"dataParallel,omitempty"`
+	// ExpertParallel spreads the experts of a mixture whole over the GPUs of all replicas of a stage, which step
+	// together then.
+	ExpertParallel bool `json:"expertParallel,omitempty"`
 	// StageLayers is how many layers each stage of the pipeline has; empty where there is one stage, and
 	// where the engine splits by layers itself.
 	StageLayers []int `json:"stageLayers,omitempty"`

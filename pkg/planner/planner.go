@@ -107,7 +107,7 @@ func (p *Planner) Plan(r Request) (Plan, error) {
 		return Plan{}, p.infeasible(r, found)
 	}
 	plan := found.plan(d)
-	plan.Advice = p.advice(r, d, found.options[0])
+	plan.Advice = p.advice(r, d, found.options)
 	return plan, nil
 }
 

@@ -32,6 +32,8 @@ func TestPresetsOnOneGPU(t *testing.T) {
 		}
 		if plan.Nodes != 1 || plan.GPUsPerNode != 1 || plan.MaxModelLen < 8192 || plan.Concurrency < 4 {
 			t.Errorf("%s on %s: %s, %d tokens × %d", tc.model, tc.machine, plan.Summary(), plan.MaxModelLen, plan.Concurrency)
+			continue
 		}
+		t.Logf("figure: %s fits %s: %d tokens × %d", tc.model, plan.Summary(), plan.MaxModelLen, plan.Concurrency)
 	}
 }

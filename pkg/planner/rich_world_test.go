@@ -62,6 +62,9 @@ func enrich(r *rand.Rand, w *world, speed catalog.Speed) {
 		}
 	}
 	if r.IntN(3) == 0 {
+		mixExperts(r, w)
+	}
+	if r.IntN(3) == 0 {
 		m.Shape.Heads, m.Shape.Intermediate = 3*m.Shape.Heads, 3*m.Shape.Intermediate
 		if r.IntN(2) == 0 {
 			m.Shape.KVHeads *= 3
@@ -143,6 +146,7 @@ func randomSettings(r *rand.Rand, w world, c *planner.Constraints) {
 		c.Engine.GPUMemoryUtilization = float64(30+r.IntN(68)) / 100
 	}
 	c.Engine.Eager = some()
+	randomSharing(r, w, c)
 }
 
 // mostGPUs of a machine that may be named.

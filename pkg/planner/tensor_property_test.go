@@ -231,6 +231,7 @@ type tensorTrial struct {
 // tensorLayout is a layout that works.
 type tensorLayout struct {
 	tp, stages, replicas int
+	whole                bool
 	pace                 physics.Pace
 }
 
@@ -288,7 +289,9 @@ func (t *tensorTrial) mostStages() int {
 
 // splits says whether a model's layers can be cut in a number of parts.
 func splits(s *model.Shape, tp int) bool {
-	return s.Heads%tp == 0 && (s.KVHeads%tp == 0 || tp%s.KVHeads == 0) && s.Intermediate%tp == 0
+	keep := false
+	possible, _ := shares(s, tensorLayout{tp: tp, stages: 1, replicas: 1}, &keep)
+	return possible
 }
 
 // layout returns the best layout of a form on a number of machines.
@@ -299,14 +302,15 @@ func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (b
 	for tp := 1; tp <= t.sku.GPUs; tp++ {
 		for stages := 1; tp*stages <= t.sku.GPUs && stages*nodes <= t.mostStages(); stages++ {
 			for replicas := 1; tp*stages*replicas <= t.sku.GPUs && (replicas == 1 || nodes == 1); replicas++ {
-				if c.Engine.TensorParallel == 0 && tp&(tp-1) != 0 || c.Engine.TensorParallel > 0 && c.Engine.TensorParallel != tp || !set(c.Engine.DataParallel, replicas) || !splits(&t.request.Model.Shape, tp) ||
+				if c.Engine.TensorParallel == 0 && tp&(tp-1) != 0 || c.Engine.TensorParallel > 0 && c.Engine.TensorParallel != tp || !set(c.Engine.DataParallel, replicas) ||
 					c.Engine.PipelineParallel == 0 && !usual(stages) ||
 					c.Engine.PipelineParallel > 0 && c.Engine.PipelineParallel != nodes*stages ||
 					c.GPUs > 0 && tp*stages*replicas != c.GPUs {
 					continue
 				}
 				l := tensorLayout{tp: tp, stages: stages, replicas: replicas}
-				if !t.try(weights, &l, nodes, cache) {
+				possible, whole := shares(&t.request.Model.Shape, l, c.Engine.ExpertParallel)
+				if l.whole = whole; !possible || !t.try(weights, &l, nodes, cache) {
 					continue
 				}
 				if !ok || l.compare(best, t.request.Objectives.OptimizeFor) < 0 {
@@ -321,11 +325,23 @@ func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (b
 // compare orders layouts on the same machines.
 func (l tensorLayout) compare(other tensorLayout, by v1beta1.OptimizeFor) int {
 	gpus := func(l tensorLayout) int { return l.tp * l.stages * l.replicas }
-	order := cmp.Or(cmp.Compare(l.tp*l.stages, other.tp*other.stages), cmp.Compare(other.replicas, l.replicas),
+	inStep, each := 0, func(l tensorLayout) int {
+		if l.whole {
+			return gpus(l)
+		}
+		return l.tp * l.stages
+	}
+	if l.whole && l.replicas > 1 {
+		inStep++
+	}
+	if other.whole && other.replicas > 1 {
+		inStep--
+	}
+	order := cmp.Or(inStep, cmp.Compare(each(l), each(other)), cmp.Compare(other.replicas, l.replicas),
 		cmp.Compare(l.pace.TPOT, other.pace.TPOT), cmp.Compare(other.tp, l.tp))
 	switch by {
 	case v1beta1.OptimizeForLatency:
-		order = cmp.Or(cmp.Compare(l.pace.TPOT, other.pace.TPOT), cmp.Compare(gpus(l), gpus(other)), cmp.Compare(other.tp, l.tp))
+		order = cmp.Or(inStep, cmp.Compare(l.pace.TPOT, other.pace.TPOT), cmp.Compare(gpus(l), gpus(other)), cmp.Compare(other.tp, l.tp))
 	case v1beta1.OptimizeForThroughput:
 		order = cmp.Or(cmp.Compare(other.pace.OutputTokensPerSecond, l.pace.OutputTokensPerSecond),
 			cmp.Compare(gpus(l), gpus(other)), cmp.Compare(other.tp, l.tp))
@@ -338,7 +354,7 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 	told := t.request.Constraints.Engine
 	sequences := (t.concurrency + l.replicas - 1) / l.replicas
 	over := physics.Layout{
-		TP: l.tp, PP: nodes * l.stages, DP: l.replicas, Nodes: nodes, LinkedGPUs: t.sku.LinkedGPUs, NetworkGBs: t.sku.NetworkGBs,
+		TP: l.tp, PP: nodes * l.stages, DP: l.replicas, EP: l.whole, Nodes: nodes, LinkedGPUs: t.sku.LinkedGPUs, NetworkGBs: t.sku.NetworkGBs,
 	}
 	serving := func(seats, batch int) (physics.Serving, physics.Budget, float64) {
 		s := physics.Serving{
@@ -358,23 +374,26 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 		t.lacking = true
 		return false
 	}
-	seats := 256
-	for seats < sequences {
-		seats *= 2
-	}
-	for seats = cmp.Or(told.MaxNumSeqs, seats); ; seats = max(seats/2, fewest) {
-		if s, b, spare = serving(seats, cmp.Or(told.MaxBatchedTokens, usual)); spare >= 0 {
-			break
+	for _, batch := range []int{usual, 2048} { // smaller batches where the usual ones are too slow
+		seats := 256
+		for seats < sequences {
+			seats *= 2
 		}
-		if s, b, spare = serving(seats, cmp.Or(told.MaxBatchedTokens, 2048)); spare >= 0 {
-			break
+		for seats = cmp.Or(told.MaxNumSeqs, seats); ; seats = max(seats/2, fewest) {
+			if s, b, spare = serving(seats, cmp.Or(told.MaxBatchedTokens, batch)); spare >= 0 {
+				break
+			}
+			if s, b, spare = serving(seats, cmp.Or(told.MaxBatchedTokens, 2048)); spare >= 0 {
+				break
+			}
+		}
+		d := physics.Deployment{GPU: &t.gpu, Layout: over, Serving: &s, Budget: &b, Engine: t.engine}
+		if l.pace = t.judge(weights, &d, s.MaxNumSeqs*l.replicas); t.keepsFloors(l.pace) {
+			return true
 		}
 	}
-	d := physics.Deployment{GPU: &t.gpu, Layout: over, Serving: &s, Budget: &b, Engine: t.engine}
-	l.pace = t.judge(weights, &d, s.MaxNumSeqs*l.replicas)
-	keeps := t.keepsFloors(l.pace)
-	t.slow = t.slow || !keeps
-	return keeps
+	t.slow = true
+	return false
 }
 
 // judge returns the pace under the typical load, or, where throughput is asked for and no concurrency,

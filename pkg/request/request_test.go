@@ -80,7 +80,7 @@ func TestForModel(t *testing.T) {
 			reason: "every field; the Workspace's flags win over the ConfigMap's, by any spelling",
 			ws:     everything, model: vllm,
 			config: "vllm:\n  max-model-len: 1024\n  tp: 2\n  gpu-memory-utilization: 0.8\n  enforce-eager: true\n" +
-				"  kv-cache-dtype: fp8\n  max-num-seqs: 64\n  pipeline-parallel-size: 2\n  data-parallel-size: 1\n",
+				"  kv-cache-dtype: fp8\n  max-num-seqs: 64\n  pipeline-parallel-size: 2\n  data-parallel-size: 1\n  ep: true\n",
 			want: planner.Request{
 				Model: vllm, Engine: "vllm", NodeSource: v1beta1.NodeSourceAny,
 				Objectives: planner.Objectives{
@@ -93,7 +93,7 @@ func TestForModel(t *testing.T) {
 					AllowedQuantizations: []string{"awq"}, AllowedKVCacheTypes: []string{"fp8"},
 					Engine: planner.EngineSettings{
 						MaxModelLen: 4096, TensorParallel: 4, PipelineParallel: 2, DataParallel: 1, MaxNumSeqs: 64,
-						GPUMemoryUtilization: 0.8, Eager: true, KVCacheType: "fp8",
+						GPUMemoryUtilization: 0.8, Eager: true, KVCacheType: "fp8", ExpertParallel: new(true),
 					},
 				},
 			},

@@ -46,6 +46,9 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 			out.KVCacheType = setting.Value
 		case setting.Name == "enforce-eager":
 			out.Eager = setting.Value == "true"
+		case setting.Name == "enable-expert-parallel":
+			whole := setting.Value == "true"
+			out.ExpertParallel = &whole
 		}
 	}
 	return out, nil

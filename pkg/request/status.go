@@ -33,6 +33,7 @@ func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 		TensorParallel:      int32(plan.TensorParallel),
 		PipelineParallel:    int32(plan.PipelineParallel),
 		DataParallel:        int32(plan.DataParallel),
+		ExpertParallel:      plan.ExpertParallel,
 		MaxModelLen:         int32(plan.MaxModelLen),
 		Concurrency:         int32(plan.Concurrency),
 		MaxNumSeqs:          int32(plan.MaxNumSeqs),

@@ -124,6 +124,9 @@ func candidate(node *corev1.Node, used amount, known Catalogue, ask Ask) planner
 		FreeGPUs: int(free.gpus), FreeVCPUs: int(free.millis / 1000), FreeMemoryGiB: gib(free.memory), FreeDiskGiB: -1,
 		Preferred: slices.Contains(ask.Preferred, node.Name), Unusable: unusable(node, ask),
 	}
+	if !isOwn(node, ask.Owner) {
+		_, out.Foreign = otherOwner(node, ask.Owner)
+	}
 	if all.disk > 0 {
 		out.FreeDiskGiB = gib(free.disk)
 	}
@@ -137,8 +140,8 @@ func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
 // unusable says why a node is left alone, whatever it is.
 func unusable(node *corev1.Node, ask Ask) string {
-	switch owner := otherOwner(node, ask.Owner); {
-	case node.Labels[v1beta1.LabelWorkspaceUID] == string(ask.Owner.UID) && ask.Owner.UID != "":
+	switch owner, _ := otherOwner(node, ask.Owner); {
+	case isOwn(node, ask.Owner):
 		return "was bought for this Workspace: it goes when its NodeClaim does"
 	case owner != "":
 		return "belongs to " + owner
@@ -168,30 +171,33 @@ func unusable(node *corev1.Node, ask Ask) string {
 	return ""
 }
 
-// otherOwner names the Workspace that a node was bought for, if it is another one.
-func otherOwner(node *corev1.Node, owner capacity.Owner) string {
-	if node.Labels[v1beta1.LabelWorkspaceUID] != "" {
-		return "another Workspace, whose machine it is" + named(node)
-	}
-	for _, pair := range [...][2]string{
-		{v1beta1.LabelMachineWorkspaceName, v1beta1.LabelMachineWorkspaceNamespace},
-		{v1beta1.LabelWorkspace, v1beta1.LabelWorkspaceNamespace},
-	} {
-		name, namespace := node.Labels[pair[0]], node.Labels[pair[1]]
-		if name != "" && (name != owner.Name || namespace != owner.Namespace) {
-			return fmt.Sprintf("Workspace %s/%s", namespace, name)
-		}
-	}
-	return ""
+// isOwn says whether a node was bought for the Workspace.
+func isOwn(node *corev1.Node, owner capacity.Owner) bool {
+	return node.Labels[v1beta1.LabelWorkspaceUID] == string(owner.UID) && owner.UID != ""
 }
 
-// named is the name of the Workspace in a node's labels, in brackets.
-func named(node *corev1.Node) string {
-	name := node.Labels[v1beta1.LabelMachineWorkspaceName]
-	if name == "" {
-		return ""
+// otherOwner says which Workspace a node was bought for, if it is another one. One of another namespace is not
+// named: who plans need not be allowed to see it.
+func otherOwner(node *corev1.Node, owner capacity.Owner) (text string, foreign bool) {
+	name, namespace := labelledOwner(node)
+	switch {
+	case node.Labels[v1beta1.LabelWorkspaceUID] == "" && (name == "" || name == owner.Name && namespace == owner.Namespace):
+		return "", false
+	case name == "" || namespace != owner.Namespace:
+		return "another Workspace", true
+	case name == owner.Name:
+		return "a former Workspace " + name, false
+	default:
+		return "Workspace " + name, false
 	}
-	return fmt.Sprintf(" (%s/%s)", node.Labels[v1beta1.LabelMachineWorkspaceNamespace], name)
+}
+
+// labelledOwner is the Workspace that a node's labels name, in this project's form or KAITO's.
+func labelledOwner(node *corev1.Node) (name, namespace string) {
+	if name := node.Labels[v1beta1.LabelMachineWorkspaceName]; name != "" {
+		return name, node.Labels[v1beta1.LabelMachineWorkspaceNamespace]
+	}
+	return node.Labels[v1beta1.LabelWorkspace], node.Labels[v1beta1.LabelWorkspaceNamespace]
 }
 
 // notReady says why a node takes no pods; a node that has never said that it is ready does not either.

@@ -148,6 +148,8 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 		reason, want string
 		edits        []func(*corev1.Node)
 		left         bool
+		// foreign says that whoever plans is not told of the node by name.
+		foreign bool
 	}{
 		{reason: "a free node"},
 		{reason: "cordoned", want: "is cordoned", edits: []func(*corev1.Node){func(n *corev1.Node) { n.Spec.Unschedulable = true }}},
@@ -166,7 +168,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 			edits: []func(*corev1.Node){func(n *corev1.Node) { n.Status.Conditions = nil }},
 		},
 		{
-			reason: "bought for another Workspace", want: "belongs to another Workspace, whose machine it is (x/y)",
+			reason: "bought for another Workspace", want: "belongs to another Workspace", foreign: true,
 			edits: []func(*corev1.Node){
 				labelled(v1beta1.LabelWorkspaceUID, "uid-2"), labelled(v1beta1.LabelMachineWorkspaceName, "y"),
 				labelled(v1beta1.LabelMachineWorkspaceNamespace, "x"),
@@ -178,8 +180,26 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 			edits:  []func(*corev1.Node){labelled(v1beta1.LabelWorkspaceUID, "uid-1"), labelled(v1beta1.LabelMachineWorkspaceName, "chat")},
 		},
 		{
-			reason: "bought by KAITO for another", want: "belongs to Workspace x/y",
+			reason: "bought by KAITO for another", want: "belongs to another Workspace", foreign: true,
 			edits: []func(*corev1.Node){labelled(v1beta1.LabelWorkspace, "y"), labelled(v1beta1.LabelWorkspaceNamespace, "x")},
+		},
+		{
+			reason: "bought for another of the same namespace", want: "belongs to Workspace y",
+			edits: []func(*corev1.Node){
+				labelled(v1beta1.LabelWorkspaceUID, "uid-2"), labelled(v1beta1.LabelMachineWorkspaceName, "y"),
+				labelled(v1beta1.LabelMachineWorkspaceNamespace, "mine"),
+			},
+		},
+		{
+			reason: "bought for one of that name that is gone", want: "belongs to a former Workspace chat",
+			edits: []func(*corev1.Node){
+				labelled(v1beta1.LabelWorkspaceUID, "uid-2"), labelled(v1beta1.LabelMachineWorkspaceName, "chat"),
+				labelled(v1beta1.LabelMachineWorkspaceNamespace, "mine"),
+			},
+		},
+		{
+			reason: "bought for nobody knows whom", want: "belongs to another Workspace", foreign: true,
+			edits: []func(*corev1.Node){labelled(v1beta1.LabelWorkspaceUID, "uid-2")},
 		},
 		{
 			reason: "bought by KAITO for this one",
@@ -227,8 +247,8 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 				ask.Left = map[string]string{"n": "had no room"}
 			}
 			got := candidates(t, []corev1.Node{node("n", tc.edits...)}, nil, ask)
-			if len(got) != 1 || got[0].Unusable != tc.want {
-				t.Errorf("candidates %+v, want one that is %q", got, tc.want)
+			if len(got) != 1 || got[0].Unusable != tc.want || got[0].Foreign != tc.foreign {
+				t.Errorf("candidates %+v, want one that is %q, foreign %v", got, tc.want, tc.foreign)
 			}
 		})
 	}

@@ -68,6 +68,7 @@ func presetInput(data catalog.Engine, m model.Model, l layout) engine.Input {
 		Nodes: 1, GPUsPerNode: l.tensor * l.pipeline * l.data, TensorParallel: l.tensor, PipelineParallel: l.pipeline,
 		DataParallel: l.data, Artifact: artifact(m), MaxModelLen: min(m.Context, 32768), Concurrency: 16, MaxNumSeqs: 256,
 		MaxBatchedTokens: 8192, GPUMemoryUtilization: 0.92, ComputeCapability: l.capability,
+		ExpertParallel: m.Shape.MoE != nil && l.data > 1,
 	}
 	if l.pipeline > 1 {
 		first := m.Shape.Layers/2 + 1

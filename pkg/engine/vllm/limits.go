@@ -14,12 +14,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
+// flagExperts spreads whole experts over GPUs; the server refuses it for a model that has none.
+const flagExperts = "enable-expert-parallel"
+
 // planned are flags of the user's that are constraints of the plan. It carries the value that is used, and
 // a warning where that is another one.
 func planned(in engine.Input) []string {
 	names := []string{
 		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",
 		"pipeline-parallel-size", "tensor-parallel-size",
+	}
+	// A plan of a former version may not say what the user said of a mixture.
+	if in.Plan.ExpertParallel || in.Model.Shape.MoE == nil {
+		names = append(names, flagExperts)
 	}
 	if len(in.Adapters) > 0 {
 		names = append(names, flagLoRASlots, flagLoRARank)
@@ -51,6 +58,8 @@ func objection(in engine.Input, setting engine.Setting) (sentence string, replac
 		return aboutBatch(in, setting.Value)
 	case "dtype":
 		return aboutType(in, setting.Value)
+	case "quantization":
+		return aboutQuantization(in.Plan.Artifact.Quantization, setting.Value), false
 	case "chat-template":
 		return aboutTemplate(setting.Value)
 	case "speculative-config", "spec-method", flagLoRA:
@@ -106,6 +115,21 @@ func aboutType(in engine.Input, value string) (string, bool) {
 			in.Plan.ComputeCapability), true
 	}
 	return "", false
+}
+
+// aboutQuantization warns of weights that would not be those of the plan. Such of 16 bits are quantised while
+// they are loaded; others say themselves how they are to be loaded, and the server refuses another way.
+func aboutQuantization(planned, value string) string {
+	switch {
+	case strings.EqualFold(value, planned):
+		return ""
+	case slices.Contains([]string{"", "bf16", "fp16", "f32"}, planned):
+		return engine.Sentence("flag quantization: %s reduces the weights while they are loaded, which the plan does not count on: "+
+			"to have weights of fewer bits planned, name their format in inference.engine.allowedQuantizations instead", value)
+	default:
+		return engine.Sentence("flag quantization: the weights are in %s and say so themselves, and the engine does not "+
+			"start if %s is not a name of that: leave the flag out", planned, value)
+	}
 }
 
 // aboutArtifact keeps a flag that the artifact cannot do without.

@@ -57,6 +57,13 @@ func TestCommandCarriesThePlan(t *testing.T) {
 			start + " --tensor-parallel-size 2 --pipeline-parallel-size 2 --data-parallel-size 2" + fits + end,
 		},
 		{
+			"replicas that share a mixture's experts",
+			func(in *engine.Input) {
+				in.Plan.GPUsPerNode, in.Plan.TensorParallel, in.Plan.DataParallel, in.Plan.ExpertParallel = 4, 1, 4, true
+			},
+			start + " --tensor-parallel-size 1 --data-parallel-size 4 --enable-expert-parallel" + fits + end,
+		},
+		{
 			"a type of KV cache where it is not the model's own",
 			func(in *engine.Input) { in.Plan.KVCacheType = "fp8" },
 			start + " --tensor-parallel-size 2" + fits + " --kv-cache-dtype fp8" + end,
@@ -235,6 +242,51 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			change:   func(in *engine.Input) { in.Plan.ComputeCapability = "7.5" },
 			want:     start + " --tensor-parallel-size 2" + fits + " --dtype half" + end,
 			warnings: []string{"flag dtype: half is used instead of bfloat16, which needs compute capability 8.0: the GPUs have 7.5"},
+		},
+		{
+			reason: "experts that there are none of",
+			args:   map[string]string{"ep": "true"},
+			want:   two,
+		},
+		{
+			reason: "experts that a plan of a former version says nothing of",
+			args:   map[string]string{"enable-expert-parallel": "true"},
+			change: func(in *engine.Input) { in.Model.Shape.MoE = &model.MoE{Experts: 8} },
+			want:   two + " --enable-expert-parallel",
+		},
+		{
+			reason: "experts that the plan spreads already",
+			args:   map[string]string{"enable-expert-parallel": "true"},
+			change: func(in *engine.Input) {
+				in.Model.Shape.MoE, in.Plan.ExpertParallel = &model.MoE{Experts: 8}, true
+			},
+			want: start + " --tensor-parallel-size 2 --enable-expert-parallel" + fits + end,
+		},
+		{
+			reason: "fewer bits than were planned",
+			args:   map[string]string{"quantization": "fp8"},
+			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "bf16" },
+			want:   two + " --quantization fp8",
+			warnings: []string{
+				"flag quantization: fp8 reduces the weights while they are loaded, which the plan does not count on: " +
+					"to have weights of fewer bits planned, name their format in inference.engine.allowedQuantizations instead",
+			},
+		},
+		{
+			reason: "the bits that were planned",
+			args:   map[string]string{"quantization": "awq"},
+			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "awq" },
+			want:   two + " --quantization awq",
+		},
+		{
+			reason: "other bits than the weights have",
+			args:   map[string]string{"q": "gptq"},
+			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "awq" },
+			want:   two + " --quantization gptq",
+			warnings: []string{
+				"flag quantization: the weights are in awq and say so themselves, and the engine does not start if gptq is not " +
+					"a name of that: leave the flag out",
+			},
 		},
 		{
 			reason: "what the artifact cannot do without stays",

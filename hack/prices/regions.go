@@ -1,0 +1,111 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+)
+
+// survey is an older record of the prices of a cloud's other regions, which its provider leaves out. A price
+// that has changed since in the reference region may have changed everywhere, so none of that machine type's
+// is taken.
+type survey struct {
+	pin
+	reference string
+}
+
+// awsSurvey is what instances.vantage.sh (once ec2instances.info; its data are under the MIT licence) read
+// of AWS's price list.
+func awsSurvey() survey {
+	return survey{reference: "us-east-1", pin: pin{
+		module: "github.com/cristim/ec2-instances-info", version: "v0.0.0-20250528091325-32acf84f42eb",
+		sum: "h1:exJ9FsMTbotSG5xgDHmFJE84gV3MZ4JRpR8nhbgJz/k=", records: []string{"data/instances.json"},
+	}}
+}
+
+// read reads the survey's record.
+func (s survey) read(dir string) (prices, error) {
+	out := prices{}
+	for _, record := range s.records {
+		if err := out.addInstances(filepath.Join(dir, filepath.FromSlash(record))); err != nil {
+			return nil, fmt.Errorf("%s: %w", record, err)
+		}
+	}
+	return out, nil
+}
+
+// addInstances adds the prices on demand of Linux machines from a list of machine types, one at a time:
+// the list is long.
+func (p prices) addInstances(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	list := json.NewDecoder(file)
+	if _, err := list.Token(); err != nil {
+		return fmt.Errorf("decoding: %w", err)
+	}
+	for list.More() {
+		var machine struct {
+			Name    string                     `json:"instance_type"`
+			Pricing map[string]json.RawMessage `json:"pricing"`
+		}
+		if err := list.Decode(&machine); err != nil {
+			return fmt.Errorf("decoding: %w", err)
+		}
+		for region, systems := range machine.Pricing {
+			if isDollarRegion(region) {
+				p.addSystems(machine.Name, region, systems)
+			}
+		}
+	}
+	if len(p) == 0 {
+		return errors.New("it has no prices in a form that is known")
+	}
+	return nil
+}
+
+// isDollarRegion says whether a name is that of a region, not of a zone of a city or a telephone network, and
+// its prices are in dollars.
+func isDollarRegion(name string) bool {
+	return regexp.MustCompile(`^[a-z]{2}(-gov)?-[a-z]+-\d+$`).MatchString(name) && name[:3] != "cn-"
+}
+
+// addSystems adds the price of Linux; what is not sold so has none.
+func (p prices) addSystems(machine, region string, systems json.RawMessage) {
+	var priced struct {
+		Linux struct {
+			OnDemand string `json:"ondemand"`
+		} `json:"linux"`
+	}
+	if json.Unmarshal(systems, &priced) != nil {
+		return // other systems' entries have other forms
+	}
+	if price, err := strconv.ParseFloat(priced.Linux.OnDemand, 64); err == nil && price > 0 {
+		p.put(machine, region, price)
+	}
+}
+
+// addSurvey adds the regions that a table does not have, of machine types whose price in the reference region
+// is still the survey's.
+func (t *table) addSurvey(surveyed prices, reference string) {
+	for _, machine := range sorted(t.onDemand) {
+		now, known := t.onDemand[machine][reference]
+		if then, was := surveyed[machine][reference]; !known || !was || round(then) != round(now) {
+			continue
+		}
+		for region, price := range surveyed[machine] {
+			if _, has := t.onDemand[machine][region]; !has {
+				t.onDemand.put(machine, region, price)
+			}
+		}
+	}
+}
