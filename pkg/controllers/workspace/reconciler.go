@@ -77,6 +77,7 @@ type Provisioner interface {
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
+	CheckName(ctx context.Context, owner, desired client.Object) error
 	Check(ctx context.Context, owner, desired client.Object) error
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
