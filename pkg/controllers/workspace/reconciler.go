@@ -127,6 +127,8 @@ type Reconciler struct {
 	preflight *preflight
 	// unsaid is the news of mere progress that is not written yet.
 	unsaid *unsaid
+	// past are the versions of Workspaces that were written over.
+	past *past
 	// book is what was promised of nodes that are there, usage what pods hold of them.
 	book  existing.Book
 	usage usage
@@ -139,7 +141,7 @@ func New(config Config) *Reconciler {
 	}
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(),
+		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}},
 	}
 }
 
@@ -158,6 +160,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
+	}
+	if r.past.isPast(ws) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	s := newScope(ws)
 	s.words = r.Words
@@ -249,6 +254,7 @@ const conflictDelay = 200 * time.Millisecond
 // of it: the first to ask for an offer again, or money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.unsaid.forget(ws.UID)
+	r.past.forget(ws.UID)
 	r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.waiting.remove(client.ObjectKeyFromObject(ws))

@@ -142,5 +142,6 @@ func (r *Reconciler) patchFinalizers(
 		return fmt.Errorf("patching finalizers: %w", err)
 	}
 	s.ws.Status = *status
+	r.past.note(before, s.ws)
 	return nil
 }
