@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -30,6 +31,8 @@ func Keep(object any) (any, error) {
 		return &corev1.Service{TypeMeta: object.TypeMeta, ObjectMeta: identity(accessor)}, nil
 	case *networkingv1.NetworkPolicy:
 		return &networkingv1.NetworkPolicy{TypeMeta: object.TypeMeta, ObjectMeta: identity(accessor)}, nil
+	case *policyv1.PodDisruptionBudget:
+		return &policyv1.PodDisruptionBudget{TypeMeta: object.TypeMeta, ObjectMeta: identity(accessor)}, nil
 	default:
 		return object, nil
 	}

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -44,6 +45,10 @@ func TestKeep(t *testing.T) {
 			"a NetworkPolicy",
 			&networkingv1.NetworkPolicy{ObjectMeta: of(nil), Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}}},
 			&networkingv1.NetworkPolicy{ObjectMeta: identity},
+		},
+		{
+			"a PodDisruptionBudget", &policyv1.PodDisruptionBudget{ObjectMeta: of(nil), Status: policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 1}},
+			&policyv1.PodDisruptionBudget{ObjectMeta: identity},
 		},
 		{"a kind that is not applied", &corev1.Secret{ObjectMeta: of(nil)}, &corev1.Secret{ObjectMeta: of(nil)}},
 		{"an end that was missed", toolscache.DeletedFinalStateUnknown{Key: "k"}, toolscache.DeletedFinalStateUnknown{Key: "k"}},

@@ -129,6 +129,8 @@ type Reconciler struct {
 	unsaid *unsaid
 	// past are the versions of Workspaces that were written over.
 	past *past
+	// published is what was read about pods that are held up.
+	published published
 	// book is what was promised of nodes that are there, usage what pods hold of them.
 	book  existing.Book
 	usage usage
@@ -194,6 +196,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"workload", r.ensureWorkload},
 		{"group", r.ensureGroup},
 		{"stuck pods", r.ensureNoStuckPods},
+		{"events", r.observePublished},
 		{"engine", r.observeEngine},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
@@ -255,6 +258,7 @@ const conflictDelay = 200 * time.Millisecond
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.unsaid.forget(ws.UID)
 	r.past.forget(ws.UID)
+	r.published.keep(ws.UID, nil)
 	r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.waiting.remove(client.ObjectKeyFromObject(ws))
