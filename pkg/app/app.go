@@ -230,11 +230,11 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool)
 func cacheOptions(provided bool) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
-		&appsv1.StatefulSet{}:           {Label: managed},
+		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
 		&appsv1.ControllerRevision{}:    {Label: managed},
-		&corev1.Service{}:               {Label: managed},
-		&networkingv1.NetworkPolicy{}:   {Label: managed},
-		&policyv1.PodDisruptionBudget{}: {Label: managed},
+		&corev1.Service{}:               {Transform: apply.Keep},
+		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},
+		&policyv1.PodDisruptionBudget{}: {Transform: apply.Keep},
 		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace)},
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},

@@ -62,8 +62,8 @@ type Applier struct {
 	live   client.Reader
 }
 
-// New returns an Applier. The cache may hold only objects that carry our managed-by label; the live
-// reader must not be backed by a cache.
+// New returns an Applier. The cache must show the names of all objects, for which Keep is enough of those of
+// others; the live reader must not be backed by a cache.
 func New(cached client.Client, live client.Reader) *Applier {
 	return &Applier{cached: cached, live: live}
 }
@@ -72,47 +72,86 @@ func New(cached client.Client, live client.Reader) *Applier {
 // returns true if it wrote. Where desired names a resourceVersion, no other version is written over. Errors
 // are *TakenError, *TerminatingError or the API server's.
 func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool, error) {
-	found, err := a.look(ctx, owner, desired)
+	found, err := a.look(ctx, a.cached, owner, desired)
 	if err != nil {
 		return false, err
 	}
-	// Not in the cache: whoever made the object in the meantime keeps his fields, and we hear of it.
-	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}
-	if found.existing != nil {
-		if same, err := isApplied(found.intent, found.existing); err != nil || same {
+	if found.existing == nil {
+		err := a.create(ctx, found.intent)
+		if !apierrors.IsConflict(err) {
+			return err == nil, wrap("applying", desired, found.intent, err)
+		}
+		if found, err = a.look(ctx, a.live, owner, desired); err != nil { // the cache lags
 			return false, err
 		}
-		options = append(options, client.ForceOwnership)
-		// The cache may lag: what has been deleted, or made again by somebody else, is left alone.
-		found.intent.SetUID(found.existing.GetUID())
-		if version := desired.GetResourceVersion(); version != "" {
-			found.intent.SetResourceVersion(version)
-		}
 	}
-	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(found.intent), options...)
-	if isOfAnotherUID(err) {
-		return false, &TerminatingError{
-			Kind: found.intent.GetKind(), Namespace: desired.GetNamespace(), Name: desired.GetName(),
-		}
-	}
-	if err != nil {
-		return false, fmt.Errorf("applying %s %s/%s: %w", found.intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
-	}
-	return true, nil
+	return a.update(ctx, found, desired)
+}
+
+// CheckName returns an error if the cache shows that desired's name belongs to somebody else. Errors are as of
+// Apply.
+func (a *Applier) CheckName(ctx context.Context, owner, desired client.Object) error {
+	_, err := a.look(ctx, a.cached, owner, desired)
+	return err
 }
 
 // Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
 // server would refuse the object. Errors are as of Apply.
 func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
-	found, err := a.look(ctx, owner, desired)
+	found, err := a.look(ctx, a.cached, owner, desired)
 	if err != nil || found.existing != nil {
 		return err
 	}
-	err = a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(found.intent), client.FieldOwner(FieldOwner), client.DryRunAll)
-	if err != nil {
-		return fmt.Errorf("checking %s %s/%s: %w", found.intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
+	err = a.create(ctx, found.intent, client.DryRunAll)
+	if apierrors.IsConflict(err) {
+		_, err := a.look(ctx, a.live, owner, desired)
+		return err
 	}
-	return nil
+	return wrap("checking", desired, found.intent, err)
+}
+
+// firstVersion is the resourceVersion of a store that nothing has been written to: no object has it. To apply
+// over it makes an object or, where one of that name is there, fails with a conflict.
+const firstVersion = "1"
+
+// create makes an object that is not there. One that is there is left alone, whoever made it and when, and the
+// error is a conflict: there is no need to look before.
+func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, options ...client.ApplyOption) error {
+	intent = intent.DeepCopy()
+	intent.SetResourceVersion(firstVersion)
+	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), append(options, client.FieldOwner(FieldOwner))...)
+}
+
+// update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,
+// or made again by somebody else, is left alone.
+func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
+	if found.existing == nil { // it went as it came
+		return false, apierrors.NewConflict(schema.GroupResource{Resource: found.intent.GetKind()}, desired.GetName(),
+			errors.New("it has been deleted meanwhile"))
+	}
+	if same, err := isApplied(found.intent, found.existing); err != nil || same {
+		return false, err
+	}
+	found.intent.SetUID(found.existing.GetUID())
+	if version := desired.GetResourceVersion(); version != "" {
+		found.intent.SetResourceVersion(version)
+	}
+	intent := client.ApplyConfigurationFromUnstructured(found.intent)
+	err := a.cached.Apply(ctx, intent, client.FieldOwner(FieldOwner), client.ForceOwnership)
+	if isOfAnotherUID(err) {
+		return false, &TerminatingError{
+			Kind: found.intent.GetKind(), Namespace: desired.GetNamespace(), Name: desired.GetName(),
+		}
+	}
+	return err == nil, wrap("applying", desired, found.intent, err)
+}
+
+// wrap says what was done with which object when an error came; nil stays nil.
+func wrap(doing string, desired client.Object, intent *unstructured.Unstructured, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s %s/%s: %w", doing, intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 }
 
 // sight is what we want an object to be, and what the cluster has of that name: ours, or nil.
@@ -122,7 +161,7 @@ type sight struct {
 }
 
 // look returns both, or an error if the object is not ours to write.
-func (a *Applier) look(ctx context.Context, owner, desired client.Object) (sight, error) {
+func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (sight, error) {
 	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
 	if err != nil {
 		return sight{}, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
@@ -131,7 +170,7 @@ func (a *Applier) look(ctx context.Context, owner, desired client.Object) (sight
 	if err != nil {
 		return sight{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
 	}
-	existing, err := a.existing(ctx, gvk, desired)
+	existing, err := a.existing(ctx, from, gvk, desired)
 	if err != nil {
 		return sight{}, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
 	}
@@ -154,10 +193,10 @@ func isOfAnotherUID(err error) bool {
 	})
 }
 
-// existing returns the object as the cluster has it, or nil. What the cache does not have is asked
-// of the API server: the cache holds only ours, and may lag.
-func (a *Applier) existing(ctx context.Context, gvk schema.GroupVersionKind, desired client.Object) (client.Object, error) {
-	key := client.ObjectKeyFromObject(desired)
+// existing returns the object as the cluster has it, or nil.
+func (a *Applier) existing(
+	ctx context.Context, from client.Reader, gvk schema.GroupVersionKind, desired client.Object,
+) (client.Object, error) {
 	fresh, err := a.cached.Scheme().New(gvk)
 	if err != nil {
 		return nil, err
@@ -166,10 +205,7 @@ func (a *Applier) existing(ctx context.Context, gvk schema.GroupVersionKind, des
 	if !ok {
 		return nil, fmt.Errorf("%s is not an object with metadata", gvk)
 	}
-	err = a.cached.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		err = a.live.Get(ctx, key, object)
-	}
+	err = from.Get(ctx, client.ObjectKeyFromObject(desired), object)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

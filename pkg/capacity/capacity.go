@@ -57,6 +57,8 @@ type Request struct {
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
+	// First says that nothing can have been asked for before, so that there is nothing that the cache could miss.
+	First bool
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.
 	Confirm func(ctx context.Context) error

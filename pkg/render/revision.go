@@ -78,7 +78,7 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Network is where the Workspace's pods are reached and by whom, in the order in which it is applied.
+// Network is where the Workspace's pods are reached and by whom, its endpoint first.
 func (r *Revision) Network(ws *v1beta1.Workspace) []Object {
 	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}}
 	around := []Object{workload.Service(in)}

@@ -127,7 +127,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		return outcome, nil
 	}
 	// The cache may lag behind our own writes, or those of a replica that led before us.
-	if err == nil {
+	if err == nil && !req.First {
 		claims, err = list(ctx, p.live, req.Owner)
 	}
 	if err != nil {

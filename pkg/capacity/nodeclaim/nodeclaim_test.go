@@ -268,6 +268,29 @@ func createdNames(outcome capacity.Outcome) []string {
 	return out
 }
 
+// What nobody can have asked for before is not looked for: the name that is taken all the same is found by creating.
+func TestEnsureFirst(t *testing.T) {
+	lists := 0
+	live := interceptor.NewClient(newClient(t), interceptor.Funcs{
+		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			lists++
+			return inner.List(ctx, list, options...)
+		},
+	})
+	first := request(1, "A")
+	first.First = true
+	for i, req := range []capacity.Request{first, request(1, "A")} {
+		cached := newClient(t)
+		outcome, err := nodeclaim.New(cached, live, class).Ensure(t.Context(), req)
+		if err != nil || len(outcome.Created) != 1 {
+			t.Errorf("created %v, error %v, want one machine", outcome.Created, err)
+		}
+		if lists != i {
+			t.Errorf("%d lists of what is held after %d requests, of which the first needs none", lists, i+1)
+		}
+	}
+}
+
 func TestEnsureAsksBeforeItCreates(t *testing.T) {
 	tests := []struct {
 		reason string

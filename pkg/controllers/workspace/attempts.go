@@ -210,6 +210,7 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 		s.ws.Status.Attempts = before.Status.Attempts
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
+	r.past.note(before, s.ws)
 	s.persisted = true
 	r.emit(s, refusals(before.Status.Attempts, s.attempts))
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)

@@ -251,6 +251,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		OneZone:      s.isGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
+		First:        s.isNew,
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
 	for _, claim := range open.Claims {
@@ -262,6 +263,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	}
 	if len(outcome.Created) > 0 {
 		s.created = outcome.Created
+		s.seeCreated(outcome.Created, r.Clock.Now())
 		s.noteCreated(outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
 			"instanceType", plan.InstanceType)
@@ -270,6 +272,16 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		s.lookAgain(cacheLag) // should they vanish before the cache shows them
 	}
 	return err
+}
+
+// seeCreated has this pass tell of the machines that it asked for what the next one will see of them.
+func (s *scope) seeCreated(created []capacity.Created, now time.Time) {
+	plan := &s.revision.Plan
+	for _, made := range created {
+		s.machines = append(s.machines, capacity.Machine{
+			Name: made.Name, UID: made.UID, InstanceType: plan.InstanceType, CapacityType: plan.CapacityType, CreatedAt: now,
+		})
+	}
 }
 
 // confirm returns a conflict if this pass does not know the newest Workspace. One that has written the

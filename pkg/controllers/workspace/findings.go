@@ -130,8 +130,8 @@ func (s *scope) claimFinding() finding {
 			continue
 		}
 		reason, message := machine.Reason, machine.Message
-		if reason == "" {
-			reason = v1beta1.ReasonNodeClaimNotReady
+		if refusal.IsNeutral(reason) { // as it is from when the machine is asked for, whoever has looked at it
+			reason, message = v1beta1.ReasonNodeClaimNotReady, ""
 		}
 		stage := "being launched"
 		if machine.Registered {

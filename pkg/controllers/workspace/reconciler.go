@@ -77,6 +77,7 @@ type Provisioner interface {
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
+	CheckName(ctx context.Context, owner, desired client.Object) error
 	Check(ctx context.Context, owner, desired client.Object) error
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
@@ -126,6 +127,8 @@ type Reconciler struct {
 	preflight *preflight
 	// unsaid is the news of mere progress that is not written yet.
 	unsaid *unsaid
+	// past are the versions of Workspaces that were written over.
+	past *past
 	// published is what was read about pods that are held up.
 	published published
 	// book is what was promised of nodes that are there, usage what pods hold of them.
@@ -140,7 +143,7 @@ func New(config Config) *Reconciler {
 	}
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(),
+		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}},
 	}
 }
 
@@ -159,6 +162,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
+	}
+	if r.past.isPast(ws) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	s := newScope(ws)
 	s.words = r.Words
@@ -251,6 +257,7 @@ const conflictDelay = 200 * time.Millisecond
 // of it: the first to ask for an offer again, or money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.unsaid.forget(ws.UID)
+	r.past.forget(ws.UID)
 	r.published.keep(ws.UID, nil)
 	r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)

@@ -21,9 +21,12 @@ import (
 )
 
 // ensureFinalizer keeps the Workspace until its machines are gone. It comes before anything is
-// bought.
+// bought: before the pass that puts it on, nothing has been.
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	return r.patchFinalizers(ctx, s, controllerutil.AddFinalizer)
+	before := s.ws.ResourceVersion
+	err := r.patchFinalizers(ctx, s, controllerutil.AddFinalizer)
+	s.isNew = err == nil && s.ws.ResourceVersion != before
+	return err
 }
 
 // ensureReleased lets the machines go, and then the Workspace. It has to see that nothing is left
@@ -139,5 +142,6 @@ func (r *Reconciler) patchFinalizers(
 		return fmt.Errorf("patching finalizers: %w", err)
 	}
 	s.ws.Status = *status
+	r.past.note(before, s.ws)
 	return nil
 }

@@ -35,6 +35,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
+		r.past.note(before, s.ws)
 	}
 	r.awaitFigures(s)
 	r.emit(s, events)

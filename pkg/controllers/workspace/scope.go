@@ -32,6 +32,8 @@ type scope struct {
 	pods        []corev1.Pod
 	nodes       []corev1.Node
 
+	// isNew says that this pass put the finalizer on, before which nothing is bought.
+	isNew bool
 	// observed says that the facts are complete.
 	observed bool
 	// planned says that it is decided what the current spec comes to: a plan, or none.

@@ -133,6 +133,14 @@ func TestStatus(t *testing.T) {
 			s.revision = accepted(1)
 			s.begin(1, []string{"chat-aaaa"}, now.Time)
 			s.created = []capacity.Created{{Name: "chat-aaaa", UID: "claim-1"}}
+			s.seeCreated(s.created, now.Time)
+		}},
+		{reason: "the provisioner has not looked at the machine yet", change: func(s *scope) {
+			s.revision = accepted(1)
+			s.begin(1, []string{"chat-aaaa"}, now.Time)
+			s.machines = []capacity.Machine{machine(launching, func(m *capacity.Machine) {
+				m.Reason, m.Message = "AwaitingReconciliation", "object is awaiting reconciliation"
+			})}
 		}},
 		{reason: "the cloud refuses the machine", change: func(s *scope) {
 			s.revision = accepted(1)

@@ -61,11 +61,15 @@ func isProgress(before, after *v1beta1.WorkspaceStatus) bool {
 }
 
 // withoutProgress leaves in a status what somebody waits for or acts on: whether it is planned, has its
-// machines and answers, what is wrong with the inference server, the plan, the endpoint, and of attempts
-// all but the stages that their machines have reached.
+// machines and answers, what is wrong with the inference server, the plan, the endpoint once it answers, and of
+// attempts all but the stages that their machines have reached.
 func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	out := status.DeepCopy()
 	out.Startup, out.WorkerNodes = nil, nil
+	isReady := isTrue(status.Conditions, v1beta1.ConditionReady)
+	if !isReady {
+		out.Endpoint = nil // nobody is answered there yet
+	}
 	for i := range out.Attempts {
 		for j := range out.Attempts[i].Claims {
 			out.Attempts[i].Claims[j].Stage = ""
@@ -77,6 +81,11 @@ func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 		switch condition.Type {
 		case v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady: // ResourceReady sums them up
 			*condition = metav1.Condition{Type: condition.Type, ObservedGeneration: condition.ObservedGeneration}
+		case v1beta1.ConditionInferenceReady: // pods may be ready before their machines are
+			if condition.Status == metav1.ConditionTrue && !isReady {
+				condition.Status, condition.Reason = metav1.ConditionFalse, v1beta1.ReasonInferencePending
+			}
+			condition.LastTransitionTime = metav1.Time{}
 		case v1beta1.ConditionResourceReady, v1beta1.ConditionReady: // their reasons are those of others
 			if condition.Status == metav1.ConditionFalse {
 				condition.Reason = ""

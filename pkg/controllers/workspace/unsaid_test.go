@@ -47,6 +47,14 @@ func TestIsProgress(t *testing.T) {
 		{"the stage of a machine", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Claims[0].Stage = "Launched" }, true},
 		{"a stage of the start", func(s *v1beta1.WorkspaceStatus) { s.Startup = []v1beta1.StartupStage{{Stage: "Planned"}} }, true},
 		{"a node's name", func(s *v1beta1.WorkspaceStatus) { s.WorkerNodes = []string{"n"} }, true},
+		{"pods that are ready before their machines", func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions[2].Status, s.Conditions[2].Reason = metav1.ConditionTrue, v1beta1.ReasonInferenceSuccess
+		}, true},
+		{"an endpoint that does not answer", func(s *v1beta1.WorkspaceStatus) { s.Endpoint = &v1beta1.Endpoint{} }, true},
+		{"a model that answers", func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions[2].Status, s.Conditions[2].Reason = metav1.ConditionTrue, v1beta1.ReasonInferenceSuccess
+			s.Conditions = append(s.Conditions, condition(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing, "answers"))
+		}, false},
 		{"a sum holds", func(s *v1beta1.WorkspaceStatus) { s.Conditions[1].Status = metav1.ConditionTrue }, false},
 		{"something is wrong", func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Reason = "ImagePullError" }, false},
 		{"a condition more", func(s *v1beta1.WorkspaceStatus) {

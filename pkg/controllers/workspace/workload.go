@@ -15,21 +15,37 @@ import (
 )
 
 // ensureNames sees to it, before anything is bought, that the names which the Workspace leads to are
-// free or ours, and makes the Services and what guards them.
+// free or ours. What leads to a Workspace that runs is kept, whatever becomes of its machines.
 func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
-	if s.statefulSet == nil && len(s.machines) == 0 {
-		for _, pods := range s.desiredSets() {
-			if err := r.Applier.Check(ctx, s.ws, pods); err != nil {
-				return classify(err)
-			}
+	around := s.revision.Network(s.ws)
+	if s.statefulSet != nil {
+		err := r.ensureNetwork(ctx, s, around)
+		s.named = err == nil
+		return err
+	}
+	for _, object := range around {
+		if err := r.Applier.CheckName(ctx, s.ws, object); err != nil {
+			return classify(err)
 		}
 	}
-	for _, object := range s.revision.Network(s.ws) {
+	if len(s.machines) > 0 {
+		return nil
+	}
+	for _, pods := range s.desiredSets() {
+		if err := r.Applier.Check(ctx, s.ws, pods); err != nil {
+			return classify(err)
+		}
+	}
+	return nil
+}
+
+// ensureNetwork makes Services and what guards them.
+func (r *Reconciler) ensureNetwork(ctx context.Context, s *scope, objects []render.Object) error {
+	for _, object := range objects {
 		if _, err := r.Applier.Apply(ctx, s.ws, object); err != nil && !s.mayLack(object, err) {
 			return classify(err)
 		}
 	}
-	s.named = true
 	return nil
 }
 
@@ -48,6 +64,14 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && !s.hasLaunched() {
 		return nil
 	}
+	var endpoint, guards []render.Object
+	if !s.named {
+		around := s.revision.Network(s.ws)
+		endpoint, guards = around[:1], around[1:]
+	}
+	if err := r.ensureNetwork(ctx, s, guards); err != nil {
+		return err
+	}
 	for _, pods := range s.desiredSets() {
 		wrote, err := r.Applier.Apply(ctx, s.ws, pods)
 		if err != nil {
@@ -55,6 +79,11 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 		}
 		s.rolling = s.rolling || wrote
 	}
+	// It comes last: the API server gives addresses away one at a time, and pods start without.
+	if err := r.ensureNetwork(ctx, s, endpoint); err != nil {
+		return err
+	}
+	s.named = true
 	if s.isGroup() || s.workers == nil {
 		return nil
 	}

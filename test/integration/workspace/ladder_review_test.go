@@ -131,11 +131,16 @@ func oldPass(t *testing.T, c *climber) {
 	})
 	c.karpenter.Script(cheap, sim.Works)
 	c.clock.step(11 * time.Minute) // the quota is left alone for an hour
-	service := &corev1.Service{}
-	if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), service); err != nil {
+	beside := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ws.Namespace, Name: "beside",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ws, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))},
+		},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	if err := c.client.Create(t.Context(), beside); err != nil { // has the Workspace looked at, and leaves it as it is
 		t.Fatal(err)
 	}
-	c.patch(t, service, nil)
 	eventually(t, "the third machine", func() (bool, string) {
 		return c.karpenter.ClaimsEver(ws.UID) == 3, fmt.Sprintf("%d NodeClaims", c.karpenter.ClaimsEver(ws.UID))
 	})

@@ -14,7 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,20 +135,42 @@ type life struct {
 	// done is closed when the controller has stopped; err says why.
 	done chan struct{}
 	err  error
-	// requests counts what was sent to the API server, watches apart.
-	requests *atomic.Int64
+	// requests are what was sent to the API server, watches apart.
+	requests *requests
 }
 
-// counted counts requests on their way.
+// requests keeps what is asked of the API server.
+type requests struct {
+	mu   sync.Mutex
+	sent []string
+}
+
+func (r *requests) add(request *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, request.Method+" "+request.URL.String())
+}
+
+// Load returns how many there were.
+func (r *requests) Load() int { return len(r.about("")) }
+
+// about returns those whose address names something.
+func (r *requests) about(what string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.sent), func(sent string) bool { return !strings.Contains(sent, what) })
+}
+
+// counted notes requests on their way.
 type counted struct {
-	next  http.RoundTripper
-	count *atomic.Int64
+	next     http.RoundTripper
+	requests *requests
 }
 
 // RoundTrip implements http.RoundTripper.
 func (r counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Query().Get("watch") == "" {
-		r.count.Add(1)
+		r.requests.add(request)
 	}
 	return r.next.RoundTrip(request)
 }
@@ -181,9 +204,9 @@ func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.Passi
 func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock, o options.Controller) *life {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	sent := &atomic.Int64{}
+	sent := &requests{}
 	config := rest.CopyConfig(w.config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, count: sent} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, requests: sent} })
 	mgr, err := app.NewManager(ctx, config, o, app.Hooks{
 		SkipNameValidation: true,
 		Clock:              now,

@@ -4,14 +4,21 @@
 package workspace_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
@@ -65,4 +72,58 @@ func TestNameTakenUnderServingWorkspace(t *testing.T) {
 		t.Errorf("NodeClaims ever made: %d, want 1", got)
 	}
 	w.remove(t, ws)
+}
+
+// TestNamesThatTheCacheDoesNotShow applies as a controller does whose cache has not heard of anything yet: the API
+// server alone knows what is there, and each write has to leave alone what is not ours.
+func TestNamesThatTheCacheDoesNotShow(t *testing.T) {
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	w.create(t, ws)
+	blind := interceptor.NewClient(w.client, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+		},
+	})
+	applier := apply.New(blind, w.client)
+	service := func() *corev1.Service {
+		s := &corev1.Service{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: ws.Name},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(5000)}}},
+		}
+		s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(ws, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))}
+		return s
+	}
+	foreign := service()
+	foreign.OwnerReferences = nil
+	if err := w.client.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		_, err := applier.Apply(t.Context(), ws, service())
+		if i == 1 {
+			err = applier.Check(t.Context(), ws, service())
+		}
+		if _, isTaken := errors.AsType[*apply.TakenError](err); !isTaken {
+			t.Errorf("error %v, want that the name is taken", err)
+		}
+	}
+	w.checkUntouched(t, []client.Object{foreign})
+	if err := w.client.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	if err := applier.Check(t.Context(), ws, service()); err != nil {
+		t.Errorf("checking a free name: %v", err)
+	}
+	for i, want := range []bool{true, false} {
+		if wrote, err := applier.Apply(t.Context(), ws, service()); err != nil || wrote != want {
+			t.Errorf("apply %d: wrote %v, error %v; want %v", i+1, wrote, err, want)
+		}
+	}
+	changed := service()
+	changed.Spec.Ports[0].Port = 81
+	if wrote, err := applier.Apply(t.Context(), ws, changed); err != nil || !wrote {
+		t.Errorf("a change: wrote %v, error %v", wrote, err)
+	}
 }

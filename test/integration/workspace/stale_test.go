@@ -5,6 +5,7 @@ package workspace_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/integration/sim"
+	"github.com/modelberth/modelberth/test/script"
 )
 
 // unseenMachine keeps the machine that was asked for out of the controller's
@@ -45,6 +47,27 @@ func unseenMachine(t *testing.T, life *life) {
 		t.Errorf("ready %s after it was asked for; want it soon after the cache shows the machine", took)
 	}
 	checkAttempts(t, ws, "1 ")
+	w.remove(t, ws)
+}
+
+// pendingMachine has the cloud take its time, for longer than news of mere progress may wait.
+func pendingMachine(t *testing.T, life *life) {
+	const told, period = 2 * time.Second, 12 * time.Second
+	w := theWorld
+	ws := kaitoForm(w.namespace(t), "chat")
+	slow := script.Rule{Outcome: script.SlowCreate, Delay: metav1.Duration{Duration: told + 2*period}}
+	w.karpenter.Play(ws.Namespace, script.Script{Rules: []script.Rule{slow}})
+	w.create(t, ws)
+	w.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonNodeClaimNotReady)
+	time.Sleep(told) // events are published a little later
+	about := func() []string {
+		return slices.Concat(life.requests.about("/"+ws.Namespace), life.requests.about(string(ws.UID)), life.requests.about(w.claims(t, ws)[0].Name))
+	}
+	before := len(about())
+	time.Sleep(period)
+	if sent := about()[before:]; len(sent) > 0 {
+		t.Errorf("while the machine is being bought, %d requests were sent in %s, want none: %q", len(sent), period, sent)
+	}
 	w.remove(t, ws)
 }
 

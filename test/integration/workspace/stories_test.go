@@ -38,6 +38,7 @@ func TestStories(t *testing.T) {
 		{"a Workspace without a plan is suspended like any other", suspendedWithoutPlan},
 		{"a Workspace is not ready before its new pods answer", readyWithNewPods},
 		{"a machine that the cache does not show yet has not vanished", unseenMachine},
+		{"a Workspace whose machine is being bought costs no request", pendingMachine},
 		{"a machine is not asked for again before the cache shows the attempt", unseenAttempt},
 	}
 	life := theWorld.begin(t, faults.NewRecorder())
