@@ -209,12 +209,15 @@ func (s *scope) inferenceFinding() finding {
 	if s.isGroup() && s.group.Failure != "" {
 		seen.Message += "; it is started again because " + s.group.Failure
 	}
+	if seen.Reason != v1beta1.ReasonInferencePending {
+		seen.Message += s.wayBack()
+	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 }
 
 // diagnosed is what there is to see of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
-	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words}
+	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words, Warnings: s.warnings}
 	if runs := s.running(); runs != nil {
 		in.Want, in.Plan = runs.Plan.Nodes, &runs.Plan
 	}

@@ -235,9 +235,9 @@ func (r *Reconciler) adoptRevision(
 	}
 }
 
-// trimRevisions deletes the oldest revisions over the limit, never the one in use.
+// trimRevisions deletes the oldest revisions over the limit, never one that is in use or answered last.
 func (r *Reconciler) trimRevisions(ctx context.Context, s *scope, current *revision) error {
-	var inUse []string
+	inUse := []string{current.Name, s.ws.Status.LatestReadyRevision}
 	if s.ws.Status.Plan != nil {
 		inUse = append(inUse, s.ws.Status.Plan.Revision)
 	}
@@ -246,7 +246,7 @@ func (r *Reconciler) trimRevisions(ctx context.Context, s *scope, current *revis
 	}
 	for i := range max(0, len(s.revisions)+1-revisionLimit) {
 		old := &s.revisions[i]
-		if slices.Contains(inUse, old.Name) || old.Name == current.Name {
+		if slices.Contains(inUse, old.Name) {
 			continue
 		}
 		if err := client.IgnoreNotFound(r.Client.Delete(ctx, old)); err != nil {
