@@ -205,10 +205,10 @@ func (s *scope) awaitRelease(left []string) error {
 	wait := waitForRelease(left)
 	last := s.lastAttempt()
 	switch {
-	case last != nil && last.Reason == reasonReleased && s.recreates != "":
-		return &waitingError{message: s.recreates + "; " + wait.Error(), after: retryRelease}
-	case last == nil || last.Reason == "" || last.Reason == reasonReleased:
+	case last == nil || last.Reason == "":
 		return wait
+	case last.Reason == reasonReleased:
+		return &waitingError{message: last.Message + "; " + wait.Error(), after: retryRelease}
 	}
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
 	switch {

@@ -5,6 +5,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -257,12 +258,11 @@ func (s *scope) await() error {
 // serveOn has the pods that serve be looked after, whatever keeps machines from being got beside theirs.
 func (s *scope) serveOn(err error) error {
 	var after time.Duration
-	switch kind := err.(type) { //nolint:errorlint // classify has unwrapped it
-	case *waitingError:
-		after = kind.after
-	case *stalledError:
-		after = kind.retryAfter
-	default:
+	if wait, ok := errors.AsType[*waitingError](err); ok {
+		after = wait.after
+	} else if stalled, ok := errors.AsType[*stalledError](err); ok {
+		after = stalled.retryAfter
+	} else {
 		return err
 	}
 	if after > 0 {
