@@ -145,6 +145,32 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// Pods that have just been told to move may not show in the cache: the machines that they move to would be
+// taken for ones that an edit made needless.
+func TestHoldAsksWhereThePodsRun(t *testing.T) {
+	newest := pinnedSet(2)
+	newest.Namespace, newest.Name, newest.UID = "team-a", "chat", "set-1"
+	r := New(Config{
+		Provisioner: apart{}, Live: fake.NewClientBuilder().WithObjects(newest).Build(), Clock: testclock.NewFakePassiveClock(now.Time),
+	})
+	s := newScope(workspaceObject())
+	s.revision, s.statefulSet = accepted(1), pinnedSet(0)
+	s.statefulSet.Namespace, s.statefulSet.Name, s.statefulSet.UID = "team-a", "chat", "set-1"
+	for number, instanceType := range []string{"first", "second"} {
+		s.begin(s.revision, int32(number+1), names(t, int32(number+1)), now.Time)
+		s.attempts[number].InstanceType, s.attempts[number].ReadyTime = instanceType, &now
+		held := machine()
+		held.Name, held.InstanceType = s.attempts[number].NodeClaims[0], instanceType
+		s.machines = append(s.machines, held)
+	}
+	if err := r.hold(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if s.held != 1 || !s.isMoved() || s.openAttempt().Number != 2 {
+		t.Errorf("held %d, moved %v, open %+v; want the first held, and the pods on the second", s.held, s.isMoved(), s.openAttempt())
+	}
+}
+
 // A back end that cannot tell two attempts' machines apart never holds both.
 func TestHoldNeedsASurger(t *testing.T) {
 	r := New(Config{Provisioner: account{}, Clock: testclock.NewFakePassiveClock(now.Time)})
