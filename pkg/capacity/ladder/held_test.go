@@ -52,33 +52,40 @@ func TestDecideBesideHeld(t *testing.T) {
 		{"they are there", ladder.State{Held: serves, Last: open(stands)}, ladder.Step{Do: ladder.Keep}},
 		{
 			"another plan yet is wanted: what was begun is ended first",
-			ladder.State{Held: serves, Last: &ladder.Attempt{Open: true}}, ladder.Step{Do: ladder.End},
+			ladder.State{Held: serves, Last: &ladder.Attempt{Open: true}},
+			ladder.Step{Do: ladder.End},
 		},
 		{
 			"its machines are let go before others are asked for",
-			ladder.State{Held: serves, Last: &ladder.Attempt{}, Strays: 1}, ladder.Step{Do: ladder.Release},
+			ladder.State{Held: serves, Last: &ladder.Attempt{}, Strays: 1},
+			ladder.Step{Do: ladder.Release},
 		},
 		{
 			"and gone, so that never more than one is held beside what serves",
-			ladder.State{Held: serves, Last: &ladder.Attempt{}, Leaving: 1}, ladder.Step{Do: ladder.Await},
+			ladder.State{Held: serves, Last: &ladder.Attempt{}, Leaving: 1},
+			ladder.Step{Do: ladder.Await},
 		},
 		{
 			"it is refused, and somebody has to mend something",
-			ladder.State{Held: serves, Last: &ladder.Attempt{Cause: refusal.Misconfigured, Unchanged: true}}, ladder.Step{Do: ladder.Stop},
+			ladder.State{Held: serves, Last: &ladder.Attempt{Cause: refusal.Misconfigured, Unchanged: true}},
+			ladder.Step{Do: ladder.Stop},
 		},
 		{
 			"what serves is lost, whatever else is to be done",
-			ladder.State{Held: &ladder.Held{Verdict: lost}, Last: open(ladder.Machine{}), Strays: 1}, ladder.Step{Do: ladder.LetGo, Verdict: lost},
+			ladder.State{Held: &ladder.Held{Verdict: lost}, Last: open(ladder.Machine{}), Strays: 1},
+			ladder.Step{Do: ladder.LetGo, Verdict: lost},
 		},
 		{"the pods have been told to move", ladder.State{Held: moved, Last: open(stands)}, ladder.Step{Do: ladder.Keep}},
 		{"the pods have moved", ladder.State{Held: empty, Last: open(stands)}, ladder.Step{Do: ladder.LetGo}},
 		{
 			"another plan is wanted while the pods move: what serves now is the latest, and one is held at most",
-			ladder.State{Held: moved, Last: &ladder.Attempt{Open: true}}, ladder.Step{Do: ladder.Await},
+			ladder.State{Held: moved, Last: &ladder.Attempt{Open: true}},
+			ladder.Step{Do: ladder.Await},
 		},
 		{
 			"the machines that the pods move to are lost",
-			ladder.State{Held: moved, Last: &ladder.Attempt{Cause: refusal.Lost}}, ladder.Step{Do: ladder.Await},
+			ladder.State{Held: moved, Last: &ladder.Attempt{Cause: refusal.Lost}},
+			ladder.Step{Do: ladder.Await},
 		},
 	}
 	for _, test := range tests {

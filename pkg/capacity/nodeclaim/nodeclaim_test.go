@@ -381,7 +381,8 @@ func TestKeep(t *testing.T) {
 		{"it is on its way out", []client.Object{held("0", "A", deleting)}, capacity.Outcome{Created: []capacity.Created{{Name: nodeclaim.Name(owner, 2, 0)}}}},
 		{"both stand", []client.Object{held("0", "A"), held("0", "B", ofLater)}, capacity.Outcome{}},
 		{
-			"another one stands: it goes first", []client.Object{held("0", "A"), held("1", "A")},
+			"another one stands: it goes first",
+			[]client.Object{held("0", "A"), held("1", "A")},
 			capacity.Outcome{Released: []string{nodeclaim.Name(owner, 1, 1)}},
 		},
 	}

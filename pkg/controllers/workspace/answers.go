@@ -60,17 +60,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 			return out, err
 		}
 	}
-	for i := range s.machines {
-		machine := &s.machines[i]
-		switch {
-		case s.isHeld(machine.Name):
-		case machine.Deleting:
-			out.Leaving++
-		case !slices.Contains(names, machine.Name):
-			out.Strays++
-			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name)
-		}
-	}
+	s.tally(&out, names)
 	if last == nil {
 		return out, nil
 	}
@@ -92,6 +82,21 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
 	return out, err
+}
+
+// tally counts the machines that are not of an attempt, whose names are given, nor held beside it.
+func (s *scope) tally(out *ladder.State, names []string) {
+	for i := range s.machines {
+		machine := &s.machines[i]
+		switch {
+		case s.isHeld(machine.Name):
+		case machine.Deleting:
+			out.Leaving++
+		case !slices.Contains(names, machine.Name):
+			out.Strays++
+			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name)
+		}
+	}
 }
 
 // fits says whether a machine is of the kind that the plan asks for. A NodeClass counts only where

@@ -71,5 +71,6 @@ func (s *scope) insteadOf(over *ledger.OverError) error {
 		return nil
 	}
 	return &recreateError{fmt.Sprintf("the administrator's ceiling %s of %s USD/h leaves no room for %s (%s) beside %s (%s)",
-		over.Kind, request.Price(over.Ceiling), over.InstanceType, request.Price(over.Asked), held.InstanceType, request.Price(s.heldPrice()))}
+		over.Kind, request.Price(over.Ceiling), over.InstanceType, request.Price(over.Asked),
+		held.InstanceType, request.Price(s.heldPrice()))}
 }

@@ -32,25 +32,23 @@ func (s *scope) move() {
 		return
 	}
 	held, latest := s.heldAttempt(), s.openAttempt()
-	isThere := latest != nil && latest.ReadyTime != nil && s.nodeFinding().holds()
+	wasThere := latest != nil && latest.ReadyTime != nil
+	isThere := wasThere && s.nodeFinding().holds()
 	s.runsOn = workload.PinnedAttempt(s.statefulSet)
-	switch {
+	switch hasMoved := s.runsOn > 0; {
 	case held != nil && isThere:
 		s.runsOn = latest.Number
 	case held != nil:
 		s.former = s.revisionOf(s.statefulSet)
-		if s.runsOn > 0 && !s.isMoved() {
+		if hasMoved && !s.isMoved() {
 			s.runsOn = held.Number
 		}
-	case latest != nil && latest.ReadyTime != nil && !isThere && s.leaderServes():
+	case wasThere && !isThere && s.leader() != nil:
 		s.former = s.revisionOf(s.statefulSet) // more machines beside those that it has
-	case latest != nil && s.runsOn > 0:
+	case latest != nil && hasMoved:
 		s.runsOn = latest.Number
 	}
 }
-
-// leaderServes says whether the pod that serves is ready.
-func (s *scope) leaderServes() bool { return s.leader() != nil }
 
 // isServing says whether the pods answer, or do so again shortly.
 func (s *scope) isServing(now time.Time) bool {

@@ -96,7 +96,8 @@ func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta
 		return false, err
 	}
 	newest := &appsv1.StatefulSet{}
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(s.statefulSet), newest); client.IgnoreNotFound(err) != nil {
+	err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.statefulSet), newest))
+	if err != nil {
 		return false, fmt.Errorf("reading StatefulSet %s: %w", s.statefulSet.Name, err)
 	}
 	if newest.UID != "" && newest.ResourceVersion != s.statefulSet.ResourceVersion {

@@ -313,7 +313,8 @@ func TestBeside(t *testing.T) {
 		{"nothing is held", func(s *scope) { limited("1")(s); s.held = 0 }, Limits{}, ""},
 		{"the pod does not answer for a moment", unready(time.Minute), Limits{}, ""},
 		{
-			"the pod does not answer", unready(time.Hour), Limits{},
+			"the pod does not answer", unready(time.Hour),
+			Limits{},
 			"the machines that serve are let go first: the model does not answer on them",
 		},
 	}

@@ -70,10 +70,10 @@ func (c *climber) edit(t *testing.T, ws *v1beta1.Workspace, instanceType string)
 	c.patch(t, ws, func() { ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{instanceType}} })
 }
 
-// retry has Karpenter look at the claims of a machine type again, with another script.
-func (c *climber) retry(t *testing.T, ws *v1beta1.Workspace, instanceType string, behaviour sim.Behaviour) {
+// goOn has the claims of a machine type that hung go on.
+func (c *climber) goOn(t *testing.T, ws *v1beta1.Workspace, instanceType string) {
 	t.Helper()
-	c.karpenter.Script(instanceType, behaviour)
+	c.karpenter.Script(instanceType, sim.Works)
 	for _, claim := range c.claims(t, ws) {
 		if typeOf(&claim) == instanceType {
 			c.patch(t, &claim, nil)
@@ -116,7 +116,7 @@ func (c *climber) checkServes(t *testing.T, ws *v1beta1.Workspace, pod types.UID
 	})
 }
 
-// selector is what the pods of a Workspace select machines by.
+// attemptSelected is the attempt whose machines the pods of a Workspace select; empty where they select none.
 func (c *climber) attemptSelected(t *testing.T, ws *v1beta1.Workspace) string {
 	t.Helper()
 	set := &appsv1.StatefulSet{}
@@ -150,7 +150,7 @@ func editProvisionsFirst(t *testing.T, c *climber) {
 	if ready.Status == metav1.ConditionTrue || !strings.Contains(resource.Message, "meanwhile attempt 1 ("+dear+") serves on") {
 		t.Errorf("Ready is %s, and %q does not say what serves", ready.Status, resource.Message)
 	}
-	c.retry(t, ws, cheap, sim.Works)
+	c.goOn(t, ws, cheap)
 	c.untilServing(t, ws)
 	c.untilHeld(t, ws, cheap)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap)
@@ -293,7 +293,7 @@ func editTwice(t *testing.T, c *climber) {
 	c.untilHeld(t, ws, dear, other)
 	c.until(t, ws, "1 "+dear, "2 "+cheap+" Released", "3 "+other)
 	c.checkServes(t, ws, pod)
-	c.retry(t, ws, other, sim.Works)
+	c.goOn(t, ws, other)
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap+" Released", "3 "+other)
 	checkMost(t, most, 2)
@@ -323,7 +323,7 @@ func editBroken(t *testing.T, c *climber) {
 	c.patch(t, ws, func() { ws.Inference.Config = "missing" })
 	c.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonConfigNotFound)
 	c.checkServes(t, ws, pod)
-	c.retry(t, ws, cheap, sim.Works)
+	c.goOn(t, ws, cheap)
 	c.checkServes(t, ws, pod)
 	c.patch(t, ws, func() { ws.Inference.Config = "" })
 	c.untilServing(t, ws)
@@ -370,7 +370,7 @@ func surgeForgotten(t *testing.T, c *climber) {
 	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
 	c.until(t, ws, "1 "+dear, "2 "+cheap)
 	c.checkServes(t, ws, pod)
-	c.retry(t, ws, cheap, sim.Works)
+	c.goOn(t, ws, cheap)
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 2 {
@@ -393,7 +393,7 @@ func surgeLosesOld(t *testing.T, c *climber) {
 		}
 	}
 	c.until(t, ws, "1 "+dear+" Lost", "2 "+cheap)
-	c.retry(t, ws, cheap, sim.Works)
+	c.goOn(t, ws, cheap)
 	c.untilServing(t, ws)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 2 {
 		t.Errorf("NodeClaims ever made: %d, want 2", got)
@@ -419,7 +419,7 @@ func evictionProvisionsFirst(t *testing.T, c *climber) {
 	if ready := condition(ws, v1beta1.ConditionReady); ready.Status != metav1.ConditionTrue {
 		t.Errorf("Ready is %s although the model answers as the spec asks for: %s", ready.Status, ready.Message)
 	}
-	c.retry(t, ws, dear, sim.Works)
+	c.goOn(t, ws, dear)
 	c.until(t, ws, "1 "+dear+" Lost", "2 "+dear)
 	c.untilHeld(t, ws, dear)
 	c.untilServing(t, ws)
@@ -450,7 +450,7 @@ func groupProvisionsFirst(t *testing.T, c *climber) {
 	if got := c.attemptSelected(t, ws); got != "" {
 		t.Errorf("the pods of the group that serves select attempt %q", got)
 	}
-	c.retry(t, ws, cheap, sim.Works)
+	c.goOn(t, ws, cheap)
 	c.untilServing(t, ws)
 	c.untilHeld(t, ws, cheap, cheap)
 	checkMost(t, most, 4)
