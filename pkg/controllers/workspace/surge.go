@@ -47,23 +47,31 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 		return nil
 	}
 	first, last := open[0], open[len(open)-1]
-	isWanted, err := r.isWantedOf(s, first)
-	if err != nil {
-		return err
-	}
-	s.trouble = s.troubleOf(first, r.Clock.Now())
-	hasMoved, err := r.hasMoved(ctx, s, first, last)
-	if err != nil {
-		return err
-	}
-	oldest := ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && s.trouble == "", Moved: hasMoved}
+	oldest, err := r.standing(ctx, s, first, last)
 	switch {
+	case err != nil:
+		return err
 	case oldest.IsHeld():
 		s.held = first.Number
+		return r.awaitRevision(ctx, s, first)
 	case first != last:
+		if err := r.awaitRevision(ctx, s, last); err != nil {
+			return err
+		}
 		s.letGo("the machines were let go: those that were there before do again", r.Clock.Now())
 	}
 	return nil
+}
+
+// standing is how the first of the open attempts stands.
+func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (ladder.Open, error) {
+	isWanted, err := r.isWantedOf(s, first)
+	if err != nil {
+		return ladder.Open{}, err
+	}
+	s.trouble = s.troubleOf(first, r.Clock.Now())
+	hasMoved, err := r.hasMoved(ctx, s, first, last)
+	return ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && s.trouble == "", Moved: hasMoved}, err
 }
 
 // isWantedOf says whether the plan asks for what an attempt has.
