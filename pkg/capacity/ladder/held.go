@@ -26,6 +26,8 @@ type Held struct {
 	// Moved says that the pods are told to run on the machines of a later attempt, Empty that none of them
 	// is left on its own.
 	Moved, Empty bool
+	// Overdue says that they have had time enough to move.
+	Overdue bool
 }
 
 // decide is what happens about a held attempt before anything else does.
@@ -39,9 +41,11 @@ func (h *Held) decide(last *Attempt) (Step, bool) {
 		return Step{}, false
 	case h.Empty:
 		return Step{Do: LetGo}, true
-	case last == nil || !last.Open || !last.Wanted:
-		return Step{Do: Await}, true // what serves now is the latest: nothing comes beside it before this one is gone
+	case last != nil && last.Open && last.Wanted:
+		return Step{}, false // pods that do not start there are for somebody to look at
+	case h.Overdue:
+		return Step{Do: LetGo}, true
 	default:
-		return Step{}, false
+		return Step{Do: Await}, true // what serves now is the latest: nothing comes beside it before this one is gone
 	}
 }

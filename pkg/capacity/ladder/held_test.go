@@ -83,6 +83,14 @@ func TestDecideBesideHeld(t *testing.T) {
 			ladder.Step{Do: ladder.Await},
 		},
 		{
+			"and pods that do not get there stop nobody for ever",
+			ladder.State{Held: &ladder.Held{Moved: true, Overdue: true}, Last: &ladder.Attempt{Open: true}}, ladder.Step{Do: ladder.LetGo},
+		},
+		{
+			"pods that do not get there stay where they are as long as nothing else is wanted",
+			ladder.State{Held: &ladder.Held{Moved: true, Overdue: true}, Last: open(stands)}, ladder.Step{Do: ladder.Keep},
+		},
+		{
 			"the machines that the pods move to are lost",
 			ladder.State{Held: moved, Last: &ladder.Attempt{Cause: refusal.Lost}},
 			ladder.Step{Do: ladder.Await},

@@ -83,7 +83,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Release:
 		return true, r.release(ctx, s)
 	case ladder.Await:
-		return true, s.await()
+		return true, s.await(now)
 	case ladder.Stop:
 		return r.stop(ctx, s)
 	case ladder.Next:

@@ -209,10 +209,24 @@ func (r *Reconciler) heldState(ctx context.Context, s *scope) (*ladder.Held, err
 		verdicts = append(verdicts, machine.Verdict)
 	}
 	out := &ladder.Held{Verdict: refusal.Decisive(verdicts), Moved: s.isMoved(), Empty: s.isVacated()}
+	out.Overdue = !r.Clock.Now().Before(s.moveDeadline())
 	if at := out.Verdict.LookAgain; !out.Verdict.Final && !at.IsZero() {
 		s.lookAgain(at.Sub(r.Clock.Now()))
 	}
 	return out, nil
+}
+
+// moveLimit is how long pods may take to move to other machines once yet others are wanted.
+const moveLimit = 15 * time.Minute
+
+// moveDeadline is when the pods have had time enough to move to the machines that they select.
+func (s *scope) moveDeadline() time.Time {
+	for i := range s.attempts {
+		if a := &s.attempts[i]; a.Number == workload.PinnedAttempt(s.statefulSet) && a.ReadyTime != nil {
+			return a.ReadyTime.Add(moveLimit)
+		}
+	}
+	return time.Time{}
 }
 
 // isMoved says whether the pods are told to run on other machines than those that are held.
@@ -257,11 +271,13 @@ func (s *scope) willDo(made *revision) bool {
 }
 
 // await says what nothing is asked for before.
-func (s *scope) await() error {
-	if left := s.leaving(); len(left) > 0 || s.heldAttempt() == nil {
+func (s *scope) await(now time.Time) error {
+	if left := s.leaving(); len(left) > 0 || !s.isMoved() {
 		return s.awaitRelease(left)
 	}
-	return &waitingError{message: "waiting for the pods to have moved away from the former machines"}
+	return &waitingError{
+		message: "waiting for the pods to have moved away from the former machines", after: max(s.moveDeadline().Sub(now), shortestLook),
+	}
 }
 
 // serveOn has the pods that serve be looked after, whatever keeps machines from being got beside theirs.
