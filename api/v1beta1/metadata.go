@@ -22,6 +22,9 @@ const (
 	LabelWorkspaceUID = "modelberth.dev/workspace-uid"
 	// LabelMachineOrdinal counts the machines of a Workspace from 0.
 	LabelMachineOrdinal = "modelberth.dev/machine-ordinal"
+	// LabelMachineAttempt is the number of the attempt that a machine was bought in. Pods that moved from the
+	// machines of one attempt to those of another select it.
+	LabelMachineAttempt = "modelberth.dev/machine-attempt"
 	// LabelInferenceSet is on children of an InferenceSet.
 	LabelInferenceSet = "inferenceset.kaito.sh/created-by"
 	// LabelMultiRoleInference and LabelInferenceRole are on children of a MultiRoleInference.

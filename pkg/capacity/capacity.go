@@ -59,6 +59,8 @@ type Request struct {
 	Existed []string
 	// First says that nothing can have been asked for before, so that there is nothing that the cache could miss.
 	First bool
+	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.
+	Keep []string
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.
 	Confirm func(ctx context.Context) error

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // Cluster is what the commands need of a cluster, with the rights of the user.
@@ -107,19 +106,19 @@ func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspac
 	return ws, nil
 }
 
-// group is what the cluster remembers of a Workspace's group of machines.
-func (c *Cluster) group(ctx context.Context, ws *v1beta1.Workspace) (workload.Group, error) {
+// leader is the set that serves a Workspace, or nil.
+func (c *Cluster) leader(ctx context.Context, ws *v1beta1.Workspace) (*appsv1.StatefulSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	leader := &appsv1.StatefulSet{}
 	err := c.Objects.Get(ctx, client.ObjectKeyFromObject(ws), leader)
 	if apierrors.IsNotFound(err) {
-		return workload.GroupOf(nil), nil
+		return nil, nil
 	}
 	if err != nil {
-		return workload.Group{}, worded(err, "StatefulSet "+key(ws))
+		return nil, worded(err, "StatefulSet "+key(ws))
 	}
-	return workload.GroupOf(leader), nil
+	return leader, nil
 }
 
 // completeNames offers the names of Workspaces for the first argument.

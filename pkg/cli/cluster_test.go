@@ -210,6 +210,25 @@ func refused(ws *v1beta1.Workspace) {
 	}
 }
 
+// surging serves on one machine while it gets another.
+func surging(ws *v1beta1.Workspace) {
+	serving(ws)
+	ws.Status.State = v1beta1.StateNotReady
+	ws.Status.Plan.InstanceType, ws.Status.Plan.Summary = "Standard_B80_1", "1 × Standard_B80_1 (1 × B80)"
+	ws.Status.Attempts = []v1beta1.Attempt{
+		{
+			Number: 1, InstanceType: "Standard_A24_1", CapacityType: v1beta1.CapacityOnDemand, NodeClaims: []string{"chat-1a2b"},
+			StartTime: ago(9 * time.Minute), ReadyTime: new(ago(8 * time.Minute)),
+		},
+		{
+			Number: 2, InstanceType: "Standard_B80_1", CapacityType: v1beta1.CapacityOnDemand, NodeClaims: []string{"chat-3c4d"},
+			StartTime: ago(time.Minute),
+		},
+	}
+	condition(ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNodeClaimNotReady,
+		"machine chat-3c4d (Standard_B80_1) is being launched; meanwhile attempt 1 (Standard_A24_1) serves on")
+}
+
 // loading has its machine, and fetches the weights.
 func loading(ws *v1beta1.Workspace) {
 	refused(ws)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -94,11 +95,11 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	if current == nil {
 		return clusterError("Workspace %s has no accepted plan yet: kubectl berth status %s tells why", key(ws), ws.Name)
 	}
-	group, err := cluster.group(ctx, ws)
+	leader, err := cluster.leader(ctx, ws)
 	if err != nil {
 		return err
 	}
-	return r.print(w, []rendering{{ws, current.name, &current.Revision, group}})
+	return r.print(w, []rendering{{ws, current.name, &current.Revision, leader}})
 }
 
 // onlyForFiles refuses flags that stand for a controller's settings.
@@ -119,8 +120,9 @@ type rendering struct {
 	ws       *v1beta1.Workspace
 	name     string
 	revision *render.Revision
-	// group is what the cluster remembers of a group of machines.
-	group workload.Group
+	// leader is the set that serves, which remembers what a group of machines and a move to others came to; nil
+	// where there is none.
+	leader *appsv1.StatefulSet
 }
 
 // fromFile plans and renders as the controller would.
@@ -150,7 +152,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 		if err != nil {
 			return usageError("%s, Workspace %s: %w", m.file, key(ws), err)
 		}
-		out = append(out, rendering{ws: ws, revision: revision, group: workload.GroupOf(nil)})
+		out = append(out, rendering{ws: ws, revision: revision})
 	}
 	return r.print(w, out)
 }
@@ -184,7 +186,13 @@ func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, erro
 
 // objects of a Workspace, in the order in which they are applied.
 func (r *rendering) objects() []render.Object {
-	return append(r.revision.Network(r.ws), r.revision.Pods(r.ws, r.name, r.group)...)
+	pods := r.revision.Pods(r.ws, r.name, workload.GroupOf(r.leader))
+	for _, object := range pods {
+		if set, ok := object.(*appsv1.StatefulSet); ok && workload.PinnedAttempt(r.leader) > 0 {
+			workload.PinToAttempt(set, workload.PinnedAttempt(r.leader))
+		}
+	}
+	return append(r.revision.Network(r.ws), pods...)
 }
 
 func (r *renderCommand) print(w World, all []rendering) error {

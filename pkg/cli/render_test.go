@@ -9,7 +9,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 const ownTemplate = `apiVersion: kaito.sh/v1beta1
@@ -38,6 +43,16 @@ func TestRenderGolden(t *testing.T) {
 			}
 			golden(t, filepath.Join("testdata/golden", test.name+".txt"), got.Out+got.Err)
 		})
+	}
+}
+
+// A model that has moved to other machines selects those by their attempt, which its set remembers.
+func TestRenderAfterAMove(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}}
+	workload.PinToAttempt(set, 7)
+	got := (&cluster{objects: append(past(t), set)}).run(t, session{}, "render", "chat")
+	if want := v1beta1.LabelMachineAttempt + `: "7"`; got.Code != 0 || !strings.Contains(got.Out, want) {
+		t.Errorf("no %s in %+v", want, got)
 	}
 }
 

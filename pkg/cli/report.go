@@ -52,6 +52,8 @@ type machineReport struct {
 	Node         string      `json:"node,omitempty"`
 	Created      metav1.Time `json:"created"`
 	Message      string      `json:"message,omitempty"`
+	// Until is the number of the attempt whose machines take over from this one.
+	Until int32 `json:"until,omitempty"`
 }
 
 // podReport is one pod of a Workspace.
@@ -112,9 +114,26 @@ func modelOf(ws *v1beta1.Workspace) string {
 // addMachines reads the machines that were bought.
 func (r *report) addMachines(claims []unstructured.Unstructured) {
 	for i := range claims {
-		r.Machines = append(r.Machines, machineOf(&claims[i]))
+		machine := machineOf(&claims[i])
+		machine.Until = r.successor(machine.Name)
+		r.Machines = append(r.Machines, machine)
 	}
 	slices.SortFunc(r.Machines, func(a, b machineReport) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// successor is the attempt that gets other machines while those of the attempt serve that a machine is of; 0
+// where none does.
+func (r *report) successor(machine string) int32 {
+	isOpen := func(a v1beta1.Attempt) bool { return a.Reason == "" }
+	serves := slices.IndexFunc(r.Attempts, func(a v1beta1.Attempt) bool { return isOpen(a) && slices.Contains(a.NodeClaims, machine) })
+	if serves < 0 {
+		return 0
+	}
+	later := r.Attempts[serves+1:]
+	if next := slices.IndexFunc(later, isOpen); next >= 0 {
+		return later[next].Number
+	}
+	return 0
 }
 
 // Stages of a machine, after those that Karpenter names.

@@ -58,6 +58,10 @@ func TestStatusGolden(t *testing.T) {
 		{"status-crash", &cluster{objects: []client.Object{workspace(), pod(0, crashing)}}, session{}, []string{"chat"}},
 		{"status-ready", serves, session{}, []string{"chat"}},
 		{"status-ready-wide", serves, session{}, []string{"chat", "-o", "wide"}},
+		{"status-surging", &cluster{objects: []client.Object{
+			workspace(surging), claim("chat-1a2b", "node-1", "", "Launched", "Registered", "Initialized"),
+			claim("chat-3c4d", "", "the instance is being created"), pod(0, running(true)),
+		}}, session{}, []string{"chat"}},
 		{"status-stalled", &cluster{objects: []client.Object{workspace(refused, stalled)}}, session{}, []string{"chat"}},
 		{"status-list", &cluster{objects: []client.Object{workspace(serving), other()}}, session{}, nil},
 		{"status-list-all", &cluster{objects: []client.Object{workspace(stalled), other()}}, session{}, []string{"-A", "-o", "wide"}},

@@ -238,6 +238,9 @@ func (m *machineReport) branch(now time.Time, wide bool) branch {
 	if m.Node != "" {
 		out.text += ", node " + m.Node
 	}
+	if m.Until > 0 {
+		out.text += fmt.Sprintf(", serves until attempt %d is ready", m.Until)
+	}
 	if wide {
 		for _, part := range []string{m.InstanceType, m.CapacityType, m.Zone} {
 			if part != "" {

@@ -76,9 +76,18 @@ func constraints(ws *v1beta1.Workspace) planner.Constraints {
 	out.Accelerators = placement.Accelerators
 	out.Zones = placement.Zones
 	out.CapacityTypes = placement.CapacityTypes
-	// Check saw to it: nothing, or a number above 0.
-	out.MaxHourlyPrice, _ = strconv.ParseFloat(placement.MaxHourlyPrice, 64)
+	out.MaxHourlyPrice = MaxHourlyPrice(ws)
 	return out
+}
+
+// MaxHourlyPrice is the limit that a Workspace sets itself in USD; 0 where it sets none.
+func MaxHourlyPrice(ws *v1beta1.Workspace) float64 {
+	if ws.Resource.Placement == nil {
+		return 0
+	}
+	// Check saw to it: nothing, or a number above 0.
+	limit, _ := strconv.ParseFloat(ws.Resource.Placement.MaxHourlyPrice, 64)
+	return limit
 }
 
 func objectives(ws *v1beta1.Workspace) planner.Objectives {

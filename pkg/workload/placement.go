@@ -5,7 +5,9 @@ package workload
 
 import (
 	"slices"
+	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -91,4 +93,24 @@ func tolerations(users []corev1.Toleration) []corev1.Toleration {
 		}
 	}
 	return all
+}
+
+// PinToAttempt puts the pods of a set on the machines of one attempt of their Workspace, and on no others of
+// its machines.
+func PinToAttempt(set *appsv1.StatefulSet, attempt int32) {
+	pod := &set.Spec.Template.Spec
+	pod.NodeSelector = over(pod.NodeSelector, map[string]string{v1beta1.LabelMachineAttempt: strconv.Itoa(int(attempt))})
+}
+
+// PinnedAttempt is the attempt that the pods of a set are put on the machines of; 0 where any of the
+// Workspace's will do.
+func PinnedAttempt(set *appsv1.StatefulSet) int32 {
+	if set == nil {
+		return 0
+	}
+	attempt, err := strconv.ParseInt(set.Spec.Template.Spec.NodeSelector[v1beta1.LabelMachineAttempt], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(attempt)
 }

@@ -31,7 +31,7 @@ const (
 const faults = `{"cloud": "azure", "rules": [
 	{"sku": "` + noQuotaType + `", "outcome": "quota", "kind": "family"},
 	{"sku": "` + halfRefusedType + `", "outcome": "noCapacity", "skip": 1},
-	{"sku": "` + evictedType + `", "capacityType": "spot", "outcome": "evicted", "after": "25s", "notice": "30s"}
+	{"sku": "` + evictedType + `", "capacityType": "spot", "outcome": "evicted", "after": "25s", "notice": "90s"}
 ]}`
 
 // TestCapacity has the cloud refuse machines and take one back, and somebody bring one along, all at once.
@@ -121,7 +121,7 @@ func halfRefused(t *testing.T) {
 	expectAnswers(t, ws, vllmModel)
 }
 
-// evicted has a spot machine taken back, with notice.
+// evicted has a spot machine taken back, with notice: another one serves before it is gone.
 func evicted(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, wish("chat", v1beta1.CapacitySpot, evictedType, evictedNext))
@@ -130,9 +130,12 @@ func evicted(t *testing.T) {
 	if first := ws.Status.Attempts[0]; !strings.Contains(first.Message, "PreemptionScheduled") {
 		t.Errorf("the first attempt ended with %q, want the node's word of it", first.Message)
 	}
-	lost := ws.Status.Attempts[0].EndTime.Time
+	if lost, next := ws.Status.Attempts[0].EndTime, ws.Status.Attempts[1].ReadyTime; next == nil || lost.Before(next) {
+		t.Errorf("the first machine was let go at %s and the next usable at %s, want it first", lost, next)
+	}
+	noticed := ws.Status.Attempts[1].StartTime.Time
 	ws = waitReady(t, ns, "chat")
-	elapsed(t, "from the notice to another machine that serves", lost)
+	elapsed(t, "from the notice to another machine that serves", noticed)
 	expectHeld(t, ws, 1)
 	local.ledger.expect(t, ws, 2)
 	expectAnswers(t, ws, tinyModel)

@@ -120,6 +120,45 @@ func (r rollout) run(t *testing.T) {
 	}
 }
 
+// TestOtherMachine edits a model that answers so that it needs another machine: the one that it has answers until
+// the other one is usable, and what is left is the time that a pod takes to start.
+func TestOtherMachine(t *testing.T) {
+	const before, after = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
+	ns := namespace(t)
+	apply(t, ns, wish("chat", v1beta1.CapacityOnDemand, before))
+	ws := waitReady(t, ns, "chat")
+	pod := leader(t, ws)
+	asking := startAsking(t, ws, tinyModel)
+	start := time.Now()
+	apply(t, ns, wish("chat", v1beta1.CapacityOnDemand, after))
+	waitFor(t, "the pod that answers to be told to end", readyTimeout, func(ctx context.Context) (bool, error) {
+		found := &corev1.Pod{}
+		err := local.client.Get(ctx, keyOf(pod), found)
+		return err == nil && found.UID == pod.UID && found.DeletionTimestamp != nil, err
+	})
+	ended := time.Now()
+	ws = workspace(t, ns, "chat")
+	if len(ws.Status.Attempts) != 2 || ws.Status.Attempts[0].EndTime != nil {
+		t.Errorf("the attempts are %+v when the pod ends, want the first one to have its machine and a second one", ws.Status.Attempts)
+	}
+	waitFor(t, "a pod to serve on the other machine", readyTimeout, func(ctx context.Context) (bool, error) {
+		found := &corev1.Pod{}
+		err := local.client.Get(ctx, keyOf(pod), found)
+		return err == nil && found.UID != pod.UID && isReady(found), client.IgnoreNotFound(err)
+	})
+	figure(t, "an edit that needs another machine: served by the old one meanwhile", ended.Sub(start))
+	elapsed(t, "an edit that needs another machine: without an answer", ended)
+	waitAttempts(t, ns, "chat", before+" Released", after)
+	ws = waitReady(t, ns, "chat")
+	expectAnswers(t, ws, tinyModel)
+	expectOnlyAnswers(t, asking)
+	waitFor(t, "the former machine to be gone", goneTimeout, func(ctx context.Context) (bool, error) {
+		claims, err := claimsOf(ctx, ws.UID)
+		return len(claims) == 1, err
+	})
+	local.ledger.expect(t, ws, 2)
+}
+
 // leader is the pod that serves a Workspace.
 func leader(t *testing.T, ws *v1beta1.Workspace) *corev1.Pod {
 	t.Helper()

@@ -7,7 +7,8 @@
 //
 // It is pure: what was observed comes in as values. It must not know how machines are made, what the
 // cloud said (package refusal does) or how plans are found. Its one rule beyond the order of these
-// steps is that machines of two attempts are never held at once.
+// steps is that machines of two attempts are never held at once, but for those of one that serves while
+// those of another plan are got.
 package ladder
 
 import (
@@ -29,6 +30,9 @@ const (
 	// End: write down that the open attempt has ended, for the verdict's cause, or because it is not
 	// wanted any more where there is none. Nothing is let go before that is written.
 	End Do = "End"
+	// LetGo: write down that the held attempt has ended, for the verdict's cause, or because the pods have
+	// moved to the machines of the latest one where there is none.
+	LetGo Do = "LetGo"
 	// Release: let go of machines that stand and belong to no open attempt.
 	Release Do = "Release"
 	// Ask: ask for the machines of the open attempt that never were there.
@@ -68,6 +72,9 @@ type Attempt struct {
 type State struct {
 	// Last is the latest attempt; nil where none is known.
 	Last *Attempt
+	// Held is the attempt whose machines serve meanwhile; nil where there is none. Its machines are neither
+	// strays nor leaving.
+	Held *Held
 	// Strays are the machines that stand and do not belong to the open attempt, Leaving all that are on
 	// their way out.
 	Strays, Leaving int
@@ -83,6 +90,9 @@ type Step struct {
 
 // Decide says what happens next. It is asked again after each step but Keep, Await and Stop.
 func Decide(s State) Step {
+	if step, isDecided := s.Held.decide(s.Last); isDecided {
+		return step
+	}
 	if s.Last != nil && s.Last.Open {
 		return s.Last.decide(s)
 	}

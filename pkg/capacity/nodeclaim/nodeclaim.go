@@ -118,7 +118,8 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string,
 }
 
 // Ensure brings what is held in line with the request. Claims that do not serve it are deleted, and
-// nothing is created until they are gone: a Workspace never holds more machines than it asked for.
+// nothing is created until they are gone: a Workspace never holds more machines than it asked for, but for
+// those that it keeps.
 // The outcome holds with an error, too.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
@@ -167,9 +168,15 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 // Release deletes everything that is held for a Workspace and returns the names of what is left.
 // Nothing means that the API server itself said so.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
+	return p.ReleaseBut(ctx, owner, nil)
+}
+
+// ReleaseBut is Release of all but the machines of these names.
+func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	claims, err := list(ctx, p.cached, owner)
-	if err == nil && len(claims) == 0 {
+	if claims = without(claims, keep); err == nil && len(claims) == 0 {
 		claims, err = list(ctx, p.live, owner)
+		claims = without(claims, keep)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
@@ -232,6 +239,7 @@ func (d decision) acts() bool {
 }
 
 func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
+	claims = without(claims, req.Keep)
 	d := decision{zone: sharedZone(claims, req)}
 	held, isFirstLaunched := make([]bool, req.Count), false
 	for i := range claims {
@@ -261,6 +269,14 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		d.missing = d.missing[:first]
 	}
 	return d
+}
+
+// without leaves out the claims of these names.
+func without(claims []karpv1.NodeClaim, names []string) []karpv1.NodeClaim {
+	if len(names) == 0 {
+		return claims
+	}
+	return slices.DeleteFunc(slices.Clone(claims), func(claim karpv1.NodeClaim) bool { return slices.Contains(names, claim.Name) })
 }
 
 // sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that
@@ -345,6 +361,7 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 	labels[v1beta1.LabelMachineWorkspaceName] = req.Owner.Name
 	labels[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
 	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
+	labels[v1beta1.LabelMachineAttempt] = strconv.Itoa(int(req.Attempt))
 	labels[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
 	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{

@@ -341,7 +341,7 @@ func TestClaim(t *testing.T) {
 	wantLabels := map[string]string{
 		"apps": "chat", v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineWorkspaceName: "chat",
 		v1beta1.LabelMachineWorkspaceNamespace: "team-a", v1beta1.LabelMachineOrdinal: "0",
-		v1beta1.LabelManagedBy: v1beta1.ManagedBy,
+		v1beta1.LabelMachineAttempt: "1", v1beta1.LabelManagedBy: v1beta1.ManagedBy,
 	}
 	if diff := cmp.Diff(wantLabels, got.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
@@ -386,6 +386,55 @@ func TestRelease(t *testing.T) {
 		t.Errorf("second release: %v left, error %v; want none", left, err)
 	}
 	if diff := cmp.Diff([]string{"foreign"}, names(t, c)); diff != "" {
+		t.Errorf("held afterwards (-want +got):\n%s", diff)
+	}
+}
+
+// What is kept is neither let go nor in the way, whatever happens to it.
+func TestKeep(t *testing.T) {
+	ofLater := func(c *karpv1.NodeClaim) { c.Name = nodeclaim.Name(owner, 2, 0) }
+	later := request(1, "B")
+	later.Attempt, later.Keep = 2, []string{nodeclaim.Name(owner, 1, 0)}
+	tests := []struct {
+		reason string
+		held   []client.Object
+		want   capacity.Outcome
+	}{
+		{"it stands", []client.Object{held("0", "A")}, capacity.Outcome{Created: []capacity.Created{{Name: nodeclaim.Name(owner, 2, 0)}}}},
+		{"it is on its way out", []client.Object{held("0", "A", deleting)}, capacity.Outcome{Created: []capacity.Created{{Name: nodeclaim.Name(owner, 2, 0)}}}},
+		{"both stand", []client.Object{held("0", "A"), held("0", "B", ofLater)}, capacity.Outcome{}},
+		{
+			"another one stands: it goes first",
+			[]client.Object{held("0", "A"), held("1", "A")},
+			capacity.Outcome{Released: []string{nodeclaim.Name(owner, 1, 1)}},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			c := newClient(t, test.held...)
+			got, err := nodeclaim.New(c, c, class).Ensure(t.Context(), later)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReleaseBut(t *testing.T) {
+	first, second := nodeclaim.Name(owner, 1, 0), nodeclaim.Name(owner, 1, 1)
+	c := newClient(t, held("0", "A"), held("1", "A"))
+	provisioner := nodeclaim.New(c, c, class)
+	left, err := provisioner.ReleaseBut(t.Context(), owner, []string{first})
+	if diff := cmp.Diff([]string{second}, left); diff != "" || err != nil {
+		t.Errorf("left (-want +got), error %v:\n%s", err, diff)
+	}
+	if left, err = provisioner.ReleaseBut(t.Context(), owner, []string{first}); err != nil || len(left) != 0 {
+		t.Errorf("second release: %v left, error %v; want none but what is kept", left, err)
+	}
+	if diff := cmp.Diff([]string{first}, names(t, c)); diff != "" {
 		t.Errorf("held afterwards (-want +got):\n%s", diff)
 	}
 }

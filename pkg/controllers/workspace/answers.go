@@ -46,24 +46,21 @@ func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
 // state is what the ladder decides from.
 func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) {
 	var out ladder.State
-	last := s.lastAttempt()
+	err := r.hold(ctx, s)
+	if err == nil {
+		out.Held, err = r.heldState(ctx, s)
+	}
+	if err != nil {
+		return out, err
+	}
+	last := s.latestAttempt()
 	var names []string
 	if last != nil && last.Reason == "" {
-		var err error
 		if names, err = r.Provisioner.Names(s.owner, last.Number, s.revision.Plan.Nodes); err != nil {
 			return out, err
 		}
 	}
-	for i := range s.machines {
-		machine := &s.machines[i]
-		switch {
-		case machine.Deleting:
-			out.Leaving++
-		case !slices.Contains(names, machine.Name):
-			out.Strays++
-			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name)
-		}
-	}
+	s.tally(&out, names)
 	if last == nil {
 		return out, nil
 	}
@@ -85,6 +82,21 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
 	return out, err
+}
+
+// tally counts the machines that are not of an attempt, whose names are given, nor held beside it.
+func (s *scope) tally(out *ladder.State, names []string) {
+	for i := range s.machines {
+		machine := &s.machines[i]
+		switch {
+		case s.isHeld(machine.Name):
+		case machine.Deleting:
+			out.Leaving++
+		case !slices.Contains(names, machine.Name):
+			out.Strays++
+			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name)
+		}
+	}
 }
 
 // fits says whether a machine is of the kind that the plan asks for. A NodeClass counts only where
@@ -127,11 +139,15 @@ func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
 		isPlace && last.InstanceType == plan.InstanceType && last.CapacityType == plan.CapacityType
 }
 
-// holdsAll says whether nothing has to be bought for a revision: the machines of the open attempt
-// will do.
+// holdsAll says whether nothing has to be bought for a revision: the machines of an open attempt will do.
 func (s *scope) holdsAll(made *revision) bool {
+	return slices.ContainsFunc(s.openAttempts(), func(open *v1beta1.Attempt) bool { return s.has(open, made) })
+}
+
+// has says whether the machines of an attempt will do for a revision.
+func (s *scope) has(attempt *v1beta1.Attempt, made *revision) bool {
 	standing := 0
-	for _, machine := range s.attemptMachines() {
+	for _, machine := range s.machinesOf(attempt) {
 		if made.fits(&machine) {
 			standing++
 		}
@@ -139,14 +155,10 @@ func (s *scope) holdsAll(made *revision) bool {
 	return standing >= made.Plan.Nodes
 }
 
-// attemptMachines are the machines of the open attempt that are not on their way out.
-func (s *scope) attemptMachines() []capacity.Machine {
-	open := s.openAttempt()
-	if open == nil {
-		return nil
-	}
+// machinesOf are the machines of an attempt that are not on their way out.
+func (s *scope) machinesOf(attempt *v1beta1.Attempt) []capacity.Machine {
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return !slices.Contains(open.NodeClaims, machine.Name)
+		return !slices.Contains(attempt.NodeClaims, machine.Name)
 	})
 }
 
@@ -227,7 +239,7 @@ func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, no
 	}
 	why, deadline := r.failing(s, machine, now)
 	switch {
-	case deadline.IsZero():
+	case why == "":
 		return verdict
 	case now.Before(deadline):
 		verdict.LookAgain = ladder.Earliest(verdict.LookAgain, deadline)
@@ -240,10 +252,10 @@ func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, no
 	return lost
 }
 
-// failing says what is wrong with the node of a machine, and when it has lasted for too long; zero where
+// failing says what is wrong with the node of a machine, and when it has lasted for too long; nothing where
 // nothing is.
 func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time) (string, time.Time) {
-	if trouble := machine.Trouble; trouble.Message != "" {
+	if trouble := machine.Trouble; trouble.Message != "" && !s.isExcused(machine.Name) {
 		return trouble.Message, trouble.Since.Add(trouble.Grace)
 	}
 	if machine.NodeReady || !machine.Initialized || r.Answers.NodeGrace <= 0 {

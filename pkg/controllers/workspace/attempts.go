@@ -51,9 +51,34 @@ func (s *scope) lastAttempt() *v1beta1.Attempt {
 	return nil
 }
 
-// openAttempt returns the attempt that goes on or holds, or nil.
+// openAttempt returns the attempt that goes on or has its machines, or nil. One that is held beside it
+// does not count.
 func (s *scope) openAttempt() *v1beta1.Attempt {
-	if last := s.lastAttempt(); last != nil && last.Reason == "" {
+	for i := len(s.attempts) - 1; i >= 0; i-- {
+		if a := &s.attempts[i]; a.Reason == "" && a.Number != s.held {
+			return a
+		}
+	}
+	return nil
+}
+
+// openAttempts are all that are open, oldest first.
+func (s *scope) openAttempts() []*v1beta1.Attempt {
+	var open []*v1beta1.Attempt
+	for i := range s.attempts {
+		if s.attempts[i].Reason == "" {
+			open = append(open, &s.attempts[i])
+		}
+	}
+	return open
+}
+
+// latestAttempt is the open one, else the last that was begun beside the one that is held, or nil.
+func (s *scope) latestAttempt() *v1beta1.Attempt {
+	if open := s.openAttempt(); open != nil {
+		return open
+	}
+	if last := s.lastAttempt(); last != nil && last.Reason != "" {
 		return last
 	}
 	return nil
@@ -67,9 +92,9 @@ func (s *scope) nextNumber() int32 {
 	return 1
 }
 
-// begin opens an attempt for the plan.
-func (s *scope) begin(number int32, names []string, start time.Time) {
-	plan := &s.revision.Plan
+// begin opens an attempt for a plan.
+func (s *scope) begin(made *revision, number int32, names []string, start time.Time) {
+	plan := &made.Plan
 	s.attempts = append(s.attempts, v1beta1.Attempt{
 		Number:       number,
 		InstanceType: plan.InstanceType,
@@ -78,23 +103,28 @@ func (s *scope) begin(number int32, names []string, start time.Time) {
 		CapacityType: plan.CapacityType,
 		Retry:        s.retry(),
 		StartTime:    seconds(start),
-		Revision:     s.revision.Name,
+		Revision:     made.Name,
 	})
-	s.attempts = s.attempts[max(0, len(s.attempts)-attemptLimit):]
+	for over := len(s.attempts) - attemptLimit; over > 0; over-- {
+		oldest := slices.IndexFunc(s.attempts, func(a v1beta1.Attempt) bool { return a.Reason != "" })
+		s.attempts = slices.Delete(s.attempts, max(oldest, 0), max(oldest, 0)+1)
+	}
 }
 
-// begin opens an attempt for the plan, with the node class that its machines are bought with.
-func (r *Reconciler) begin(s *scope, number int32, names []string, start time.Time) {
-	s.begin(number, names, start)
-	s.lastAttempt().NodeClassName = r.classOf(s.revision.NodeClass).Name
+// begin opens an attempt for a plan, with the node class that its machines are bought with.
+func (r *Reconciler) begin(s *scope, made *revision, number int32, names []string, start time.Time) {
+	s.begin(made, number, names, start)
+	s.lastAttempt().NodeClassName = r.classOf(made.NodeClass).Name
 }
 
 // end closes the open attempt, if there is one.
 func (s *scope) end(verdict refusal.Verdict, now time.Time) {
-	last := s.openAttempt()
-	if last == nil {
-		return
+	if open := s.openAttempt(); open != nil {
+		s.close(open, verdict, now)
 	}
+}
+
+func (s *scope) close(last *v1beta1.Attempt, verdict refusal.Verdict, now time.Time) {
 	ended := seconds(now)
 	last.EndTime, last.Generation = &ended, s.ws.Generation
 	last.Reason = string(verdict.Cause)
@@ -112,6 +142,13 @@ func (s *scope) end(verdict refusal.Verdict, now time.Time) {
 // letGo closes the open attempt because its machines are not wanted any more.
 func (s *scope) letGo(why string, now time.Time) {
 	s.end(refusal.Verdict{Cause: reasonReleased, Message: why}, now)
+}
+
+// letAllGo closes all open attempts.
+func (s *scope) letAllGo(why string, now time.Time) {
+	for _, open := range s.openAttempts() {
+		s.close(open, refusal.Verdict{Cause: reasonReleased, Message: why}, now)
+	}
 }
 
 // zoneOf is the place that a request names: what it leaves to the provisioner is a place of its own.

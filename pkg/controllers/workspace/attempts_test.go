@@ -96,7 +96,7 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 	}
 	s := newScope(ws)
 	s.revision = accepted(1)
-	s.begin(1, []string{"chat-aaaa"}, now.Time)
+	s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 	s.end(refused(refusal.Quota), now.Time)
 	steps := []struct {
 		reason string

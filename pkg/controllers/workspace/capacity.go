@@ -30,12 +30,20 @@ const mostAttempts = 4096
 // ensureCapacity gets the machines of the accepted plan, or those of the next best.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 	if s.planErr != nil { // what runs goes on; nothing is bought for a spec without a plan
-		if !s.isOnNodes() && len(s.servingMachines()) < s.revision.Plan.Nodes {
+		if err := r.hold(ctx, s); err != nil {
+			return err
+		}
+		s.move()
+		if s.heldAttempt() == nil && !s.isOnNodes() && len(s.servingMachines()) < s.revision.Plan.Nodes {
 			return s.planErr
 		}
 		return nil
 	}
 	s.capacityErr = classify(r.orOnNodes(ctx, s, r.climb(ctx, s)))
+	s.move()
+	if s.heldAttempt() != nil {
+		return s.serveOn(s.capacityErr)
+	}
 	return s.capacityErr
 }
 
@@ -69,10 +77,13 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.End:
 		r.end(ctx, s, step.Verdict)
 		return false, nil
+	case ladder.LetGo:
+		r.endHeld(ctx, s, step.Verdict)
+		return false, nil
 	case ladder.Release:
 		return true, r.release(ctx, s)
 	case ladder.Await:
-		return true, s.awaitRelease(s.leaving())
+		return true, s.await(now)
 	case ladder.Stop:
 		return r.stop(ctx, s)
 	case ladder.Next:
@@ -114,37 +125,46 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 // end closes the open attempt.
 func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	if verdict.Cause == refusal.None {
-		s.letGo(cmp.Or(verdict.Message, "the machines were let go for another plan"), r.Clock.Now())
+		s.letGo(cmp.Or(verdict.Message, s.recreates, "the machines were let go for another plan"), r.Clock.Now())
 		return
 	}
 	s.wasted += s.waste(r.Clock.Now())
+	last := s.openAttempt()
 	s.end(verdict, r.Clock.Now())
-	last := s.lastAttempt()
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
 		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
 }
 
-// adopt takes held machines for an attempt whose number their names tell.
+// adopt takes held machines for an attempt that nobody remembers.
 func (r *Reconciler) adopt(s *scope) error {
-	for number := int32(1); number <= mostAttempts; number++ {
-		names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			machine := s.machine(name)
-			if machine == nil || machine.Deleting || !s.fits(machine) || s.isKnown(name) {
-				continue
-			}
-			r.begin(s, number, names, machine.CreatedAt)
-			return nil
-		}
+	isFound, err := r.adoptFor(s, s.revision)
+	if err != nil || isFound {
+		return err
 	}
 	// Names that nobody here could have made up: such machines cannot be told apart later.
 	for i := range s.machines {
 		s.foreign = append(s.foreign, s.machines[i].Name)
 	}
 	return nil
+}
+
+// adoptFor takes held machines that a plan asks for into an attempt whose number their names tell.
+func (r *Reconciler) adoptFor(s *scope, made *revision) (isFound bool, err error) {
+	for number := int32(1); number <= mostAttempts; number++ {
+		names, err := r.Provisioner.Names(s.owner, number, made.Plan.Nodes)
+		if err != nil {
+			return false, err
+		}
+		for _, name := range names {
+			machine := s.machine(name)
+			if machine == nil || machine.Deleting || !made.fits(machine) || s.isKnown(name) {
+				continue
+			}
+			r.begin(s, made, number, names, machine.CreatedAt)
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // release lets go of what no open attempt holds, once it is written down why. A pass that started
@@ -159,7 +179,7 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.confirm(ctx, s); err != nil {
 		return err
 	}
-	left, err := r.Provisioner.Release(ctx, s.owner)
+	left, err := r.releaseBut(ctx, s)
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -184,8 +204,11 @@ func (s *scope) leaving() []string {
 func (s *scope) awaitRelease(left []string) error {
 	wait := waitForRelease(left)
 	last := s.lastAttempt()
-	if last == nil || last.Reason == "" || last.Reason == reasonReleased {
+	switch {
+	case last == nil || last.Reason == "":
 		return wait
+	case last.Reason == reasonReleased:
+		return &waitingError{message: last.Message + "; " + wait.Error(), after: retryRelease}
 	}
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
 	switch {
@@ -248,10 +271,11 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		CapacityType: plan.CapacityType,
 		HourlyPrice:  machinePrice(plan),
 		Zones:        plan.Zones,
-		OneZone:      s.isGroup(),
+		OneZone:      s.revision.isGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
 		First:        s.isNew,
+		Keep:         s.keptNames(),
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
 	for _, claim := range open.Claims {

@@ -34,6 +34,11 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
 	made, err := r.affordable(ctx, s, number)
+	if alone, ok := errors.AsType[*recreateError](err); ok {
+		s.recreates = alone.Error()
+		r.waiting.remove(key)
+		return nil
+	}
 	if err == nil {
 		err = r.pin(ctx, s, made)
 	}
@@ -41,14 +46,14 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		return err
 	}
 	r.waiting.remove(key)
-	if s.isOnNodes() {
+	if s.isOnNodes() || s.willDo(made) {
 		return nil
 	}
 	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
 	if err != nil {
 		return err
 	}
-	r.begin(s, number, names, r.Clock.Now())
+	r.begin(s, s.revision, number, names, r.Clock.Now())
 	return nil
 }
 
@@ -59,8 +64,14 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
 	if err != nil {
 		return nil, err
 	}
+	if going := r.going(s); going != nil {
+		made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: append(slices.Clone(excluded), *going)})
+		if _, isStalled := errors.AsType[*stalledError](err); !isStalled {
+			return made.whilePassing(), err
+		}
+	}
 	isCooling := slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })
-	last := s.lastAttempt()
+	last := s.latestAttempt()
 	isFresh := last == nil || last.Reason == reasonReleased
 	if !isCooling && !s.revision.Passing && isFresh {
 		return s.revision, nil
@@ -82,13 +93,24 @@ func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
 	return made, nil
 }
 
+// whilePassing marks a plan that was made while something was left alone.
+func (r *revision) whilePassing() *revision {
+	if r != nil {
+		r.Passing = true
+	}
+	return r
+}
+
 // affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more.
 func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
 	made, err := r.choose(ctx, s)
-	if err != nil || made.isOnNodes() {
+	if err != nil || made.isOnNodes() || s.willDo(made) {
 		return made, err
 	}
 	if err := r.checkPrepared(ctx, made); err != nil {
+		return nil, err
+	}
+	if err := r.checkBeside(s, made); err != nil {
 		return nil, err
 	}
 	if made, err = r.afford(ctx, s, made, number); err != nil || made.isOnNodes() {

@@ -46,11 +46,11 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 		return nil
 	}
 	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))
-	said, err := r.Engines.Read(ctx, s.revision.Plan.Engine, address)
+	said, err := r.Engines.Read(ctx, s.running().Plan.Engine, address)
 	if ctx.Err() != nil {
 		return fmt.Errorf("asking the engine: %w", ctx.Err()) // this pass is over, not the engine's fault
 	}
-	s.engine = engineStatus(s.revision.Name, &s.revision.Plan, said)
+	s.engine = engineStatus(s.running().Name, &s.running().Plan, said)
 	if err != nil {
 		s.engine.Message = request.Shorten(err.Error(), engineMessageLimit)
 	}
@@ -59,8 +59,8 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 
 // lacksFigures says whether the engine of the accepted revision has not been asked.
 func (s *scope) lacksFigures() bool {
-	known := s.ws.Status.Engine
-	return s.revision != nil && s.revision.Plan.Engine != "" && s.isCurrent() && (known == nil || known.Revision != s.revision.Name)
+	known, runs := s.ws.Status.Engine, s.running()
+	return runs != nil && runs.Plan.Engine != "" && s.isCurrent() && (known == nil || known.Revision != runs.Name)
 }
 
 // leader is the pod that answers, once it is ready; nil before.

@@ -118,6 +118,7 @@ func (s *scope) machineFindings(err error) (claims, nodes, resource finding) {
 	if claims.status == metav1.ConditionFalse {
 		resource.reason, resource.message = claims.reason, claims.message
 	}
+	resource.message += s.meanwhile()
 	return claims, nodes, resource
 }
 
@@ -217,17 +218,19 @@ func (s *scope) inferenceFinding() finding {
 // diagnosed is what there is to see of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
 	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words, Warnings: s.warnings}
-	if s.revision != nil {
-		in.Want, in.Plan = s.revision.Plan.Nodes, &s.revision.Plan
+	if runs := s.running(); runs != nil {
+		in.Want, in.Plan = runs.Plan.Nodes, &runs.Plan
 	}
 	return in
 }
 
 // isCurrent says whether the pods are those of the StatefulSet as it is to be.
 func (s *scope) isCurrent() bool {
-	if s.rolling || s.isGroup() && s.workers == nil {
-		return false
-	}
+	return !s.rolling && (!s.isGroup() || s.workers != nil) && s.isRolledOut()
+}
+
+// isRolledOut says whether the pods are those of the sets as they were read.
+func (s *scope) isRolledOut() bool {
 	for _, set := range s.sets() {
 		if set.Status.ObservedGeneration != set.Generation {
 			return false
@@ -257,7 +260,7 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 		return no(v1beta1.ConditionReady, s.stalled(err).reason, s.stalled(err).message)
 	case !planned.holds():
 		return no(v1beta1.ConditionReady, planned.reason, planned.message)
-	case resource.holds() && inference.holds():
+	case inference.holds() && (resource.holds() || s.servesSpec()):
 		return yes(v1beta1.ConditionReady, v1beta1.ReasonServing,
 			fmt.Sprintf("answers at http://%s.%s.svc/v1", s.ws.Name, s.ws.Namespace))
 	case s.stalled(err) != nil:

@@ -32,14 +32,22 @@ func (s *scope) sets() []*appsv1.StatefulSet {
 }
 
 // isGroup says whether several machines serve the model together.
-func (s *scope) isGroup() bool { return s.revision != nil && s.revision.Worker != nil }
+func (s *scope) isGroup() bool { return s.running().isGroup() }
+
+func (r *revision) isGroup() bool { return r != nil && r.Worker != nil }
 
 // desiredSets are the StatefulSets as they are to be. What failed under another revision does not count.
 func (s *scope) desiredSets() []render.Object {
-	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != s.revision.Name {
+	runs := s.running()
+	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != runs.Name {
 		s.group = workload.Group{Number: s.group.Number}
 	}
-	desired := s.revision.Pods(s.ws, s.revision.Name, s.group)
+	desired := runs.Pods(s.ws, runs.Name, s.group)
+	for _, object := range desired {
+		if set, ok := object.(*appsv1.StatefulSet); ok && s.runsOn > 0 {
+			workload.PinToAttempt(set, s.runsOn)
+		}
+	}
 	if !s.isGroup() {
 		return desired
 	}
@@ -101,7 +109,7 @@ func (s *scope) groupFinding() (finding, bool) {
 	if !s.isGroup() {
 		return finding{}, false
 	}
-	if text := s.groupStep.Describe(s.revision.Plan.Nodes); text != "" {
+	if text := s.groupStep.Describe(s.running().Plan.Nodes); text != "" {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonGroupReplaced, text), true
 	}
 	return finding{}, false
@@ -112,5 +120,5 @@ func (s *scope) groupEvents() []event {
 	if s.groupStep.Do != group.Replace || isTrue(s.before.Conditions, v1beta1.ConditionInferenceReady) {
 		return nil
 	}
-	return []event{{warning: true, reason: v1beta1.ReasonGroupReplaced, message: s.groupStep.Describe(s.revision.Plan.Nodes)}}
+	return []event{{warning: true, reason: v1beta1.ReasonGroupReplaced, message: s.groupStep.Describe(s.running().Plan.Nodes)}}
 }

@@ -92,8 +92,8 @@ func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string)
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
 // Machines that were bought for it before are let go.
 func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
-	if len(s.heldMachines()) > 0 || s.openAttempt() != nil {
-		s.letGo("the machines were let go: the plan uses nodes that are there already", r.Clock.Now())
+	if len(s.heldMachines()) > 0 || len(s.openAttempts()) > 0 {
+		s.letAllGo("the machines were let go: the plan uses nodes that are there already", r.Clock.Now())
 		if err := r.release(ctx, s); err != nil && !isWaiting(err) {
 			return err
 		}

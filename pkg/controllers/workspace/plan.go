@@ -74,6 +74,9 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 // planFirst makes the first plan from some inputs. What is left alone after refusals does not count
 // for machines that are held already: they need not be bought.
 func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revision, error) {
+	if former := s.accepted(); former != nil && in.isCheaper(former.Inputs) && s.holdsAll(former) {
+		return &revision{Revision: former.Revision}, nil
+	}
 	excluded, err := r.excluded(ctx, s)
 	if err != nil {
 		return nil, err
@@ -95,9 +98,12 @@ func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revis
 	return made, nil
 }
 
-// withoutHeld takes the offers of the machines that the open attempt holds out of what is left alone.
+// withoutHeld takes the offers of the machines that open attempts hold out of what is left alone.
 func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
-	held := s.attemptMachines()
+	var held []capacity.Machine
+	for _, open := range s.openAttempts() {
+		held = append(held, s.machinesOf(open)...)
+	}
 	return slices.DeleteFunc(slices.Clone(excluded), func(e ladder.Exclusion) bool {
 		return slices.ContainsFunc(held, func(machine capacity.Machine) bool {
 			return machine.InstanceType == e.Offering.InstanceType && machine.CapacityType == e.Offering.CapacityType

@@ -56,10 +56,10 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	if err := r.deleteStatefulSets(ctx, s); err != nil {
 		return err
 	}
-	if len(s.machines) == 0 && s.openAttempt() == nil {
+	if len(s.machines) == 0 && len(s.openAttempts()) == 0 {
 		return nil // nothing is held, and the status says so
 	}
-	s.letGo("the machines were let go because the Workspace is suspended", r.Clock.Now())
+	s.letAllGo("the machines were let go because the Workspace is suspended", r.Clock.Now())
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}

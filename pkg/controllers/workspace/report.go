@@ -23,7 +23,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before := s.ws.DeepCopy()
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
 	// What happened in this pass is not seen again by the next one.
-	mayWait := err == nil && len(events) == 0 && isProgress(&before.Status, &status)
+	mayWait := err == nil && s.capacityErr == nil && len(events) == 0 && isProgress(&before.Status, &status)
 	if wait := r.unsaid.hold(s.ws.UID, mayWait, r.Clock.Now()); wait > 0 {
 		s.lookAgain(wait)
 		return nil
@@ -71,7 +71,7 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
 	set.all(s.findings(err))
 	if s.revision != nil && set.isTrue(v1beta1.ConditionReady) {
-		status.LatestReadyRevision = s.revision.Name
+		status.LatestReadyRevision = s.running().Name
 	}
 	status.State = nextState(s.ws.Status.State, set.isTrue(v1beta1.ConditionReady))
 	status.Startup = startup(s, &status, now)
@@ -90,7 +90,7 @@ func (s *scope) endpoint(err error) *v1beta1.Endpoint {
 	}
 	return &v1beta1.Endpoint{
 		URL:    fmt.Sprintf("http://%s.%s.svc", s.ws.Name, s.ws.Namespace),
-		Models: s.revision.ServedNames,
+		Models: s.running().ServedNames,
 	}
 }
 
@@ -108,8 +108,10 @@ func nextState(previous v1beta1.WorkspaceState, ready bool) v1beta1.WorkspaceSta
 
 // stalled returns the reason that the user must act on, or nil.
 func (s *scope) stalled(err error) *stalledError {
-	if stalled, ok := errors.AsType[*stalledError](err); ok {
-		return stalled
+	for _, problem := range []error{err, s.capacityErr} {
+		if stalled, ok := errors.AsType[*stalledError](problem); ok {
+			return stalled
+		}
 	}
 	return s.planErr
 }
@@ -158,6 +160,9 @@ func (s *scope) happened() []event {
 		message := fmt.Sprintf("%s, instead of %s", s.revision.Plan.Summary(), s.fellBack)
 		events = append(events, event{reason: eventFallback, message: message})
 	}
+	if s.recreates != "" {
+		events = append(events, event{reason: eventRecreating, message: s.recreates})
+	}
 	if len(s.created) > 0 {
 		var names []string
 		for _, machine := range s.created {
@@ -174,6 +179,8 @@ func (s *scope) happened() []event {
 const (
 	eventCreated  = "NodeClaimCreated"
 	eventFallback = "FallingBack"
+	// eventRecreating is of machines that are let go before others are got in their place.
+	eventRecreating = "Recreating"
 )
 
 // hasEnded says whether the attempt of that number had ended.

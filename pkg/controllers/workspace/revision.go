@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // revisionLimit is how many revisions a Workspace keeps.
@@ -40,6 +42,31 @@ type inputs render.Inputs
 
 // hash of the inputs in hex.
 func (in inputs) hash() (string, error) { return hashOf(in) }
+
+// isCheaper says whether all that differs from former inputs is a lower maxHourlyPrice: that takes nothing away
+// from what runs.
+func (in inputs) isCheaper(former *render.Inputs) bool {
+	if former == nil {
+		return false
+	}
+	before, after := inputs(*former).limit(), in.limit()
+	return after > 0 && (before <= 0 || after < before) && equality.Semantic.DeepEqual(in.withoutLimit(), inputs(*former).withoutLimit())
+}
+
+// limit is the maxHourlyPrice; 0 where there is none.
+func (in inputs) limit() float64 {
+	return request.MaxHourlyPrice(&v1beta1.Workspace{Resource: in.Resource})
+}
+
+func (in inputs) withoutLimit() inputs {
+	placement := v1beta1.PlacementSpec{}
+	if in.Resource.Placement != nil {
+		placement = *in.Resource.Placement
+	}
+	placement.MaxHourlyPrice = ""
+	in.Resource.Placement = &placement
+	return in
+}
 
 // context is the hash of the inputs that a Workspace's generation does not cover.
 func (in inputs) context() (string, error) {
@@ -213,6 +240,9 @@ func (r *Reconciler) trimRevisions(ctx context.Context, s *scope, current *revis
 	inUse := []string{current.Name, s.ws.Status.LatestReadyRevision}
 	if s.ws.Status.Plan != nil {
 		inUse = append(inUse, s.ws.Status.Plan.Revision)
+	}
+	for _, set := range s.sets() {
+		inUse = append(inUse, set.Annotations[v1beta1.AnnotationRevision])
 	}
 	for i := range max(0, len(s.revisions)+1-revisionLimit) {
 		old := &s.revisions[i]

@@ -15,7 +15,7 @@ import (
 // wayBack says how to have the model answer as it did, where an edit since made it fail; empty where nothing
 // that was made from something else has answered.
 func (s *scope) wayBack() string {
-	served, current := s.revisionObject(s.ws.Status.LatestReadyRevision), s.revisionObject(s.revision.Name)
+	served, current := s.revisionObject(s.ws.Status.LatestReadyRevision), s.revisionObject(s.running().Name)
 	if served == nil || current == nil || served.Annotations[v1beta1.AnnotationHash] == current.Annotations[v1beta1.AnnotationHash] {
 		return ""
 	}

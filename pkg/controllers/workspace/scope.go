@@ -49,6 +49,17 @@ type scope struct {
 
 	// revision is the accepted one: the plan and the rendered pods that everything follows.
 	revision *revision
+	// former is what the pods run on with while the machines of the accepted revision are got; nil otherwise.
+	former *revision
+	// held is the number of the attempt whose machines are held beside those of the latest; 0 where none is.
+	held int32
+	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
+	// Workspace's will do.
+	runsOn int32
+	// trouble is why the machines of the held attempt are to be replaced; empty where the plan is another one.
+	trouble string
+	// recreates says why the machines that serve are let go before others are got.
+	recreates string
 	// planErr says why there is no plan for the current spec.
 	planErr *stalledError
 	// inputs are what the accepted plan was made from.
@@ -129,13 +140,15 @@ func (s *scope) heldMachines() []capacity.Machine {
 	return held
 }
 
-// servingMachines are the held machines that are of the kind that the accepted plan asks for.
+// servingMachines are the held machines that are of the kind that the accepted plan asks for, but for those
+// that are held beside them.
 func (s *scope) servingMachines() []capacity.Machine {
 	if s.revision == nil {
 		return nil
 	}
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return machine.InstanceType != s.revision.Plan.InstanceType || machine.CapacityType != s.revision.Plan.CapacityType
+		return s.isHeld(machine.Name) ||
+			!s.fits(&machine)
 	})
 }
 

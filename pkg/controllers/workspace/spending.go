@@ -82,6 +82,9 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 	if over == nil {
 		return made, err
 	}
+	if err := s.insteadOf(over); err != nil {
+		return nil, err
+	}
 	if over.Room <= 0 {
 		return nil, r.short(over)
 	}
@@ -100,7 +103,7 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 		return nil, err
 	}
 	cheaper.Passing = true
-	if cheaper.isOnNodes() {
+	if cheaper.isOnNodes() || s.willDo(cheaper) {
 		return cheaper, nil
 	}
 	over, err = r.reserve(ctx, s, cheaper, number)

@@ -98,7 +98,7 @@ func (s *scope) waste(now time.Time) float64 {
 	}
 	usd := 0.0
 	for i := range s.machines {
-		if machine := &s.machines[i]; machine.Launched && now.After(machine.CreatedAt) {
+		if machine := &s.machines[i]; !s.isHeld(machine.Name) && machine.Launched && now.After(machine.CreatedAt) {
 			usd += max(machine.HourlyPrice, 0) * now.Sub(machine.CreatedAt).Hours()
 		}
 	}

@@ -127,7 +127,7 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	woken := queueOf(t, r)
 	s := newScope(workspaceObject())
 	s.revision = accepted(2)
-	s.begin(1, nil, now.Time)
+	s.begin(s.revision, 1, nil, now.Time)
 	s.openAttempt().ReadyTime = &now
 	waiting, isShort := errors.AsType[*waitingError](r.reserveAgain(t.Context(), s))
 	if !isShort || waiting.reason != v1beta1.ReasonSpendingCeiling || waiting.after != 0 || s.openAttempt() == nil {
@@ -157,7 +157,7 @@ func TestWaste(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
 			s.revision, s.machines = accepted(2), []capacity.Machine{machine(priced), machine(priced)}
-			s.begin(1, []string{"a", "b"}, now.Time)
+			s.begin(s.revision, 1, []string{"a", "b"}, now.Time)
 			test.change(s)
 			if got := s.waste(now.Add(time.Hour)); got != test.want {
 				t.Errorf("wasted %v, want %v", got, test.want)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +132,7 @@ func TestStatus(t *testing.T) {
 		},
 		{reason: "the machine has been asked for", change: func(s *scope) {
 			s.revision = accepted(1)
-			s.begin(1, []string{"chat-aaaa"}, now.Time)
+			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 			s.created = []capacity.Created{{Name: "chat-aaaa", UID: "claim-1"}}
 			s.seeCreated(s.created, now.Time)
 		}},
@@ -168,6 +169,34 @@ func TestStatus(t *testing.T) {
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
 			s.machines = []capacity.Machine{machine()}
 		}},
+		{reason: "it serves, and another plan is got beside it", change: func(s *scope) {
+			surging(s)
+			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
+		}},
+		{reason: "it serves as the spec asks for, and its machine is taken back", change: func(s *scope) {
+			surging(s)
+			s.revision = s.former
+			s.trouble = "node node-1 has the taint x: its machine is taken back"
+		}},
+		{reason: "it serves, and no other plan can be had", change: func(s *scope) {
+			surging(s)
+			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
+			s.end(refused(refusal.Quota), now.Time)
+			s.capacityErr = exhausted
+		}},
+		{reason: "it serves, and what it was to serve on is misconfigured", change: func(s *scope) {
+			surging(s)
+			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
+			s.end(refused(refusal.Misconfigured), now.Time)
+			s.capacityErr = mend
+		}},
+		{reason: "it served, and is let go first for want of money", err: &waitingError{message: "waiting for machines to be gone: chat-aaaa"}, change: func(s *scope) {
+			surging(s)
+			s.held, s.former = 0, nil
+			s.letAllGo("the machines that serve are let go first: a limit", now.Time)
+			s.recreates = "the machines that serve are let go first: a limit"
+			s.capacityErr = &waitingError{message: s.recreates + "; waiting for machines to be gone: chat-aaaa"}
+		}},
 		{reason: "it serves, and a pass failed: it goes on serving", err: errors.New("the API server is away"), change: func(s *scope) {
 			wasReady(s)
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
@@ -197,23 +226,23 @@ func TestStatus(t *testing.T) {
 		{
 			reason: "the machine was refused, and nothing else is left", err: exhausted, change: func(s *scope) {
 				s.revision = accepted(1)
-				s.begin(1, []string{"chat-aaaa"}, now.Time)
+				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 				s.end(refused(refusal.Quota), now.Time)
 				s.capacityErr = exhausted
 			},
 		},
 		{reason: "the machine was refused, and another one is asked for", change: func(s *scope) {
 			s.revision = accepted(1)
-			s.begin(1, []string{"chat-aaaa"}, now.Time)
+			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 			s.end(refused(refusal.Quota), now.Time)
 			s.revision.Plan.InstanceType, s.fellBack = "Standard_ND96asr_v4", "1 × Standard_NC24ads_A100_v4"
-			s.begin(2, []string{"chat-bbbb"}, now.Time)
+			s.begin(s.revision, 2, []string{"chat-bbbb"}, now.Time)
 			s.created = []capacity.Created{{Name: "chat-bbbb", UID: "claim-2"}}
 		}},
 		{
 			reason: "the request is misconfigured", err: mend, change: func(s *scope) {
 				s.revision = accepted(1)
-				s.begin(1, []string{"chat-aaaa"}, now.Time)
+				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 				s.end(refused(refusal.Misconfigured), now.Time)
 				s.capacityErr = mend
 			},
@@ -284,11 +313,11 @@ func TestAttempts(t *testing.T) {
 		want   []string
 	}{
 		{reason: "none yet", do: func(*scope) {}},
-		{reason: "one is begun", do: func(s *scope) { s.begin(1, []string{"c"}, now.Time) }, want: []string{"1  [c] 0 claims"}},
+		{reason: "one is begun", do: func(s *scope) { s.begin(s.revision, 1, []string{"c"}, now.Time) }, want: []string{"1  [c] 0 claims"}},
 		{
 			reason: "it is refused",
 			do: func(s *scope) {
-				s.begin(1, []string{"c"}, now.Time)
+				s.begin(s.revision, 1, []string{"c"}, now.Time)
 				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}}, now.Time)
 				s.end(refused(refusal.Quota), now.Time)
 			},
@@ -297,7 +326,7 @@ func TestAttempts(t *testing.T) {
 		{
 			reason: "what has ended does not end again",
 			do: func(s *scope) {
-				s.begin(1, []string{"c"}, now.Time)
+				s.begin(s.revision, 1, []string{"c"}, now.Time)
 				s.letGo("x", now.Time)
 				s.end(refused(refusal.Quota), now.Time)
 			},
@@ -306,7 +335,7 @@ func TestAttempts(t *testing.T) {
 		{
 			reason: "the words about a launch are kept, each once, the newest four",
 			do: func(s *scope) {
-				s.begin(1, []string{"chat-aaaa"}, now.Time)
+				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 				for _, reason := range []string{"A", "B", "B", "AwaitingReconciliation", "C", "D", "E"} {
 					held.Words.Launched = words(reason)
 					s.machines = []capacity.Machine{held}
@@ -316,10 +345,23 @@ func TestAttempts(t *testing.T) {
 			want: []string{"1  [chat-aaaa] 1 claims claim-1 BCDE"},
 		},
 		{
+			reason: "one whose machines serve is kept, however many were refused since",
+			do: func(s *scope) {
+				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
+				s.held = 1
+				for i := range attemptLimit + 2 {
+					s.begin(s.revision, int32(i+2), nil, now.Time)
+					s.letGo("x", now.Time)
+				}
+				s.attempts = slices.Delete(s.attempts, 1, attemptLimit-1)
+			},
+			want: []string{"1  [chat-aaaa] 0 claims", "13 Released [] 0 claims generation 3"},
+		},
+		{
 			reason: "the newest ten are kept",
 			do: func(s *scope) {
 				for i := range attemptLimit + 2 {
-					s.begin(int32(i+1), nil, now.Time)
+					s.begin(s.revision, int32(i+1), nil, now.Time)
 					s.letGo("x", now.Time)
 				}
 				s.attempts = s.attempts[attemptLimit-1:]

@@ -50,8 +50,7 @@ func waitsForNodes(object client.Object) []string {
 	if !ok || ws.Inference == nil || ws.Suspend || ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
 		return nil
 	}
-	count := len(ws.Status.Attempts)
-	isAcquiring := count > 0 && ws.Status.Attempts[count-1].Reason == ""
+	isAcquiring := slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Reason == "" })
 	if isAcquiring || isTrue(ws.Status.Conditions, v1beta1.ConditionResourceReady) {
 		return nil
 	}

@@ -135,7 +135,7 @@ func gpuFault(t *testing.T, c *climber) {
 		t.Errorf("message %q does not quote the node", message)
 	}
 	c.untilServing(t, ws)
-	c.checkHeld(t, most)
+	checkMost(t, most, 2)
 	c.remove(t, ws)
 }
 
@@ -148,7 +148,7 @@ func takenBack(t *testing.T, c *climber) {
 	c.report(t, ws, "PreemptionScheduled", corev1.ConditionTrue)
 	c.until(t, ws, "1 "+cheap+" Lost", "2 "+dear)
 	c.untilServing(t, ws)
-	c.checkHeld(t, most)
+	checkMost(t, most, 2)
 	c.remove(t, ws)
 }
 

@@ -29,7 +29,7 @@ func TestStories(t *testing.T) {
 	}{
 		{"a machine that vanished is replaced", vanishedMachine},
 		{"nothing is bought for a spec without a plan, and what runs goes on", specWithoutPlan},
-		{"a plan that pays otherwise replaces the machine, never holding two", otherCapacityType},
+		{"a plan that pays otherwise replaces the machine, which serves until then", otherCapacityType},
 		{"a Workspace whose finalizer was taken away leaves no machine", orphan},
 		{"a Workspace made again at once under its name gets a machine of its own", madeAgain},
 		{"labels of the cluster's domains do not reach the machine", labelsOfOthers},

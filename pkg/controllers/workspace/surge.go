@@ -1,0 +1,297 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open
+// and is held, while the ladder works for the machines of the accepted plan beside it. At most one is held.
+
+// Surger is a Provisioner that tells the machines of one attempt from those of another, so that two can be
+// held together.
+type Surger interface {
+	// ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.
+	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
+}
+
+// hold finds out which attempt is held beside the latest. One that would do for the accepted plan is not:
+// what was begun beside it is let go.
+func (r *Reconciler) hold(ctx context.Context, s *scope) error {
+	s.held, s.trouble = 0, ""
+	if _, canSurge := r.Provisioner.(Surger); !canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
+		return nil
+	}
+	if err := r.adoptServing(s); err != nil {
+		return err
+	}
+	open := s.openAttempts()
+	if len(open) == 0 {
+		return nil
+	}
+	first, last := open[0], open[len(open)-1]
+	oldest, err := r.standing(ctx, s, first, last)
+	switch {
+	case err != nil:
+		return err
+	case oldest.IsHeld():
+		s.held = first.Number
+		return r.awaitRevision(ctx, s, first)
+	case first != last:
+		if err := r.awaitRevision(ctx, s, last); err != nil {
+			return err
+		}
+		s.letGo("the machines were let go: those that were there before do again", r.Clock.Now())
+	}
+	return nil
+}
+
+// standing is how the first of the open attempts stands.
+func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (ladder.Open, error) {
+	isWanted, err := r.isWantedOf(s, first)
+	if err != nil {
+		return ladder.Open{}, err
+	}
+	s.trouble = s.troubleOf(first, r.Clock.Now())
+	hasMoved, err := r.hasMoved(ctx, s, first, last)
+	return ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && s.trouble == "", Moved: hasMoved}, err
+}
+
+// isWantedOf says whether the plan asks for what an attempt has.
+func (r *Reconciler) isWantedOf(s *scope, attempt *v1beta1.Attempt) (bool, error) {
+	names, err := r.Provisioner.Names(s.owner, attempt.Number, s.revision.Plan.Nodes)
+	return err == nil && s.isWanted(attempt, names), err
+}
+
+// troubleOf says which machine of an attempt is broken or about to be taken back, and has been for too long to
+// mend by itself; empty where none is.
+func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
+	for _, machine := range s.machinesOf(attempt) {
+		if trouble := machine.Trouble; trouble.Message != "" && !now.Before(trouble.Since.Add(trouble.Grace)) {
+			return trouble.Message
+		}
+	}
+	return ""
+}
+
+// hasMoved says whether the pods are told to run on the machines of a later attempt than the first. The cache
+// may not show yet that they are: before those are taken for ones that nobody runs on, the API server is asked.
+func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (bool, error) {
+	if workload.PinnedAttempt(s.statefulSet) > first.Number {
+		return true, nil
+	}
+	if first == last || last.ReadyTime == nil {
+		return false, nil
+	}
+	if isWanted, err := r.isWantedOf(s, last); err != nil || isWanted {
+		return false, err
+	}
+	newest := &appsv1.StatefulSet{}
+	err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.statefulSet), newest))
+	if err != nil {
+		return false, fmt.Errorf("reading StatefulSet %s: %w", s.statefulSet.Name, err)
+	}
+	if newest.UID != "" && newest.ResourceVersion != s.statefulSet.ResourceVersion {
+		s.statefulSet = newest
+	}
+	return workload.PinnedAttempt(newest) > first.Number, nil
+}
+
+// adoptServing takes the machines that serve into an attempt where the status has lost it and another plan is
+// asked for by now: they would be taken for strays.
+func (r *Reconciler) adoptServing(s *scope) error {
+	runs := s.revisionOf(s.statefulSet)
+	if len(s.openAttempts()) > 0 || runs == nil || runs.Name == s.revision.Name {
+		return nil
+	}
+	isServing := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool {
+		return machine.Initialized && runs.fits(&machine) && !s.fits(&machine) && !s.isKnown(machine.Name)
+	})
+	if !isServing {
+		return nil
+	}
+	isFound, err := r.adoptFor(s, runs)
+	if isFound {
+		s.lastAttempt().ReadyTime = new(seconds(r.Clock.Now()))
+	}
+	return err
+}
+
+// revisionOf returns the revision that a set was made from, or nil.
+func (s *scope) revisionOf(set *appsv1.StatefulSet) *revision {
+	for i := range s.revisions {
+		if set == nil || s.revisions[i].Name != set.Annotations[v1beta1.AnnotationRevision] {
+			continue
+		}
+		if out, err := decodeRevision(&s.revisions[i]); err == nil {
+			return out
+		}
+	}
+	return nil
+}
+
+// heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
+func (s *scope) heldAttempt() *v1beta1.Attempt {
+	for _, open := range s.openAttempts() {
+		if open.Number == s.held {
+			return open
+		}
+	}
+	return nil
+}
+
+// keptNames are the names of the machines that are held beside those of the latest attempt.
+func (s *scope) keptNames() []string {
+	if held := s.heldAttempt(); held != nil {
+		return held.NodeClaims
+	}
+	return nil
+}
+
+// isHeld says whether a machine is held beside those of the latest attempt.
+func (s *scope) isHeld(name string) bool { return slices.Contains(s.keptNames(), name) }
+
+// going is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
+// where nothing else will do.
+func (r *Reconciler) going(s *scope) *ladder.Exclusion {
+	held, now := s.heldAttempt(), r.Clock.Now()
+	if held == nil || s.trouble == "" {
+		return nil
+	}
+	offer := r.offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
+	lost := r.Answers.Rules.Classify(refusal.Observation{
+		Provider: r.Answers.provider(r.classOf(s.revision.NodeClass)), Offering: offer,
+		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
+	}, r.Answers.Deadlines, now)
+	past := append(r.remembered(s.ws.UID, s.attempts), refusal.Attempt{
+		Workspace: s.ws.UID, Offering: offer, Started: held.StartTime.Time, Ended: now,
+		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
+	})
+	until, cause, isLeft := refusal.Cooldowns{}.With(past...).Active(now, s.ws.UID, offer)
+	if !isLeft {
+		return nil
+	}
+	return &ladder.Exclusion{Offering: offer, Until: until, Cause: cause}
+}
+
+// isExcused says that a machine may be as it is, because others are got in its place and its pods run on.
+func (s *scope) isExcused(name string) bool { return s.isHeld(name) && !s.isVacated() }
+
+// heldState is what the ladder is told of the held attempt; nil where there is none.
+func (r *Reconciler) heldState(ctx context.Context, s *scope) (*ladder.Held, error) {
+	held := s.heldAttempt()
+	if held == nil {
+		return nil, nil
+	}
+	machines, err := r.judge(ctx, s, held, held.NodeClaims)
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []refusal.Verdict
+	for _, machine := range machines {
+		verdicts = append(verdicts, machine.Verdict)
+	}
+	out := &ladder.Held{Verdict: refusal.Decisive(verdicts), Moved: s.isMoved(), Empty: s.isVacated()}
+	out.Overdue = !r.Clock.Now().Before(s.moveDeadline())
+	if at := out.Verdict.LookAgain; !out.Verdict.Final && !at.IsZero() {
+		s.lookAgain(at.Sub(r.Clock.Now()))
+	}
+	return out, nil
+}
+
+// moveLimit is how long pods may take to move to other machines once yet others are wanted.
+const moveLimit = 15 * time.Minute
+
+// moveDeadline is when the pods have had time enough to move to the machines that they select.
+func (s *scope) moveDeadline() time.Time {
+	for i := range s.attempts {
+		if a := &s.attempts[i]; a.Number == workload.PinnedAttempt(s.statefulSet) && a.ReadyTime != nil {
+			return a.ReadyTime.Add(moveLimit)
+		}
+	}
+	return time.Time{}
+}
+
+// isMoved says whether the pods are told to run on other machines than those that are held.
+func (s *scope) isMoved() bool { return s.held > 0 && workload.PinnedAttempt(s.statefulSet) > s.held }
+
+// isVacated says whether all pods have moved away from the machines that are held.
+func (s *scope) isVacated() bool {
+	if !s.isMoved() || !s.isRolledOut() {
+		return false
+	}
+	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool {
+			return s.isHeld(machine.Name) && machine.NodeName != "" && machine.NodeName == pod.Spec.NodeName
+		})
+	})
+}
+
+// endHeld closes the held attempt: its machines are not needed any more, or lost.
+func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verdict) {
+	held := s.heldAttempt()
+	if verdict.Cause == refusal.None {
+		verdict = refusal.Verdict{Cause: reasonReleased, Message: "the machines were let go: the pods have moved to those of a later attempt"}
+	}
+	s.close(held, verdict, r.Clock.Now())
+	log.FromContext(ctx).Info("the former machines are not held any longer", "attempt", held.Number, "cause", held.Reason,
+		"words", held.Message)
+}
+
+// releaseBut lets go of all machines but those that are held.
+func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error) {
+	surger, canSurge := r.Provisioner.(Surger)
+	if keep := s.keptNames(); canSurge && len(keep) > 0 {
+		return surger.ReleaseBut(ctx, s.owner, keep)
+	}
+	return r.Provisioner.Release(ctx, s.owner)
+}
+
+// willDo says whether the machines that are held will do for a plan, so that nothing has to be bought.
+func (s *scope) willDo(made *revision) bool {
+	held := s.heldAttempt()
+	return held != nil && s.trouble == "" && s.has(held, made)
+}
+
+// await says what nothing is asked for before.
+func (s *scope) await(now time.Time) error {
+	if left := s.leaving(); len(left) > 0 || !s.isMoved() {
+		return s.awaitRelease(left)
+	}
+	return &waitingError{
+		message: "waiting for the pods to have moved away from the former machines", after: max(s.moveDeadline().Sub(now), shortestLook),
+	}
+}
+
+// serveOn has the pods that serve be looked after, whatever keeps machines from being got beside theirs.
+func (s *scope) serveOn(err error) error {
+	var after time.Duration
+	if wait, ok := errors.AsType[*waitingError](err); ok {
+		after = wait.after
+	} else if stalled, ok := errors.AsType[*stalledError](err); ok {
+		after = stalled.retryAfter
+	} else {
+		return err
+	}
+	if after > 0 {
+		s.lookAgain(after)
+	}
+	return nil
+}

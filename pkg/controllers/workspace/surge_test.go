@@ -1,0 +1,398 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// apart is a provisioner that keeps the machines of two attempts apart. Their names are those of nodeclaim.
+type apart struct{ account }
+
+func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, error) { return nil, nil }
+
+// names of the machines of an attempt of the Workspace of these tests.
+func names(t *testing.T, number int32) []string {
+	t.Helper()
+	out, err := apart{}.Names(ownerOf(workspaceObject()), number, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// surging serves on the machine of attempt 1, and gets that of attempt 2.
+func surging(s *scope) {
+	s.ws.Status.State = v1beta1.StateReady
+	s.revision, s.former = accepted(1), accepted(1)
+	s.revision.Name = "chat-9876543210"
+	s.former.Inputs, s.revision.Inputs = &render.Inputs{}, &render.Inputs{Config: "other"}
+	s.statefulSet, s.pods = readySet(), []corev1.Pod{podReady()}
+	s.begin(s.former, 1, []string{"chat-aaaa"}, now.Time)
+	s.attempts[0].ReadyTime = &now
+	s.held = 1
+	s.begin(s.revision, 2, []string{"chat-bbbb"}, now.Time)
+	launched := machine(launching)
+	launched.Name = "chat-bbbb"
+	s.machines = []capacity.Machine{machine(), launched}
+}
+
+// pinnedSet is a set whose pods select the machines of an attempt.
+func pinnedSet(attempt int32) *appsv1.StatefulSet {
+	set := readySet()
+	set.Annotations = map[string]string{v1beta1.AnnotationRevision: "former"}
+	if attempt > 0 {
+		workload.PinToAttempt(set, attempt)
+	}
+	return set
+}
+
+// TestHold says which attempt is held, and which is worked for, as it stands in the status.
+func TestHold(t *testing.T) {
+	const far, near = "Standard_ND96asr_v4", "Standard_NC24ads_A100_v4"
+	attempt := func(number int32, instanceType string, isReady bool) v1beta1.Attempt {
+		out := v1beta1.Attempt{
+			Number: number, InstanceType: instanceType, CapacityType: v1beta1.CapacityOnDemand, NodeClaims: names(t, number),
+			Revision: "some", StartTime: now,
+		}
+		if isReady {
+			out.ReadyTime = &now
+		}
+		return out
+	}
+	closed := func(a v1beta1.Attempt) v1beta1.Attempt {
+		a.Reason = v1beta1.ReasonNoCapacity
+		return a
+	}
+	tests := []struct {
+		reason   string
+		attempts []v1beta1.Attempt
+		pinned   int32
+		trouble  nodehealth.Trouble
+		// held and open are the numbers of the attempts; 0 where there is none.
+		held, open int32
+	}{
+		{reason: "nothing was begun"},
+		{reason: "it has what is wanted", attempts: []v1beta1.Attempt{attempt(1, near, true)}, open: 1},
+		{reason: "it has what is not wanted any more", attempts: []v1beta1.Attempt{attempt(1, far, true)}, held: 1},
+		{reason: "it asks for what is not wanted any more", attempts: []v1beta1.Attempt{attempt(1, far, false)}, open: 1},
+		{
+			reason:   "what is wanted is asked for beside it",
+			attempts: []v1beta1.Attempt{attempt(1, far, true), attempt(2, near, false)}, held: 1, open: 2,
+		},
+		{
+			reason:   "what was asked for beside it was refused",
+			attempts: []v1beta1.Attempt{attempt(1, far, true), closed(attempt(2, near, false))}, held: 1,
+		},
+		{
+			reason:   "it has what is wanted again: what was begun beside it ends",
+			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, far, false)}, open: 1,
+		},
+		{
+			reason:   "the pods are on their way from it, though it has what is wanted",
+			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, far, true)}, pinned: 2, held: 1, open: 2,
+		},
+		{
+			reason: "its machine is taken back", attempts: []v1beta1.Attempt{attempt(1, near, true)},
+			trouble: nodehealth.Trouble{Message: "gone soon"}, held: 1,
+		},
+		{
+			reason: "its machine has trouble that may pass", attempts: []v1beta1.Attempt{attempt(1, near, true)},
+			trouble: nodehealth.Trouble{Message: "ill", Since: now.Time, Grace: time.Minute}, open: 1,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Provisioner: apart{}, Live: fake.NewClientBuilder().Build(), Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision, s.statefulSet, s.attempts = accepted(1), pinnedSet(test.pinned), test.attempts
+			for i := range test.attempts {
+				held := machine()
+				held.Name, held.InstanceType = test.attempts[i].NodeClaims[0], test.attempts[i].InstanceType
+				held.Trouble = test.trouble
+				s.machines = append(s.machines, held)
+			}
+			if err := r.hold(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			open := int32(0)
+			if found := s.openAttempt(); found != nil {
+				open = found.Number
+			}
+			if s.held != test.held || open != test.open {
+				t.Errorf("held %d, open %d; want %d, %d", s.held, open, test.held, test.open)
+			}
+		})
+	}
+}
+
+// Pods that have just been told to move may not show in the cache: the machines that they move to would be
+// taken for ones that an edit made needless.
+func TestHoldAsksWhereThePodsRun(t *testing.T) {
+	newest := pinnedSet(2)
+	newest.Namespace, newest.Name, newest.UID = "team-a", "chat", "set-1"
+	r := New(Config{
+		Provisioner: apart{}, Live: fake.NewClientBuilder().WithObjects(newest).Build(), Clock: testclock.NewFakePassiveClock(now.Time),
+	})
+	s := newScope(workspaceObject())
+	s.revision, s.statefulSet = accepted(1), pinnedSet(0)
+	s.statefulSet.Namespace, s.statefulSet.Name, s.statefulSet.UID = "team-a", "chat", "set-1"
+	for number, instanceType := range []string{"first", "second"} {
+		s.begin(s.revision, int32(number+1), names(t, int32(number+1)), now.Time)
+		s.attempts[number].InstanceType, s.attempts[number].ReadyTime = instanceType, &now
+		held := machine()
+		held.Name, held.InstanceType = s.attempts[number].NodeClaims[0], instanceType
+		s.machines = append(s.machines, held)
+	}
+	if err := r.hold(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if s.held != 1 || !s.isMoved() || s.openAttempt().Number != 2 {
+		t.Errorf("held %d, moved %v, open %+v; want the first held, and the pods on the second", s.held, s.isMoved(), s.openAttempt())
+	}
+}
+
+// A back end that cannot tell two attempts' machines apart never holds both.
+func TestHoldNeedsASurger(t *testing.T) {
+	r := New(Config{Provisioner: account{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+	s := newScope(workspaceObject())
+	s.revision, s.statefulSet = accepted(1), pinnedSet(0)
+	s.begin(s.revision, 1, names(t, 1), now.Time)
+	s.attempts[0].ReadyTime, s.attempts[0].InstanceType = &now, "another"
+	if err := r.hold(t.Context(), s); err != nil || s.held != 0 {
+		t.Errorf("held %d, %v; want none", s.held, err)
+	}
+}
+
+// TestMove says what the pods run, and which machines they select, at each moment of a move.
+func TestMove(t *testing.T) {
+	ready := func(s *scope) {
+		s.machines[1] = machine()
+		s.machines[1].Name = "chat-bbbb"
+		s.attempts[1].ReadyTime = &now
+	}
+	tests := []struct {
+		reason string
+		pinned int32
+		change func(*scope)
+		former string
+		runsOn int32
+	}{
+		{"the new machine is on its way: pods that never moved select none", 0, nil, "former", 0},
+		{"the new machine is on its way: pods that moved before stay", 1, nil, "former", 1},
+		{"the new machine was refused", 1, func(s *scope) { s.end(refused("NoCapacity"), now.Time) }, "former", 1},
+		{"the new machine is usable", 0, ready, "", 2},
+		{"they are told to move", 2, ready, "", 2},
+		{"they have moved, and the new machine is not Ready for a moment", 2, func(s *scope) {
+			ready(s)
+			s.held, s.machines[1].NodeReady, s.pods = 0, false, nil
+		}, "", 2},
+		{"they have moved, and the machine is another one's by now", 2, func(s *scope) {
+			s.held = 0
+			s.letAllGo("x", now.Time)
+			s.begin(s.revision, 3, []string{"chat-cccc"}, now.Time)
+		}, "", 3},
+		{"they never moved, and the machine is another one's by now", 0, func(s *scope) {
+			s.held = 0
+			s.letAllGo("x", now.Time)
+			s.begin(s.revision, 3, []string{"chat-cccc"}, now.Time)
+		}, "", 0},
+		{"one machine more is on its way beside the one that serves", 0, func(s *scope) {
+			s.held = 0
+			s.attempts = s.attempts[:1]
+			s.machines = s.machines[:1]
+			s.revision.Plan.Nodes = 2
+		}, "former", 0},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			surging(s)
+			s.former = nil
+			s.statefulSet = pinnedSet(test.pinned)
+			s.pods[0].Status.PodIP = "10.0.0.1"
+			s.revisions = []appsv1.ControllerRevision{{
+				ObjectMeta: metav1.ObjectMeta{Name: "former"}, Data: runtime.RawExtension{Raw: []byte("{}")},
+			}}
+			if test.change != nil {
+				test.change(s)
+			}
+			s.move()
+			former := ""
+			if s.former != nil {
+				former = s.former.Name
+			}
+			if former != test.former || s.runsOn != test.runsOn {
+				t.Errorf("they run %q on %d, want %q on %d", former, s.runsOn, test.former, test.runsOn)
+			}
+		})
+	}
+}
+
+// TestVacated says when the former machines are not needed any more.
+func TestVacated(t *testing.T) {
+	onNode := func(name string) func(*scope) { return func(s *scope) { s.pods[0].Spec.NodeName = name } }
+	tests := []struct {
+		reason string
+		pinned int32
+		change func(*scope)
+		want   bool
+	}{
+		{"they are not told to move", 0, onNode("node-2"), false},
+		{"a pod is left, on its way out", 2, onNode("node-1"), false},
+		{"all are elsewhere", 2, onNode("node-2"), true},
+		{"none is anywhere yet", 2, onNode(""), true},
+		{"a former pod that the cache may not show all of is left", 2, func(s *scope) {
+			s.statefulSet.Generation = 2
+		}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			surging(s)
+			s.statefulSet = pinnedSet(test.pinned)
+			test.change(s)
+			if got := s.isVacated(); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestBeside says what is let go first instead of being held together with what is got.
+func TestBeside(t *testing.T) {
+	priced := func(usd float64) func(*scope) { return func(s *scope) { s.machines[0].HourlyPrice = usd } }
+	limited := func(limit string) func(*scope) {
+		return func(s *scope) {
+			priced(3)(s)
+			s.ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: limit}
+		}
+	}
+	tests := []struct {
+		reason string
+		change func(*scope)
+		limits Limits
+		want   string
+	}{
+		{"there is no limit", priced(3), Limits{}, ""},
+		{"both fit", limited("7"), Limits{}, ""},
+		{"both fit exactly", limited("6.673"), Limits{}, ""},
+		{
+			"both are too dear together", limited("6"), Limits{}, "the machines that serve are let go first: resource.placement.maxHourlyPrice " +
+				"of 6 USD/h leaves no room for Standard_NC24ads_A100_v4 (3.673) beside Standard_NC24ads_A100_v4 (3)",
+		},
+		{"the Workspace's own limit counts", limited("7"), Limits{MaxHourlyPrice: 6}, ""},
+		{
+			"else the installation's", priced(3), Limits{MaxHourlyPrice: 6}, "the machines that serve are let go first: this installation's " +
+				"default limit of 6 USD/h leaves no room for Standard_NC24ads_A100_v4 (3.673) beside Standard_NC24ads_A100_v4 (3)",
+		},
+		{
+			"a price is not known", priced(-1), Limits{MaxHourlyPrice: 6}, "the machines that serve are let go first: this installation's " +
+				"default limit of 6 USD/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
+		},
+		{"a price is not known, and nobody asks", priced(-1), Limits{}, ""},
+		{"nothing is held", func(s *scope) { limited("1")(s); s.held = 0 }, Limits{}, ""},
+		{"the pod does not answer for a moment", unready(time.Minute), Limits{}, ""},
+		{
+			"the pod does not answer", unready(time.Hour),
+			Limits{},
+			"the machines that serve are let go first: the model does not answer on them",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Limits: test.limits, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			surging(s)
+			test.change(s)
+			got := ""
+			if err := r.checkBeside(s, s.revision); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// unready has the pod not answer for a while.
+func unready(since time.Duration) func(*scope) {
+	return func(s *scope) {
+		s.pods[0].Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since)),
+		}}
+	}
+}
+
+// TestInsteadOf says when money that is short would do without what serves.
+func TestInsteadOf(t *testing.T) {
+	tests := []struct {
+		reason string
+		over   ledger.OverError
+		want   bool
+	}{
+		{"what serves is in the way", ledger.OverError{Ceiling: 4, Used: 3, Asked: 3.673}, true},
+		{"others are in the way too: nothing would be won", ledger.OverError{Ceiling: 4, Used: 9, Asked: 3.673}, false},
+		{"the price is not known", ledger.OverError{Ceiling: 4, Used: 3, Asked: -1}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			surging(s)
+			s.machines[0].HourlyPrice = 3
+			_, got := errors.AsType[*recreateError](s.insteadOf(&test.over))
+			if got != test.want {
+				t.Errorf("recreates: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// A limit that is lowered evicts nothing; whatever else is changed is planned for.
+func TestIsCheaper(t *testing.T) {
+	limited := func(limit string, types ...string) inputs {
+		return inputs{Resource: v1beta1.ResourceSpec{Placement: &v1beta1.PlacementSpec{MaxHourlyPrice: limit, InstanceTypes: types}}}
+	}
+	tests := []struct {
+		reason        string
+		before, after inputs
+		want          bool
+	}{
+		{"lowered", limited("8"), limited("1"), true},
+		{"raised", limited("1"), limited("8"), false},
+		{"the same", limited("8"), limited("8"), false},
+		{"taken away", limited("8"), inputs{}, false},
+		{"given where there was none", inputs{}, limited("8"), true},
+		{"lowered, and something else", limited("8"), limited("1", "Standard_NC24ads_A100_v4"), false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if got := test.after.isCheaper((*render.Inputs)(&test.before)); got != test.want {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+	if limited("1").isCheaper(nil) {
+		t.Error("what an earlier version pinned without its inputs is not known to be cheaper")
+	}
+}
