@@ -132,13 +132,12 @@ type Outcome struct {
 	Released []string
 }
 
-// NotInstalledError says that the cluster has no provisioner that a back end could use.
-type NotInstalledError struct{ Missing string }
+// NotInstalledError says why nothing can be bought in this cluster, and the way out.
+type NotInstalledError struct{ Why, Fix string }
 
 // Error names what is missing and the way out.
 func (e *NotInstalledError) Error() string {
-	return fmt.Sprintf("cannot buy machines: %s is not installed in this cluster: install Karpenter "+
-		"with a provider for your cloud", e.Missing)
+	return fmt.Sprintf("cannot buy machines: %s: %s", e.Why, e.Fix)
 }
 
 // TakenError says that the name of a machine is taken by an object of somebody else.
@@ -149,8 +148,8 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("NodeClaim %q exists and belongs to somebody else; delete or rename it", e.Name)
 }
 
-// Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing.
-type Absent struct{ Missing string }
+// Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing, and says why.
+type Absent struct{ Why, Fix string }
 
 // Observe returns nothing.
 func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { return nil, nil }
@@ -160,7 +159,7 @@ func (Absent) Held(context.Context, Owner) ([]string, error) { return nil, nil }
 
 // Names returns a *NotInstalledError.
 func (a Absent) Names(Owner, int32, int) ([]string, error) {
-	return nil, &NotInstalledError{Missing: a.Missing}
+	return nil, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
 
 // Events returns nothing.
@@ -179,7 +178,7 @@ func (Absent) LiveBills(context.Context) ([]Bill, error) { return nil, nil }
 
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
-	return Outcome{}, &NotInstalledError{Missing: a.Missing}
+	return Outcome{}, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
 
 // Release returns that nothing is left.

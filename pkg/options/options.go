@@ -61,6 +61,8 @@ type Controller struct {
 	RegistrationDeadline   time.Duration
 	InitializationDeadline time.Duration
 	NodeGrace              time.Duration
+	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
+	CapacityBackend string
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
@@ -70,6 +72,20 @@ type Controller struct {
 	SweepKAITO bool
 	// Spending limits what may be bought.
 	Spending Spending
+}
+
+// How machines are got. Auto asks the cluster at start.
+const (
+	BackendAuto      = "auto"
+	BackendNodeClaim = "nodeclaim"
+	BackendNodePool  = "nodepool"
+	BackendPods      = "pods"
+	BackendExisting  = "existing"
+)
+
+// CapacityBackends are the values of CapacityBackend.
+func CapacityBackends() []string {
+	return []string{BackendAuto, BackendNodeClaim, BackendNodePool, BackendPods, BackendExisting}
 }
 
 // CapacityWordings are the values of CapacityWording: none reads no words, only age and disappearance.
@@ -115,6 +131,9 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"how long a node may take to show all its GPUs before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
+	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
+		"how machines are got: nodeclaim or nodepool by Karpenter, pods by whoever brings nodes for pending pods, existing by nobody; "+
+			"auto is nodeclaim where the cluster serves it, else existing")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
 	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
@@ -130,7 +149,7 @@ func (o *Controller) Validate() error {
 	if o.AgentImage == "" {
 		problems = append(problems, errors.New("--agent-image is required"))
 	}
-	if len(o.NodeClasses) == 0 {
+	if len(o.NodeClasses) == 0 && o.mayBuyWithKarpenter() {
 		problems = append(problems, errors.New("--node-class is required, as group/kind/name"))
 	}
 	if o.Workers < 1 {
@@ -145,6 +164,10 @@ func (o *Controller) Validate() error {
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, o.ImagePullPolicy) {
 		problems = append(problems, fmt.Errorf("--image-pull-policy is %q, it must be Always, IfNotPresent or Never", o.ImagePullPolicy))
 	}
+	if !slices.Contains(CapacityBackends(), o.CapacityBackend) {
+		problems = append(problems, fmt.Errorf("--capacity-backend is %q, it must be one of %s",
+			o.CapacityBackend, strings.Join(CapacityBackends(), ", ")))
+	}
 	if !slices.Contains(CapacityWordings(), o.CapacityWording) {
 		problems = append(problems, fmt.Errorf("--capacity-wording is %q, it must be one of %s",
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
@@ -156,6 +179,11 @@ func (o *Controller) Validate() error {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}
 	return errors.Join(problems...)
+}
+
+// mayBuyWithKarpenter says whether machines may be bought with a NodeClass.
+func (o *Controller) mayBuyWithKarpenter() bool {
+	return o.CapacityBackend != BackendPods && o.CapacityBackend != BackendExisting
 }
 
 func (o *Controller) validateDeadlines() []error {

@@ -123,10 +123,14 @@ func TestStatus(t *testing.T) {
 			err: &stalledError{reason: v1beta1.ReasonNameTaken, message: "Service team-a/chat exists"},
 		},
 		{
-			reason: "planned, and no provisioner", err: classify(&capacity.NotInstalledError{Missing: "Karpenter"}),
+			reason: "planned, and no provisioner", err: classify(&capacity.NotInstalledError{
+				Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
+			}),
 			change: func(s *scope) {
 				s.revision = accepted(1)
-				s.capacityErr = classify(&capacity.NotInstalledError{Missing: "Karpenter"})
+				s.capacityErr = classify(&capacity.NotInstalledError{
+				Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
+			})
 			},
 		},
 		{reason: "the machine has been asked for", change: func(s *scope) {

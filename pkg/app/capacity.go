@@ -1,0 +1,157 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+// backEnd is how machines are got in this cluster: one of options.CapacityBackends but auto, or absent.
+type backEnd string
+
+// absent is what auto comes to where nothing is installed: nodes that exist, until something is.
+const absent backEnd = "absent"
+
+// machines get machines, let them go, and keep the books of what they cost.
+type machines interface {
+	workspace.Provisioner
+	ledger.Books
+}
+
+// provisioner is who launches machines, as the catalogue calls it; empty where that is not known.
+func (b backEnd) provisioner() string {
+	if b == options.BackendPods {
+		return ""
+	}
+	return "karpenter"
+}
+
+// readsNodeClaims says whether NodeClaims are watched.
+func (b backEnd) readsNodeClaims() bool { return slices.Contains(b.needs(), nodeClaimKind()) }
+
+// needs are the kinds that the cluster has to serve.
+func (b backEnd) needs() []schema.GroupKind {
+	switch b {
+	case options.BackendNodeClaim:
+		return []schema.GroupKind{nodeClaimKind()}
+	case options.BackendNodePool:
+		return []schema.GroupKind{{Group: nodeClaimKind().Group, Kind: "NodePool"}, nodeClaimKind()}
+	default:
+		return nil
+	}
+}
+
+// nodeClaimKind is what Karpenter's back ends need the cluster to serve.
+func nodeClaimKind() schema.GroupKind {
+	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
+}
+
+// chooseBackEnd probes the cluster for what was asked for, or for what there is.
+func chooseBackEnd(config *rest.Config, asked string) (backEnd, error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return "", fmt.Errorf("probing for Karpenter: %w", err)
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
+	if err != nil {
+		return "", fmt.Errorf("probing for Karpenter: %w", err)
+	}
+	return choose(mapper, asked)
+}
+
+func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
+	isAuto := asked == "" || asked == options.BackendAuto
+	chosen := backEnd(asked)
+	if isAuto {
+		chosen = options.BackendNodeClaim
+	}
+	var missing []string
+	for _, kind := range chosen.needs() {
+		_, err := mapper.RESTMapping(kind, nodeclaim.GroupVersion().Version)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return "", fmt.Errorf("probing for Karpenter: %w", err)
+		}
+		if err != nil {
+			missing = append(missing, strings.ToLower(kind.Kind)+"s."+kind.Group)
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return chosen, nil
+	case isAuto:
+		return absent, nil
+	default:
+		return "", fmt.Errorf("--capacity-backend=%s: this cluster does not serve %s (%s): install Karpenter with a provider "+
+			"for your cloud, or choose pods, existing or auto", asked, strings.Join(missing, ", "), nodeclaim.GroupVersion().Version)
+	}
+}
+
+// newBackEnd returns what gets machines, and the object that stands for a machine, to watch; nil for none.
+// Without a provisioner the controller runs all the same: it plans, and says what is missing.
+func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller, chosen backEnd) (machines, client.Object, error) {
+	switch chosen {
+	case options.BackendNodeClaim:
+		return nodeClaims(mgr, wrapped, o)
+	case options.BackendNodePool:
+		return nodePools(mgr, wrapped, o)
+	case options.BackendPods:
+		return pods(mgr, wrapped, o)
+	case options.BackendExisting:
+		return capacity.Absent{
+			Why: "this installation uses only nodes that exist", Fix: "add a node that will do, or have the administrator set --capacity-backend",
+		}, nil, nil
+	default:
+		return nothing(mgr)
+	}
+}
+
+func nodeClaims(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, client.Object, error) {
+	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+	sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+	if o.SweepKAITO {
+		sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+	}
+	if err := mgr.Add(sweeper); err != nil {
+		return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+	}
+	return claims, nodeclaim.Object(), nil
+}
+
+func nodePools(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {
+	return nil, nil, errors.New("--capacity-backend=nodepool is not part of this version: choose another one")
+}
+
+func pods(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {
+	return nil, nil, errors.New("--capacity-backend=pods is not part of this version: choose another one")
+}
+
+// nothing starts the process anew once Karpenter is installed.
+func nothing(mgr manager.Manager) (machines, client.Object, error) {
+	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
+	if err := mgr.Add(watch); err != nil {
+		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)
+	}
+	return capacity.Absent{
+		Why: "the CustomResourceDefinition nodeclaims.karpenter.sh is not installed in this cluster",
+		Fix: "install Karpenter with a provider for your cloud, or have the administrator set --capacity-backend=pods",
+	}, nil, nil
+}
