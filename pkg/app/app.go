@@ -101,6 +101,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
+	if err := checkNodeClasses(o.NodeClasses, chosen); err != nil {
+		return nil, err
+	}
 	mgr, err := manager.New(config, managerOptions(scheme, o, chosen))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
@@ -171,7 +174,7 @@ func newReconciler(
 	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
-		Provisioner: chosen.provisioner(), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
+		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
 	})
 	config.Render = render.Settings{
 		Workload: workload.Settings{

@@ -17,9 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -38,11 +40,35 @@ type machines interface {
 }
 
 // provisioner is who launches machines, as the catalogue calls it; empty where that is not known.
-func (b backEnd) provisioner() string {
-	if b == options.BackendPods {
+func (b backEnd) provisioner(o options.Controller) string {
+	switch {
+	case b == options.BackendPods:
 		return ""
+	case slices.ContainsFunc(o.NodeClasses, isAgentPool):
+		return string(refusal.GPUProvisioner)
+	default:
+		return "karpenter"
 	}
-	return "karpenter"
+}
+
+// isAgentPool says that gpu-provisioner makes the machines of a node class, each an AKS agent pool.
+func isAgentPool(class v1beta1.NodeClassReference) bool {
+	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
+}
+
+// checkNodeClasses sees to it that one kind of provisioner reads all that is asked for: what it reads differs.
+func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) error {
+	isOther := func(class v1beta1.NodeClassReference) bool { return !isAgentPool(class) }
+	switch {
+	case !slices.ContainsFunc(classes, isAgentPool):
+		return nil
+	case slices.ContainsFunc(classes, isOther):
+		return errors.New("--node-class: KaitoNodeClass is gpu-provisioner's and cannot be mixed with Karpenter's classes: name one kind")
+	case chosen == options.BackendNodePool:
+		return errors.New("--capacity-backend=nodepool: gpu-provisioner, whose KaitoNodeClass --node-class names, has no pools: choose nodeclaim")
+	default:
+		return nil
+	}
 }
 
 // readsNodeClaims says whether NodeClaims are watched.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
@@ -53,6 +54,42 @@ func TestChoose(t *testing.T) {
 			}
 			if got != test.want || text != test.err {
 				t.Errorf("got %q, %q; want %q, %q", got, text, test.want, test.err)
+			}
+		})
+	}
+}
+
+// TestNodeClasses: a claim is written for one reader.
+func TestNodeClasses(t *testing.T) {
+	aks, kaito := v1beta1.NodeClassReference{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "gpu"},
+		v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}
+	tests := []struct {
+		reason      string
+		classes     []v1beta1.NodeClassReference
+		chosen      backEnd
+		provisioner string
+		err         string
+	}{
+		{"Karpenter's", []v1beta1.NodeClassReference{aks, aks}, options.BackendNodePool, "karpenter", ""},
+		{"gpu-provisioner's", []v1beta1.NodeClassReference{kaito}, options.BackendNodeClaim, "gpu-provisioner", ""},
+		{"nobody's", nil, options.BackendPods, "", ""},
+		{
+			"both", []v1beta1.NodeClassReference{aks, kaito}, options.BackendNodeClaim, "gpu-provisioner",
+			"--node-class: KaitoNodeClass is gpu-provisioner's and cannot be mixed with Karpenter's classes: name one kind",
+		},
+		{
+			"pools of gpu-provisioner", []v1beta1.NodeClassReference{kaito}, options.BackendNodePool, "gpu-provisioner",
+			"--capacity-backend=nodepool: gpu-provisioner, whose KaitoNodeClass --node-class names, has no pools: choose nodeclaim",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			text := ""
+			if err := checkNodeClasses(test.classes, test.chosen); err != nil {
+				text = err.Error()
+			}
+			if got := test.chosen.provisioner(options.Controller{NodeClasses: test.classes}); got != test.provisioner || text != test.err {
+				t.Errorf("%q, error %q; want %q, %q", got, text, test.provisioner, test.err)
 			}
 		})
 	}

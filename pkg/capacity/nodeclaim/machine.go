@@ -27,7 +27,7 @@ func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		Ordinal:      -1,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		Zone:         claim.Labels[corev1.LabelTopologyZone],
-		CapacityType: v1beta1.CapacityType(requirementValue(claim, karpv1.CapacityTypeLabelKey)),
+		CapacityType: capacityTypeOf(claim),
 		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
 		Registered:   isTrue(claim, karpv1.ConditionTypeRegistered),
 		Initialized:  isTrue(claim, karpv1.ConditionTypeInitialized),

@@ -14,18 +14,13 @@ package nodeclaim
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,12 +36,6 @@ import (
 // terminationGracePeriod bounds the drain of a machine: pods with do-not-disrupt or a disruption
 // budget cannot keep an expensive node for ever.
 const terminationGracePeriod = time.Hour
-
-// nameLimit keeps names usable as VM names: Azure's machine mode hashes longer ones.
-const nameLimit = 34
-
-// hashLength is the length of the hash in a claim's name: 40 bits, per Workspace and ordinal.
-const hashLength = 10
 
 // AddToScheme registers Karpenter's NodeClaim with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
@@ -70,11 +59,13 @@ type Provisioner struct {
 	live   client.Reader
 	// nodeClass to buy with where the request names none.
 	nodeClass v1beta1.NodeClassReference
+	profile   profile
 }
 
-// New returns a Provisioner. The live reader must not be backed by a cache.
+// New returns a Provisioner. The live reader must not be backed by a cache. The node class says how claims
+// are written, and those of a request must be of a kind that is read alike.
 func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassReference) *Provisioner {
-	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass}
+	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass, profile: profileOf(nodeClass)}
 }
 
 // Observe returns the machines held for a Workspace, by ordinal and name, from the cache.
@@ -122,8 +113,9 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string,
 // The outcome holds with an error, too.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
+	req = p.profile.readable(req)
 	claims, err := list(ctx, p.cached, req.Owner)
-	if err == nil && decide(claims, req).settled() {
+	if err == nil && p.profile.decide(claims, req).settled() {
 		return outcome, nil
 	}
 	// The cache may lag behind our own writes, or those of a replica that led before us.
@@ -133,7 +125,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if err != nil {
 		return outcome, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
 	}
-	todo := decide(claims, req)
+	todo := p.profile.decide(claims, req)
 	if !todo.acts() {
 		return outcome, nil
 	}
@@ -231,8 +223,8 @@ func (d decision) acts() bool {
 	return len(d.release) > 0 || !d.occupied && len(d.missing) > 0
 }
 
-func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
-	d := decision{zone: sharedZone(claims, req)}
+func (f profile) decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
+	d := decision{zone: f.sharedZone(claims, req)}
 	held, isFirstLaunched := make([]bool, req.Count), false
 	for i := range claims {
 		claim := &claims[i]
@@ -240,7 +232,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		switch {
 		case machine.Deleting:
 			d.occupied = true
-		case !serves(claim, &machine, req), d.zone != "" && machine.Zone != "" && machine.Zone != d.zone:
+		case !f.serves(claim, &machine, req), d.zone != "" && machine.Zone != "" && machine.Zone != d.zone:
 			d.release = append(d.release, *claim)
 			d.occupied = true
 		default:
@@ -248,7 +240,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		}
 	}
 	for ordinal, ok := range held {
-		if !ok && !slices.Contains(req.Existed, Name(req.Owner, req.Attempt, ordinal)) {
+		if !ok && !slices.Contains(req.Existed, f.name(req.Owner, req.Attempt, ordinal)) {
 			d.missing = append(d.missing, ordinal)
 		}
 	}
@@ -265,7 +257,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 
 // sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that
 // of the first of them that is launched; empty where that is not decided, or need not be.
-func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
+func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 	if !req.OneZone || req.Count < 2 {
 		return ""
 	}
@@ -275,7 +267,7 @@ func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 	zone, lowest := "", req.Count
 	for i := range claims {
 		machine := machineOf(&claims[i])
-		isOurs := !machine.Deleting && serves(&claims[i], &machine, req)
+		isOurs := !machine.Deleting && f.serves(&claims[i], &machine, req)
 		if isOurs && machine.Zone != "" && machine.Ordinal < lowest {
 			zone, lowest = machine.Zone, machine.Ordinal
 		}
@@ -286,8 +278,8 @@ func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 // serves says whether a claim is one that the request asks for: of its attempt, which its name tells,
 // and of its kind. A NodeClass counts only where the request names one: another default of the
 // installation replaces nothing.
-func serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
-	if machine.Ordinal < 0 || machine.Ordinal >= req.Count || claim.Name != Name(req.Owner, req.Attempt, machine.Ordinal) {
+func (f profile) serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
+	if machine.Ordinal < 0 || machine.Ordinal >= req.Count || claim.Name != f.name(req.Owner, req.Attempt, machine.Ordinal) {
 		return false
 	}
 	if machine.InstanceType != req.InstanceType || machine.CapacityType != req.CapacityType {
@@ -339,22 +331,15 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 	if req.NodeClass != nil {
 		class = *req.NodeClass
 	}
-	labels := map[string]string{}
-	maps.Copy(labels, req.Labels)
-	labels[v1beta1.LabelWorkspaceUID] = string(req.Owner.UID)
-	labels[v1beta1.LabelMachineWorkspaceName] = req.Owner.Name
-	labels[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
-	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
-	labels[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
 	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        Name(req.Owner, req.Attempt, ordinal),
-			Labels:      labels,
+			Name:        p.profile.name(req.Owner, req.Attempt, ordinal),
+			Labels:      p.profile.labels(req, ordinal),
 			Annotations: annotations(req),
 		},
 		Spec: karpv1.NodeClaimSpec{
-			Requirements: requirements(req),
-			Resources:    karpv1.ResourceRequirements{Requests: requests(req)},
+			Requirements: p.profile.requirements(req),
+			Resources:    karpv1.ResourceRequirements{Requests: p.profile.requests(req)},
 			Taints: []corev1.Taint{
 				{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
 			},
@@ -366,51 +351,18 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 	}
 }
 
-func requirements(req capacity.Request) []karpv1.NodeSelectorRequirementWithMinValues {
-	in := func(key string, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
-		return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
-	}
-	out := []karpv1.NodeSelectorRequirementWithMinValues{
-		in(corev1.LabelInstanceTypeStable, req.InstanceType),
-		in(corev1.LabelOSStable, string(corev1.Linux)),
-		in(karpv1.CapacityTypeLabelKey, string(req.CapacityType)),
-	}
-	if len(req.Zones) > 0 {
-		out = append(out, in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.Zones))...))
-	}
-	return out
-}
-
-func requests(req capacity.Request) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	if req.GPUs > 0 {
-		// Karpenter calls the machine initialised only once it shows what was requested.
-		out[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(req.GPUs), resource.DecimalSI)
-	}
-	if req.DiskGiB > 0 {
-		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(req.DiskGiB)<<30, resource.BinarySI)
-	}
-	return out
-}
-
 // Names returns the names of the machines of one attempt, by ordinal.
 func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
 	names := make([]string, 0, count)
 	for ordinal := range count {
-		names = append(names, Name(owner, attempt, ordinal))
+		names = append(names, p.profile.name(owner, attempt, ordinal))
 	}
 	return names, nil
 }
 
-// Name returns the name of the claim for one machine of one attempt: deterministic, at most 34
-// characters, with a dash.
+// Name returns the name of the claim for one machine of one attempt, as Karpenter's providers take it.
 func Name(owner capacity.Owner, attempt int32, ordinal int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", owner.UID, attempt, ordinal))
-	prefix := owner.Name
-	if limit := nameLimit - hashLength - 1; len(prefix) > limit {
-		prefix = strings.TrimRight(prefix[:limit], "-.")
-	}
-	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
+	return karpenter.name(owner, attempt, ordinal)
 }
 
 func list(ctx context.Context, from client.Reader, owner capacity.Owner) ([]karpv1.NodeClaim, error) {

@@ -131,6 +131,9 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	behaviour := k.note(claim)
+	if isAgentPool(claim) {
+		return k.provision(ctx, claim, behaviour)
+	}
 	if player, st := k.playing(claim); player != nil {
 		return k.play(ctx, player, st, claim)
 	}
