@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
@@ -152,18 +153,24 @@ func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller
 
 func nodeClaims(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, client.Object, error) {
 	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
-	sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+	return claims, nodeclaim.Object(), addSweeper(mgr, wrapped, o, claims, claims)
+}
+
+func nodePools(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, client.Object, error) {
+	pools := nodepool.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0], o.StaticNodePools)
+	// What a pool says of itself changes with every node; what counts shows in its claims.
+	return pools, nodeclaim.Object(), addSweeper(mgr, wrapped, o, pools, pools.Provisioner)
+}
+
+func addSweeper(mgr manager.Manager, wrapped client.Client, o options.Controller, held sweep.Machines, claims *nodeclaim.Provisioner) error {
+	sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: held, Clock: clock.RealClock{}}
 	if o.SweepKAITO {
 		sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
 	}
 	if err := mgr.Add(sweeper); err != nil {
-		return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
+		return fmt.Errorf("adding the sweeper: %w", err)
 	}
-	return claims, nodeclaim.Object(), nil
-}
-
-func nodePools(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {
-	return nil, nil, errors.New("--capacity-backend=nodepool is not part of this version: choose another one")
+	return nil
 }
 
 func pods(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {

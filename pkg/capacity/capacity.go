@@ -57,6 +57,9 @@ type Request struct {
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
+	// MakePods makes the Workspace's pods, aimed at this request. Where machines come for pods that wait for
+	// them, that is how they are asked for; other back ends leave it alone.
+	MakePods func(ctx context.Context) error
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.
 	Confirm func(ctx context.Context) error
@@ -84,6 +87,9 @@ type Machine struct {
 	// Reason and Message of the first stage that is not reached, in the provisioner's own words.
 	Reason  string
 	Message string
+	// Replacement says that the provisioner made it by itself in place of one that went: it is none of those
+	// that were asked for.
+	Replacement bool
 	// Deleting says that the machine is on its way out, since DeletingSince.
 	Deleting      bool
 	DeletingSince time.Time
@@ -119,7 +125,7 @@ type Bill struct {
 	Launched bool
 }
 
-// Created is a machine that was asked for.
+// Created is a machine that was asked for. It has no UID while nobody has made the object that stands for it.
 type Created struct {
 	Name string
 	UID  types.UID
@@ -140,22 +146,23 @@ func (e *NotInstalledError) Error() string {
 	return fmt.Sprintf("cannot buy machines: %s: %s", e.Why, e.Fix)
 }
 
-// TakenError says that the name of a machine is taken by an object of somebody else.
-type TakenError struct{ Name string }
+// TakenError says that the name of a machine, or of what makes machines, is taken by an object of somebody
+// else.
+type TakenError struct{ Kind, Name string }
 
 // Error names the object and the way out.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("NodeClaim %q exists and belongs to somebody else; delete or rename it", e.Name)
+	return fmt.Sprintf("%s %q exists and belongs to somebody else; delete or rename it", e.Kind, e.Name)
 }
 
 // Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing, and says why.
 type Absent struct{ Why, Fix string }
 
 // Observe returns nothing.
-func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { return nil, nil }
+func (Absent) Observe(context.Context, Owner, []Created, string) ([]Machine, error) { return nil, nil }
 
 // Held returns nothing.
-func (Absent) Held(context.Context, Owner) ([]string, error) { return nil, nil }
+func (Absent) Held(context.Context, Owner, []Created) ([]string, error) { return nil, nil }
 
 // Names returns a *NotInstalledError.
 func (a Absent) Names(Owner, int32, int) ([]string, error) {

@@ -63,6 +63,8 @@ type Controller struct {
 	NodeGrace              time.Duration
 	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
 	CapacityBackend string
+	// StaticNodePools gives NodePools a fixed number of machines.
+	StaticNodePools bool
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
@@ -124,7 +126,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 			"otherwise the controller talks to nobody outside the cluster")
 	o.Weights.bind(flags)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
-		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
+		"how long gpu-provisioner may take to launch a machine, and Karpenter to make a NodeClaim of a NodePool, before the next best "+
+			"is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
 		"how long a machine may take to become a node before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.InitializationDeadline, "initialization-deadline", 30*time.Minute,
@@ -134,6 +137,9 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
 		"how machines are got: nodeclaim or nodepool by Karpenter, pods by whoever brings nodes for pending pods, existing by nobody; "+
 			"auto is nodeclaim where the cluster serves it, else existing")
+	flags.BoolVar(&o.StaticNodePools, "static-node-pools", false,
+		"with --capacity-backend=nodepool, give NodePools replicas, for which Karpenter needs its feature gate StaticCapacity; "+
+			"otherwise it makes machines for the pods")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
 	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
@@ -167,6 +173,9 @@ func (o *Controller) Validate() error {
 	if !slices.Contains(CapacityBackends(), o.CapacityBackend) {
 		problems = append(problems, fmt.Errorf("--capacity-backend is %q, it must be one of %s",
 			o.CapacityBackend, strings.Join(CapacityBackends(), ", ")))
+	}
+	if o.StaticNodePools && o.CapacityBackend != BackendNodePool {
+		problems = append(problems, fmt.Errorf("--static-node-pools needs --capacity-backend=%s", BackendNodePool))
 	}
 	if !slices.Contains(CapacityWordings(), o.CapacityWording) {
 		problems = append(problems, fmt.Errorf("--capacity-wording is %q, it must be one of %s",

@@ -89,6 +89,7 @@ func TestBadFlags(t *testing.T) {
 			`--capacity-backend is "nodes", it must be one of auto, nodeclaim, nodepool, pods, existing`,
 		}},
 		{"Karpenter's pools without a NodeClass", []string{"--agent-image=a", "--capacity-backend=nodepool"}, []string{"--node-class is required"}},
+		{"static pools that are not asked for", append(good, "--static-node-pools"), []string{"--static-node-pools needs --capacity-backend=nodepool"}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
 		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},

@@ -8,14 +8,15 @@
 // about what is held; before anything is created they are listed live, so a stale cache, a lost
 // status or a second replica never buys twice.
 //
-// This is the one package that imports Karpenter's API types: importing them registers types with
-// client-go's global scheme.
+// Package nodepool builds on it. These two are the only packages that import Karpenter's API types:
+// importing them registers types with client-go's global scheme.
 package nodeclaim
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,16 +69,19 @@ func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassRe
 	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass, profile: profileOf(nodeClass)}
 }
 
-// Observe returns the machines held for a Workspace, by ordinal and name, from the cache.
-func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error) {
-	claims, err := list(ctx, p.cached, owner)
+// Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else
+// names them, so that what is known of them tells nothing.
+func (p *Provisioner) Observe(
+	ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string,
+) ([]capacity.Machine, error) {
+	claims, err := List(ctx, p.cached, owner)
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
 	machines := make([]capacity.Machine, 0, len(claims))
 	for i := range claims {
-		machine := machineOf(&claims[i])
-		if err := p.observeNode(ctx, &machine, gpuResource); err != nil {
+		machine := MachineOf(&claims[i])
+		if err := p.ObserveNode(ctx, &machine, gpuResource); err != nil {
 			return nil, err
 		}
 		machines = append(machines, machine)
@@ -93,8 +97,8 @@ func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuReso
 
 // Held returns the names of the machines that are held for a Workspace and not on their way out, as
 // the API server has them, sorted.
-func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string, error) {
-	claims, err := list(ctx, p.live, owner)
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]string, error) {
+	claims, err := List(ctx, p.live, owner)
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
@@ -114,13 +118,13 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string,
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	req = p.profile.readable(req)
-	claims, err := list(ctx, p.cached, req.Owner)
+	claims, err := List(ctx, p.cached, req.Owner)
 	if err == nil && p.profile.decide(claims, req).settled() {
 		return outcome, nil
 	}
 	// The cache may lag behind our own writes, or those of a replica that led before us.
 	if err == nil {
-		claims, err = list(ctx, p.live, req.Owner)
+		claims, err = List(ctx, p.live, req.Owner)
 	}
 	if err != nil {
 		return outcome, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
@@ -135,7 +139,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		}
 	}
 	for i := range todo.release {
-		if err := p.delete(ctx, &todo.release[i]); err != nil {
+		if err := p.Delete(ctx, &todo.release[i]); err != nil {
 			return outcome, err
 		}
 		outcome.Released = append(outcome.Released, todo.release[i].Name)
@@ -159,9 +163,9 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 // Release deletes everything that is held for a Workspace and returns the names of what is left.
 // Nothing means that the API server itself said so.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
-	claims, err := list(ctx, p.cached, owner)
+	claims, err := List(ctx, p.cached, owner)
 	if err == nil && len(claims) == 0 {
-		claims, err = list(ctx, p.live, owner)
+		claims, err = List(ctx, p.live, owner)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
@@ -169,7 +173,7 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 	var left []string
 	for i := range claims {
 		left = append(left, claims[i].Name)
-		if err := p.delete(ctx, &claims[i]); err != nil {
+		if err := p.Delete(ctx, &claims[i]); err != nil {
 			return left, err
 		}
 	}
@@ -228,7 +232,7 @@ func (f profile) decide(claims []karpv1.NodeClaim, req capacity.Request) decisio
 	held, isFirstLaunched := make([]bool, req.Count), false
 	for i := range claims {
 		claim := &claims[i]
-		machine := machineOf(claim)
+		machine := MachineOf(claim)
 		switch {
 		case machine.Deleting:
 			d.occupied = true
@@ -266,7 +270,7 @@ func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) str
 	}
 	zone, lowest := "", req.Count
 	for i := range claims {
-		machine := machineOf(&claims[i])
+		machine := MachineOf(&claims[i])
 		isOurs := !machine.Deleting && f.serves(&claims[i], &machine, req)
 		if isOurs && machine.Zone != "" && machine.Ordinal < lowest {
 			zone, lowest = machine.Zone, machine.Ordinal
@@ -307,12 +311,13 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal 
 		return capacity.Created{}, fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
 	}
 	if existing.Labels[v1beta1.LabelWorkspaceUID] != string(req.Owner.UID) {
-		return capacity.Created{}, &capacity.TakenError{Name: claim.Name}
+		return capacity.Created{}, &capacity.TakenError{Kind: "NodeClaim", Name: claim.Name}
 	}
 	return capacity.Created{Name: existing.Name, UID: existing.UID}, nil
 }
 
-func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error {
+// Delete deletes a claim that is not on its way out.
+func (p *Provisioner) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if !claim.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -327,29 +332,37 @@ func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error
 }
 
 func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
+	labels := p.profile.labels(req)
+	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
+	return &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.profile.name(req.Owner, req.Attempt, ordinal), Labels: labels, Annotations: Annotations(req),
+		},
+		Spec: p.Spec(req),
+	}
+}
+
+// Spec is what a machine of a request is bought with.
+func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 	class := p.nodeClass
 	if req.NodeClass != nil {
 		class = *req.NodeClass
 	}
-	return &karpv1.NodeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        p.profile.name(req.Owner, req.Attempt, ordinal),
-			Labels:      p.profile.labels(req, ordinal),
-			Annotations: annotations(req),
+	return karpv1.NodeClaimSpec{
+		Requirements: p.profile.requirements(req),
+		Resources:    karpv1.ResourceRequirements{Requests: p.profile.requests(req)},
+		Taints: []corev1.Taint{
+			{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
 		},
-		Spec: karpv1.NodeClaimSpec{
-			Requirements: p.profile.requirements(req),
-			Resources:    karpv1.ResourceRequirements{Requests: p.profile.requests(req)},
-			Taints: []corev1.Taint{
-				{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
-			},
-			NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
-			TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
-			// Nobody replaces a standalone claim that expires.
-			ExpireAfter: karpv1.MustParseNillableDuration(karpv1.Never),
-		},
+		NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
+		TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
+		// A machine that has come of age is taken away, loaded model and all, and nobody replaces a standalone claim.
+		ExpireAfter: karpv1.MustParseNillableDuration(karpv1.Never),
 	}
 }
+
+// Labels of a machine of a request, which its node gets, too.
+func Labels(req capacity.Request) map[string]string { return karpenter.labels(req) }
 
 // Names returns the names of the machines of one attempt, by ordinal.
 func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
@@ -365,7 +378,8 @@ func Name(owner capacity.Owner, attempt int32, ordinal int) string {
 	return karpenter.name(owner, attempt, ordinal)
 }
 
-func list(ctx context.Context, from client.Reader, owner capacity.Owner) ([]karpv1.NodeClaim, error) {
+// List returns the claims of a Workspace.
+func List(ctx context.Context, from client.Reader, owner capacity.Owner) ([]karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	err := from.List(ctx, claims, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(owner.UID)})
 	return claims.Items, err

@@ -333,7 +333,7 @@ func TestHeldAsksTheServer(t *testing.T) {
 	live := newClient(t, held("0", "A"), held("1", "A", deleting), held("9", "B", func(c *karpv1.NodeClaim) {
 		c.Name, c.Labels = "foreign", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
 	}))
-	got, err := nodeclaim.New(newClient(t), live, class).Held(t.Context(), owner)
+	got, err := nodeclaim.New(newClient(t), live, class).Held(t.Context(), owner, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,13 +74,12 @@ func (f profile) readable(req capacity.Request) capacity.Request {
 }
 
 // labels of a claim, which its node gets, too.
-func (f profile) labels(req capacity.Request, ordinal int) map[string]string {
+func (f profile) labels(req capacity.Request) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, req.Labels)
 	out[v1beta1.LabelWorkspaceUID] = string(req.Owner.UID)
 	out[v1beta1.LabelMachineWorkspaceName] = req.Owner.Name
 	out[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
-	out[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
 	out[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
 	if f == gpuProvisioner {
 		// It lists, and so keeps, only agent pools with the first. No claim for Karpenter may have it: where

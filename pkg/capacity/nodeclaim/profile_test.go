@@ -109,7 +109,7 @@ func TestAgentPoolsServe(t *testing.T) {
 	if err != nil || len(outcome.Created)+len(outcome.Released) > 0 {
 		t.Errorf("second time: %+v, error %v; want nothing", outcome, err)
 	}
-	machines, err := pools.Observe(t.Context(), owner, "nvidia.com/gpu")
+	machines, err := pools.Observe(t.Context(), owner, nil, "nvidia.com/gpu")
 	if err != nil || len(machines) != 2 {
 		t.Fatalf("machines %v, error %v", machines, err)
 	}

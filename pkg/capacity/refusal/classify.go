@@ -46,7 +46,7 @@ func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdi
 // launching judges a claim without a machine: by the words about it, else by its deadline.
 func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	deadline := after(o.CreatedAt, deadlines.Registered)
-	if o.Provider == GPUProvisioner {
+	if o.Provider == GPUProvisioner || o.Launched.Reason == ReasonNoNodeClaim {
 		deadline = earlier(after(o.CreatedAt, deadlines.Launched), deadline)
 	}
 	said := o.launchSignals()
@@ -77,6 +77,9 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 	}
 	timedOut := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and nobody said why",
 		o.Offering.InstanceType, at(deadline)))
+	if o.Launched.Reason == ReasonNoNodeClaim {
+		timedOut.Message = trim(o.Launched.Message)
+	}
 	return quietUntil(deadline, timedOut, now)
 }
 

@@ -29,7 +29,7 @@ func ProviderOf(group, kind string) Provider {
 	switch group + "/" + kind {
 	case "karpenter.azure.com/AKSNodeClass":
 		return KarpenterAzure
-	case "karpenter.k8s.aws/EC2NodeClass":
+	case "karpenter.k8s.aws/EC2NodeClass", "eks.amazonaws.com/NodeClass": // the latter in EKS Auto Mode
 		return KarpenterAWS
 	case "kaito.sh/KaitoNodeClass":
 		return GPUProvisioner
@@ -120,7 +120,8 @@ type Observation struct {
 
 // Deadlines are how long each stage may take. A deadline of zero never passes.
 type Deadlines struct {
-	// Launched is for gpu-provisioner, which itself never gives up; counted from creation.
+	// Launched is for gpu-provisioner, which itself never gives up, and for a NodePool without a claim, which
+	// nobody times out; counted from creation.
 	Launched time.Duration
 	// Registered is counted from creation.
 	Registered time.Duration
@@ -171,9 +172,17 @@ type signal struct {
 	isEvent bool
 }
 
+// Reasons why a NodePool has no claim for a machine that is asked for, where a claim would have a condition.
+const (
+	// ReasonNoNodeClaim: Karpenter has made none, and nobody knows why.
+	ReasonNoNodeClaim = "NoNodeClaim"
+	// ReasonNodePoolNotReady: it makes none of a pool like this.
+	ReasonNodePoolNotReady = "NodePoolNotReady"
+)
+
 // IsNeutral says that a reason of the Launched condition blames nobody.
 func IsNeutral(reason string) bool {
-	return reason == "" || reason == "AwaitingReconciliation"
+	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonNoNodeClaim
 }
 
 // launchSignals returns what was said about the launch, newest first. A condition's time does not

@@ -127,10 +127,26 @@ func seconds(at time.Time) metav1.Time {
 // noteCreated keeps the UIDs of machines that were asked for, and since when they are there.
 func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
 	for _, machine := range created {
+		if machine.UID == "" {
+			continue // its object is still to be made
+		}
 		if claim := s.noteClaim(machine.Name, string(machine.UID)); claim != nil && claim.CreationTime == nil {
 			claim.CreationTime = new(seconds(now))
 		}
 	}
+}
+
+// knownMachines are those of the open attempt that were seen.
+func (s *scope) knownMachines() []capacity.Created {
+	open := s.openAttempt()
+	if open == nil {
+		return nil
+	}
+	var out []capacity.Created
+	for _, claim := range open.Claims {
+		out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+	}
+	return out
 }
 
 // noteMachines keeps what will explain the machines of the open attempt, should they vanish.

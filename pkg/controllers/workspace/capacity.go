@@ -251,6 +251,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		OneZone:      s.isGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
+		MakePods:     func(ctx context.Context) error { return r.makePods(ctx, s) },
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
 	for _, claim := range open.Claims {

@@ -131,7 +131,8 @@ func (s *scope) servingMachines() []capacity.Machine {
 		return nil
 	}
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return machine.InstanceType != s.revision.Plan.InstanceType || machine.CapacityType != s.revision.Plan.CapacityType
+		return machine.Replacement || machine.InstanceType != s.revision.Plan.InstanceType ||
+			machine.CapacityType != s.revision.Plan.CapacityType
 	})
 }
 

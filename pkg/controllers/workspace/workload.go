@@ -46,6 +46,14 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && !s.hasLaunched() {
 		return nil
 	}
+	if err := r.makePods(ctx, s); err != nil || s.isGroup() || s.workers == nil {
+		return err
+	}
+	return r.deleteSet(ctx, s.workers) // of a plan with several machines
+}
+
+// makePods applies the StatefulSets.
+func (r *Reconciler) makePods(ctx context.Context, s *scope) error {
 	for _, pods := range s.desiredSets() {
 		wrote, err := r.Applier.Apply(ctx, s.ws, pods)
 		if err != nil {
@@ -53,8 +61,5 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 		}
 		s.rolling = s.rolling || wrote
 	}
-	if s.isGroup() || s.workers == nil {
-		return nil
-	}
-	return r.deleteSet(ctx, s.workers) // of a plan with several machines
+	return nil
 }

@@ -105,6 +105,9 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 	if w.karpenter, err = sim.SetupKarpenter(mgr); err != nil {
 		return nil, err
 	}
+	if err := sim.SetupNodePools(mgr); err != nil {
+		return nil, err
+	}
 	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {
 		return nil, err
 	}
