@@ -350,14 +350,8 @@ func TestEnsure(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			live, stale := newClient(t, test.live...), newClient(t, test.cached...)
-			// Reads come from the stale cache, writes go to the API server.
-			split := interceptor.NewClient(live, interceptor.Funcs{
-				List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-					return stale.List(ctx, list, options...)
-				},
-			})
-			outcome, err := nodepool.New(split, live, class, false).Ensure(t.Context(), test.request)
+			live := newClient(t, test.live...)
+			outcome, err := nodepool.New(behind(t, live, test.cached...), live, class, false).Ensure(t.Context(), test.request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -376,6 +370,17 @@ func TestEnsure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// behind writes to the API server and lists from a stale cache.
+func behind(t *testing.T, live client.WithWatch, cached ...client.Object) client.Client {
+	t.Helper()
+	stale := newClient(t, cached...)
+	return interceptor.NewClient(live, interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			return stale.List(ctx, list, options...)
+		},
+	})
 }
 
 // everything is each pool with its size and zone, and each claim.
@@ -467,7 +472,7 @@ func TestRelease(t *testing.T) {
 	other := made(t, false, request(1, "A"))
 	other.Name, other.Labels = "others", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
 	live := newClient(t, pool, claimOf(pool, "a", 1, func(c *karpv1.NodeClaim) { c.Finalizers = []string{"karpenter.sh/termination"} }), other)
-	pools := nodepool.New(newClient(t), live, class, false)
+	pools := nodepool.New(behind(t, live), live, class, false)
 	left, err := pools.Release(t.Context(), owner)
 	if diff := cmp.Diff([]string{pool.Name, pool.Name + "-a"}, left); diff != "" || err != nil {
 		t.Errorf("first, with an empty cache that proves nothing: error %v (-want +got):\n%s", err, diff)
