@@ -98,11 +98,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
 	// API server would remark on at every write, is part of the contract.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	chosen, err := chooseBackEnd(config, o.CapacityBackend)
+	chosen, err := chooseBackEnd(config, o)
 	if err != nil {
-		return nil, err
-	}
-	if err := checkNodeClasses(o.NodeClasses, chosen); err != nil {
 		return nil, err
 	}
 	mgr, err := manager.New(config, managerOptions(scheme, o, chosen))

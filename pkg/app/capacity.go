@@ -93,7 +93,7 @@ func nodeClaimKind() schema.GroupKind {
 }
 
 // chooseBackEnd probes the cluster for what was asked for, or for what there is.
-func chooseBackEnd(config *rest.Config, asked string) (backEnd, error) {
+func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return "", fmt.Errorf("probing for Karpenter: %w", err)
@@ -102,7 +102,11 @@ func chooseBackEnd(config *rest.Config, asked string) (backEnd, error) {
 	if err != nil {
 		return "", fmt.Errorf("probing for Karpenter: %w", err)
 	}
-	return choose(mapper, asked)
+	chosen, err := choose(mapper, o.CapacityBackend)
+	if err != nil {
+		return "", err
+	}
+	return chosen, checkNodeClasses(o.NodeClasses, chosen)
 }
 
 func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
@@ -162,7 +166,9 @@ func nodePools(mgr manager.Manager, wrapped client.Client, o options.Controller)
 	return pools, nodeclaim.Object(), addSweeper(mgr, wrapped, o, pools, pools.Provisioner)
 }
 
-func addSweeper(mgr manager.Manager, wrapped client.Client, o options.Controller, held sweep.Machines, claims *nodeclaim.Provisioner) error {
+func addSweeper(
+	mgr manager.Manager, wrapped client.Client, o options.Controller, held sweep.Machines, claims *nodeclaim.Provisioner,
+) error {
 	sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: held, Clock: clock.RealClock{}}
 	if o.SweepKAITO {
 		sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}

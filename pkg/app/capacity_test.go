@@ -74,11 +74,15 @@ func TestNodeClasses(t *testing.T) {
 		{"gpu-provisioner's", []v1beta1.NodeClassReference{kaito}, options.BackendNodeClaim, "gpu-provisioner", ""},
 		{"nobody's", nil, options.BackendPods, "", ""},
 		{
-			"both", []v1beta1.NodeClassReference{aks, kaito}, options.BackendNodeClaim, "gpu-provisioner",
+			"both",
+			[]v1beta1.NodeClassReference{aks, kaito},
+			options.BackendNodeClaim, "gpu-provisioner",
 			"--node-class: KaitoNodeClass is gpu-provisioner's and cannot be mixed with Karpenter's classes: name one kind",
 		},
 		{
-			"pools of gpu-provisioner", []v1beta1.NodeClassReference{kaito}, options.BackendNodePool, "gpu-provisioner",
+			"pools of gpu-provisioner",
+			[]v1beta1.NodeClassReference{kaito},
+			options.BackendNodePool, "gpu-provisioner",
 			"--capacity-backend=nodepool: gpu-provisioner, whose KaitoNodeClass --node-class names, has no pools: choose nodeclaim",
 		},
 	}

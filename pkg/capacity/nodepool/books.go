@@ -38,7 +38,8 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	var out []capacity.Bill
 	for _, s := range all.slots(nil) {
 		out = append(out, capacity.Bill{
-			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, InstanceType: s.InstanceType, HourlyPrice: s.HourlyPrice, Launched: s.Launched,
+			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, InstanceType: s.InstanceType,
+			HourlyPrice: s.HourlyPrice, Launched: s.Launched,
 		})
 	}
 	return out, nil

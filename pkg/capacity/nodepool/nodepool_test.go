@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,9 +49,9 @@ func request(count int, instanceType string) capacity.Request {
 	}
 }
 
-// group asks for machines that must be near each other.
-func group(count int, instanceType string) capacity.Request {
-	r := request(count, instanceType)
+// pair asks for two machines that must be near each other.
+func pair(instanceType string) capacity.Request {
+	r := request(2, instanceType)
 	r.OneZone = true
 	return r
 }
@@ -87,9 +88,7 @@ func claimOf(pool *karpv1.NodePool, name string, seconds int, change ...func(*ka
 	claim.Name, claim.UID = pool.Name+"-"+name, types.UID(name)
 	claim.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(seconds) * time.Second))
 	labels := map[string]string{karpv1.NodePoolLabelKey: pool.Name}
-	for key, value := range claim.Labels {
-		labels[key] = value
-	}
+	maps.Copy(labels, claim.Labels)
 	claim.Labels = labels
 	for _, c := range change {
 		c(claim)
@@ -114,7 +113,7 @@ func launchedIn(zone string) func(*karpv1.NodeClaim) {
 
 // TestPools compares whole pools with golden files.
 func TestPools(t *testing.T) {
-	zoned := group(2, "p4d.24xlarge")
+	zoned := pair("p4d.24xlarge")
 	zoned.Zones = []string{"us-east-1a"}
 	tests := []struct {
 		golden   string
@@ -125,7 +124,7 @@ func TestPools(t *testing.T) {
 		{"dynamic", false, request(1, "g6.12xlarge")},
 		{"group-static", true, zoned},
 		{"group-dynamic", false, zoned},
-		{"group-first", false, group(2, "p4d.24xlarge")},
+		{"group-first", false, pair("p4d.24xlarge")},
 	}
 	for _, test := range tests {
 		t.Run(test.golden, func(t *testing.T) {
@@ -173,39 +172,55 @@ func TestObserve(t *testing.T) {
 		{"nothing is held", nil, nil, nil},
 		{"no claim has been made", []client.Object{pool}, nil, []seat{{Name: name("0")}, {Name: name("1")}}},
 		{
-			"the first claim takes the first name", []client.Object{pool, claimOf(pool, "a", 1)}, nil,
+			"the first claim takes the first name",
+			[]client.Object{pool, claimOf(pool, "a", 1)},
+			nil,
 			[]seat{{Name: name("0"), UID: "a"}, {Name: name("1")}},
 		},
 		{
-			"claims are in the order of their age", []client.Object{pool, claimOf(pool, "a", 2), claimOf(pool, "b", 1)}, nil,
+			"claims are in the order of their age",
+			[]client.Object{pool, claimOf(pool, "a", 2), claimOf(pool, "b", 1)},
+			nil,
 			[]seat{{Name: name("0"), UID: "b"}, {Name: name("1"), UID: "a"}},
 		},
 		{
-			"those that are known keep their names", []client.Object{pool, claimOf(pool, "a", 2), claimOf(pool, "b", 1)},
-			[]capacity.Created{first, second}, []seat{{Name: name("0"), UID: "a"}, {Name: name("1"), UID: "b"}},
+			"those that are known keep their names",
+			[]client.Object{pool, claimOf(pool, "a", 2), claimOf(pool, "b", 1)},
+			[]capacity.Created{first, second},
+			[]seat{{Name: name("0"), UID: "a"}, {Name: name("1"), UID: "b"}},
 		},
 		{
-			"a claim in the place of one that went is not that machine", []client.Object{pool, claimOf(pool, "b", 1), claimOf(pool, "c", 3)},
-			[]capacity.Created{first, second}, []seat{{Name: name("1"), UID: "b"}, {Name: pool.Name + "-c", UID: "c", Replacement: true}},
+			"a claim in the place of one that went is not that machine",
+			[]client.Object{pool, claimOf(pool, "b", 1), claimOf(pool, "c", 3)},
+			[]capacity.Created{first, second},
+			[]seat{{Name: name("1"), UID: "b"}, {Name: pool.Name + "-c", UID: "c", Replacement: true}},
 		},
 		{
 			"one on its way out keeps its name",
 			[]client.Object{pool, claimOf(pool, "a", 1, leaving), claimOf(pool, "b", 1), claimOf(pool, "c", 3)},
-			[]capacity.Created{first, second}, []seat{
-				{Name: name("0"), UID: "a", Deleting: true}, {Name: name("1"), UID: "b"},
+			[]capacity.Created{first, second},
+			[]seat{
+				{Name: name("0"), UID: "a", Deleting: true},
+				{Name: name("1"), UID: "b"},
 				{Name: pool.Name + "-c", UID: "c", Replacement: true},
 			},
 		},
 		{
-			"the second is seen after the first is known", []client.Object{pool, claimOf(pool, "b", 0), claimOf(pool, "a", 1)},
-			[]capacity.Created{first}, []seat{{Name: name("0"), UID: "a"}, {Name: name("1"), UID: "b"}},
+			"the second is seen after the first is known",
+			[]client.Object{pool, claimOf(pool, "b", 0), claimOf(pool, "a", 1)},
+			[]capacity.Created{first},
+			[]seat{{Name: name("0"), UID: "a"}, {Name: name("1"), UID: "b"}},
 		},
 		{
-			"a claim whose pool is gone is known still", []client.Object{claimOf(pool, "a", 1, leaving)}, []capacity.Created{first},
+			"a claim whose pool is gone is known still",
+			[]client.Object{claimOf(pool, "a", 1, leaving)},
+			[]capacity.Created{first},
 			[]seat{{Name: name("0"), UID: "a", Deleting: true}},
 		},
 		{
-			"nor does what nobody knows get lost", []client.Object{claimOf(pool, "x", 1)}, []capacity.Created{first},
+			"nor does what nobody knows get lost",
+			[]client.Object{claimOf(pool, "x", 1)},
+			[]capacity.Created{first},
 			[]seat{{Name: pool.Name + "-x", UID: "x"}},
 		},
 	}
@@ -289,10 +304,10 @@ func TestWhyThereIsNoClaim(t *testing.T) {
 }
 
 func TestEnsure(t *testing.T) {
-	single, pair := made(t, false, request(1, "A")), made(t, false, group(2, "A"))
+	single, both := made(t, false, request(1, "A")), made(t, false, pair("A"))
 	next := request(1, "B")
 	next.Attempt = 2
-	zoned := group(2, "A")
+	zoned := pair("A")
 	zoned.Zones = []string{"z2"}
 	existed := request(1, "A")
 	existed.Existed = []string{single.Name + "-0"}
@@ -333,19 +348,19 @@ func TestEnsure(t *testing.T) {
 			live: []client.Object{claimOf(single, "a", 1, leaving)}, want: []string{single.Name + "-a"},
 		},
 		{
-			reason: "of a group one goes first", request: group(2, "A"), created: []string{pair.Name + "-0"}, want: []string{pair.Name + " 1"},
+			reason: "of a group one goes first", request: pair("A"), created: []string{both.Name + "-0"}, want: []string{both.Name + " 1"},
 		},
 		{
-			reason: "the others wait until it is launched", request: group(2, "A"), live: []client.Object{pair, claimOf(pair, "a", 1)},
-			want: []string{pair.Name + " 1", pair.Name + "-a"},
+			reason: "the others wait until it is launched", request: pair("A"), live: []client.Object{both, claimOf(both, "a", 1)},
+			want: []string{both.Name + " 1", both.Name + "-a"},
 		},
 		{
-			reason: "and follow into its zone", request: group(2, "A"), live: []client.Object{pair, claimOf(pair, "a", 1, launchedIn("z1"))},
-			created: []string{pair.Name + "-1"}, want: []string{pair.Name + " 2 z1", pair.Name + "-a"},
+			reason: "and follow into its zone", request: pair("A"), live: []client.Object{both, claimOf(both, "a", 1, launchedIn("z1"))},
+			created: []string{both.Name + "-1"}, want: []string{both.Name + " 2 z1", both.Name + "-a"},
 		},
 		{
-			reason: "where zones are named, one that is wanted", request: zoned, created: []string{pair.Name + "-0", pair.Name + "-1"},
-			want: []string{pair.Name + " 2 z2"},
+			reason: "where zones are named, one that is wanted", request: zoned, created: []string{both.Name + "-0", both.Name + "-1"},
+			want: []string{both.Name + " 2 z2"},
 		},
 	}
 	for _, test := range tests {
@@ -443,7 +458,10 @@ func TestEnsureErrors(t *testing.T) {
 		want    string
 	}{
 		{
-			"the name is somebody else's", []client.Object{foreign}, interceptor.Funcs{}, request(1, "A"),
+			"the name is somebody else's",
+			[]client.Object{foreign},
+			interceptor.Funcs{},
+			request(1, "A"),
 			`NodePool "` + foreign.Name + `" exists and belongs to somebody else; delete or rename it`,
 		},
 		{
