@@ -113,7 +113,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.WrapClient != nil {
 		wrapped = hooks.WrapClient(wrapped)
 	}
-	provisioner, machine, err := newBackEnd(mgr, wrapped, o, chosen)
+	provisioner, watched, err := newBackEnd(mgr, wrapped, o, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		ReconciliationTimeout:   reconcileDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	return mgr, reconciler.SetupWithManager(ctx, mgr, machine, controllerOptions)
+	return mgr, reconciler.SetupWithManager(ctx, mgr, watched, controllerOptions)
 }
 
 // newReconciler fills in what follows from the catalogue and the options.

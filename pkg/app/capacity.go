@@ -136,9 +136,9 @@ func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
 	}
 }
 
-// newBackEnd returns what gets machines, and the object that stands for a machine, to watch; nil for none.
+// newBackEnd returns what gets machines, and the objects that stand for machines, to watch.
 // Without a provisioner the controller runs all the same: it plans, and says what is missing.
-func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller, chosen backEnd) (machines, client.Object, error) {
+func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller, chosen backEnd) (machines, []client.Object, error) {
 	switch chosen {
 	case options.BackendNodeClaim:
 		return nodeClaims(mgr, wrapped, o)
@@ -155,15 +155,18 @@ func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller
 	}
 }
 
-func nodeClaims(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, client.Object, error) {
+func nodeClaims(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, []client.Object, error) {
 	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
-	return claims, nodeclaim.Object(), addSweeper(mgr, wrapped, o, claims, claims)
+	return claims, []client.Object{nodeclaim.Object()}, addSweeper(mgr, wrapped, o, claims, claims)
 }
 
-func nodePools(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, client.Object, error) {
-	pools := nodepool.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0], o.StaticNodePools)
-	// What a pool says of itself changes with every node; what counts shows in its claims.
-	return pools, nodeclaim.Object(), addSweeper(mgr, wrapped, o, pools, pools.Provisioner)
+func nodePools(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, []client.Object, error) {
+	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
+	var pools machines = nodepool.New(wrapped, mgr.GetAPIReader(), claims)
+	if o.StaticNodePools {
+		pools = nodepool.NewStatic(wrapped, mgr.GetAPIReader(), claims)
+	}
+	return pools, []client.Object{nodeclaim.Object(), nodepool.Object()}, addSweeper(mgr, wrapped, o, pools, claims)
 }
 
 func addSweeper(
@@ -179,12 +182,12 @@ func addSweeper(
 	return nil
 }
 
-func pods(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {
+func pods(manager.Manager, client.Client, options.Controller) (machines, []client.Object, error) {
 	return nil, nil, errors.New("--capacity-backend=pods is not part of this version: choose another one")
 }
 
 // nothing starts the process anew once Karpenter is installed.
-func nothing(mgr manager.Manager) (machines, client.Object, error) {
+func nothing(mgr manager.Manager) (machines, []client.Object, error) {
 	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := mgr.Add(watch); err != nil {
 		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)

@@ -57,6 +57,8 @@ type Request struct {
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
+	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.
+	Keep []string
 	// MakePods makes the Workspace's pods, aimed at this request. Where machines come for pods that wait for
 	// them, that is how they are asked for; other back ends leave it alone.
 	MakePods func(ctx context.Context) error

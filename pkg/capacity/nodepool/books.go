@@ -74,7 +74,7 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 // Events returns what was published about claims. A machine without one has no UID to ask for.
 func (p *Provisioner) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
 	claims := slices.DeleteFunc(slices.Clone(machines), func(uid types.UID) bool { return uid == "" })
-	return p.Provisioner.Events(ctx, claims)
+	return p.claims.Events(ctx, claims)
 }
 
 // ours reads everything that we created and whose labels match.

@@ -34,6 +34,7 @@ func (d decision) acts() bool {
 
 func decide(held holding, req capacity.Request) decision {
 	var d decision
+	held = held.without(req.Keep)
 	for i := range held.pools {
 		pool := &held.pools[i]
 		switch {

@@ -32,6 +32,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
 // Karpenter names a claim after its pool, with a dash and five characters, and Azure's machine mode hashes
@@ -52,11 +53,10 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // Object returns an empty NodePool, to select caches by.
 func Object() client.Object { return &karpv1.NodePool{} }
 
-// Provisioner creates, reads and deletes NodePools. What a claim says of itself it has the other back end
-// tell.
+// Provisioner creates, reads and deletes NodePools.
 type Provisioner struct {
-	*nodeclaim.Provisioner
-
+	// claims is the other back end, which knows what a claim says of itself.
+	claims *nodeclaim.Provisioner
 	// cached reads see what the watches saw; live reads ask the API server.
 	cached client.Client
 	live   client.Reader
@@ -64,9 +64,28 @@ type Provisioner struct {
 	isStatic bool
 }
 
-// New returns a Provisioner of static or of dynamic pools. The live reader must not be backed by a cache.
-func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassReference, isStatic bool) *Provisioner {
-	return &Provisioner{Provisioner: nodeclaim.New(cached, live, nodeClass), cached: cached, live: live, isStatic: isStatic}
+// New returns a Provisioner of dynamic pools. The live reader must not be backed by a cache.
+func New(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
+	return &Provisioner{claims: claims, cached: cached, live: live}
+}
+
+// Static is a Provisioner of static pools. Their machines come without pods, so that it can get those of a new
+// plan while the pods serve on those of the old one.
+type Static struct{ *Provisioner }
+
+// NewStatic returns a Provisioner of static pools. The live reader must not be backed by a cache.
+func NewStatic(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) Static {
+	return Static{&Provisioner{claims: claims, cached: cached, live: live, isStatic: true}}
+}
+
+// ReleaseBut is Release of all but the pools that have a machine of these names.
+func (p Static) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
+	return p.releaseBut(ctx, owner, keep)
+}
+
+// Class returns what a node class says about itself, as the API server has it.
+func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return p.claims.Class(ctx, ref)
 }
 
 // Observe returns the machines held for a Workspace, by name, from the cache.
@@ -81,7 +100,7 @@ func (p *Provisioner) Observe(
 	machines := make([]capacity.Machine, 0, len(slots))
 	for i := range slots {
 		machine := slots[i].Machine
-		if err := p.ObserveNode(ctx, &machine, gpuResource); err != nil {
+		if err := p.claims.ObserveNode(ctx, &machine, gpuResource); err != nil {
 			return nil, err
 		}
 		machines = append(machines, machine)
@@ -106,8 +125,8 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, known []ca
 }
 
 // Ensure brings what is held in line with the request. Pools and claims that do not serve it are deleted,
-// and no pool is made until they are gone: a Workspace never holds more machines than it asked for. The
-// outcome holds with an error, too.
+// and no pool is made until they are gone: a Workspace never holds more machines than it asked for, but for
+// those that it keeps. The outcome holds with an error, too.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	held, err := hold(ctx, p.cached, req.Owner)
@@ -153,9 +172,14 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 // Release deletes everything that is held for a Workspace and returns the names of what is left. Nothing
 // means that the API server itself said so.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
+	return p.releaseBut(ctx, owner, nil)
+}
+
+func (p *Provisioner) releaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	held, err := hold(ctx, p.cached, owner)
-	if err == nil && held.isEmpty() {
+	if held = held.without(keep); err == nil && held.isEmpty() {
 		held, err = hold(ctx, p.live, owner)
+		held = held.without(keep)
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +204,7 @@ func (p *Provisioner) release(ctx context.Context, held holding) ([]string, erro
 	}
 	for i := range held.claims {
 		names = append(names, held.claims[i].Name)
-		if err := p.Delete(ctx, &held.claims[i]); err != nil {
+		if err := p.claims.Delete(ctx, &held.claims[i]); err != nil {
 			return names, err
 		}
 	}
@@ -251,6 +275,17 @@ func Name(owner capacity.Owner, attempt int32) string {
 		prefix = strings.TrimRight(prefix[:limit], "-.")
 	}
 	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
+}
+
+// without leaves out the pools that have a machine of one of these names, with their claims.
+func (h holding) without(names []string) holding {
+	isKept := func(pool string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return ordinalOf(name, pool) >= 0 })
+	}
+	return holding{
+		pools:  slices.DeleteFunc(slices.Clone(h.pools), func(pool karpv1.NodePool) bool { return isKept(pool.Name) }),
+		claims: slices.DeleteFunc(slices.Clone(h.claims), func(claim karpv1.NodeClaim) bool { return isKept(poolOf(&claim)) }),
+	}
 }
 
 func (h holding) isEmpty() bool { return len(h.pools)+len(h.claims) == 0 }

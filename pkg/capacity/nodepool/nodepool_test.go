@@ -67,11 +67,20 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 }
 
+// provisioner of one kind of pools.
+func provisioner(cached client.Client, live client.Reader, isStatic bool) *nodepool.Provisioner {
+	claims := nodeclaim.New(cached, live, class)
+	if isStatic {
+		return nodepool.NewStatic(cached, live, claims).Provisioner
+	}
+	return nodepool.New(cached, live, claims)
+}
+
 // made is the pool that a request comes to.
 func made(t *testing.T, isStatic bool, req capacity.Request) *karpv1.NodePool {
 	t.Helper()
 	c := newClient(t)
-	if _, err := nodepool.New(c, c, class, isStatic).Ensure(t.Context(), req); err != nil {
+	if _, err := provisioner(c, c, isStatic).Ensure(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	pool := &karpv1.NodePool{}
@@ -227,7 +236,7 @@ func TestObserve(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			c := newClient(t, test.objects...)
-			machines, err := nodepool.New(c, c, class, true).Observe(t.Context(), owner, test.known, "nvidia.com/gpu")
+			machines, err := provisioner(c, c, true).Observe(t.Context(), owner, test.known, "nvidia.com/gpu")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +254,7 @@ func TestObserve(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			held, err := nodepool.New(newClient(t), c, class, true).Held(t.Context(), owner, test.known)
+			held, err := provisioner(newClient(t), c, true).Held(t.Context(), owner, test.known)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -288,7 +297,7 @@ func TestWhyThereIsNoClaim(t *testing.T) {
 			pool := made(t, test.isStatic, request(1, "A"))
 			test.change(pool)
 			c := newClient(t, pool)
-			machines, err := nodepool.New(c, c, class, test.isStatic).Observe(t.Context(), owner, nil, "nvidia.com/gpu")
+			machines, err := provisioner(c, c, test.isStatic).Observe(t.Context(), owner, nil, "nvidia.com/gpu")
 			if err != nil || len(machines) != 1 {
 				t.Fatalf("machines %v, error %v", machines, err)
 			}
@@ -366,7 +375,7 @@ func TestEnsure(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			live := newClient(t, test.live...)
-			outcome, err := nodepool.New(behind(t, live, test.cached...), live, class, false).Ensure(t.Context(), test.request)
+			outcome, err := provisioner(behind(t, live, test.cached...), live, false).Ensure(t.Context(), test.request)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -435,7 +444,7 @@ func TestPodsComeFirst(t *testing.T) {
 			}
 			return errors.New("no pods")
 		}
-		_, err := nodepool.New(c, c, class, isStatic).Ensure(t.Context(), req)
+		_, err := provisioner(c, c, isStatic).Ensure(t.Context(), req)
 		if isStatic && (err != nil || asked > 0) || !isStatic && (err == nil || asked != 1 || len(everything(t, c)) > 0) {
 			t.Errorf("static %v: pods made %d times, error %v, held %v", isStatic, asked, err, everything(t, c))
 		}
@@ -474,7 +483,7 @@ func TestEnsureErrors(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			live := newClient(t, test.live...)
-			_, err := nodepool.New(interceptor.NewClient(live, test.funcs), live, class, true).Ensure(t.Context(), test.request)
+			_, err := provisioner(interceptor.NewClient(live, test.funcs), live, true).Ensure(t.Context(), test.request)
 			if err == nil || err.Error() != test.want {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
@@ -490,12 +499,12 @@ func TestRelease(t *testing.T) {
 	other := made(t, false, request(1, "A"))
 	other.Name, other.Labels = "others", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
 	live := newClient(t, pool, claimOf(pool, "a", 1, func(c *karpv1.NodeClaim) { c.Finalizers = []string{"karpenter.sh/termination"} }), other)
-	pools := nodepool.New(behind(t, live), live, class, false)
+	pools := provisioner(behind(t, live), live, false)
 	left, err := pools.Release(t.Context(), owner)
 	if diff := cmp.Diff([]string{pool.Name, pool.Name + "-a"}, left); diff != "" || err != nil {
 		t.Errorf("first, with an empty cache that proves nothing: error %v (-want +got):\n%s", err, diff)
 	}
-	pools = nodepool.New(live, live, class, false)
+	pools = provisioner(live, live, false)
 	left, err = pools.Release(t.Context(), owner)
 	if diff := cmp.Diff([]string{pool.Name + "-a"}, left); diff != "" || err != nil {
 		t.Errorf("the claim is on its way out: error %v (-want +got):\n%s", err, diff)
@@ -508,7 +517,7 @@ func TestRelease(t *testing.T) {
 func TestBooks(t *testing.T) {
 	pool := made(t, false, request(2, "A"))
 	live := newClient(t, pool, claimOf(pool, "a", 1, launchedIn("z1")))
-	pools := nodepool.New(live, live, class, false)
+	pools := provisioner(live, live, false)
 	want := []capacity.Bill{
 		{Owner: owner, Machine: pool.Name + "-0", InstanceType: "A", HourlyPrice: 5.672, Launched: true},
 		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672}, // Karpenter may buy it at any time
@@ -546,5 +555,26 @@ func TestName(t *testing.T) {
 			}
 			seen[name] = true
 		}
+	}
+}
+
+// TestKeep: what another attempt serves on is neither let go nor in the way.
+func TestKeep(t *testing.T) {
+	old := made(t, true, request(1, "A"))
+	later := request(1, "B")
+	later.Attempt, later.Keep = 2, []string{old.Name + "-0"}
+	live := newClient(t, old, claimOf(old, "a", 1))
+	static := nodepool.NewStatic(live, live, nodeclaim.New(live, live, class))
+	outcome, err := static.Ensure(t.Context(), later)
+	next := nodepool.Name(owner, 2)
+	if want := (capacity.Outcome{Created: []capacity.Created{{Name: next + "-0"}}}); err != nil || !cmp.Equal(want, outcome) {
+		t.Errorf("asked for %+v, error %v; want %+v", outcome, err, want)
+	}
+	left, err := static.ReleaseBut(t.Context(), owner, []string{next + "-0"})
+	if diff := cmp.Diff([]string{old.Name, old.Name + "-a"}, left); err != nil || diff != "" {
+		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff([]string{next + " 1"}, everything(t, live)); diff != "" {
+		t.Errorf("held afterwards (-want +got):\n%s", diff)
 	}
 }

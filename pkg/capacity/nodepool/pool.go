@@ -20,7 +20,7 @@ const nodesResource corev1.ResourceName = "nodes"
 // pool is what a request comes to: machines of one type, paid for in one way, no more than so many, that
 // Karpenter leaves alone once they are there.
 func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
-	claim := p.Spec(req)
+	claim := p.claims.Spec(req)
 	pool := &karpv1.NodePool{
 		ObjectMeta: metav1.ObjectMeta{Name: Name(req.Owner, req.Attempt), Labels: nodeclaim.Labels(req)},
 		Spec: karpv1.NodePoolSpec{

@@ -156,10 +156,11 @@ func slotNames(pool string, count int) []string {
 	return names
 }
 
-// ordinalOf is the ordinal in a slot's name; -1 where it is none.
+// ordinalOf is the ordinal in the name of a slot of a pool; -1 where it is none.
 func ordinalOf(name, pool string) int {
-	ordinal, err := strconv.Atoi(strings.TrimPrefix(name, pool+"-"))
-	if err != nil {
+	number, isOfPool := strings.CutPrefix(name, pool+"-")
+	ordinal, err := strconv.Atoi(number)
+	if err != nil || !isOfPool {
 		return -1
 	}
 	return ordinal

@@ -136,15 +136,16 @@ func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
 	}
 }
 
-// knownMachines are those of the open attempt that were seen.
+// knownMachines are those that were seen of attempts that go on.
 func (s *scope) knownMachines() []capacity.Created {
-	open := s.openAttempt()
-	if open == nil {
-		return nil
-	}
 	var out []capacity.Created
-	for _, claim := range open.Claims {
-		out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+	for i := range s.attempts {
+		if s.attempts[i].Reason != "" {
+			continue
+		}
+		for _, claim := range s.attempts[i].Claims {
+			out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+		}
 	}
 	return out
 }

@@ -37,10 +37,10 @@ const (
 	waitingIndex = "waitsForNodes"
 )
 
-// SetupWithManager registers the Reconciler and its watches. machine is the object that stands for a
-// machine, or nil where no provisioner is installed.
+// SetupWithManager registers the Reconciler and its watches. machines are the objects that stand for
+// machines; there are none where no provisioner is installed.
 func (r *Reconciler) SetupWithManager(
-	ctx context.Context, mgr manager.Manager, machine client.Object, options controller.Options,
+	ctx context.Context, mgr manager.Manager, machines []client.Object, options controller.Options,
 ) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Workspace{}, configIndex, func(object client.Object) []string {
 		ws, ok := object.(*v1beta1.Workspace)
@@ -70,7 +70,7 @@ func (r *Reconciler) SetupWithManager(
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.byNode), builder.WithPredicates(nodeChanged())).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
 		WatchesRawSource(source.Func(r.waiting.start))
-	if machine != nil {
+	for _, machine := range machines {
 		b = b.Watches(machine, machineHandler{handler.EnqueueRequestsFromMapFunc(byMachine), r.waiting})
 	}
 	if err := b.Complete(r); err != nil {
