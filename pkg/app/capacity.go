@@ -4,22 +4,27 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -105,49 +110,68 @@ func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
 	}
 }
 
-// newBackEnd returns what gets machines, and the object that stands for a machine, to watch; nil for none.
-// Without a provisioner the controller runs all the same: it plans, and says what is missing.
-func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller, chosen backEnd) (machines, client.Object, error) {
+// site is where a back end works: a client that reads what the watches saw and writes, one that asks the API
+// server, and the time.
+type site struct {
+	mgr    manager.Manager
+	cached client.Client
+	live   client.Reader
+	clock  clock.PassiveClock
+}
+
+// newBackEnd returns what gets machines, and what tells of them. Without a provisioner the controller runs all
+// the same: it plans, and says what is missing.
+func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (machines, []workspace.News, error) {
 	switch chosen {
 	case options.BackendNodeClaim:
-		return nodeClaims(mgr, wrapped, o)
+		return nodeClaims(at, o)
 	case options.BackendNodePool:
-		return nodePools(mgr, wrapped, o)
+		return nodePools(at, o)
 	case options.BackendPods:
-		return pods(mgr, wrapped, o)
+		return waitingPods(ctx, at)
 	case options.BackendExisting:
 		return capacity.Absent{
 			Why: "this installation uses only nodes that exist", Fix: "add a node that will do, or have the administrator set --capacity-backend",
 		}, nil, nil
 	default:
-		return nothing(mgr)
+		return nothing(at)
 	}
 }
 
-func nodeClaims(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, client.Object, error) {
-	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
-	sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
+func nodeClaims(at site, o options.Controller) (machines, []workspace.News, error) {
+	claims := nodeclaim.New(at.cached, at.live, o.NodeClasses[0])
+	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: claims, Clock: clock.RealClock{}}
 	if o.SweepKAITO {
 		sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
 	}
-	if err := mgr.Add(sweeper); err != nil {
+	if err := at.mgr.Add(sweeper); err != nil {
 		return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
 	}
-	return claims, nodeclaim.Object(), nil
+	return claims, []workspace.News{{Object: nodeclaim.Object()}}, nil
 }
 
-func nodePools(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {
+func nodePools(site, options.Controller) (machines, []workspace.News, error) {
 	return nil, nil, errors.New("--capacity-backend=nodepool is not part of this version: choose another one")
 }
 
-func pods(manager.Manager, client.Client, options.Controller) (machines, client.Object, error) {
-	return nil, nil, errors.New("--capacity-backend=pods is not part of this version: choose another one")
+// waitingPods need no sweeper: what asks for a machine belongs to its Workspace, and goes with it.
+func waitingPods(ctx context.Context, at site) (machines, []workspace.News, error) {
+	if err := pods.IndexEvents(ctx, at.mgr.GetFieldIndexer()); err != nil {
+		return nil, nil, err
+	}
+	waiting := pods.New(at.cached, at.live, at.clock)
+	return waiting, []workspace.News{
+		{Object: &corev1.Pod{}, WorkspaceOf: func(_ context.Context, pod client.Object) types.NamespacedName {
+			return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.LabelWorkspace]}
+		}},
+		{Object: &corev1.Event{}, WorkspaceOf: waiting.WorkspaceOf},
+	}, nil
 }
 
 // nothing starts the process anew once Karpenter is installed.
-func nothing(mgr manager.Manager) (machines, client.Object, error) {
-	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
-	if err := mgr.Add(watch); err != nil {
+func nothing(at site) (machines, []workspace.News, error) {
+	watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: nodeClaimKind()}
+	if err := at.mgr.Add(watch); err != nil {
 		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)
 	}
 	return capacity.Absent{

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -57,6 +58,9 @@ type Request struct {
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
+	// MakePods makes the Workspace's pods, aimed at this request. Where machines come for pods that wait for
+	// them, that is how they are asked for; other back ends leave it alone.
+	MakePods func(ctx context.Context) error
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.
 	Confirm func(ctx context.Context) error
@@ -106,6 +110,20 @@ type Machine struct {
 // Words are the provisioner's conditions of a machine.
 type Words struct {
 	Launched, Registered, Initialized refusal.Condition
+}
+
+// Label is a label of nodes with its value.
+type Label struct{ Key, Value string }
+
+// SpotLabels are how nodes say that they are spot: those of managed node groups of EKS, AKS and GKE, and those
+// that Karpenter made.
+func SpotLabels() []Label {
+	return []Label{
+		{"eks.amazonaws.com/capacityType", "SPOT"},
+		{"kubernetes.azure.com/scalesetpriority", "spot"},
+		{"cloud.google.com/gke-spot", "true"},
+		{"karpenter.sh/capacity-type", "spot"},
+	}
 }
 
 // Bill is what one machine costs for whom, from when it is asked for until it is gone.
@@ -180,6 +198,9 @@ func (Absent) LiveBills(context.Context) ([]Bill, error) { return nil, nil }
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
 	return Outcome{}, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
+
+// Aim leaves pods as they are.
+func (Absent) Aim(Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Release returns that nothing is left.
 func (Absent) Release(context.Context, Owner) ([]string, error) { return nil, nil }

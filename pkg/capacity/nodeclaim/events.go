@@ -6,7 +6,6 @@ package nodeclaim
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/capacity/sighting"
 )
 
 // uidField selects events by the object that they are about.
@@ -37,23 +37,9 @@ func (p *Provisioner) Events(ctx context.Context, claims []types.UID) ([]refusal
 		for i := range list.Items {
 			item := &list.Items[i]
 			out = append(out, refusal.Event{
-				UID: item.InvolvedObject.UID, Reason: item.Reason, Message: item.Message, At: lastSeen(item),
+				UID: item.InvolvedObject.UID, Reason: item.Reason, Message: item.Message, At: sighting.Last(item),
 			})
 		}
 	}
 	return out, nil
-}
-
-// lastSeen is when an event last happened. Recorders fill in different fields.
-func lastSeen(event *corev1.Event) time.Time {
-	at := event.CreationTimestamp.Time
-	for _, other := range []time.Time{event.FirstTimestamp.Time, event.LastTimestamp.Time, event.EventTime.Time} {
-		if other.After(at) {
-			at = other
-		}
-	}
-	if event.Series != nil && event.Series.LastObservedTime.After(at) {
-		at = event.Series.LastObservedTime.Time
-	}
-	return at
 }

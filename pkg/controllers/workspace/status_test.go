@@ -129,8 +129,8 @@ func TestStatus(t *testing.T) {
 			change: func(s *scope) {
 				s.revision = accepted(1)
 				s.capacityErr = classify(&capacity.NotInstalledError{
-				Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
-			})
+					Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
+				})
 			},
 		},
 		{reason: "the machine has been asked for", change: func(s *scope) {

@@ -120,7 +120,7 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		if isReady(pod) {
 			ready++
 		}
-		waits = waits || len(pinnedTo(pod)) > 0 && !isReady(pod)
+		waits = waits || isPlaced(pod) && !isReady(pod)
 		if pod.Labels[appsv1.ControllerRevisionHashLabelKey] == update {
 			updated++
 		}
@@ -182,7 +182,7 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 		return pod, w.replace(ctx, pod)
 	}
 	fit := w.fits
-	if len(pinnedTo(pod)) > 0 {
+	if isPlaced(pod) {
 		fit = w.schedule
 	}
 	fits, err := fit(ctx, pod)
