@@ -117,6 +117,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.Clock != nil {
 		at.clock = hooks.Clock
 	}
+	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
+		return nil, err
+	}
 	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err

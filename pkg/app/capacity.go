@@ -70,6 +70,19 @@ func nodeClaimKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
 }
 
+// cloudsFor are those whose machine types may come: where pods wait for them and nobody says which, those of
+// the nodes that are there.
+func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen backEnd) ([]string, error) {
+	if chosen != options.BackendPods || len(asked) > 0 {
+		return asked, nil
+	}
+	nodes := &corev1.NodeList{}
+	if err := live.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("looking for the cloud of the nodes: %w", err)
+	}
+	return cloudsOf(nodes.Items), nil
+}
+
 // chooseBackEnd probes the cluster for what was asked for, or for what there is.
 func chooseBackEnd(config *rest.Config, asked string) (backEnd, error) {
 	httpClient, err := rest.HTTPClientFor(config)
@@ -108,6 +121,20 @@ func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
 		return "", fmt.Errorf("--capacity-backend=%s: this cluster does not serve %s (%s): install Karpenter with a provider "+
 			"for your cloud, or choose pods, existing or auto", asked, strings.Join(missing, ", "), nodeclaim.GroupVersion().Version)
 	}
+}
+
+// cloudsOf are the clouds that nodes are of, by the names that their controller managers give their machines.
+func cloudsOf(nodes []corev1.Node) []string {
+	var clouds []string
+	for i := range nodes {
+		scheme, _, _ := strings.Cut(nodes[i].Spec.ProviderID, "://")
+		cloud, isKnown := map[string]string{"azure": "azure", "aws": "aws", "gce": "gcp"}[scheme]
+		if isKnown && !slices.Contains(clouds, cloud) {
+			clouds = append(clouds, cloud)
+		}
+	}
+	slices.Sort(clouds)
+	return clouds
 }
 
 // site is where a back end works: a client that reads what the watches saw and writes, one that asks the API

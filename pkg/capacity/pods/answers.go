@@ -26,10 +26,10 @@ import (
 // (kubernetes/autoscaler, cluster-autoscaler/processors/status/eventing_scale_up_processor.go,
 // core/scaleup/orchestrator/executor.go, clusterstate/clusterstate.go; GKE adds FailedScaleUp).
 const (
-	triggered     = refusal.ReasonTriggeredScaleUp
-	notTriggered  = "NotTriggerScaleUp"
+	triggered     = v1beta1.ReasonTriggeredScaleUp
+	notTriggered  = v1beta1.ReasonNotTriggerScaleUp
 	failedForPod  = "FailedScaleUp"
-	failedForGrop = "FailedToScaleUpGroup"
+	failedGroup   = "FailedToScaleUpGroup"
 	groupFailed   = "ScaleUpFailed"
 	groupTimedOut = "ScaleUpTimedOut"
 )
@@ -132,7 +132,7 @@ func failure(own, groups []corev1.Event) *corev1.Event {
 		return nil
 	}
 	return newest(groups, func(e *corev1.Event) bool {
-		isFailure := e.Reason == failedForGrop || e.Reason == groupFailed || e.Reason == groupTimedOut
+		isFailure := e.Reason == failedGroup || e.Reason == groupFailed || e.Reason == groupTimedOut
 		return isFailure && !sighting.Last(e).Before(asking.CreationTimestamp.Time) && isAbout(e, asking.Message)
 	})
 }

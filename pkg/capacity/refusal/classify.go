@@ -82,7 +82,7 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 func unanswered(o Observation, deadline time.Time) Verdict {
 	name, by := o.Offering.InstanceType, at(deadline)
 	switch {
-	case o.Launched.Reason == ReasonTriggeredScaleUp:
+	case isRetraction(o.Launched.Reason):
 		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s came by %s: %s", name, by, o.Launched.Message)))
 	case o.Provider == ClusterAutoscaler:
 		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s came by %s, and nobody answered the pod that waits for one", name, by))

@@ -176,14 +176,14 @@ type signal struct {
 	isEvent bool
 }
 
-// ReasonTriggeredScaleUp is what cluster autoscaler says once it has asked for a node. It takes back what was
-// said before: it had nothing to ask for then.
-const ReasonTriggeredScaleUp = "TriggeredScaleUp"
-
 // IsNeutral says that a reason of the Launched condition blames nobody.
 func IsNeutral(reason string) bool {
-	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonTriggeredScaleUp
+	return reason == "" || reason == "AwaitingReconciliation" || isRetraction(reason)
 }
+
+// isRetraction says that a reason takes back what was said before: cluster autoscaler had nothing to ask for
+// then, and has asked since.
+func isRetraction(reason string) bool { return reason == v1beta1.ReasonTriggeredScaleUp }
 
 // launchSignals returns what was said about the launch, newest first. A condition's time does not
 // move with its reason, so the current reason is newer than any that was noted, and what an event
@@ -192,7 +192,7 @@ func (o Observation) launchSignals() []signal {
 	var said []signal
 	newest := o.Launched.Since
 	for _, note := range o.Noted {
-		if !IsNeutral(note.Reason) && o.Launched.Reason != ReasonTriggeredScaleUp {
+		if !IsNeutral(note.Reason) && !isRetraction(o.Launched.Reason) {
 			said = append(said, signal{reason: note.Reason, message: note.Message, at: note.At})
 		}
 		if note.At.After(newest) {

@@ -92,7 +92,7 @@ func (w *Workloads) hasRoom(ctx context.Context, name string, pod *corev1.Pod) (
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	pods := &corev1.PodList{}
-	if err := w.client.List(ctx, pods); err != nil {
+	if err := w.live.List(ctx, pods); err != nil { // the cache may not show what was just bound
 		return false, err
 	}
 	used := gpusOf(pod)

@@ -29,6 +29,7 @@ import (
 // of a StatefulSet run as soon as a node carries the labels that they select.
 type Workloads struct {
 	client client.Client
+	live   client.Reader
 
 	mu sync.Mutex
 	// scripts by namespace/name of the StatefulSet; without one pods become ready.
@@ -45,7 +46,7 @@ type script struct {
 
 // SetupWorkloads registers the stand-in with a manager.
 func SetupWorkloads(mgr manager.Manager) (*Workloads, error) {
-	w := &Workloads{client: mgr.GetClient(), scripts: map[types.NamespacedName]script{}, held: map[types.NamespacedName]bool{}}
+	w := &Workloads{client: mgr.GetClient(), live: mgr.GetAPIReader(), scripts: map[types.NamespacedName]script{}, held: map[types.NamespacedName]bool{}}
 	skip := true
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		list := &appsv1.StatefulSetList{}
