@@ -40,6 +40,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
@@ -114,25 +115,29 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.WrapClient != nil {
 		wrapped = hooks.WrapClient(wrapped)
 	}
-	provisioner, watched, err := newBackEnd(mgr, wrapped, o, chosen)
+	at := site{mgr: mgr, cached: wrapped, live: mgr.GetAPIReader(), clock: clock.RealClock{}}
+	if hooks.Clock != nil {
+		at.clock = hooks.Clock
+	}
+	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
+		return nil, err
+	}
+	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err
 	}
-	var passive clock.PassiveClock = clock.RealClock{}
-	if hooks.Clock != nil {
-		passive = hooks.Clock
-	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		GPUPluginCheck: o.GPUPluginCheck,
+		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
+		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
 		Ledger:         ledger.New(ceilings, provisioner),
 		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
 		Client:         wrapped,
-		Live:           mgr.GetAPIReader(),
+		Live:           at.live,
 		Provisioner:    provisioner,
-		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Applier:        apply.New(wrapped, at.live),
 		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:          passive,
+		Clock:          at.clock,
 	}, o, chosen)
 	if err != nil {
 		return nil, err
@@ -145,7 +150,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		ReconciliationTimeout:   reconcileDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	return mgr, reconciler.SetupWithManager(ctx, mgr, watched, controllerOptions)
+	return mgr, reconciler.SetupWithManager(ctx, mgr, news, controllerOptions)
 }
 
 // newReconciler fills in what follows from the catalogue and the options.
@@ -153,7 +158,7 @@ func newReconciler(
 	known *catalog.Catalog, config workspace.Config, o options.Controller, chosen backEnd,
 ) (*workspace.Reconciler, error) {
 	var err error
-	if config.Answers, err = answersOf(o); err != nil {
+	if config.Answers, err = answersOf(o, chosen); err != nil {
 		return nil, err
 	}
 	if config.Words, err = diagnosis.Shipped(); err != nil {
@@ -187,7 +192,7 @@ func newReconciler(
 }
 
 // answersOf says how the provisioner's answers are read.
-func answersOf(o options.Controller) (workspace.Answers, error) {
+func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) {
 	rules, err := refusal.Shipped()
 	if err != nil {
 		return workspace.Answers{}, fmt.Errorf("loading the words of refusals: %w", err)
@@ -199,9 +204,11 @@ func answersOf(o options.Controller) (workspace.Answers, error) {
 		},
 		NodeGrace: o.NodeGrace,
 	}
-	switch o.CapacityWording {
-	case "":
-	case options.WordingNone:
+	switch {
+	case o.CapacityWording == "" && chosen == options.BackendPods:
+		out.Wording = new(refusal.ClusterAutoscaler)
+	case o.CapacityWording == "":
+	case o.CapacityWording == options.WordingNone:
 		out.Wording = new(refusal.UnknownProvider)
 	default:
 		out.Wording = new(refusal.Provider(o.CapacityWording))
@@ -240,6 +247,9 @@ func cacheOptions(chosen backEnd) cache.Options {
 	}
 	if chosen == options.BackendNodePool {
 		byObject[nodepool.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
+	}
+	if chosen == options.BackendPods {
+		byObject[&corev1.Event{}] = pods.EventCache()
 	}
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }

@@ -4,13 +4,16 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
@@ -92,6 +96,19 @@ func nodeClaimKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
 }
 
+// cloudsFor are those whose machine types may come: where pods wait for them and nobody says which, those of
+// the nodes that are there.
+func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen backEnd) ([]string, error) {
+	if chosen != options.BackendPods || len(asked) > 0 {
+		return asked, nil
+	}
+	nodes := &corev1.NodeList{}
+	if err := live.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("looking for the cloud of the nodes: %w", err)
+	}
+	return cloudsOf(nodes.Items), nil
+}
+
 // chooseBackEnd probes the cluster for what was asked for, or for what there is.
 func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, error) {
 	httpClient, err := rest.HTTPClientFor(config)
@@ -136,60 +153,92 @@ func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
 	}
 }
 
-// newBackEnd returns what gets machines, and the objects that stand for machines, to watch.
-// Without a provisioner the controller runs all the same: it plans, and says what is missing.
-func newBackEnd(mgr manager.Manager, wrapped client.Client, o options.Controller, chosen backEnd) (machines, []client.Object, error) {
+// cloudsOf are the clouds that nodes are of, by the names that their controller managers give their machines.
+func cloudsOf(nodes []corev1.Node) []string {
+	var clouds []string
+	for i := range nodes {
+		scheme, _, _ := strings.Cut(nodes[i].Spec.ProviderID, "://")
+		cloud, isKnown := map[string]string{"azure": "azure", "aws": "aws", "gce": "gcp"}[scheme]
+		if isKnown && !slices.Contains(clouds, cloud) {
+			clouds = append(clouds, cloud)
+		}
+	}
+	slices.Sort(clouds)
+	return clouds
+}
+
+// site is where a back end works: a client that reads what the watches saw and writes, one that asks the API
+// server, and the time.
+type site struct {
+	mgr    manager.Manager
+	cached client.Client
+	live   client.Reader
+	clock  clock.PassiveClock
+}
+
+// newBackEnd returns what gets machines, and what tells of them. Without a provisioner the controller runs all
+// the same: it plans, and says what is missing.
+func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (machines, []workspace.News, error) {
 	switch chosen {
 	case options.BackendNodeClaim:
-		return nodeClaims(mgr, wrapped, o)
+		return nodeClaims(at, o)
 	case options.BackendNodePool:
-		return nodePools(mgr, wrapped, o)
+		return nodePools(at, o)
 	case options.BackendPods:
-		return pods(mgr, wrapped, o)
+		return waitingPods(ctx, at)
 	case options.BackendExisting:
 		return capacity.Absent{
 			Why: "this installation uses only nodes that exist", Fix: "add a node that will do, or have the administrator set --capacity-backend",
 		}, nil, nil
 	default:
-		return nothing(mgr)
+		return nothing(at)
 	}
 }
 
-func nodeClaims(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, []client.Object, error) {
-	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
-	return claims, []client.Object{nodeclaim.Object()}, addSweeper(mgr, wrapped, o, claims, claims)
+func nodeClaims(at site, o options.Controller) (machines, []workspace.News, error) {
+	claims := nodeclaim.New(at.cached, at.live, o.NodeClasses[0])
+	return claims, []workspace.News{{Object: nodeclaim.Object()}}, at.sweep(o, claims, claims)
 }
 
-func nodePools(mgr manager.Manager, wrapped client.Client, o options.Controller) (machines, []client.Object, error) {
-	claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
-	var pools machines = nodepool.New(wrapped, mgr.GetAPIReader(), claims)
+func nodePools(at site, o options.Controller) (machines, []workspace.News, error) {
+	claims := nodeclaim.New(at.cached, at.live, o.NodeClasses[0])
+	var pools machines = nodepool.New(at.cached, at.live, claims)
 	if o.StaticNodePools {
-		pools = nodepool.NewStatic(wrapped, mgr.GetAPIReader(), claims)
+		pools = nodepool.NewStatic(at.cached, at.live, claims)
 	}
-	return pools, []client.Object{nodeclaim.Object(), nodepool.Object()}, addSweeper(mgr, wrapped, o, pools, claims)
+	return pools, []workspace.News{{Object: nodeclaim.Object()}, {Object: nodepool.Object()}}, at.sweep(o, pools, claims)
 }
 
-func addSweeper(
-	mgr manager.Manager, wrapped client.Client, o options.Controller, held sweep.Machines, claims *nodeclaim.Provisioner,
-) error {
-	sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: held, Clock: clock.RealClock{}}
+// sweep has what is held swept.
+func (at site) sweep(o options.Controller, held sweep.Machines, claims *nodeclaim.Provisioner) error {
+	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: clock.RealClock{}}
 	if o.SweepKAITO {
 		sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
 	}
-	if err := mgr.Add(sweeper); err != nil {
+	if err := at.mgr.Add(sweeper); err != nil {
 		return fmt.Errorf("adding the sweeper: %w", err)
 	}
 	return nil
 }
 
-func pods(manager.Manager, client.Client, options.Controller) (machines, []client.Object, error) {
-	return nil, nil, errors.New("--capacity-backend=pods is not part of this version: choose another one")
+// waitingPods need no sweeper: what asks for a machine belongs to its Workspace, and goes with it.
+func waitingPods(ctx context.Context, at site) (machines, []workspace.News, error) {
+	if err := pods.IndexEvents(ctx, at.mgr.GetFieldIndexer()); err != nil {
+		return nil, nil, err
+	}
+	waiting := pods.New(at.cached, at.live, at.clock)
+	return waiting, []workspace.News{
+		{Object: &corev1.Pod{}, WorkspaceOf: func(_ context.Context, pod client.Object) types.NamespacedName {
+			return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.LabelWorkspace]}
+		}},
+		{Object: &corev1.Event{}, WorkspaceOf: waiting.WorkspaceOf},
+	}, nil
 }
 
 // nothing starts the process anew once Karpenter is installed.
-func nothing(mgr manager.Manager) (machines, []client.Object, error) {
-	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
-	if err := mgr.Add(watch); err != nil {
+func nothing(at site) (machines, []workspace.News, error) {
+	watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: nodeClaimKind()}
+	if err := at.mgr.Add(watch); err != nil {
 		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)
 	}
 	return capacity.Absent{

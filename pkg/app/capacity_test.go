@@ -4,10 +4,15 @@
 package app
 
 import (
+	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -94,6 +99,35 @@ func TestNodeClasses(t *testing.T) {
 			}
 			if got := test.chosen.provisioner(options.Controller{NodeClasses: test.classes}); got != test.provisioner || text != test.err {
 				t.Errorf("%q, error %q; want %q, %q", got, text, test.provisioner, test.err)
+			}
+		})
+	}
+}
+
+func TestCloudsFor(t *testing.T) {
+	nodes := []client.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure:///subscriptions/1/vm/a"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{ProviderID: "gce://project/zone/b"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.NodeSpec{ProviderID: "azure:///subscriptions/1/vm/c"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: corev1.NodeSpec{ProviderID: "kind://docker/d"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "e"}},
+	}
+	live := fake.NewClientBuilder().WithObjects(nodes...).Build()
+	tests := []struct {
+		reason string
+		asked  []string
+		chosen backEnd
+		want   []string
+	}{
+		{"the administrator says", []string{"aws"}, options.BackendPods, []string{"aws"}},
+		{"the nodes tell, each cloud once", nil, options.BackendPods, []string{"azure", "gcp"}},
+		{"what is bought may be of any cloud", nil, options.BackendNodeClaim, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			got, err := cloudsFor(t.Context(), live, test.asked, test.chosen)
+			if err != nil || !slices.Equal(got, test.want) {
+				t.Errorf("got %v, %v; want %v", got, err, test.want)
 			}
 		})
 	}

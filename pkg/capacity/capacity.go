@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -116,6 +117,20 @@ type Words struct {
 	Launched, Registered, Initialized refusal.Condition
 }
 
+// Label is a label of nodes with its value.
+type Label struct{ Key, Value string }
+
+// SpotLabels are how nodes say that they are spot: those of managed node groups of EKS, AKS and GKE, and those
+// that Karpenter made.
+func SpotLabels() []Label {
+	return []Label{
+		{"eks.amazonaws.com/capacityType", "SPOT"},
+		{"kubernetes.azure.com/scalesetpriority", "spot"},
+		{"cloud.google.com/gke-spot", "true"},
+		{"karpenter.sh/capacity-type", "spot"},
+	}
+}
+
 // Bill is what one machine costs for whom, from when it is asked for until it is gone.
 type Bill struct {
 	Owner   Owner
@@ -189,6 +204,9 @@ func (Absent) LiveBills(context.Context) ([]Bill, error) { return nil, nil }
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
 	return Outcome{}, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
+
+// Aim leaves pods as they are.
+func (Absent) Aim(Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Release returns that nothing is left.
 func (Absent) Release(context.Context, Owner) ([]string, error) { return nil, nil }

@@ -373,6 +373,9 @@ func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]s
 	return names, nil
 }
 
+// Aim leaves pods as they are: nodes carry the labels of their claims, by which pods know them.
+func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
+
 // Name returns the name of the claim for one machine of one attempt, as Karpenter's providers take it.
 func Name(owner capacity.Owner, attempt int32, ordinal int) string {
 	return karpenter.name(owner, attempt, ordinal)

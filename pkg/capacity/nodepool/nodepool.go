@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,6 +88,9 @@ func (p Static) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []str
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return p.claims.Class(ctx, ref)
 }
+
+// Aim leaves pods as they are: nodes carry the labels of their pool, by which pods know them.
+func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Observe returns the machines held for a Workspace, by name, from the cache.
 func (p *Provisioner) Observe(

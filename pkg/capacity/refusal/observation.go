@@ -22,6 +22,8 @@ const (
 	KarpenterAzure  Provider = "karpenter-azure"
 	KarpenterAWS    Provider = "karpenter-aws"
 	GPUProvisioner  Provider = "gpu-provisioner"
+	// ClusterAutoscaler brings nodes for pods that wait. A claim is such a pod.
+	ClusterAutoscaler Provider = "cluster-autoscaler"
 )
 
 // ProviderOf returns the provider that acts on claims with a node class of this group and kind.
@@ -36,6 +38,9 @@ func ProviderOf(group, kind string) Provider {
 	}
 	return UnknownProvider
 }
+
+// givesUp says whether a provider deletes by itself what asks for a machine, as Karpenter does.
+func (p Provider) givesUp() bool { return p != GPUProvisioner && p != ClusterAutoscaler }
 
 // Status of a condition.
 type Status string
@@ -182,8 +187,12 @@ const (
 
 // IsNeutral says that a reason of the Launched condition blames nobody.
 func IsNeutral(reason string) bool {
-	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonNoNodeClaim
+	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonNoNodeClaim || isRetraction(reason)
 }
+
+// isRetraction says that a reason takes back what was said before: cluster autoscaler had nothing to ask for
+// then, and has asked since.
+func isRetraction(reason string) bool { return reason == v1beta1.ReasonTriggeredScaleUp }
 
 // launchSignals returns what was said about the launch, newest first. A condition's time does not
 // move with its reason, so the current reason is newer than any that was noted, and what an event
@@ -192,7 +201,7 @@ func (o Observation) launchSignals() []signal {
 	var said []signal
 	newest := o.Launched.Since
 	for _, note := range o.Noted {
-		if !IsNeutral(note.Reason) {
+		if !IsNeutral(note.Reason) && !isRetraction(o.Launched.Reason) {
 			said = append(said, signal{reason: note.Reason, message: note.Message, at: note.At})
 		}
 		if note.At.After(newest) {

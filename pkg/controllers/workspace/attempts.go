@@ -163,6 +163,9 @@ func (s *scope) noteMachines(names []string, now time.Time) {
 		}
 		if claim.CreationTime == nil && !machine.CreatedAt.IsZero() {
 			claim.CreationTime = new(seconds(machine.CreatedAt))
+			if start := s.openAttempt().StartTime; claim.CreationTime.Before(&start) { // the clocks differ
+				claim.CreationTime = &start
+			}
 		}
 		switch {
 		case machine.Registered || machine.NodeName != "":

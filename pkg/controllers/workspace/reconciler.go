@@ -71,6 +71,8 @@ type Provisioner interface {
 	Bills(ctx context.Context) ([]capacity.Bill, error)
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
 	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
+	// Aim has pods run on the machines of a request, where more is needed for that than what they were rendered with.
+	Aim(request capacity.Request, pods *corev1.PodTemplateSpec) error
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
