@@ -62,6 +62,9 @@ const (
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
+	// What cluster autoscaler says about a pod that waits for a machine.
+	ReasonTriggeredScaleUp  = "TriggeredScaleUp"
+	ReasonNotTriggerScaleUp = "NotTriggerScaleUp"
 )
 
 // Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of

@@ -18,7 +18,8 @@ const (
 	LabelMachineWorkspaceName = "karpenter.kaito.sh/workspace-name"
 	// LabelMachineWorkspaceNamespace is on NodeClaims and nodes.
 	LabelMachineWorkspaceNamespace = "karpenter.kaito.sh/workspace-namespace"
-	// LabelWorkspaceUID is on NodeClaims and nodes: the truth about who owns a machine.
+	// LabelWorkspaceUID is on NodeClaims and nodes, and on pods that wait for a machine which nobody buys for
+	// them: the truth about who owns a machine.
 	LabelWorkspaceUID = "modelberth.dev/workspace-uid"
 	// LabelMachineOrdinal counts the machines of a Workspace from 0.
 	LabelMachineOrdinal = "modelberth.dev/machine-ordinal"
@@ -92,6 +93,9 @@ const (
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
 	// AnnotationHourlyPrice is what a NodeClaim's machine costs in USD per hour, as it was planned.
 	AnnotationHourlyPrice = "modelberth.dev/hourly-price"
+	// AnnotationMachine is on pods that wait for a machine which nobody buys for them: what they ask for, and
+	// under the number of which attempt.
+	AnnotationMachine = "modelberth.dev/machine"
 	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 	// AnnotationSafeToEvict keeps cluster autoscaler from it.

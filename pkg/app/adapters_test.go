@@ -22,7 +22,7 @@ func TestHubIsAskedWithLeaveOnly(t *testing.T) {
 	}
 	for _, mayAsk := range []bool{false, true} {
 		o := options.Controller{HubEndpoint: "https://hub.example", DescribeModels: mayAsk, Workers: 1}
-		r, err := newReconciler(known, workspace.Config{Clock: clock.RealClock{}}, o)
+		r, err := newReconciler(known, workspace.Config{Clock: clock.RealClock{}}, o, absent)
 		if err != nil {
 			t.Fatal(err)
 		}

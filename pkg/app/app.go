@@ -21,14 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -37,14 +35,14 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
-	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
-	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/figures"
@@ -68,7 +66,7 @@ const reconcileDeadline = time.Minute
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme,
+		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme, nodepool.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme: %w", err)
@@ -87,9 +85,6 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
-// karpenter is how machines are bought, as the catalogue calls it.
-const karpenter = "karpenter"
-
 // NewManager returns a manager with the controllers set up, ready to start.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()
@@ -105,11 +100,11 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
 	// API server would remark on at every write, is part of the contract.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	provided, err := hasNodeClaims(config)
+	chosen, err := chooseBackEnd(config, o)
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := manager.New(config, managerOptions(scheme, o, provided))
+	mgr, err := manager.New(config, managerOptions(scheme, o, chosen))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -120,26 +115,30 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.WrapClient != nil {
 		wrapped = hooks.WrapClient(wrapped)
 	}
-	provisioner, machine, err := backEnd(mgr, wrapped, o, provided)
+	at := site{mgr: mgr, cached: wrapped, live: mgr.GetAPIReader(), clock: clock.RealClock{}}
+	if hooks.Clock != nil {
+		at.clock = hooks.Clock
+	}
+	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
+		return nil, err
+	}
+	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err
 	}
-	var passive clock.PassiveClock = clock.RealClock{}
-	if hooks.Clock != nil {
-		passive = hooks.Clock
-	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	reconciler, err := newReconciler(known, workspace.Config{
-		GPUPluginCheck: o.GPUPluginCheck,
+		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
+		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
 		Ledger:         ledger.New(ceilings, provisioner),
 		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
 		Client:         wrapped,
-		Live:           mgr.GetAPIReader(),
+		Live:           at.live,
 		Provisioner:    provisioner,
-		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
+		Applier:        apply.New(wrapped, at.live),
 		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:          passive,
-	}, o)
+		Clock:          at.clock,
+	}, o, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -151,13 +150,15 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		ReconciliationTimeout:   reconcileDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	return mgr, reconciler.SetupWithManager(ctx, mgr, machine, controllerOptions)
+	return mgr, reconciler.SetupWithManager(ctx, mgr, news, controllerOptions)
 }
 
 // newReconciler fills in what follows from the catalogue and the options.
-func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Controller) (*workspace.Reconciler, error) {
+func newReconciler(
+	known *catalog.Catalog, config workspace.Config, o options.Controller, chosen backEnd,
+) (*workspace.Reconciler, error) {
 	var err error
-	if config.Answers, err = answersOf(o); err != nil {
+	if config.Answers, err = answersOf(o, chosen); err != nil {
 		return nil, err
 	}
 	if config.Words, err = diagnosis.Shipped(); err != nil {
@@ -177,7 +178,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
-		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
+		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
 	})
 	config.Render = render.Settings{
 		Workload: workload.Settings{
@@ -191,7 +192,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 }
 
 // answersOf says how the provisioner's answers are read.
-func answersOf(o options.Controller) (workspace.Answers, error) {
+func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) {
 	rules, err := refusal.Shipped()
 	if err != nil {
 		return workspace.Answers{}, fmt.Errorf("loading the words of refusals: %w", err)
@@ -203,9 +204,11 @@ func answersOf(o options.Controller) (workspace.Answers, error) {
 		},
 		NodeGrace: o.NodeGrace,
 	}
-	switch o.CapacityWording {
-	case "":
-	case options.WordingNone:
+	switch {
+	case o.CapacityWording == "" && chosen == options.BackendPods:
+		out.Wording = new(refusal.ClusterAutoscaler)
+	case o.CapacityWording == "":
+	case o.CapacityWording == options.WordingNone:
 		out.Wording = new(refusal.UnknownProvider)
 	default:
 		out.Wording = new(refusal.Provider(o.CapacityWording))
@@ -213,10 +216,10 @@ func answersOf(o options.Controller) (workspace.Answers, error) {
 	return out, nil
 }
 
-func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool) manager.Options {
+func managerOptions(scheme *runtime.Scheme, o options.Controller, chosen backEnd) manager.Options {
 	return manager.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(provided),
+		Cache:                         cacheOptions(chosen),
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
@@ -227,7 +230,7 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool)
 }
 
 // cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
-func cacheOptions(provided bool) cache.Options {
+func cacheOptions(chosen backEnd) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
 		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
@@ -239,8 +242,14 @@ func cacheOptions(provided bool) cache.Options {
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 	}
-	if provided {
+	if chosen.readsNodeClaims() {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
+	}
+	if chosen == options.BackendNodePool {
+		byObject[nodepool.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
+	}
+	if chosen == options.BackendPods {
+		byObject[&corev1.Event{}] = pods.EventCache()
 	}
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
@@ -285,58 +294,4 @@ func loadCatalog(overlay string) (*catalog.Catalog, error) {
 		return nil, fmt.Errorf("loading the catalogue: %w", err)
 	}
 	return known, nil
-}
-
-// nodeClaimKind is what Karpenter's back end needs the cluster to serve.
-func nodeClaimKind() schema.GroupKind {
-	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
-}
-
-// hasNodeClaims probes the cluster for Karpenter.
-func hasNodeClaims(config *rest.Config) (bool, error) {
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return false, fmt.Errorf("probing for Karpenter: %w", err)
-	}
-	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
-	if err != nil {
-		return false, fmt.Errorf("probing for Karpenter: %w", err)
-	}
-	_, err = mapper.RESTMapping(nodeClaimKind(), nodeclaim.GroupVersion().Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("probing for Karpenter: %w", err)
-	}
-	return true, nil
-}
-
-// machines is a back end, and the books of what it costs.
-type machines interface {
-	workspace.Provisioner
-	ledger.Books
-}
-
-// backEnd returns what gets machines. Without a provisioner the controller runs all the same: it
-// plans, says what is missing, and starts anew once that is installed.
-func backEnd(
-	mgr manager.Manager, wrapped client.Client, o options.Controller, provided bool,
-) (machines, client.Object, error) {
-	if provided {
-		claims := nodeclaim.New(wrapped, mgr.GetAPIReader(), o.NodeClasses[0])
-		sweeper := &sweep.Sweeper{Cached: wrapped, Live: mgr.GetAPIReader(), Machines: claims, Clock: clock.RealClock{}}
-		if o.SweepKAITO {
-			sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
-		}
-		if err := mgr.Add(sweeper); err != nil {
-			return nil, nil, fmt.Errorf("adding the sweeper: %w", err)
-		}
-		return claims, nodeclaim.Object(), nil
-	}
-	watch := &installWatch{mapper: mgr.GetRESTMapper(), kind: nodeClaimKind()}
-	if err := mgr.Add(watch); err != nil {
-		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)
-	}
-	return capacity.Absent{Missing: "the CustomResourceDefinition nodeclaims.karpenter.sh"}, nil, nil
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -61,6 +62,9 @@ type Request struct {
 	First bool
 	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.
 	Keep []string
+	// MakePods makes the Workspace's pods, aimed at this request. Where machines come for pods that wait for
+	// them, that is how they are asked for; other back ends leave it alone.
+	MakePods func(ctx context.Context) error
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.
 	Confirm func(ctx context.Context) error
@@ -88,6 +92,9 @@ type Machine struct {
 	// Reason and Message of the first stage that is not reached, in the provisioner's own words.
 	Reason  string
 	Message string
+	// Replacement says that the provisioner made it by itself in place of one that went: it is none of those
+	// that were asked for.
+	Replacement bool
 	// Deleting says that the machine is on its way out, since DeletingSince.
 	Deleting      bool
 	DeletingSince time.Time
@@ -112,6 +119,20 @@ type Words struct {
 	Launched, Registered, Initialized refusal.Condition
 }
 
+// Label is a label of nodes with its value.
+type Label struct{ Key, Value string }
+
+// SpotLabels are how nodes say that they are spot: those of managed node groups of EKS, AKS and GKE, and those
+// that Karpenter made.
+func SpotLabels() []Label {
+	return []Label{
+		{"eks.amazonaws.com/capacityType", "SPOT"},
+		{"kubernetes.azure.com/scalesetpriority", "spot"},
+		{"cloud.google.com/gke-spot", "true"},
+		{"karpenter.sh/capacity-type", "spot"},
+	}
+}
+
 // Bill is what one machine costs for whom, from when it is asked for until it is gone.
 type Bill struct {
 	Owner   Owner
@@ -123,7 +144,7 @@ type Bill struct {
 	Launched bool
 }
 
-// Created is a machine that was asked for.
+// Created is a machine that was asked for. It has no UID while nobody has made the object that stands for it.
 type Created struct {
 	Name string
 	UID  types.UID
@@ -136,35 +157,35 @@ type Outcome struct {
 	Released []string
 }
 
-// NotInstalledError says that the cluster has no provisioner that a back end could use.
-type NotInstalledError struct{ Missing string }
+// NotInstalledError says why nothing can be bought in this cluster, and the way out.
+type NotInstalledError struct{ Why, Fix string }
 
 // Error names what is missing and the way out.
 func (e *NotInstalledError) Error() string {
-	return fmt.Sprintf("cannot buy machines: %s is not installed in this cluster: install Karpenter "+
-		"with a provider for your cloud", e.Missing)
+	return fmt.Sprintf("cannot buy machines: %s: %s", e.Why, e.Fix)
 }
 
-// TakenError says that the name of a machine is taken by an object of somebody else.
-type TakenError struct{ Name string }
+// TakenError says that the name of a machine, or of what makes machines, is taken by an object of somebody
+// else.
+type TakenError struct{ Kind, Name string }
 
 // Error names the object and the way out.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("NodeClaim %q exists and belongs to somebody else; delete or rename it", e.Name)
+	return fmt.Sprintf("%s %q exists and belongs to somebody else; delete or rename it", e.Kind, e.Name)
 }
 
-// Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing.
-type Absent struct{ Missing string }
+// Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing, and says why.
+type Absent struct{ Why, Fix string }
 
 // Observe returns nothing.
-func (Absent) Observe(context.Context, Owner, string) ([]Machine, error) { return nil, nil }
+func (Absent) Observe(context.Context, Owner, []Created, string) ([]Machine, error) { return nil, nil }
 
 // Held returns nothing.
-func (Absent) Held(context.Context, Owner) ([]string, error) { return nil, nil }
+func (Absent) Held(context.Context, Owner, []Created) ([]string, error) { return nil, nil }
 
 // Names returns a *NotInstalledError.
 func (a Absent) Names(Owner, int32, int) ([]string, error) {
-	return nil, &NotInstalledError{Missing: a.Missing}
+	return nil, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
 
 // Events returns nothing.
@@ -183,8 +204,11 @@ func (Absent) LiveBills(context.Context) ([]Bill, error) { return nil, nil }
 
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
-	return Outcome{}, &NotInstalledError{Missing: a.Missing}
+	return Outcome{}, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
+
+// Aim leaves pods as they are.
+func (Absent) Aim(Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Release returns that nothing is left.
 func (Absent) Release(context.Context, Owner) ([]string, error) { return nil, nil }

@@ -63,6 +63,10 @@ type Controller struct {
 	RegistrationDeadline   time.Duration
 	InitializationDeadline time.Duration
 	NodeGrace              time.Duration
+	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
+	CapacityBackend string
+	// StaticNodePools gives NodePools a fixed number of machines.
+	StaticNodePools bool
 	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
 	// that goes with the NodeClass.
 	CapacityWording string
@@ -74,6 +78,20 @@ type Controller struct {
 	SweepKAITO bool
 	// Spending limits what may be bought.
 	Spending Spending
+}
+
+// How machines are got. Auto asks the cluster at start.
+const (
+	BackendAuto      = "auto"
+	BackendNodeClaim = "nodeclaim"
+	BackendNodePool  = "nodepool"
+	BackendPods      = "pods"
+	BackendExisting  = "existing"
+)
+
+// CapacityBackends are the values of CapacityBackend.
+func CapacityBackends() []string {
+	return []string{BackendAuto, BackendNodeClaim, BackendNodePool, BackendPods, BackendExisting}
 }
 
 // CapacityWordings are the values of CapacityWording: none reads no words, only age and disappearance.
@@ -116,13 +134,20 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
 		"name=count for each machine, for example rdma/hca_shared_devices_a; without it plans count on the ordinary network")
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
-		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
+		"how long gpu-provisioner may take to launch a machine, and Karpenter to make a NodeClaim of a NodePool, before the next best "+
+			"is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
 		"how long a machine may take to become a node before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.InitializationDeadline, "initialization-deadline", 30*time.Minute,
 		"how long a node may take to show all its GPUs before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
+	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
+		"how machines are got: nodeclaim or nodepool by Karpenter, pods by whoever brings nodes for pending pods, existing by nobody; "+
+			"auto is nodeclaim where the cluster serves it, else existing")
+	flags.BoolVar(&o.StaticNodePools, "static-node-pools", false,
+		"with --capacity-backend=nodepool, give NodePools replicas, for which Karpenter needs its feature gate StaticCapacity; "+
+			"otherwise it makes machines for the pods")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
 		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
 	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
@@ -138,7 +163,7 @@ func (o *Controller) Validate() error {
 	if o.AgentImage == "" {
 		problems = append(problems, errors.New("--agent-image is required"))
 	}
-	if len(o.NodeClasses) == 0 {
+	if len(o.NodeClasses) == 0 && o.mayBuyWithKarpenter() {
 		problems = append(problems, errors.New("--node-class is required, as group/kind/name"))
 	}
 	if o.Workers < 1 {
@@ -153,6 +178,13 @@ func (o *Controller) Validate() error {
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, o.ImagePullPolicy) {
 		problems = append(problems, fmt.Errorf("--image-pull-policy is %q, it must be Always, IfNotPresent or Never", o.ImagePullPolicy))
 	}
+	if !slices.Contains(CapacityBackends(), o.CapacityBackend) {
+		problems = append(problems, fmt.Errorf("--capacity-backend is %q, it must be one of %s",
+			o.CapacityBackend, strings.Join(CapacityBackends(), ", ")))
+	}
+	if o.StaticNodePools && o.CapacityBackend != BackendNodePool {
+		problems = append(problems, fmt.Errorf("--static-node-pools needs --capacity-backend=%s", BackendNodePool))
+	}
 	if !slices.Contains(CapacityWordings(), o.CapacityWording) {
 		problems = append(problems, fmt.Errorf("--capacity-wording is %q, it must be one of %s",
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
@@ -164,6 +196,11 @@ func (o *Controller) Validate() error {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}
 	return errors.Join(problems...)
+}
+
+// mayBuyWithKarpenter says whether machines may be bought with a NodeClass.
+func (o *Controller) mayBuyWithKarpenter() bool {
+	return o.CapacityBackend != BackendPods && o.CapacityBackend != BackendExisting
 }
 
 func (o *Controller) validateDeadlines() []error {

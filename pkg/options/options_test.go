@@ -58,10 +58,19 @@ func TestParse(t *testing.T) {
 		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
-		NodeGrace: 10 * time.Minute, GPUPluginCheck: true,
+		NodeGrace: 10 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestNoNodeClass: who buys nothing with Karpenter need not name its classes.
+func TestNoNodeClass(t *testing.T) {
+	for _, backend := range []string{options.BackendPods, options.BackendExisting} {
+		if _, err := parse("--agent-image=a", "--capacity-backend="+backend); err != nil {
+			t.Errorf("%s: %v", backend, err)
+		}
 	}
 }
 
@@ -78,6 +87,11 @@ func TestBadFlags(t *testing.T) {
 		{"an engine's image without a name", []string{"--engine-image==x"}, []string{`"=x" is not of the form name=reference`}},
 		{"no workers", append(good, "--workers=0"), []string{"--workers is 0"}},
 		{"no requests", append(good, "--kube-client-qps=0"), []string{"--kube-client-qps is 0"}},
+		{"an unknown back end", append(good, "--capacity-backend=nodes"), []string{
+			`--capacity-backend is "nodes", it must be one of auto, nodeclaim, nodepool, pods, existing`,
+		}},
+		{"Karpenter's pools without a NodeClass", []string{"--agent-image=a", "--capacity-backend=nodepool"}, []string{"--node-class is required"}},
+		{"static pools that are not asked for", append(good, "--static-node-pools"), []string{"--static-node-pools needs --capacity-backend=nodepool"}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
 		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},

@@ -351,3 +351,24 @@ func TestLint(t *testing.T) {
 		}
 	}
 }
+
+// TestPods says that a cloud without a NodeClass can have pods wait for its machines, and that the answers may
+// be read then, and only then.
+func TestPods(t *testing.T) {
+	const mayRead = "- apiGroups: [\"\"]\n  resources: [events]\n  verbs: [list, watch]\n"
+	for _, test := range []struct {
+		values string
+		want   bool
+	}{{"--set=clouds={gcp},capacity.backend=pods", true}, {"--set=clouds={azure}", false}} {
+		rendered, err := template(t, test.values, "--set=image.repository=a,agentImage.repository=b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		isPods := strings.Contains(rendered, "- --capacity-backend=pods\n")
+		hasClass := strings.Contains(rendered, "--node-class=")
+		if reads := strings.Contains(rendered, mayRead); reads != test.want || isPods != test.want || hasClass == test.want {
+			t.Errorf("%s: reads events %v, waits with pods %v, names a NodeClass %v; want %v, %[5]v, %v",
+				test.values, reads, isPods, hasClass, test.want, !test.want)
+		}
+	}
+}

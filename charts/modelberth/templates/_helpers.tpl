@@ -61,7 +61,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $problems := list }}
 {{- if not .Values.clouds }}
 {{- $problems = append $problems "clouds is empty: name the cloud whose machines may be bought, for example --set clouds={azure}" }}
-{{- else if not (include "modelberth.nodeClasses" . | trim) }}
+{{- else if and (not (include "modelberth.nodeClasses" . | trim)) (not (has .Values.capacity.backend (list "pods" "existing"))) }}
 {{- $problems = append $problems (printf "nodeClasses is empty and cloud %s has no default: name the Karpenter NodeClass to buy with, by group, kind and name" (first .Values.clouds)) }}
 {{- end }}
 {{- if not .Values.image.repository }}

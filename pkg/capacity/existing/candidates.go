@@ -226,11 +226,8 @@ func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 
 // capacityType is how a machine is paid for, as its provisioner's label says; empty where none does.
 func capacityType(node *corev1.Node) v1beta1.CapacityType {
-	// The labels of managed node groups: EKS, AKS and GKE.
-	for label, spot := range map[string]string{
-		"eks.amazonaws.com/capacityType": "SPOT", "kubernetes.azure.com/scalesetpriority": "spot", "cloud.google.com/gke-spot": "true",
-	} {
-		if node.Labels[label] == spot {
+	for _, label := range capacity.SpotLabels() {
+		if node.Labels[label.Key] == label.Value {
 			return v1beta1.CapacitySpot
 		}
 	}

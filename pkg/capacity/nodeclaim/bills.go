@@ -36,41 +36,44 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	}
 	out := make([]capacity.Bill, 0, len(claims.Items))
 	for i := range claims.Items {
-		out = append(out, billOf(&claims.Items[i]))
+		out = append(out, BillOf(&claims.Items[i]))
 	}
 	return out, nil
 }
 
-func billOf(claim *karpv1.NodeClaim) capacity.Bill {
+// BillOf is what a claim costs, and whom.
+func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
 	return capacity.Bill{
-		Owner:        ownerOf(claim),
+		Owner:        OwnerOf(claim.Labels),
 		Machine:      claim.Name,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
-		HourlyPrice:  priceOf(claim),
+		HourlyPrice:  PriceOf(claim.Annotations),
 		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
 	}
 }
 
-// priceOf is the price that a claim carries; negative where it was bought without one, or somebody changed it.
-func priceOf(claim *karpv1.NodeClaim) float64 {
-	price, err := strconv.ParseFloat(claim.Annotations[v1beta1.AnnotationHourlyPrice], 64)
+// PriceOf is the price that a machine's annotations tell; negative where it was bought without one, or
+// somebody changed it.
+func PriceOf(annotations map[string]string) float64 {
+	price, err := strconv.ParseFloat(annotations[v1beta1.AnnotationHourlyPrice], 64)
 	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
 		return -1
 	}
 	return price
 }
 
-func ownerOf(claim *karpv1.NodeClaim) capacity.Owner {
+// OwnerOf is whose machine it is, as its labels tell.
+func OwnerOf(labels map[string]string) capacity.Owner {
 	return capacity.Owner{
-		Namespace: claim.Labels[v1beta1.LabelMachineWorkspaceNamespace],
-		Name:      claim.Labels[v1beta1.LabelMachineWorkspaceName],
-		UID:       types.UID(claim.Labels[v1beta1.LabelWorkspaceUID]),
+		Namespace: labels[v1beta1.LabelMachineWorkspaceNamespace],
+		Name:      labels[v1beta1.LabelMachineWorkspaceName],
+		UID:       types.UID(labels[v1beta1.LabelWorkspaceUID]),
 	}
 }
 
-// annotations of a new claim: its price goes with it, so that what is spent can be told from the
+// Annotations of a machine of a request: its price goes with it, so that what is spent can be told from the
 // claims alone.
-func annotations(req capacity.Request) map[string]string {
+func Annotations(req capacity.Request) map[string]string {
 	out := map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"}
 	if req.HourlyPrice >= 0 {
 		out[v1beta1.AnnotationHourlyPrice] = strconv.FormatFloat(req.HourlyPrice, 'f', -1, 64)

@@ -20,6 +20,9 @@ import (
 // Class returns what a node class says about itself, as the API server has it. One that may not be
 // read, or of a kind that is not served, was not seen: that rules out nothing.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	if profileOf(ref) == gpuProvisioner {
+		return refusal.ClassNotSeen, "", nil // only its kind counts, and there need not be any
+	}
 	mapping, err := p.cached.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.Group, Kind: ref.Kind})
 	if meta.IsNoMatchError(err) {
 		return refusal.ClassNotSeen, "", nil

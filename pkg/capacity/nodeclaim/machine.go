@@ -19,15 +19,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// machineOf reads a claim; what only the node knows stays zero.
-func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
+// MachineOf reads a claim; what only the node knows stays zero.
+func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	machine := capacity.Machine{
 		Name:         claim.Name,
 		UID:          claim.UID,
 		Ordinal:      -1,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		Zone:         claim.Labels[corev1.LabelTopologyZone],
-		CapacityType: v1beta1.CapacityType(requirementValue(claim, karpv1.CapacityTypeLabelKey)),
+		CapacityType: capacityTypeOf(claim),
 		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
 		Registered:   isTrue(claim, karpv1.ConditionTypeRegistered),
 		Initialized:  isTrue(claim, karpv1.ConditionTypeInitialized),
@@ -35,7 +35,7 @@ func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		CreatedAt:    claim.CreationTimestamp.Time,
 		ProviderID:   claim.Status.ProviderID,
 		NodeName:     claim.Status.NodeName,
-		HourlyPrice:  priceOf(claim),
+		HourlyPrice:  PriceOf(claim.Annotations),
 		Words: capacity.Words{
 			Launched:    words(claim, karpv1.ConditionTypeLaunched),
 			Registered:  words(claim, karpv1.ConditionTypeRegistered),
@@ -64,8 +64,8 @@ func machineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	return machine
 }
 
-// observeNode fills in what only the node knows.
-func (p *Provisioner) observeNode(ctx context.Context, machine *capacity.Machine, gpuResource string) error {
+// ObserveNode fills in what only the node knows.
+func (p *Provisioner) ObserveNode(ctx context.Context, machine *capacity.Machine, gpuResource string) error {
 	if machine.NodeName == "" {
 		return nil
 	}

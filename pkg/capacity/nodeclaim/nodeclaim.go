@@ -8,16 +8,13 @@
 // about what is held; before anything is created they are listed live, so a stale cache, a lost
 // status or a second replica never buys twice.
 //
-// This is the one package that imports Karpenter's API types: importing them registers types with
-// client-go's global scheme.
+// Package nodepool builds on it. These two are the only packages that import Karpenter's API types:
+// importing them registers types with client-go's global scheme.
 package nodeclaim
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +22,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,12 +37,6 @@ import (
 // terminationGracePeriod bounds the drain of a machine: pods with do-not-disrupt or a disruption
 // budget cannot keep an expensive node for ever.
 const terminationGracePeriod = time.Hour
-
-// nameLimit keeps names usable as VM names: Azure's machine mode hashes longer ones.
-const nameLimit = 34
-
-// hashLength is the length of the hash in a claim's name: 40 bits, per Workspace and ordinal.
-const hashLength = 10
 
 // AddToScheme registers Karpenter's NodeClaim with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
@@ -70,23 +60,28 @@ type Provisioner struct {
 	live   client.Reader
 	// nodeClass to buy with where the request names none.
 	nodeClass v1beta1.NodeClassReference
+	profile   profile
 }
 
-// New returns a Provisioner. The live reader must not be backed by a cache.
+// New returns a Provisioner. The live reader must not be backed by a cache. The node class says how claims
+// are written, and those of a request must be of a kind that is read alike.
 func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassReference) *Provisioner {
-	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass}
+	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass, profile: profileOf(nodeClass)}
 }
 
-// Observe returns the machines held for a Workspace, by ordinal and name, from the cache.
-func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error) {
-	claims, err := list(ctx, p.cached, owner)
+// Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else
+// names them, so that what is known of them tells nothing.
+func (p *Provisioner) Observe(
+	ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string,
+) ([]capacity.Machine, error) {
+	claims, err := List(ctx, p.cached, owner)
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
 	machines := make([]capacity.Machine, 0, len(claims))
 	for i := range claims {
-		machine := machineOf(&claims[i])
-		if err := p.observeNode(ctx, &machine, gpuResource); err != nil {
+		machine := MachineOf(&claims[i])
+		if err := p.ObserveNode(ctx, &machine, gpuResource); err != nil {
 			return nil, err
 		}
 		machines = append(machines, machine)
@@ -102,8 +97,8 @@ func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuReso
 
 // Held returns the names of the machines that are held for a Workspace and not on their way out, as
 // the API server has them, sorted.
-func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string, error) {
-	claims, err := list(ctx, p.live, owner)
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]string, error) {
+	claims, err := List(ctx, p.live, owner)
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
@@ -123,18 +118,19 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner) ([]string,
 // The outcome holds with an error, too.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
-	claims, err := list(ctx, p.cached, req.Owner)
-	if err == nil && decide(claims, req).settled() {
+	req = p.profile.readable(req)
+	claims, err := List(ctx, p.cached, req.Owner)
+	if err == nil && p.profile.decide(claims, req).settled() {
 		return outcome, nil
 	}
 	// The cache may lag behind our own writes, or those of a replica that led before us.
 	if err == nil && !req.First {
-		claims, err = list(ctx, p.live, req.Owner)
+		claims, err = List(ctx, p.live, req.Owner)
 	}
 	if err != nil {
 		return outcome, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", req.Owner.Namespace, req.Owner.Name, err)
 	}
-	todo := decide(claims, req)
+	todo := p.profile.decide(claims, req)
 	if !todo.acts() {
 		return outcome, nil
 	}
@@ -144,7 +140,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		}
 	}
 	for i := range todo.release {
-		if err := p.delete(ctx, &todo.release[i]); err != nil {
+		if err := p.Delete(ctx, &todo.release[i]); err != nil {
 			return outcome, err
 		}
 		outcome.Released = append(outcome.Released, todo.release[i].Name)
@@ -173,9 +169,9 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 
 // ReleaseBut is Release of all but the machines of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
-	claims, err := list(ctx, p.cached, owner)
+	claims, err := List(ctx, p.cached, owner)
 	if claims = without(claims, keep); err == nil && len(claims) == 0 {
-		claims, err = list(ctx, p.live, owner)
+		claims, err = List(ctx, p.live, owner)
 		claims = without(claims, keep)
 	}
 	if err != nil {
@@ -184,7 +180,7 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	var left []string
 	for i := range claims {
 		left = append(left, claims[i].Name)
-		if err := p.delete(ctx, &claims[i]); err != nil {
+		if err := p.Delete(ctx, &claims[i]); err != nil {
 			return left, err
 		}
 	}
@@ -238,17 +234,17 @@ func (d decision) acts() bool {
 	return len(d.release) > 0 || !d.occupied && len(d.missing) > 0
 }
 
-func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
+func (f profile) decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 	claims = without(claims, req.Keep)
-	d := decision{zone: sharedZone(claims, req)}
+	d := decision{zone: f.sharedZone(claims, req)}
 	held, isFirstLaunched := make([]bool, req.Count), false
 	for i := range claims {
 		claim := &claims[i]
-		machine := machineOf(claim)
+		machine := MachineOf(claim)
 		switch {
 		case machine.Deleting:
 			d.occupied = true
-		case !serves(claim, &machine, req), d.zone != "" && machine.Zone != "" && machine.Zone != d.zone:
+		case !f.serves(claim, &machine, req), d.zone != "" && machine.Zone != "" && machine.Zone != d.zone:
 			d.release = append(d.release, *claim)
 			d.occupied = true
 		default:
@@ -256,7 +252,7 @@ func decide(claims []karpv1.NodeClaim, req capacity.Request) decision {
 		}
 	}
 	for ordinal, ok := range held {
-		if !ok && !slices.Contains(req.Existed, Name(req.Owner, req.Attempt, ordinal)) {
+		if !ok && !slices.Contains(req.Existed, f.name(req.Owner, req.Attempt, ordinal)) {
 			d.missing = append(d.missing, ordinal)
 		}
 	}
@@ -281,7 +277,7 @@ func without(claims []karpv1.NodeClaim, names []string) []karpv1.NodeClaim {
 
 // sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that
 // of the first of them that is launched; empty where that is not decided, or need not be.
-func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
+func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 	if !req.OneZone || req.Count < 2 {
 		return ""
 	}
@@ -290,8 +286,8 @@ func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 	}
 	zone, lowest := "", req.Count
 	for i := range claims {
-		machine := machineOf(&claims[i])
-		isOurs := !machine.Deleting && serves(&claims[i], &machine, req)
+		machine := MachineOf(&claims[i])
+		isOurs := !machine.Deleting && f.serves(&claims[i], &machine, req)
 		if isOurs && machine.Zone != "" && machine.Ordinal < lowest {
 			zone, lowest = machine.Zone, machine.Ordinal
 		}
@@ -302,8 +298,8 @@ func sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 // serves says whether a claim is one that the request asks for: of its attempt, which its name tells,
 // and of its kind. A NodeClass counts only where the request names one: another default of the
 // installation replaces nothing.
-func serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
-	if machine.Ordinal < 0 || machine.Ordinal >= req.Count || claim.Name != Name(req.Owner, req.Attempt, machine.Ordinal) {
+func (f profile) serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
+	if machine.Ordinal < 0 || machine.Ordinal >= req.Count || claim.Name != f.name(req.Owner, req.Attempt, machine.Ordinal) {
 		return false
 	}
 	if machine.InstanceType != req.InstanceType || machine.CapacityType != req.CapacityType {
@@ -331,12 +327,13 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal 
 		return capacity.Created{}, fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
 	}
 	if existing.Labels[v1beta1.LabelWorkspaceUID] != string(req.Owner.UID) {
-		return capacity.Created{}, &capacity.TakenError{Name: claim.Name}
+		return capacity.Created{}, &capacity.TakenError{Kind: "NodeClaim", Name: claim.Name}
 	}
 	return capacity.Created{Name: existing.Name, UID: existing.UID}, nil
 }
 
-func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error {
+// Delete deletes a claim that is not on its way out.
+func (p *Provisioner) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if !claim.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -351,86 +348,57 @@ func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error
 }
 
 func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
+	labels := p.profile.labels(req)
+	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
+	return &karpv1.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: p.profile.name(req.Owner, req.Attempt, ordinal), Labels: labels, Annotations: Annotations(req),
+		},
+		Spec: p.Spec(req),
+	}
+}
+
+// Spec is what a machine of a request is bought with.
+func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 	class := p.nodeClass
 	if req.NodeClass != nil {
 		class = *req.NodeClass
 	}
-	labels := map[string]string{}
-	maps.Copy(labels, req.Labels)
-	labels[v1beta1.LabelWorkspaceUID] = string(req.Owner.UID)
-	labels[v1beta1.LabelMachineWorkspaceName] = req.Owner.Name
-	labels[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
-	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
-	labels[v1beta1.LabelMachineAttempt] = strconv.Itoa(int(req.Attempt))
-	labels[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
-	return &karpv1.NodeClaim{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:        Name(req.Owner, req.Attempt, ordinal),
-			Labels:      labels,
-			Annotations: annotations(req),
+	return karpv1.NodeClaimSpec{
+		Requirements: p.profile.requirements(req),
+		Resources:    karpv1.ResourceRequirements{Requests: p.profile.requests(req)},
+		Taints: []corev1.Taint{
+			{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
 		},
-		Spec: karpv1.NodeClaimSpec{
-			Requirements: requirements(req),
-			Resources:    karpv1.ResourceRequirements{Requests: requests(req)},
-			Taints: []corev1.Taint{
-				{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
-			},
-			NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
-			TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
-			// Nobody replaces a standalone claim that expires.
-			ExpireAfter: karpv1.MustParseNillableDuration(karpv1.Never),
-		},
+		NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
+		TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
+		// A machine that has come of age is taken away, loaded model and all, and nobody replaces a standalone claim.
+		ExpireAfter: karpv1.MustParseNillableDuration(karpv1.Never),
 	}
 }
 
-func requirements(req capacity.Request) []karpv1.NodeSelectorRequirementWithMinValues {
-	in := func(key string, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
-		return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
-	}
-	out := []karpv1.NodeSelectorRequirementWithMinValues{
-		in(corev1.LabelInstanceTypeStable, req.InstanceType),
-		in(corev1.LabelOSStable, string(corev1.Linux)),
-		in(karpv1.CapacityTypeLabelKey, string(req.CapacityType)),
-	}
-	if len(req.Zones) > 0 {
-		out = append(out, in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.Zones))...))
-	}
-	return out
-}
-
-func requests(req capacity.Request) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	if req.GPUs > 0 {
-		// Karpenter calls the machine initialised only once it shows what was requested.
-		out[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(req.GPUs), resource.DecimalSI)
-	}
-	if req.DiskGiB > 0 {
-		out[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(int64(req.DiskGiB)<<30, resource.BinarySI)
-	}
-	return out
-}
+// Labels of a machine of a request, which its node gets, too.
+func Labels(req capacity.Request) map[string]string { return karpenter.labels(req) }
 
 // Names returns the names of the machines of one attempt, by ordinal.
 func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
 	names := make([]string, 0, count)
 	for ordinal := range count {
-		names = append(names, Name(owner, attempt, ordinal))
+		names = append(names, p.profile.name(owner, attempt, ordinal))
 	}
 	return names, nil
 }
 
-// Name returns the name of the claim for one machine of one attempt: deterministic, at most 34
-// characters, with a dash.
+// Aim leaves pods as they are: nodes carry the labels of their claims, by which pods know them.
+func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
+
+// Name returns the name of the claim for one machine of one attempt, as Karpenter's providers take it.
 func Name(owner capacity.Owner, attempt int32, ordinal int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", owner.UID, attempt, ordinal))
-	prefix := owner.Name
-	if limit := nameLimit - hashLength - 1; len(prefix) > limit {
-		prefix = strings.TrimRight(prefix[:limit], "-.")
-	}
-	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
+	return karpenter.name(owner, attempt, ordinal)
 }
 
-func list(ctx context.Context, from client.Reader, owner capacity.Owner) ([]karpv1.NodeClaim, error) {
+// List returns the claims of a Workspace.
+func List(ctx context.Context, from client.Reader, owner capacity.Owner) ([]karpv1.NodeClaim, error) {
 	claims := &karpv1.NodeClaimList{}
 	err := from.List(ctx, claims, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(owner.UID)})
 	return claims.Items, err

@@ -326,52 +326,6 @@ func sorted(items ...string) []string {
 	return items
 }
 
-func TestClaim(t *testing.T) {
-	c := newClient(t)
-	req := request(1, "Standard_NC24ads_A100_v4")
-	req.Zones = []string{"eastus-2", "eastus-1"}
-	outcome, err := nodeclaim.New(c, c, class).Ensure(t.Context(), req)
-	if err != nil || len(outcome.Created) != 1 {
-		t.Fatalf("created %v, error %v", outcome.Created, err)
-	}
-	got := &karpv1.NodeClaim{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: outcome.Created[0].Name}, got); err != nil {
-		t.Fatal(err)
-	}
-	wantLabels := map[string]string{
-		"apps": "chat", v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineWorkspaceName: "chat",
-		v1beta1.LabelMachineWorkspaceNamespace: "team-a", v1beta1.LabelMachineOrdinal: "0",
-		v1beta1.LabelMachineAttempt: "1", v1beta1.LabelManagedBy: v1beta1.ManagedBy,
-	}
-	if diff := cmp.Diff(wantLabels, got.Labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
-	if _, ok := got.Labels[v1beta1.LabelWorkspace]; ok {
-		t.Error("kaito.sh/workspace on a claim makes gpu-provisioner grab it")
-	}
-	wantRequirements := map[string][]string{
-		"node.kubernetes.io/instance-type": {"Standard_NC24ads_A100_v4"}, "kubernetes.io/os": {"linux"},
-		"karpenter.sh/capacity-type": {"on-demand"}, "topology.kubernetes.io/zone": {"eastus-1", "eastus-2"},
-	}
-	requirements := map[string][]string{}
-	for _, requirement := range got.Spec.Requirements {
-		requirements[requirement.Key] = requirement.Values
-	}
-	if diff := cmp.Diff(wantRequirements, requirements); diff != "" {
-		t.Errorf("requirements (-want +got):\n%s", diff)
-	}
-	disk, gpu := got.Spec.Resources.Requests[corev1.ResourceEphemeralStorage], got.Spec.Resources.Requests["nvidia.com/gpu"]
-	if disk.String() != "60Gi" || gpu.String() != "1" {
-		t.Errorf("requests: disk %s, GPUs %s; want 60Gi and 1", disk.String(), gpu.String())
-	}
-	if got.Spec.ExpireAfter.Duration != nil {
-		t.Errorf("expireAfter %v, want Never: nobody replaces a standalone claim", got.Spec.ExpireAfter.Duration)
-	}
-	if got.Annotations[v1beta1.AnnotationDoNotDisrupt] != "true" {
-		t.Error("the claim may be disrupted")
-	}
-}
-
 func TestRelease(t *testing.T) {
 	c := newClient(t, held("0", "A"), held("1", "A"), held("9", "B", func(c *karpv1.NodeClaim) {
 		c.Name, c.Labels = "foreign", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
@@ -451,7 +405,7 @@ func TestHeldAsksTheServer(t *testing.T) {
 	live := newClient(t, held("0", "A"), held("1", "A", deleting), held("9", "B", func(c *karpv1.NodeClaim) {
 		c.Name, c.Labels = "foreign", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
 	}))
-	got, err := nodeclaim.New(newClient(t), live, class).Held(t.Context(), owner)
+	got, err := nodeclaim.New(newClient(t), live, class).Held(t.Context(), owner, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdi
 // launching judges a claim without a machine: by the words about it, else by its deadline.
 func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	deadline := after(o.CreatedAt, deadlines.Registered)
-	if o.Provider == GPUProvisioner {
+	if o.Provider == GPUProvisioner || o.Launched.Reason == ReasonNoNodeClaim {
 		deadline = earlier(after(o.CreatedAt, deadlines.Launched), deadline)
 	}
 	said := o.launchSignals()
@@ -75,9 +75,24 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 		}
 		return v
 	}
-	timedOut := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and nobody said why",
-		o.Offering.InstanceType, at(deadline)))
-	return quietUntil(deadline, timedOut, now)
+	return quietUntil(deadline, unanswered(o, deadline), now)
+}
+
+// unanswered is the verdict on a request that nobody answered in time, or with a machine.
+func unanswered(o Observation, deadline time.Time) Verdict {
+	name, by := o.Offering.InstanceType, at(deadline)
+	switch {
+	case o.Launched.Reason == ReasonNoNodeClaim:
+		return silent(TimedOut, OneOffering, o, trim(o.Launched.Message))
+	case isRetraction(o.Launched.Reason):
+		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s came by %s: %s", name, by, o.Launched.Message)))
+	case o.Provider == ClusterAutoscaler:
+		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s came by %s, and nobody answered the pod that waits for one", name, by))
+		v.Fix = "look whether cluster autoscaler runs and has a node group of this machine type, or add such a node"
+		return v
+	default:
+		return silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and nobody said why", name, by))
+	}
 }
 
 // widen makes a verdict on one zone of several one on all that was asked for, because who asked anew would ask
@@ -142,7 +157,7 @@ func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
 		o.ageAtEnd().Round(time.Second)))
 	if entry, said := r.hear(o.Provider, o.eventSignals(o.Launched.Since)); entry != nil {
 		v = r.verdict(entry, said, o)
-	} else if o.ageAtEnd() >= karpenterRegister && o.Provider != GPUProvisioner {
+	} else if o.ageAtEnd() >= karpenterRegister && o.Provider.givesUp() {
 		v = silent(NeverRegistered, SKU, o, "the machine ran, but it never joined the cluster and was given up")
 	}
 	v.Final = true
@@ -174,7 +189,9 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	}
 	late := o.ageAtEnd() >= karpenterLaunch
 	switch {
-	case o.Provider == GPUProvisioner:
+	case o.Provider == ClusterAutoscaler:
+		return silent(Lost, OneOffering, o, trim("what waited for the machine was deleted before one came"+tail))
+	case !o.Provider.givesUp():
 		return silent(Lost, OneOffering, o, trim("the NodeClaim was deleted before it was launched"+tail))
 	case late && found && o.Provider != UnknownProvider:
 		return silent(Unknown, OneOffering, o, words(heard))

@@ -377,6 +377,22 @@ ERROR CODE: ` + code + `
 			outcome{TimedOut, offering("", onDemand), 10 * time.Minute, "", true, 0},
 		},
 		{
+			"Karpenter times out no pool without a claim either", claim(says(ReasonNoNodeClaim, "none was made")), 9 * time.Minute,
+			outcome{None, Scope{}, 0, "", false, 10 * time.Minute},
+		},
+		{
+			"so we do", claim(by(UnknownProvider), says(ReasonNoNodeClaim, "none was made")), 10 * time.Minute,
+			outcome{TimedOut, offering("", onDemand), 10 * time.Minute, "", true, 0},
+		},
+		{
+			"a pool that is not ready may be new", claim(says(ReasonNodePoolNotReady, "NodeClassReady: no subnet")), soon,
+			outcome{Misconfigured, everything(Any), 0, "node-pool-not-ready", false, 2 * time.Minute},
+		},
+		{
+			"one that stays so has to be mended", claim(says(ReasonNodePoolNotReady, "NodeClassReady: no subnet")), 2 * time.Minute,
+			outcome{Misconfigured, everything(Any), 0, "node-pool-not-ready", true, 0},
+		},
+		{
 			"gpu-provisioner deletes nothing: a claim that vanished was deleted by somebody", claim(by(GPUProvisioner), gone(soon)), soon,
 			outcome{Lost, offering("", onDemand), time.Minute, "", true, 0},
 		},
@@ -712,7 +728,8 @@ func TestDecisive(t *testing.T) {
 func TestProviderOf(t *testing.T) {
 	for class, want := range map[string]Provider{
 		"karpenter.azure.com/AKSNodeClass": KarpenterAzure, "karpenter.k8s.aws/EC2NodeClass": KarpenterAWS,
-		"kaito.sh/KaitoNodeClass": GPUProvisioner, "local.modelberth.dev/LocalNodeClass": UnknownProvider,
+		"eks.amazonaws.com/NodeClass": KarpenterAWS,
+		"kaito.sh/KaitoNodeClass":     GPUProvisioner, "local.modelberth.dev/LocalNodeClass": UnknownProvider,
 	} {
 		group, kind, _ := strings.Cut(class, "/")
 		if got := ProviderOf(group, kind); got != want {

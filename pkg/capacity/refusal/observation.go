@@ -22,6 +22,8 @@ const (
 	KarpenterAzure  Provider = "karpenter-azure"
 	KarpenterAWS    Provider = "karpenter-aws"
 	GPUProvisioner  Provider = "gpu-provisioner"
+	// ClusterAutoscaler brings nodes for pods that wait. A claim is such a pod.
+	ClusterAutoscaler Provider = "cluster-autoscaler"
 )
 
 // ProviderOf returns the provider that acts on claims with a node class of this group and kind.
@@ -29,13 +31,16 @@ func ProviderOf(group, kind string) Provider {
 	switch group + "/" + kind {
 	case "karpenter.azure.com/AKSNodeClass":
 		return KarpenterAzure
-	case "karpenter.k8s.aws/EC2NodeClass":
+	case "karpenter.k8s.aws/EC2NodeClass", "eks.amazonaws.com/NodeClass": // the latter in EKS Auto Mode
 		return KarpenterAWS
 	case "kaito.sh/KaitoNodeClass":
 		return GPUProvisioner
 	}
 	return UnknownProvider
 }
+
+// givesUp says whether a provider deletes by itself what asks for a machine, as Karpenter does.
+func (p Provider) givesUp() bool { return p != GPUProvisioner && p != ClusterAutoscaler }
 
 // Status of a condition.
 type Status string
@@ -120,7 +125,8 @@ type Observation struct {
 
 // Deadlines are how long each stage may take. A deadline of zero never passes.
 type Deadlines struct {
-	// Launched is for gpu-provisioner, which itself never gives up; counted from creation.
+	// Launched is for gpu-provisioner, which itself never gives up, and for a NodePool without a claim, which
+	// nobody times out; counted from creation.
 	Launched time.Duration
 	// Registered is counted from creation.
 	Registered time.Duration
@@ -171,10 +177,22 @@ type signal struct {
 	isEvent bool
 }
 
+// Reasons why a NodePool has no claim for a machine that is asked for, where a claim would have a condition.
+const (
+	// ReasonNoNodeClaim: Karpenter has made none, and nobody knows why.
+	ReasonNoNodeClaim = "NoNodeClaim"
+	// ReasonNodePoolNotReady: it makes none of a pool like this.
+	ReasonNodePoolNotReady = "NodePoolNotReady"
+)
+
 // IsNeutral says that a reason of the Launched condition blames nobody.
 func IsNeutral(reason string) bool {
-	return reason == "" || reason == "AwaitingReconciliation"
+	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonNoNodeClaim || isRetraction(reason)
 }
+
+// isRetraction says that a reason takes back what was said before: cluster autoscaler had nothing to ask for
+// then, and has asked since.
+func isRetraction(reason string) bool { return reason == v1beta1.ReasonTriggeredScaleUp }
 
 // launchSignals returns what was said about the launch, newest first. A condition's time does not
 // move with its reason, so the current reason is newer than any that was noted, and what an event
@@ -183,7 +201,7 @@ func (o Observation) launchSignals() []signal {
 	var said []signal
 	newest := o.Launched.Since
 	for _, note := range o.Noted {
-		if !IsNeutral(note.Reason) {
+		if !IsNeutral(note.Reason) && !isRetraction(o.Launched.Reason) {
 			said = append(said, signal{reason: note.Reason, message: note.Message, at: note.At})
 		}
 		if note.At.After(newest) {

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 func randomObservation(random *rand.Rand, rules Rules) Observation {
@@ -20,7 +22,7 @@ func randomObservation(random *rand.Rand, rules Rules) Observation {
 	words := func() (reason, message string) {
 		switch example := rules.rules[random.IntN(len(rules.rules))].Example; random.IntN(4) {
 		case 0:
-			return pick("", "AwaitingReconciliation", "LaunchFailed", "CreateInstanceFailed"), pick("", "boom", "quota", "capacity")
+			return pick("", "AwaitingReconciliation", v1beta1.ReasonTriggeredScaleUp, "LaunchFailed", "CreateInstanceFailed"), pick("", "boom", "quota", "capacity")
 		case 1:
 			return pick("LaunchFailed", ice, "AsyncProvisioningError"), example.Message
 		default:
@@ -36,7 +38,7 @@ func randomObservation(random *rand.Rand, rules Rules) Observation {
 		return c
 	}
 	o := Observation{
-		Provider: Provider(pick("", string(KarpenterAzure), string(KarpenterAWS), string(GPUProvisioner))),
+		Provider: Provider(pick("", string(KarpenterAzure), string(KarpenterAWS), string(GPUProvisioner), string(ClusterAutoscaler))),
 		Offering: randomOffering(random), UID: uid, CreatedAt: moment(),
 		Launched: condition(), Registered: condition(), Initialized: condition(),
 		ProviderID: pick("", "", "", "vm"), NodeName: pick("", "", "", "node"),

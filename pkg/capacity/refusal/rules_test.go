@@ -30,7 +30,7 @@ func TestShippedRulesTellCausesApart(t *testing.T) {
 			has[provider][r.Cause] = true
 		}
 	}
-	for _, provider := range []Provider{KarpenterAzure, KarpenterAWS, GPUProvisioner} {
+	for _, provider := range []Provider{KarpenterAzure, KarpenterAWS, GPUProvisioner, ClusterAutoscaler} {
 		for _, cause := range []Cause{NoCapacity, Quota, NotOffered, Misconfigured} {
 			if !has[provider][cause] {
 				t.Errorf("%s has no words for %s", provider, cause)

@@ -94,7 +94,7 @@ func (s *scope) tally(out *ladder.State, names []string) {
 			out.Leaving++
 		case !slices.Contains(names, machine.Name):
 			out.Strays++
-			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name)
+			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name) && !machine.Replacement
 		}
 	}
 }
@@ -361,7 +361,7 @@ func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
 	if s.heldKnown {
 		return s.heldNames, nil
 	}
-	held, err := r.Provisioner.Held(ctx, s.owner)
+	held, err := r.Provisioner.Held(ctx, s.owner, s.knownMachines())
 	if err != nil {
 		return nil, err
 	}

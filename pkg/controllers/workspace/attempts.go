@@ -164,10 +164,27 @@ func seconds(at time.Time) metav1.Time {
 // noteCreated keeps the UIDs of machines that were asked for, and since when they are there.
 func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
 	for _, machine := range created {
+		if machine.UID == "" {
+			continue // its object is still to be made
+		}
 		if claim := s.noteClaim(machine.Name, string(machine.UID)); claim != nil && claim.CreationTime == nil {
 			claim.CreationTime = new(seconds(now))
 		}
 	}
+}
+
+// knownMachines are those that were seen of attempts that go on.
+func (s *scope) knownMachines() []capacity.Created {
+	var out []capacity.Created
+	for i := range s.attempts {
+		if s.attempts[i].Reason != "" {
+			continue
+		}
+		for _, claim := range s.attempts[i].Claims {
+			out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+		}
+	}
+	return out
 }
 
 // noteMachines keeps what will explain the machines of the open attempt, should they vanish.
@@ -183,6 +200,9 @@ func (s *scope) noteMachines(names []string, now time.Time) {
 		}
 		if claim.CreationTime == nil && !machine.CreatedAt.IsZero() {
 			claim.CreationTime = new(seconds(machine.CreatedAt))
+			if start := s.openAttempt().StartTime; claim.CreationTime.Before(&start) { // the clocks differ
+				claim.CreationTime = &start
+			}
 		}
 		switch {
 		case machine.Registered || machine.NodeName != "":

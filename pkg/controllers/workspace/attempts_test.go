@@ -195,7 +195,9 @@ func TestIsWanted(t *testing.T) {
 // nothingHeld is a provisioner for which the API server has no machines.
 type nothingHeld struct{ Provisioner }
 
-func (nothingHeld) Held(context.Context, capacity.Owner) ([]string, error) { return nil, nil }
+func (nothingHeld) Held(context.Context, capacity.Owner, []capacity.Created) ([]string, error) {
+	return nil, nil
+}
 
 // TestLook says what is known of machines that are not there.
 func TestLook(t *testing.T) {

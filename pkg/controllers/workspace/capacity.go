@@ -260,28 +260,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
-	request := capacity.Request{
-		Owner:        s.owner,
-		Attempt:      open.Number,
-		InstanceType: plan.InstanceType,
-		Count:        plan.Nodes,
-		GPUResource:  plan.GPUResource,
-		GPUs:         plan.MachineGPUs,
-		DiskGiB:      plan.DiskGiB,
-		CapacityType: plan.CapacityType,
-		HourlyPrice:  machinePrice(plan),
-		Zones:        plan.Zones,
-		OneZone:      s.revision.isGroup(),
-		NodeClass:    s.revision.NodeClass,
-		Labels:       s.revision.NodeLabels,
-		First:        s.isNew,
-		Keep:         s.keptNames(),
-		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
-	}
-	for _, claim := range open.Claims {
-		request.Existed = append(request.Existed, claim.Name)
-	}
-	outcome, err := r.Provisioner.Ensure(ctx, request)
+	outcome, err := r.Provisioner.Ensure(ctx, r.request(s))
 	if len(outcome.Released) > 0 {
 		log.FromContext(ctx).Info("released machines", "nodeClaims", outcome.Released)
 	}
@@ -306,6 +285,34 @@ func (s *scope) seeCreated(created []capacity.Created, now time.Time) {
 			Name: made.Name, UID: made.UID, InstanceType: plan.InstanceType, CapacityType: plan.CapacityType, CreatedAt: now,
 		})
 	}
+}
+
+// request is for the machines of the open attempt.
+func (r *Reconciler) request(s *scope) capacity.Request {
+	open, plan := s.openAttempt(), &s.revision.Plan
+	out := capacity.Request{
+		Owner:        s.owner,
+		Attempt:      open.Number,
+		InstanceType: plan.InstanceType,
+		Count:        plan.Nodes,
+		GPUResource:  plan.GPUResource,
+		GPUs:         plan.MachineGPUs,
+		DiskGiB:      plan.DiskGiB,
+		CapacityType: plan.CapacityType,
+		HourlyPrice:  machinePrice(plan),
+		Zones:        plan.Zones,
+		OneZone:      s.revision.isGroup(),
+		NodeClass:    s.revision.NodeClass,
+		Labels:       s.revision.NodeLabels,
+		First:        s.isNew,
+		Keep:         s.keptNames(),
+		MakePods:     func(ctx context.Context) error { return r.applyPods(ctx, s) },
+		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
+	}
+	for _, claim := range open.Claims {
+		out.Existed = append(out.Existed, claim.Name)
+	}
+	return out
 }
 
 // confirm returns a conflict if this pass does not know the newest Workspace. One that has written the

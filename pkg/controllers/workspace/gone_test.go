@@ -26,7 +26,7 @@ import (
 // empty is a provisioner that holds nothing for anybody.
 type empty struct{ account }
 
-func (empty) Observe(context.Context, capacity.Owner, string) ([]capacity.Machine, error) {
+func (empty) Observe(context.Context, capacity.Owner, []capacity.Created, string) ([]capacity.Machine, error) {
 	return nil, nil
 }
 func (empty) Release(context.Context, capacity.Owner) ([]string, error) { return nil, nil }

@@ -28,7 +28,7 @@ func (s *scope) running() *revision {
 // stay where they are until all machines of the accepted plan are usable.
 func (s *scope) move() {
 	s.former, s.runsOn = nil, 0
-	if s.statefulSet == nil || s.isOnNodes() {
+	if s.statefulSet == nil || s.isOnNodes() || !s.canSurge {
 		return
 	}
 	held, latest := s.heldAttempt(), s.openAttempt()

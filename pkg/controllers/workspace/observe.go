@@ -98,7 +98,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
 		s.leftNodes = r.stillLeft(accepted)
 	}
-	machines, err := r.Provisioner.Observe(ctx, s.owner, gpuResource)
+	machines, err := r.Provisioner.Observe(ctx, s.owner, s.knownMachines(), gpuResource)
 	if err != nil {
 		return err
 	}

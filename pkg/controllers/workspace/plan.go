@@ -127,6 +127,7 @@ func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, 
 	if err != nil {
 		return nil, err
 	}
+	r.restrictToClass(&out.request.Constraints, r.classOf(out.class))
 	return out, r.restrict(&out.request.Constraints)
 }
 

@@ -61,6 +61,9 @@ func (p *preflight) look(what string, now time.Time, look func() (string, error)
 // checkPrepared sees to it that a machine of a plan can come to something, before money is spent on it.
 func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 	class := r.classOf(made.NodeClass)
+	if problem := placeProblem(&made.Plan, class); problem != "" {
+		return &stalledError{reason: v1beta1.ReasonSpecInvalid, message: "nothing is bought yet: " + problem}
+	}
 	problem, err := r.preflight.look("class "+class.Group+"/"+class.Kind+"/"+class.Name, r.Clock.Now(), func() (string, error) {
 		return r.classProblem(ctx, class)
 	})

@@ -62,14 +62,17 @@ type Hub interface {
 	Commit(ctx context.Context, f hub.File, token string) (string, error)
 }
 
-// Provisioner gets machines and lets them go.
+// Provisioner gets machines and lets them go. Which machine has which name, where others name what stands for
+// them, follows from those that are known.
 type Provisioner interface {
-	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
-	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
+	Observe(ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string) ([]capacity.Machine, error)
+	Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
 	Bills(ctx context.Context) ([]capacity.Bill, error)
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
 	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
+	// Aim has pods run on the machines of a request, where more is needed for that than what they were rendered with.
+	Aim(request capacity.Request, pods *corev1.PodTemplateSpec) error
 	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)

@@ -53,6 +53,8 @@ type scope struct {
 	former *revision
 	// held is the number of the attempt whose machines are held beside those of the latest; 0 where none is.
 	held int32
+	// canSurge says that the back end tells the machines of one attempt from those of another.
+	canSurge bool
 	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
 	// Workspace's will do.
 	runsOn int32
@@ -147,8 +149,7 @@ func (s *scope) servingMachines() []capacity.Machine {
 		return nil
 	}
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return s.isHeld(machine.Name) ||
-			!s.fits(&machine)
+		return s.isHeld(machine.Name) || machine.Replacement || !s.fits(&machine)
 	})
 }
 

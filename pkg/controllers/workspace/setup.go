@@ -38,11 +38,15 @@ const (
 	waitingIndex = "waitsForNodes"
 )
 
-// SetupWithManager registers the Reconciler and its watches. machine is the object that stands for a
-// machine, or nil where no provisioner is installed.
-func (r *Reconciler) SetupWithManager(
-	ctx context.Context, mgr manager.Manager, machine client.Object, options controller.Options,
-) error {
+// News is a kind of object whose changes are news of machines.
+type News struct {
+	Object client.Object
+	// WorkspaceOf names whose machines they are; nil reads the labels of machines.
+	WorkspaceOf func(ctx context.Context, object client.Object) types.NamespacedName
+}
+
+// SetupWithManager registers the Reconciler and its watches, of which news are those of its Provisioner.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, news []News, options controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Workspace{}, configIndex, func(object client.Object) []string {
 		ws, ok := object.(*v1beta1.Workspace)
 		if !ok || ws.Inference == nil || ws.Inference.Config == "" {
@@ -72,13 +76,21 @@ func (r *Reconciler) SetupWithManager(
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.byNode), builder.WithPredicates(nodeChanged())).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
 		WatchesRawSource(source.Func(r.waiting.start))
-	if machine != nil {
-		b = b.Watches(machine, machineHandler{handler.EnqueueRequestsFromMapFunc(byMachine), r.waiting})
+	for _, n := range news {
+		b = b.Watches(n.Object, machineHandler{handler.EnqueueRequestsFromMapFunc(n.requests), r.waiting})
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
 	}
 	return nil
+}
+
+func (n News) requests(ctx context.Context, object client.Object) []reconcile.Request {
+	if n.WorkspaceOf == nil {
+		return byMachine(ctx, object)
+	}
+	key := n.WorkspaceOf(ctx, object)
+	return requestFor(key.Namespace, key.Name)
 }
 
 // byMachine finds the Workspace of a machine or node by its labels.

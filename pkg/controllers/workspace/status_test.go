@@ -124,10 +124,14 @@ func TestStatus(t *testing.T) {
 			err: &stalledError{reason: v1beta1.ReasonNameTaken, message: "Service team-a/chat exists"},
 		},
 		{
-			reason: "planned, and no provisioner", err: classify(&capacity.NotInstalledError{Missing: "Karpenter"}),
+			reason: "planned, and no provisioner", err: classify(&capacity.NotInstalledError{
+				Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
+			}),
 			change: func(s *scope) {
 				s.revision = accepted(1)
-				s.capacityErr = classify(&capacity.NotInstalledError{Missing: "Karpenter"})
+				s.capacityErr = classify(&capacity.NotInstalledError{
+					Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
+				})
 			},
 		},
 		{reason: "the machine has been asked for", change: func(s *scope) {
@@ -138,7 +142,7 @@ func TestStatus(t *testing.T) {
 		}},
 		{reason: "the provisioner has not looked at the machine yet", change: func(s *scope) {
 			s.revision = accepted(1)
-			s.begin(1, []string{"chat-aaaa"}, now.Time)
+			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 			s.machines = []capacity.Machine{machine(launching, func(m *capacity.Machine) {
 				m.Reason, m.Message = "AwaitingReconciliation", "object is awaiting reconciliation"
 			})}

@@ -36,7 +36,8 @@ type Surger interface {
 // what was begun beside it is let go.
 func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	s.held, s.trouble = 0, ""
-	if _, canSurge := r.Provisioner.(Surger); !canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
+	_, s.canSurge = r.Provisioner.(Surger)
+	if !s.canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
 		return nil
 	}
 	if err := r.adoptServing(s); err != nil {

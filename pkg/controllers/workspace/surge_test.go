@@ -227,7 +227,7 @@ func TestMove(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
 			surging(s)
-			s.former = nil
+			s.former, s.canSurge = nil, true
 			s.statefulSet = pinnedSet(test.pinned)
 			s.pods[0].Status.PodIP = "10.0.0.1"
 			s.revisions = []appsv1.ControllerRevision{{

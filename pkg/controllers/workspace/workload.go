@@ -6,7 +6,9 @@ package workspace
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
@@ -58,11 +60,14 @@ func (s *scope) mayLack(object render.Object, err error) bool {
 	return isTaken && (isPolicy || isBudget) && s.statefulSet != nil
 }
 
-// ensureWorkload makes the StatefulSets once the machines are launched: its pods fit this
-// Workspace's machines only, so nothing else buys for them meanwhile.
+// ensureWorkload makes the StatefulSets once the machines are launched, unless it was they that asked for them:
+// their pods fit this Workspace's machines only, so nothing else buys for them meanwhile.
 func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && !s.hasLaunched() {
 		return nil
+	}
+	if !s.isOnNodes() && s.openAttempt() == nil {
+		return nil // whatever runs goes on: nobody knows which machines it was made for
 	}
 	var endpoint, guards []render.Object
 	if !s.named {
@@ -72,12 +77,8 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if err := r.ensureNetwork(ctx, s, guards); err != nil {
 		return err
 	}
-	for _, pods := range s.desiredSets() {
-		wrote, err := r.Applier.Apply(ctx, s.ws, pods)
-		if err != nil {
-			return classify(err)
-		}
-		s.rolling = s.rolling || wrote
+	if err := r.applyPods(ctx, s); err != nil {
+		return classify(err)
 	}
 	// It comes last: the API server gives addresses away one at a time, and pods start without.
 	if err := r.ensureNetwork(ctx, s, endpoint); err != nil {
@@ -88,4 +89,21 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 		return nil
 	}
 	return r.deleteSet(ctx, s.workers) // of a plan with several machines
+}
+
+// applyPods writes the StatefulSets as they are to be, aimed at the machines of the open attempt.
+func (r *Reconciler) applyPods(ctx context.Context, s *scope) error {
+	for _, object := range s.desiredSets() {
+		if set, isSet := object.(*appsv1.StatefulSet); isSet && !s.isOnNodes() && s.openAttempt() != nil {
+			if err := r.Provisioner.Aim(r.request(s), &set.Spec.Template); err != nil {
+				return fmt.Errorf("aiming the pods of %s at its machines: %w", set.Name, err)
+			}
+		}
+		wrote, err := r.Applier.Apply(ctx, s.ws, object)
+		if err != nil {
+			return err
+		}
+		s.rolling = s.rolling || wrote
+	}
+	return nil
 }

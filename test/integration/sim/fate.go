@@ -5,7 +5,6 @@ package sim
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,8 +135,7 @@ func (k *Karpenter) stay(ctx context.Context, claim *karpv1.NodeClaim, condition
 // start has the node report itself and the GPUs that it shows.
 func (st *story) start(node *corev1.Node, claim *karpv1.NodeClaim) bool {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
-	maps.Copy(node.Status.Capacity, claim.Spec.Resources.Requests)
+	node.Status.Capacity = capacityOf(claim)
 	if st.fate.Outcome == cloudscript.NoGPUs {
 		delete(node.Status.Capacity, resourceGPU)
 		if st.fate.GPUs > 0 {

@@ -131,6 +131,9 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	behaviour := k.note(claim)
+	if isAgentPool(claim) {
+		return k.provision(ctx, claim, behaviour)
+	}
 	if player, st := k.playing(claim); player != nil {
 		return k.play(ctx, player, st, claim)
 	}
@@ -284,10 +287,20 @@ func (k *Karpenter) showGPUs(ctx context.Context, claim *karpv1.NodeClaim) error
 		return err
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
-	maps.Copy(node.Status.Capacity, claim.Spec.Resources.Requests)
+	node.Status.Capacity = capacityOf(claim)
 	node.Status.Allocatable = node.Status.Capacity
 	return k.client.Status().Update(ctx, node)
+}
+
+// capacityOf is what a machine has: what the claim requests, or one GPU where a pool made the claim and
+// requests nothing.
+func capacityOf(claim *karpv1.NodeClaim) corev1.ResourceList {
+	out := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
+	if claim.Labels[karpv1.NodePoolLabelKey] != "" {
+		out[gpu] = resource.MustParse("1")
+	}
+	maps.Copy(out, claim.Spec.Resources.Requests)
+	return out
 }
 
 func nodeName(claim *karpv1.NodeClaim) string { return "node-" + claim.Name }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -21,19 +22,30 @@ const gpu corev1.ResourceName = "nvidia.com/gpu"
 // schedulerDelay is when a pod that fits nowhere is looked at again.
 const schedulerDelay = 50 * time.Millisecond
 
-// pinnedTo are the nodes that a pod names; nil where it is known by labels.
-func pinnedTo(pod *corev1.Pod) []string {
+// isPlaced says whether a pod asks for certain nodes; where it does not it is known by labels.
+func isPlaced(pod *corev1.Pod) bool {
 	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return nil
+	return affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
+}
+
+// candidates are the nodes that a pod may be put on, by name.
+func (w *Workloads) candidates(ctx context.Context, pod *corev1.Pod) ([]string, error) {
+	nodes := &corev1.NodeList{}
+	if err := w.client.List(ctx, nodes); err != nil {
+		return nil, err
 	}
 	var names []string
-	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		for _, field := range term.MatchFields {
-			names = append(names, field.Values...)
+	for i := range nodes.Items {
+		fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(&nodes.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		if fits {
+			names = append(names, nodes.Items[i].Name)
 		}
 	}
-	return names
+	slices.Sort(names)
+	return names, nil
 }
 
 // schedule binds a pod to the first of its nodes that has room, or says that there is none, and says
@@ -46,7 +58,11 @@ func (w *Workloads) schedule(ctx context.Context, pod *corev1.Pod) (bool, error)
 		}
 		return err == nil && pod.DeletionTimestamp.IsZero(), err
 	}
-	for _, name := range pinnedTo(pod) {
+	names, err := w.candidates(ctx, pod)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
 		hasRoom, err := w.hasRoom(ctx, name, pod)
 		if err != nil {
 			return false, err
@@ -76,7 +92,7 @@ func (w *Workloads) hasRoom(ctx context.Context, name string, pod *corev1.Pod) (
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	pods := &corev1.PodList{}
-	if err := w.client.List(ctx, pods); err != nil {
+	if err := w.live.List(ctx, pods); err != nil { // the cache may not show what was just bound
 		return false, err
 	}
 	used := gpusOf(pod)

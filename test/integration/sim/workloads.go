@@ -29,6 +29,7 @@ import (
 // of a StatefulSet run as soon as a node carries the labels that they select.
 type Workloads struct {
 	client client.Client
+	live   client.Reader
 
 	mu sync.Mutex
 	// scripts by namespace/name of the StatefulSet; without one pods become ready.
@@ -45,7 +46,7 @@ type script struct {
 
 // SetupWorkloads registers the stand-in with a manager.
 func SetupWorkloads(mgr manager.Manager) (*Workloads, error) {
-	w := &Workloads{client: mgr.GetClient(), scripts: map[types.NamespacedName]script{}, held: map[types.NamespacedName]bool{}}
+	w := &Workloads{client: mgr.GetClient(), live: mgr.GetAPIReader(), scripts: map[types.NamespacedName]script{}, held: map[types.NamespacedName]bool{}}
 	skip := true
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		list := &appsv1.StatefulSetList{}
@@ -120,7 +121,7 @@ func (w *Workloads) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		if isReady(pod) {
 			ready++
 		}
-		waits = waits || len(pinnedTo(pod)) > 0 && !isReady(pod)
+		waits = waits || isPlaced(pod) && !isReady(pod)
 		if pod.Labels[appsv1.ControllerRevisionHashLabelKey] == update {
 			updated++
 		}
@@ -182,7 +183,7 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 		return pod, w.replace(ctx, pod)
 	}
 	fit := w.fits
-	if len(pinnedTo(pod)) > 0 {
+	if isPlaced(pod) {
 		fit = w.schedule
 	}
 	fits, err := fit(ctx, pod)

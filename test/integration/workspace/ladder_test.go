@@ -84,9 +84,14 @@ type ladderStory struct {
 
 // run tells the story, and lets all machines work again.
 func (s ladderStory) run(t *testing.T) {
+	s.runWith(t, func(t *testing.T, c *climber) { c.life = c.beginAt(t, faults.NewRecorder(), c.clock) })
+}
+
+// runWith tells the story of a controller that begin begins.
+func (s ladderStory) runWith(t *testing.T, begin func(*testing.T, *climber)) {
 	t.Run(s.reason, func(t *testing.T) {
 		c := &climber{world: theWorld, clock: &stepClock{}}
-		c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
+		begin(t, c)
 		t.Cleanup(func() {
 			for _, machine := range []string{cheap, dear} {
 				c.karpenter.Script(machine, sim.Works)

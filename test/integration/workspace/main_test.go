@@ -45,11 +45,12 @@ const patience = 30 * time.Second
 
 // world is the API server with the stand-ins, shared by all stories of this package.
 type world struct {
-	config    *rest.Config
-	client    client.WithWatch
-	karpenter *sim.Karpenter
-	workloads *sim.Workloads
-	overlay   string
+	config     *rest.Config
+	client     client.WithWatch
+	karpenter  *sim.Karpenter
+	autoscaler *sim.Autoscaler
+	workloads  *sim.Workloads
+	overlay    string
 }
 
 var theWorld *world // one API server for the whole package, as TestMain cannot pass it on
@@ -104,6 +105,12 @@ func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
 	}
 	w := &world{config: config}
 	if w.karpenter, err = sim.SetupKarpenter(mgr); err != nil {
+		return nil, err
+	}
+	if err := sim.SetupNodePools(mgr); err != nil {
+		return nil, err
+	}
+	if w.autoscaler, err = sim.SetupAutoscaler(mgr); err != nil {
 		return nil, err
 	}
 	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {

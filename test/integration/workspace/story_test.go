@@ -123,8 +123,8 @@ func (w *world) checkNothingLeft(t *testing.T, ws *v1beta1.Workspace) {
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), set); !apierrors.IsNotFound(err) {
 		t.Errorf("left behind: the StatefulSet (error %v)", err)
 	}
-	if len(claims.Items)+len(nodes.Items) > 0 {
-		t.Errorf("left behind: %d NodeClaims, %d nodes", len(claims.Items), len(nodes.Items))
+	if pools := w.pools(t, ws); len(claims.Items)+len(nodes.Items)+len(pools) > 0 {
+		t.Errorf("left behind: %d NodeClaims, %d nodes, %d NodePools", len(claims.Items), len(nodes.Items), len(pools))
 	}
 }
 
@@ -186,7 +186,13 @@ func TestCrashAtEveryWrite(t *testing.T) {
 // TestCrashAtEveryWriteOfAFallback kills the controller at every write on the way from a refused machine
 // to the next best, once the write is done: whoever takes over finds the same before the next write.
 func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
-	w := theWorld
+	theWorld.crashFallback(t, theWorld.begin, 3)
+}
+
+// crashFallback lets begin begin the controllers, which may have so many NodeClaims made in all: the refused
+// one, once more after the crash, and the next.
+func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recorder) *life, mostEver int) {
+	t.Helper()
 	w.karpenter.Script(cheap, sim.NoCapacity)
 	t.Cleanup(func() { w.karpenter.Script(cheap, sim.Works) })
 	for number := 1; !t.Failed(); number++ {
@@ -194,7 +200,7 @@ func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
 		t.Run(fmt.Sprintf("write %d", number), func(t *testing.T) {
 			var first *life
 			recorder := faults.CrashAt(number, faults.After, func() { first.cancel() })
-			first = w.begin(t, recorder)
+			first = begin(t, recorder)
 			ws := eitherForm(w.namespace(t), "chat")
 			w.create(t, ws)
 			most := w.watchClaims(t, ws)
@@ -202,7 +208,7 @@ func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
 				if recorder.Crashed() && !crashed {
 					crashed = true
 					first.end(t)
-					w.begin(t, faults.NewRecorder())
+					begin(t, faults.NewRecorder())
 				}
 			}
 			eventually(t, "ready", func() (bool, string) {
@@ -212,8 +218,8 @@ func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
 				}
 				return ws.Status.State == v1beta1.StateReady, saying(ws)
 			})
-			if got := w.karpenter.ClaimsEver(ws.UID); got > 3 {
-				t.Errorf("NodeClaims ever made: %d, want at most 3: the refused one, once more after the crash, and the next", got)
+			if got := w.karpenter.ClaimsEver(ws.UID); got > mostEver {
+				t.Errorf("NodeClaims ever made: %d, want at most %d", got, mostEver)
 			}
 			if got := most(); got != 1 {
 				t.Errorf("NodeClaims at once: %d, want never more than 1", got)

@@ -1,0 +1,156 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaim
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// profile is how claims are written, which differs by who reads them.
+type profile string
+
+const (
+	// karpenter reads them by their requirements.
+	karpenter profile = ""
+	// gpuProvisioner makes an AKS agent pool with one machine of each claim. It reads the name, the one
+	// machine type, the disk, the taints and the labels, and nothing else (gpu-provisioner v0.4.3,
+	// pkg/providers/instance/instance.go).
+	gpuProvisioner profile = "gpu-provisioner"
+)
+
+// profileOf is for claims of a node class, whose kind says who reads them.
+func profileOf(class v1beta1.NodeClassReference) profile {
+	if refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner {
+		return gpuProvisioner
+	}
+	return karpenter
+}
+
+// Of names on Karpenter: nameLimit keeps them usable as VM names, of which Azure's machine mode hashes
+// longer ones, and hashLength of the hash is 40 bits, per Workspace and ordinal.
+const (
+	nameLimit  = 34
+	hashLength = 10
+)
+
+// poolHashLength is that of the hash in an agent pool's name, which has 12 characters at most and no dash.
+const poolHashLength = 11
+
+// name returns the name of the claim for one machine of one attempt: deterministic, and legal.
+func (f profile) name(owner capacity.Owner, attempt int32, ordinal int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", owner.UID, attempt, ordinal))
+	hash := hex.EncodeToString(sum[:])
+	if f == gpuProvisioner {
+		return "w" + hash[:poolHashLength]
+	}
+	prefix := owner.Name
+	if limit := nameLimit - hashLength - 1; len(prefix) > limit {
+		prefix = strings.TrimRight(prefix[:limit], "-.")
+	}
+	return prefix + "-" + hash[:hashLength]
+}
+
+// readable leaves in a request what the reader of its claims can do.
+func (f profile) readable(req capacity.Request) capacity.Request {
+	if f == gpuProvisioner {
+		req.Zones, req.OneZone = nil, false
+	}
+	return req
+}
+
+// labels of a claim, which its node gets, too.
+func (f profile) labels(req capacity.Request) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, req.Labels)
+	out[v1beta1.LabelWorkspaceUID] = string(req.Owner.UID)
+	out[v1beta1.LabelMachineWorkspaceName] = req.Owner.Name
+	out[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
+	out[v1beta1.LabelMachineAttempt] = strconv.Itoa(int(req.Attempt))
+	out[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
+	if f == gpuProvisioner {
+		// It lists, and so keeps, only agent pools with the first. No claim for Karpenter may have it: where
+		// gpu-provisioner runs, too, both would make a machine of it.
+		out[v1beta1.LabelWorkspace] = req.Owner.Name
+		out[v1beta1.LabelWorkspaceNamespace] = req.Owner.Namespace
+		out[karpv1.NodePoolLabelKey] = "kaito"
+	}
+	return out
+}
+
+func (f profile) requirements(req capacity.Request) []karpv1.NodeSelectorRequirementWithMinValues {
+	in := func(key string, values ...string) karpv1.NodeSelectorRequirementWithMinValues {
+		return karpv1.NodeSelectorRequirementWithMinValues{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+	}
+	out := []karpv1.NodeSelectorRequirementWithMinValues{in(corev1.LabelInstanceTypeStable, req.InstanceType)}
+	if f == gpuProvisioner {
+		return out
+	}
+	out = append(out,
+		in(corev1.LabelOSStable, string(corev1.Linux)),
+		in(karpv1.CapacityTypeLabelKey, string(req.CapacityType)),
+	)
+	if len(req.Zones) > 0 {
+		out = append(out, in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.Zones))...))
+	}
+	return out
+}
+
+func (f profile) requests(req capacity.Request) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	if req.GPUs > 0 {
+		// The machine is called initialised only once it shows what was requested.
+		out[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(req.GPUs), resource.DecimalSI)
+	}
+	switch {
+	case f == gpuProvisioner:
+		out[corev1.ResourceStorage] = gibibytes(osDiskGiB(req.DiskGiB))
+	case req.DiskGiB > 0:
+		out[corev1.ResourceEphemeralStorage] = gibibytes(req.DiskGiB)
+	}
+	return out
+}
+
+// Of the OS disk that gpu-provisioner gives a machine: leastOSDiskGiB is what AKS gives by itself, and of
+// each disk the system takes systemGiB, and the kubelet a share that it leaves to no pod.
+const (
+	leastOSDiskGiB = 128
+	systemGiB      = 30
+	podsShare      = 0.85
+)
+
+// osDiskGiB is the size of a disk with room for what pods need.
+func osDiskGiB(need int) int {
+	return max(leastOSDiskGiB, int(math.Ceil(float64(need+systemGiB)/podsShare)))
+}
+
+func gibibytes(count int) resource.Quantity {
+	return *resource.NewQuantity(int64(count)<<30, resource.BinarySI)
+}
+
+// capacityTypeOf is how a claim's machine is paid for. Where the claim does not say, nothing else was to
+// be had.
+func capacityTypeOf(claim *karpv1.NodeClaim) v1beta1.CapacityType {
+	if asked := requirementValue(claim, karpv1.CapacityTypeLabelKey); asked != "" {
+		return v1beta1.CapacityType(asked)
+	}
+	if ref := claim.Spec.NodeClassRef; ref != nil && refusal.ProviderOf(ref.Group, ref.Kind) == refusal.GPUProvisioner {
+		return v1beta1.CapacityOnDemand
+	}
+	return ""
+}

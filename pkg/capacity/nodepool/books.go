@@ -1,0 +1,91 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Bills returns what every machine costs that we asked for, from the cache: a pool may buy at any time what
+// it has no claim for yet, and what is on its way out is paid for until it is gone.
+func (p *Provisioner) Bills(ctx context.Context) ([]capacity.Bill, error) {
+	return bills(ctx, p.cached)
+}
+
+// LiveBills returns the same as the API server has it.
+func (p *Provisioner) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
+	return bills(ctx, p.live)
+}
+
+func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
+	all, err := ours(ctx, from, nil)
+	if err != nil {
+		return nil, err
+	}
+	var out []capacity.Bill
+	for _, s := range all.slots(nil) {
+		out = append(out, capacity.Bill{
+			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, InstanceType: s.InstanceType,
+			HourlyPrice: s.HourlyPrice, Launched: s.Launched,
+		})
+	}
+	return out, nil
+}
+
+// Owners returns everybody of that name for whom something that we created is held: more than one where a
+// Workspace was deleted and made again.
+func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
+	held, err := ours(ctx, p.cached, client.MatchingLabels{
+		v1beta1.LabelMachineWorkspaceNamespace: namespace, v1beta1.LabelMachineWorkspaceName: name,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var owners []capacity.Owner
+	add := func(labels map[string]string) {
+		owner := nodeclaim.OwnerOf(labels)
+		if owner.UID != "" && !slices.Contains(owners, owner) {
+			owners = append(owners, owner)
+		}
+	}
+	for i := range held.pools {
+		add(held.pools[i].Labels)
+	}
+	for i := range held.claims {
+		add(held.claims[i].Labels)
+	}
+	slices.SortFunc(owners, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return owners, nil
+}
+
+// Events returns what was published about claims. A machine without one has no UID to ask for.
+func (p *Provisioner) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
+	claims := slices.DeleteFunc(slices.Clone(machines), func(uid types.UID) bool { return uid == "" })
+	return p.claims.Events(ctx, claims)
+}
+
+// ours reads everything that we created and whose labels match.
+func ours(ctx context.Context, from client.Reader, labels client.MatchingLabels) (holding, error) {
+	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+	pools, claims := &karpv1.NodePoolList{}, &karpv1.NodeClaimList{}
+	if err := from.List(ctx, pools, managed, labels); err != nil {
+		return holding{}, fmt.Errorf("listing NodePools: %w", err)
+	}
+	if err := from.List(ctx, claims, managed, labels); err != nil {
+		return holding{}, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	return holding{pools: pools.Items, claims: claims.Items}, nil
+}

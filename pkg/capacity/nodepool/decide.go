@@ -1,0 +1,97 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"slices"
+
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// decision is what to do about what a Workspace holds.
+type decision struct {
+	// release is what does not serve the request and is not on its way out yet.
+	release holding
+	// occupied says that something is on its way out, or about to be.
+	occupied bool
+	// pool serves the request; nil where none does.
+	pool *karpv1.NodePool
+	// size that the pool is to have, of which it had so much, and the zone where its machines must be; empty
+	// where any will do that was asked for.
+	size, had int
+	zone      string
+}
+
+func (d decision) settled() bool { return d.release.isEmpty() && d.size <= d.had }
+
+// acts says whether anything can be done now.
+func (d decision) acts() bool {
+	return !d.release.isEmpty() || !d.occupied && d.size > d.had
+}
+
+func decide(held holding, req capacity.Request) decision {
+	var d decision
+	held = held.without(req.Keep)
+	for i := range held.pools {
+		pool := &held.pools[i]
+		switch {
+		case !pool.DeletionTimestamp.IsZero():
+			d.occupied = true
+		case serves(pool, req):
+			d.pool, d.had = pool, sizeOf(pool)
+		default:
+			d.release.pools = append(d.release.pools, *pool)
+		}
+	}
+	for i := range held.claims {
+		claim := &held.claims[i]
+		isOfPool := d.pool != nil && poolOf(claim) == d.pool.Name
+		switch {
+		case !claim.DeletionTimestamp.IsZero():
+			d.occupied = d.occupied || !isOfPool
+		case !isOfPool:
+			d.release.claims = append(d.release.claims, *claim)
+		}
+	}
+	d.occupied = d.occupied || !d.release.isEmpty()
+	d.size, d.zone = wanted(held, d.pool, req)
+	return d
+}
+
+// serves says whether a pool is the one that the request asks for: of its attempt, which its name tells, and
+// of its kind. A NodeClass counts only where the request names one: another default of the installation
+// replaces nothing.
+func serves(pool *karpv1.NodePool, req capacity.Request) bool {
+	if pool.Name != Name(req.Owner, req.Attempt) {
+		return false
+	}
+	machine := awaited(pool, pool.Name)
+	zone := zoneOf(pool)
+	return machine.InstanceType == req.InstanceType && machine.CapacityType == req.CapacityType &&
+		(len(req.Zones) == 0 || zone == "" || slices.Contains(req.Zones, zone)) &&
+		(req.NodeClass == nil || classOf(pool) == *req.NodeClass)
+}
+
+// wanted is how many machines the pool is to have now, and where. Of several that must be near each other,
+// one goes first and decides the zone, where the cloud has any.
+func wanted(held holding, pool *karpv1.NodePool, req capacity.Request) (size int, zone string) {
+	switch {
+	case pool == nil && len(req.Existed) > 0:
+		return 0, "" // it was there once: what became of its machines ends the attempt
+	case !req.OneZone || req.Count < 2:
+		return req.Count, ""
+	case len(req.Zones) == 1:
+		return req.Count, req.Zones[0]
+	case pool == nil:
+		return 1, ""
+	}
+	for _, s := range held.slots(nil) {
+		if s.claim != nil && poolOf(s.claim) == pool.Name && s.Launched && !s.Deleting {
+			return req.Count, s.Zone
+		}
+	}
+	return max(1, sizeOf(pool)), zoneOf(pool)
+}

@@ -1,0 +1,195 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepool
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// slot is one machine that a pool asks for, or has too many.
+type slot struct {
+	capacity.Machine
+	// claim that was made for it; nil while there is none.
+	claim *karpv1.NodeClaim
+	// labels of the claim, or of the pool.
+	labels map[string]string
+}
+
+// holding is what the API server, or a cache, has for one or all Workspaces.
+type holding struct {
+	pools  []karpv1.NodePool
+	claims []karpv1.NodeClaim
+}
+
+// slots are the machines that are held, by name. A pool's claims are named by Karpenter, in no order that
+// could be foretold; the machines of the port have the names of the pool's slots. Which claim is in which
+// is what is known of the attempt: a claim that is not known takes the first slot that nothing is known of.
+// Where none is left, Karpenter made it in place of one that went, and it is not that machine.
+func (h holding) slots(known []capacity.Created) []slot {
+	var out []slot
+	for i := range h.pools {
+		out = append(out, slotsOf(&h.pools[i], h.claimsOf(h.pools[i].Name), known)...)
+	}
+	for i := range h.claims {
+		claim := &h.claims[i]
+		if !slices.ContainsFunc(h.pools, func(pool karpv1.NodePool) bool { return pool.Name == poolOf(claim) }) {
+			out = append(out, left(claim, known))
+		}
+	}
+	slices.SortFunc(out, func(a, b slot) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// claimsOf are the claims of a pool, oldest first.
+func (h holding) claimsOf(pool string) []*karpv1.NodeClaim {
+	var out []*karpv1.NodeClaim
+	for i := range h.claims {
+		if poolOf(&h.claims[i]) == pool {
+			out = append(out, &h.claims[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b *karpv1.NodeClaim) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity.Created) []slot {
+	taken := map[string]bool{} // also by machines that have gone
+	for _, machine := range known {
+		taken[machine.Name] = true
+	}
+	free := slices.DeleteFunc(slotNames(pool.Name, sizeOf(pool)), func(name string) bool { return taken[name] })
+	var out []slot
+	for _, claim := range claims {
+		s := slot{Machine: nodeclaim.MachineOf(claim), claim: claim, labels: claim.Labels}
+		switch name := nameIn(known, claim.UID); {
+		case name != "":
+			s.Name = name
+		case len(free) > 0:
+			s.Name, free = free[0], free[1:]
+		default:
+			s.Replacement = true
+		}
+		s.Ordinal = ordinalOf(s.Name, pool.Name)
+		out = append(out, s)
+	}
+	for _, name := range free {
+		out = append(out, slot{Machine: awaited(pool, name), labels: pool.Labels})
+	}
+	return out
+}
+
+// left is a claim whose pool is gone, or which never had one.
+func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
+	s := slot{Machine: nodeclaim.MachineOf(claim), claim: claim, labels: claim.Labels}
+	if name := nameIn(known, claim.UID); name != "" {
+		s.Name, s.Ordinal = name, ordinalOf(name, poolOf(claim))
+	}
+	return s
+}
+
+// awaited is a machine for which the pool has no claim yet.
+func awaited(pool *karpv1.NodePool, name string) capacity.Machine {
+	asked := &karpv1.NodeClaim{Spec: pool.Spec.Template.ToNodeClaim().Spec}
+	asked.Name, asked.CreationTimestamp, asked.DeletionTimestamp = name, pool.CreationTimestamp, pool.DeletionTimestamp
+	asked.Annotations = pool.Spec.Template.Annotations
+	machine := nodeclaim.MachineOf(asked)
+	machine.Ordinal = ordinalOf(name, pool.Name)
+	said := refusal.Condition{Status: refusal.StatusUnknown, Since: pool.CreationTimestamp.Time}
+	said.Reason, said.Message = whyAwaited(pool)
+	machine.Words = capacity.Words{Launched: said}
+	machine.Message = said.Message
+	if !refusal.IsNeutral(said.Reason) {
+		machine.Reason = said.Reason
+	}
+	return machine
+}
+
+// whyAwaited says why there is no claim, as far as the pool tells.
+func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
+	ready := pool.StatusConditions().Root()
+	for _, condition := range pool.Status.Conditions {
+		if condition.Type != ready.Type && condition.IsFalse() {
+			return refusal.ReasonNodePoolNotReady, fmt.Sprintf("NodePool %s is not ready: %s: %s",
+				pool.Name, condition.Type, cmp.Or(condition.Message, condition.Reason))
+		}
+	}
+	message = fmt.Sprintf("Karpenter has made no NodeClaim of NodePool %s yet", pool.Name)
+	switch {
+	case !ready.IsTrue():
+		message += ", which is not ready"
+	case pool.Spec.Replicas != nil:
+		message += ", nor will it while its feature gate StaticCapacity is off"
+	}
+	return refusal.ReasonNoNodeClaim, message
+}
+
+// sizeOf is how many machines a pool may have.
+func sizeOf(pool *karpv1.NodePool) int {
+	limit := pool.Spec.Limits[nodesResource]
+	return int(limit.Value())
+}
+
+func poolOf(claim *karpv1.NodeClaim) string { return claim.Labels[karpv1.NodePoolLabelKey] }
+
+// slotNames are the names of the machines of a pool.
+func slotNames(pool string, count int) []string {
+	names := make([]string, 0, count)
+	for ordinal := range count {
+		names = append(names, fmt.Sprintf("%s-%d", pool, ordinal))
+	}
+	return names
+}
+
+// ordinalOf is the ordinal in the name of a slot of a pool; -1 where it is none.
+func ordinalOf(name, pool string) int {
+	number, isOfPool := strings.CutPrefix(name, pool+"-")
+	ordinal, err := strconv.Atoi(number)
+	if err != nil || !isOfPool {
+		return -1
+	}
+	return ordinal
+}
+
+// nameIn is the name that a machine is known by; empty where it is not.
+func nameIn(known []capacity.Created, uid types.UID) string {
+	for _, machine := range known {
+		if machine.UID == uid {
+			return machine.Name
+		}
+	}
+	return ""
+}
+
+// zoneOf is where the machines of a pool must be; empty where that is not decided.
+func zoneOf(pool *karpv1.NodePool) string {
+	for _, requirement := range pool.Spec.Template.Spec.Requirements {
+		if requirement.Key == corev1.LabelTopologyZone && len(requirement.Values) == 1 {
+			return requirement.Values[0]
+		}
+	}
+	return ""
+}
+
+func classOf(pool *karpv1.NodePool) v1beta1.NodeClassReference {
+	ref := pool.Spec.Template.Spec.NodeClassRef
+	if ref == nil {
+		return v1beta1.NodeClassReference{}
+	}
+	return v1beta1.NodeClassReference{Group: ref.Group, Kind: ref.Kind, Name: ref.Name}
+}

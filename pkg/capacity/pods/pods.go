@@ -1,0 +1,267 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pods gets machines by making pods that wait for them: cluster autoscaler, a compute class or a
+// person brings the nodes. Nothing is bought here.
+//
+// It decides what such pods ask of their nodes, which of them are held as machines, and what was answered
+// about them. A machine is one ordinal of a StatefulSet that asks, under the number of its attempt; the
+// StatefulSets that say so in their pods are the truth about what is held. Pods of another attempt are gone
+// before any are made. It must not know models or plans, nor how pods are rendered.
+package pods
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Provisioner makes pods, reads what becomes of them, and deletes them.
+type Provisioner struct {
+	// cached reads see what the watches saw; live reads ask the API server.
+	cached client.Client
+	live   client.Reader
+	clock  clock.PassiveClock
+}
+
+// New returns a Provisioner. The live reader must not be backed by a cache; the cache must have the index of
+// IndexEvents.
+func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Provisioner {
+	return &Provisioner{cached: cached, live: live, clock: clock}
+}
+
+// Observe returns the machines held for a Workspace, by ordinal, from the cache.
+func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string) ([]capacity.Machine, error) {
+	slots, err := slotsOf(ctx, p.cached, owner)
+	if err != nil || len(slots) == 0 {
+		return nil, err
+	}
+	view, err := p.look(ctx, slots)
+	if err != nil {
+		return nil, err
+	}
+	machines := make([]capacity.Machine, 0, len(slots))
+	for i := range slots {
+		machines = append(machines, view.machine(&slots[i], corev1.ResourceName(gpuResource)))
+	}
+	return machines, nil
+}
+
+// Held returns the names of the machines that are held for a Workspace and not on their way out, as the API
+// server has them, sorted.
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]string, error) {
+	slots, err := slotsOf(ctx, p.live, owner)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range slots {
+		if !slots[i].isLeaving {
+			names = append(names, slots[i].name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Names returns the names of the machines of one attempt, by ordinal.
+func (*Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
+	names := make([]string, 0, count)
+	for ordinal := range count {
+		names = append(names, nameOf(owner, attempt, ordinal))
+	}
+	return names, nil
+}
+
+// nameOf is that of the pod, with the number of the attempt: chat-0 is another machine in each.
+func nameOf(owner capacity.Owner, attempt int32, ordinal int) string {
+	return fmt.Sprintf("%s/%s-%d.%d", owner.Namespace, owner.Name, ordinal, attempt)
+}
+
+// Ensure has the pods of a request made, once those of any other are gone. The outcome holds with an error, too.
+func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
+	var outcome capacity.Outcome
+	slots, err := slotsOf(ctx, p.cached, req.Owner)
+	if err == nil && decide(slots, req).isSettled {
+		return outcome, nil
+	}
+	// The cache may lag behind our own writes, or those of a replica that led before us.
+	if err == nil {
+		slots, err = slotsOf(ctx, p.live, req.Owner)
+	}
+	todo := decide(slots, req)
+	if err != nil || todo.isSettled || len(todo.release) == 0 && todo.isOccupied {
+		return outcome, err
+	}
+	if req.Confirm != nil {
+		if err := req.Confirm(ctx); err != nil {
+			return outcome, err
+		}
+	}
+	if len(todo.release) > 0 {
+		outcome.Released, err = p.release(ctx, todo.release)
+		return outcome, err
+	}
+	if err := req.MakePods(ctx); err != nil {
+		return outcome, err
+	}
+	for ordinal := range req.Count {
+		outcome.Created = append(outcome.Created, capacity.Created{Name: nameOf(req.Owner, req.Attempt, ordinal)})
+	}
+	return outcome, nil
+}
+
+// decision is what to do about the slots of a Workspace.
+type decision struct {
+	// release are those that do not serve the request and are not on their way out yet.
+	release []slot
+	// isOccupied says that some are on their way out, isSettled that there is nothing to do.
+	isOccupied, isSettled bool
+}
+
+func decide(slots []slot, req capacity.Request) decision {
+	var out decision
+	serving := 0
+	for i := range slots {
+		s := &slots[i]
+		switch {
+		case s.isLeaving:
+			out.isOccupied = true
+		case s.asked.Attempt != req.Attempt || s.asked.InstanceType != req.InstanceType || s.asked.CapacityType != req.CapacityType:
+			out.release = append(out.release, *s)
+		default:
+			serving++
+		}
+	}
+	out.isSettled = serving == req.Count && len(out.release) == 0 && !out.isOccupied
+	return out
+}
+
+// Release deletes what asks for a Workspace, and its pods with it, and returns the names of what is left.
+// Nothing means that the API server itself said so. Nodes are left to whoever brought them.
+func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
+	slots, err := slotsOf(ctx, p.cached, owner)
+	if err == nil && len(slots) == 0 {
+		slots, err = slotsOf(ctx, p.live, owner)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.release(ctx, slots)
+}
+
+func (p *Provisioner) release(ctx context.Context, slots []slot) ([]string, error) {
+	var left []string
+	deleted := map[types.UID]bool{}
+	for i := range slots {
+		s := &slots[i]
+		left = append(left, s.name())
+		var err error
+		switch {
+		case s.set != nil && deleted[s.setUID]:
+		case s.set != nil:
+			err, deleted[s.setUID] = p.delete(ctx, s.set), true
+		case s.pod.DeletionTimestamp.IsZero(): // its set went without it
+			err = p.delete(ctx, s.pod)
+		default:
+			err = p.deleteStuck(ctx, s.pod)
+		}
+		if err != nil {
+			return left, err
+		}
+	}
+	slices.Sort(left)
+	return left, nil
+}
+
+func (p *Provisioner) delete(ctx context.Context, object client.Object, options ...client.DeleteOption) error {
+	if !object.GetDeletionTimestamp().IsZero() && len(options) == 0 {
+		return nil
+	}
+	uid := object.GetUID()
+	err := p.cached.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or another one has taken its name since
+	}
+	if err != nil {
+		return fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+	}
+	return nil
+}
+
+// deleteStuck deletes for good a pod whose end no kubelet will tell of.
+func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
+	if pod.Spec.NodeName == "" || p.clock.Now().Before(pod.DeletionTimestamp.Time) {
+		return nil
+	}
+	node := &corev1.Node{}
+	err := p.cached.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading node %q: %w", pod.Spec.NodeName, err)
+	}
+	if isReady, _ := readiness(node); err == nil && isReady {
+		return nil
+	}
+	return p.delete(ctx, pod, client.GracePeriodSeconds(0))
+}
+
+// Owners returns everybody of that name for whom something is held: more than one where a Workspace was
+// deleted and made again.
+func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
+	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: name}
+	slots, err := list(ctx, p.cached, client.InNamespace(namespace), labels)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the pods of workspace %s/%s: %w", namespace, name, err)
+	}
+	var owners []capacity.Owner
+	for i := range slots {
+		if !slices.Contains(owners, slots[i].owner) {
+			owners = append(owners, slots[i].owner)
+		}
+	}
+	slices.SortFunc(owners, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return owners, nil
+}
+
+// Events returns nothing: what is said about pods is among the words of their machines.
+func (*Provisioner) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
+
+// Class returns nothing: node groups are not ours to look into.
+func (*Provisioner) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return refusal.ClassNotSeen, "", nil
+}
+
+// slotsOf are those of one Workspace.
+func slotsOf(ctx context.Context, from client.Reader, owner capacity.Owner) ([]slot, error) {
+	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: owner.Name}
+	slots, err := list(ctx, from, client.InNamespace(owner.Namespace), labels)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the pods of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
+	}
+	return slices.DeleteFunc(slots, func(s slot) bool { return s.owner.UID != owner.UID }), nil
+}
+
+// list reads the slots that some labels select. Pods are read first: a set that was there then is there still,
+// or its pods are on their way out.
+func list(ctx context.Context, from client.Reader, options ...client.ListOption) ([]slot, error) {
+	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
+	if err := from.List(ctx, pods, options...); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	if err := from.List(ctx, sets, options...); err != nil {
+		return nil, fmt.Errorf("listing StatefulSets: %w", err)
+	}
+	return slotsIn(sets.Items, pods.Items), nil
+}

@@ -1,0 +1,187 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// view is what there is to see of some slots besides their pods.
+type view struct {
+	// nodes by the name of the pod: where it is, or the node that seems to have come for it.
+	nodes map[string]*corev1.Node
+	// answers about pods that wait, by name.
+	answers map[string]refusal.Condition
+}
+
+// look reads the cache.
+func (p *Provisioner) look(ctx context.Context, slots []slot) (view, error) {
+	out := view{nodes: map[string]*corev1.Node{}, answers: map[string]refusal.Condition{}}
+	list := &corev1.NodeList{}
+	if err := p.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return out, fmt.Errorf("listing nodes: %w", err)
+	}
+	groups, err := p.events(ctx, aboutGroups)
+	if err != nil {
+		return out, err
+	}
+	var waiting []*corev1.Pod
+	for i := range slots {
+		pod := slots[i].pod
+		switch {
+		case pod == nil:
+			continue
+		case pod.Spec.NodeName != "":
+			at := slices.IndexFunc(list.Items, func(n corev1.Node) bool { return n.Name == pod.Spec.NodeName })
+			if at >= 0 {
+				out.nodes[pod.Name] = &list.Items[at]
+			}
+			continue
+		}
+		own, err := p.events(ctx, string(pod.UID))
+		if err != nil {
+			return out, err
+		}
+		out.answers[pod.Name] = answerOf(own, groups)
+		waiting = append(waiting, pod)
+	}
+	arrive(out.nodes, waiting, list.Items)
+	return out, nil
+}
+
+// arrive finds for each pod that waits a node that has come since and would do, but does not show its GPUs: the
+// scheduler has nothing to say of such a node but that it has too few.
+func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1.Node) {
+	var fresh []*corev1.Node
+	for i := range nodes {
+		node := &nodes[i]
+		if node.DeletionTimestamp.IsZero() && node.Labels[v1beta1.LabelWorkspaceUID] == "" {
+			fresh = append(fresh, node)
+		}
+	}
+	slices.SortFunc(fresh, func(a, b *corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for _, pod := range waiting {
+		at := slices.IndexFunc(fresh, func(node *corev1.Node) bool {
+			// Terms that cannot be read match nothing, for the scheduler as well.
+			fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+			return err == nil && fits && node.CreationTimestamp.After(pod.CreationTimestamp.Time) && lacksGPUs(node, pod)
+		})
+		if at >= 0 {
+			found[pod.Name] = fresh[at]
+			fresh = slices.Delete(fresh, at, at+1)
+		}
+	}
+}
+
+// lacksGPUs says whether a node shows fewer GPUs than a pod asks for.
+func lacksGPUs(node *corev1.Node, pod *corev1.Pod) bool {
+	for i := range pod.Spec.Containers {
+		for name, want := range pod.Spec.Containers[i].Resources.Limits {
+			has := node.Status.Allocatable[name]
+			if strings.HasSuffix(string(name), "/gpu") && has.Cmp(want) < 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// machine is what a slot has come to.
+func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine {
+	out := capacity.Machine{
+		Name: s.name(), UID: s.uid(), Ordinal: s.ordinal, Deleting: s.isLeaving,
+		InstanceType: s.asked.InstanceType, CapacityType: s.asked.CapacityType, HourlyPrice: price(s.asked),
+	}
+	if s.set != nil {
+		out.CreatedAt = s.set.CreationTimestamp.Time
+	}
+	if s.pod == nil {
+		out.Message = "there is no pod yet: kubectl describe statefulset tells what holds it up"
+		return out
+	}
+	if s.isLeaving && s.pod.DeletionTimestamp != nil {
+		out.DeletingSince = s.pod.DeletionTimestamp.Time
+	}
+	node := v.nodes[s.pod.Name]
+	if s.pod.Spec.NodeName != "" {
+		since := scheduled(s.pod).LastTransitionTime.Time
+		out.NodeName = s.pod.Spec.NodeName
+		out.Words = capacity.Words{Launched: done(since), Registered: done(since), Initialized: done(since)}
+	} else {
+		v.wait(&out, s.pod, node)
+	}
+	out.Launched, out.Registered, out.Initialized = isDone(out.Words.Launched), isDone(out.Words.Registered), isDone(out.Words.Initialized)
+	if node != nil {
+		describe(&out, node, gpuResource)
+	}
+	return out
+}
+
+// wait fills in what is known of the machine of a pod that waits. Such a pod is asked for anew: what took its
+// place may have been there for long.
+func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
+	out.CreatedAt = pod.CreationTimestamp.Time
+	out.Words.Launched = v.answers[pod.Name]
+	out.Reason, out.Message = out.Words.Launched.Reason, out.Words.Launched.Message
+	if out.Reason == "" {
+		out.Reason, out.Message = scheduled(pod).Reason, scheduled(pod).Message
+	}
+	if node == nil {
+		return
+	}
+	since := node.CreationTimestamp.Time
+	out.NodeName = node.Name
+	out.Words = capacity.Words{Launched: done(since), Registered: done(since)}
+	out.Reason, out.Message = "", "the device plugin does not show its GPUs"
+}
+
+// describe fills in what the node says.
+func describe(out *capacity.Machine, node *corev1.Node, gpuResource corev1.ResourceName) {
+	out.ProviderID, out.Zone = node.Spec.ProviderID, node.Labels[corev1.LabelTopologyZone]
+	out.NodeReady, out.NodeSince = readiness(node)
+	gpus := node.Status.Allocatable[gpuResource]
+	out.GPUs, out.Trouble = int(gpus.Value()), nodehealth.Of(node)
+}
+
+func done(since time.Time) refusal.Condition {
+	return refusal.Condition{Status: refusal.StatusTrue, Since: since}
+}
+
+func isDone(c refusal.Condition) bool { return c.Status == refusal.StatusTrue }
+
+// scheduled is the scheduler's word on a pod.
+func scheduled(pod *corev1.Pod) corev1.PodCondition {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled {
+			return condition
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+// readiness is a node's own word, and since when.
+func readiness(node *corev1.Node) (isReady bool, since time.Time) {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
+		}
+	}
+	return false, node.CreationTimestamp.Time
+}

@@ -1,0 +1,221 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// Scaling is what becomes of a node group that a pod needs a node of.
+type Scaling string
+
+// The ways in which a node group scales.
+const (
+	// Scales brings a node.
+	Scales Scaling = ""
+	// Full is at its maximum size.
+	Full Scaling = "Full"
+	// Fails asks the cloud, which refuses with words about the group, and is left alone from then on.
+	Fails Scaling = "Fails"
+	// Dawdles asks the cloud, from which nothing is heard.
+	Dawdles Scaling = "Dawdles"
+	// Blind brings a node that never shows its GPUs.
+	Blind Scaling = "Blind"
+)
+
+// NodeGroup is one of the groups that the stand-in may scale up.
+type NodeGroup struct {
+	Name         string
+	InstanceType string
+	Zone         string
+	GPUs         int
+	Scaling      Scaling
+	// Words of the cloud, of a group that Fails.
+	Words string
+}
+
+// autoscalerLoop is how often the stand-in looks at pods that wait. Events tell whole seconds apart.
+const autoscalerLoop = 1100 * time.Millisecond
+
+// LabelNodeGroup is on the nodes that the stand-in brings.
+const LabelNodeGroup = "sim.modelberth.dev/node-group"
+
+// Autoscaler is a stand-in for cluster autoscaler: it answers the pods of some namespaces, in the words and
+// with the habits of the real one.
+type Autoscaler struct {
+	client client.Client
+
+	mu     sync.Mutex
+	groups map[string][]NodeGroup
+	// asked are the groups that a pod had scaled up, by its UID; failed are those that are left alone.
+	asked  map[string]string
+	failed map[string]bool
+	nodes  int
+}
+
+// SetupAutoscaler registers the stand-in with a manager.
+func SetupAutoscaler(mgr manager.Manager) (*Autoscaler, error) {
+	a := &Autoscaler{
+		client: mgr.GetClient(), groups: map[string][]NodeGroup{}, asked: map[string]string{}, failed: map[string]bool{},
+	}
+	skip := true
+	err := ctrl.NewControllerManagedBy(mgr).Named("sim-autoscaler").
+		WithOptions(controller.Options{SkipNameValidation: &skip}).For(&corev1.Pod{}).Complete(a)
+	return a, err
+}
+
+// Serve has the stand-in answer the pods of a namespace with these groups, from now on.
+func (a *Autoscaler) Serve(namespace string, groups ...NodeGroup) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.groups[namespace] = groups
+}
+
+// Reconcile answers one pod.
+func (a *Autoscaler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	groups, isServed := a.groups[request.Namespace]
+	pod := &corev1.Pod{}
+	if err := a.client.Get(ctx, request.NamespacedName, pod); err != nil || !isServed {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if pod.Spec.NodeName != "" || !pod.DeletionTimestamp.IsZero() || len(pod.Status.Conditions) == 0 {
+		return ctrl.Result{}, nil
+	}
+	again := ctrl.Result{RequeueAfter: autoscalerLoop}
+	if name := a.asked[string(pod.UID)]; name != "" {
+		if err := a.follow(ctx, pod, groups, name); err != nil {
+			return ctrl.Result{}, fmt.Errorf("simulated autoscaler: %w", err)
+		}
+		return again, nil
+	}
+	reasons := map[string]int{}
+	for i := range groups {
+		reason := a.reasonAgainst(&groups[i], pod)
+		if reason == "" {
+			a.asked[string(pod.UID)] = groups[i].Name
+			return again, a.tell(ctx, podRef(pod), "TriggeredScaleUp", fmt.Sprintf("pod triggered scale-up: [{%s 0->1 (max: 3)}]", groups[i].Name))
+		}
+		reasons[reason]++
+	}
+	var parts []string
+	for reason, count := range reasons { // in any order, as the real one
+		parts = append(parts, fmt.Sprintf("%d %s", count, reason))
+	}
+	rand.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
+	return again, a.tell(ctx, podRef(pod), "NotTriggerScaleUp", "pod didn't trigger scale-up: "+strings.Join(parts, ", "))
+}
+
+// reasonAgainst is why a group is not scaled up for a pod; empty where it is.
+func (a *Autoscaler) reasonAgainst(group *NodeGroup, pod *corev1.Pod) string {
+	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(group.node("template"))
+	switch {
+	case group.Scaling == Full:
+		return "max node group size reached"
+	case a.failed[group.Name]:
+		return "in backoff after failed scale-up"
+	case err != nil || !fits:
+		return "node(s) didn't match Pod's node affinity/selector"
+	default:
+		return ""
+	}
+}
+
+// follow brings the node that was asked for, or lets the group fail.
+func (a *Autoscaler) follow(ctx context.Context, pod *corev1.Pod, groups []NodeGroup, name string) error {
+	for i := range groups {
+		group := &groups[i]
+		switch {
+		case group.Name != name:
+			continue
+		case group.Scaling == Fails:
+			delete(a.asked, string(pod.UID))
+			a.failed[name] = true
+			status := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: metav1.NamespaceSystem, Name: "cluster-autoscaler-status"}
+			return a.tell(ctx, status, "ScaleUpFailed",
+				fmt.Sprintf("Failed adding 1 nodes to group %s due to OutOfResource.refused; source errors: %s", name, group.Words))
+		case group.Scaling == Scales || group.Scaling == Blind:
+			return a.bring(ctx, group, pod)
+		}
+	}
+	return nil
+}
+
+// bring makes the node of a pod, once.
+func (a *Autoscaler) bring(ctx context.Context, group *NodeGroup, pod *corev1.Pod) error {
+	name := group.Name + "-" + string(pod.UID[:8])
+	err := a.client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	return MakeNode(ctx, a.client, group.node(name))
+}
+
+// MakeNode makes a node with its status, as a kubelet registers it.
+func MakeNode(ctx context.Context, to client.Client, node *corev1.Node) error {
+	status := node.Status
+	if err := to.Create(ctx, node); err != nil {
+		return err
+	}
+	node.Status = status
+	if err := to.Status().Update(ctx, node); err != nil {
+		return err
+	}
+	node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
+	return to.Update(ctx, node)
+}
+
+// node is one of the group.
+func (g *NodeGroup) node(name string) *corev1.Node {
+	gpus := *resource.NewQuantity(int64(max(g.GPUs, 1)), resource.DecimalSI)
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			corev1.LabelInstanceTypeStable: g.InstanceType, corev1.LabelTopologyZone: g.Zone, LabelNodeGroup: g.Name,
+		}},
+		Spec: corev1.NodeSpec{ProviderID: "sim://" + name},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("900Gi"), gpu: gpus,
+			},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}},
+		},
+	}
+	if g.Scaling == Blind {
+		delete(node.Status.Allocatable, gpu)
+	}
+	return node
+}
+
+// Node is one of the group, for somebody who brings it by hand.
+func (g NodeGroup) Node(name string) *corev1.Node { return g.node(name) }
+
+func podRef(pod *corev1.Pod) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+}
+
+// tell publishes an event, as a recorder does without its aggregation.
+func (a *Autoscaler) tell(ctx context.Context, about corev1.ObjectReference, reason, message string) error {
+	now := metav1.Now()
+	return a.client.Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: about.Namespace, GenerateName: about.Name + "."},
+		InvolvedObject: about, Reason: reason, Message: message, Type: corev1.EventTypeNormal,
+		Source: corev1.EventSource{Component: "cluster-autoscaler"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	})
+}

@@ -1,0 +1,138 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+)
+
+// pools is the part of Karpenter that makes NodeClaims of NodePools, and the garbage collector of what a pool
+// that is gone has left. A claim that goes is made again at once, as Karpenter does for a static pool, and for
+// a dynamic one while its pods are pending.
+type pools struct {
+	client client.Client
+	live   client.Reader
+}
+
+// SetupNodePools registers the stand-in with a manager.
+func SetupNodePools(mgr manager.Manager) error {
+	skip := true
+	byClaim := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		pool := object.GetLabels()[karpv1.NodePoolLabelKey]
+		if pool == "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
+	})
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		list := &karpv1.NodePoolList{}
+		if err := mgr.GetClient().List(ctx, list); err != nil {
+			return nil
+		}
+		var requests []reconcile.Request
+		for i := range list.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+		return requests
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("sim-pools").
+		WithOptions(controller.Options{SkipNameValidation: &skip}).
+		For(&karpv1.NodePool{}).Watches(&karpv1.NodeClaim{}, byClaim).Watches(&corev1.Pod{}, all).
+		Complete(&pools{client: mgr.GetClient(), live: mgr.GetAPIReader()})
+}
+
+// Reconcile makes a pool ready and as many claims as it is to have.
+func (p *pools) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	claims := &karpv1.NodeClaimList{}
+	if err := p.live.List(ctx, claims, client.MatchingLabels{karpv1.NodePoolLabelKey: request.Name}); err != nil {
+		return ctrl.Result{}, fmt.Errorf("simulated pools: %w", err)
+	}
+	pool := &karpv1.NodePool{}
+	err := p.live.Get(ctx, request.NamespacedName, pool)
+	if apierrors.IsNotFound(err) {
+		return againAfterRace(p.collect(ctx, claims.Items))
+	}
+	if err != nil || !pool.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, err
+	}
+	if !pool.StatusConditions().Root().IsTrue() {
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeValidationSucceeded)
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeClassReady)
+		pool.StatusConditions().SetTrue(karpv1.ConditionTypeNodeRegistrationHealthy)
+		return againAfterRace(p.client.Status().Update(ctx, pool))
+	}
+	wanted, requests, err := p.wanted(ctx, pool)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	limit := pool.Spec.Limits["nodes"]
+	for range min(wanted, int(limit.Value())) - len(claims.Items) {
+		if err := p.client.Create(ctx, claimFor(pool, requests)); err != nil {
+			return againAfterRace(err)
+		}
+	}
+	return ctrl.Result{}, nil
+}
+
+// wanted is how many machines a pool is to have: its replicas, or as many as there are pods for it.
+func (p *pools) wanted(ctx context.Context, pool *karpv1.NodePool) (int, corev1.ResourceList, error) {
+	if pool.Spec.Replicas != nil {
+		return int(*pool.Spec.Replicas), nil, nil
+	}
+	pods := &corev1.PodList{}
+	if err := p.live.List(ctx, pods); err != nil {
+		return 0, nil, err
+	}
+	count, gpus := 0, int64(0)
+	for i := range pods.Items {
+		selector := pods.Items[i].Spec.NodeSelector
+		if len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(labels.Set(pool.Spec.Template.Labels)) {
+			continue
+		}
+		count++
+		gpus = max(gpus, gpusOf(&pods.Items[i]))
+	}
+	return count, corev1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)}, nil
+}
+
+// claimFor is a claim as Karpenter makes it of a pool: one for a static pool requests nothing.
+func claimFor(pool *karpv1.NodePool, requests corev1.ResourceList) *karpv1.NodeClaim {
+	claim := pool.Spec.Template.ToNodeClaim()
+	claim.GenerateName = pool.Name + "-"
+	claim.Labels = maps.Clone(claim.Labels)
+	claim.Labels[karpv1.NodePoolLabelKey] = pool.Name
+	claim.Spec.Resources.Requests = requests
+	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: pool.Name, UID: pool.UID}}
+	return claim
+}
+
+func (p *pools) collect(ctx context.Context, claims []karpv1.NodeClaim) error {
+	for i := range claims {
+		isOwned := slices.ContainsFunc(claims[i].OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.Kind == "NodePool" })
+		if !isOwned {
+			continue // gpu-provisioner's carry the label of a pool that never was
+		}
+		if err := client.IgnoreNotFound(p.client.Delete(ctx, &claims[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}

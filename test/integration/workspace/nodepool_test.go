@@ -1,0 +1,197 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/test/integration/faults"
+	"github.com/modelberth/modelberth/test/integration/sim"
+)
+
+// TestNodePools tells the stories of machines that Karpenter makes of pools, of both kinds.
+func TestNodePools(t *testing.T) {
+	stories := []ladderStory{
+		{"the first machine type is out of capacity, for ever, and the second serves", poolRefused},
+		{"a machine that is lost is replaced by another pool's", poolLosesMachine},
+		{"a lost status buys nothing twice", poolLosesStatus},
+		{"two machines are in the zone of the first, and go together", poolOfTwo},
+		{"a pool that is not asked for any more leaves nothing", poolSuspended},
+	}
+	for _, isStatic := range []bool{false, true} {
+		t.Run(map[bool]string{false: "dynamic", true: "static"}[isStatic], func(t *testing.T) {
+			for _, story := range stories {
+				story.runWith(t, func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) })
+			}
+		})
+	}
+}
+
+// beginPools starts a controller that makes pools.
+func (w *world) beginPools(t *testing.T, now clock.PassiveClock, recorder *faults.Recorder, isStatic bool) *life {
+	t.Helper()
+	o := w.options()
+	o.CapacityBackend, o.StaticNodePools = options.BackendNodePool, isStatic
+	return w.beginWith(t, recorder, now, o)
+}
+
+// pools of a Workspace.
+func (w *world) pools(t *testing.T, ws *v1beta1.Workspace) []karpv1.NodePool {
+	t.Helper()
+	list := &karpv1.NodePoolList{}
+	if err := w.client.List(t.Context(), list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)}); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// watchPools counts the pools of a Workspace: how many there were at once, and ever.
+func (w *world) watchPools(t *testing.T, ws *v1beta1.Workspace) (stop func() (most, ever int)) {
+	t.Helper()
+	watcher, err := w.client.Watch(t.Context(), &karpv1.NodePoolList{}, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, ever, done := 0, map[string]bool{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		alive := map[string]bool{}
+		for event := range watcher.ResultChan() {
+			if pool, ok := event.Object.(*karpv1.NodePool); ok {
+				alive[pool.Name], ever[pool.Name] = event.Type != watch.Deleted, true
+			}
+			maps.DeleteFunc(alive, func(_ string, is bool) bool { return !is })
+			most = max(most, len(alive))
+		}
+	}()
+	t.Cleanup(watcher.Stop)
+	return func() (int, int) {
+		watcher.Stop()
+		<-done
+		return most, len(ever)
+	}
+}
+
+func poolRefused(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoCapacity)
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	mostClaims, pools := c.watchClaims(t, ws), c.watchPools(t, ws)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" NoCapacity", "2 "+dear)
+	c.checkHeld(t, mostClaims)
+	if most, ever := pools(); most != 1 || ever != 2 {
+		t.Errorf("NodePools: %d at once, %d ever; want 1 and 2", most, ever)
+	}
+	c.untilEvent(t, ws, "NoCapacity", cheap)
+	c.untilEvent(t, ws, "FallingBack", dear)
+	c.passes(t, c.life, ws, 2)
+	writes := len(c.life.recorder.Writes())
+	c.passes(t, c.life, ws, 3)
+	if all := c.life.recorder.Writes(); len(all) != writes {
+		t.Errorf("a settled Workspace cost writes: %v", all[writes:])
+	}
+	c.remove(t, ws)
+}
+
+func poolLosesMachine(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	pools := c.watchPools(t, ws)
+	c.loseMachine(t, ws)
+	c.until(t, ws, "1 "+cheap+" Lost", "2 "+cheap)
+	c.untilServing(t, ws)
+	if most, ever := pools(); most != 1 || ever != 2 {
+		t.Errorf("NodePools: %d at once, %d since the loss; want 1 and 2", most, ever)
+	}
+	c.remove(t, ws)
+}
+
+func poolLosesStatus(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	ever := c.karpenter.ClaimsEver(ws.UID)
+	c.life.end(t)
+	before := ws.DeepCopy()
+	ws.Status = v1beta1.WorkspaceStatus{}
+	if err := c.client.Status().Patch(t.Context(), ws, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	isStatic := c.pools(t, ws)[0].Spec.Replicas != nil
+	c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != ever {
+		t.Errorf("NodeClaims ever made: %d, want %d as before", got, ever)
+	}
+	c.remove(t, ws)
+}
+
+func poolOfTwo(t *testing.T, c *climber) {
+	ws := groupForm(c.namespace(t), "stages")
+	c.create(t, ws)
+	pools := c.watchPools(t, ws)
+	c.untilServing(t, ws)
+	var zones []string
+	for _, claim := range c.claims(t, ws) {
+		zones = append(zones, claim.Labels[corev1.LabelTopologyZone])
+	}
+	if len(zones) != 2 || zones[0] != zones[1] {
+		t.Errorf("zones %v, want one for both", zones)
+	}
+	c.loseOne(t, ws)
+	c.until(t, ws, "1 "+dear+" Lost", "2 "+dear)
+	c.untilServing(t, ws)
+	if most, ever := pools(); most != 1 || ever != 2 {
+		t.Errorf("NodePools: %d at once, %d ever; want 1 and 2", most, ever)
+	}
+	c.remove(t, ws)
+}
+
+// loseOne deletes the younger of several machines behind the controller's back.
+func (w *world) loseOne(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	claims := w.claims(t, ws)
+	youngest := slices.MaxFunc(claims, func(a, b karpv1.NodeClaim) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	if err := w.client.Delete(t.Context(), &youngest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func poolSuspended(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.patch(t, ws, func() { ws.Suspend = true })
+	c.untilReleased(t, ws)
+	eventually(t, "no pool", func() (bool, string) {
+		pools := c.pools(t, ws)
+		return len(pools) == 0, fmt.Sprintf("%d pools", len(pools))
+	})
+	c.patch(t, ws, func() { ws.Suspend = false })
+	c.untilServing(t, ws)
+	c.remove(t, ws)
+}
+
+// TestPoolsCrashAtEveryWriteOfAFallback has Karpenter make claims of a pool again and again until the
+// controller that took over has it let go.
+func TestPoolsCrashAtEveryWriteOfAFallback(t *testing.T) {
+	const mostEver = 100 // only that it ends
+	theWorld.crashFallback(t, func(t *testing.T, recorder *faults.Recorder) *life {
+		return theWorld.beginPools(t, clock.RealClock{}, recorder, false)
+	}, mostEver)
+}

@@ -1,0 +1,324 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/test/integration/faults"
+	"github.com/modelberth/modelberth/test/integration/sim"
+)
+
+// TestPods tells the stories of Workspaces whose machines nobody buys: pods wait for them.
+func TestPods(t *testing.T) {
+	for _, story := range []struct {
+		reason string
+		tell   func(*testing.T, *climber)
+	}{
+		{"the first machine type's group is full, and the second serves", groupFull},
+		{"the cloud's words about a node group are told", cloudRefusesGroup},
+		{"a node that somebody brings serves, and before it nothing is sent", broughtByHand},
+		{"nobody brings a node, and that is named", nobodyBrings},
+		{"a node whose GPUs never show is given up", blindNode},
+		{"a node that goes is asked for anew, and refused then", nodeUnderPodGoes},
+		{"a group of two waits in one zone", groupWaits},
+		{"a Workspace that is suspended lets its pods go, and a lost status makes none twice", podsLetGo},
+		{"money that is freed is noticed", podsFreeMoney},
+	} {
+		t.Run(story.reason, func(t *testing.T) {
+			c := &climber{world: theWorld, clock: &stepClock{}}
+			c.life = c.beginWith(t, faults.NewRecorder(), c.clock, c.podOptions())
+			story.tell(t, c)
+		})
+	}
+}
+
+// podOptions are those of a controller whose machines come for pods.
+func (w *world) podOptions() options.Controller {
+	o := w.options()
+	o.CapacityBackend, o.NodeClasses = options.BackendPods, nil
+	o.Spending.PerNamespace = 7.5 // two of the dear ones
+	return o
+}
+
+// group is a node group of a machine type, whose nodes go with the story.
+func (w *world) group(t *testing.T, machine string, scaling sim.Scaling) sim.NodeGroup {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("_", "-", "/", "-").Replace(fmt.Sprintf("%s-%d", machine, time.Now().UnixNano())))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err := w.client.DeleteAllOf(ctx, &corev1.Node{}, client.MatchingLabels{sim.LabelNodeGroup: name})
+		if err != nil {
+			t.Errorf("taking away the nodes of %s: %v", name, err)
+		}
+	})
+	return sim.NodeGroup{Name: name, InstanceType: machine, Zone: "eastus-1", Scaling: scaling}
+}
+
+// attemptsOf watches the pods of a Workspace; what it returns are the greatest number of attempts whose pods
+// there were at once, and how many pods there ever were.
+func (w *world) attemptsOf(t *testing.T, ws *v1beta1.Workspace) func() (most, ever int) {
+	t.Helper()
+	watcher, err := w.client.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ws.Namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, ever := make(chan [2]int), map[string]bool{}
+	go func() {
+		there, greatest := map[string]string{}, 0
+		for event := range watcher.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok || pod.Annotations[v1beta1.AnnotationMachine] == "" {
+				continue
+			}
+			ever[string(pod.UID)] = true
+			there[string(pod.UID)] = pod.Annotations[v1beta1.AnnotationMachine]
+			if event.Type == watch.Deleted {
+				delete(there, string(pod.UID))
+			}
+			var attempts []string
+			for _, attempt := range there {
+				if !slices.Contains(attempts, attempt) {
+					attempts = append(attempts, attempt)
+				}
+			}
+			greatest = max(greatest, len(attempts))
+		}
+		most <- [2]int{greatest, len(ever)}
+	}()
+	return func() (int, int) {
+		watcher.Stop()
+		counts := <-most
+		return counts[0], counts[1]
+	}
+}
+
+func groupFull(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.autoscaler.Serve(ws.Namespace, c.group(t, cheap, sim.Full), c.group(t, dear, sim.Scales))
+	count := c.attemptsOf(t, ws)
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" Quota", "2 "+dear)
+	want := "pod didn't trigger scale-up: 1 max node group size reached, 1 node(s) didn't match Pod's node affinity/selector"
+	if got := ws.Status.Attempts[0]; got.Message != want || !strings.Contains(got.Fix, "raise the maximum size") {
+		t.Errorf("attempt 1 ended with %q and the fix %q; want the words %q, and to raise the size", got.Message, got.Fix, want)
+	}
+	if got, want := fmt.Sprint(ws.Status.Attempts[1].NodeClaims), "["+ws.Namespace+"/chat-0.2]"; got != want {
+		t.Errorf("attempt 2 asked for %s, want %s", got, want)
+	}
+	c.checkSettled(t, ws)
+	c.deleteWithPods(t, ws)
+	if most, ever := count(); most != 1 || ever != 2 {
+		t.Errorf("pods of %d attempts at once, %d pods ever; want 1 and 2", most, ever)
+	}
+}
+
+// checkSettled sees to it that nothing more is written, also by a controller that is started anew.
+func (c *climber) checkSettled(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	c.passes(t, c.life, ws, 2)
+	before := len(c.life.recorder.Writes())
+	c.passes(t, c.life, ws, 3)
+	if writes := c.life.recorder.Writes(); len(writes) != before {
+		t.Errorf("further passes over a settled Workspace wrote: %v", writes[before:])
+	}
+	c.life.end(t)
+	c.life = c.beginWith(t, faults.NewRecorder(), c.clock, c.podOptions())
+	c.passes(t, c.life, ws, 2)
+	if writes := c.life.recorder.Writes(); len(writes) != 0 {
+		t.Errorf("a restarted controller wrote over a settled Workspace: %v", writes)
+	}
+}
+
+// deleteWithPods deletes a Workspace, and sees to it that what asked for machines is gone before it is.
+func (c *climber) deleteWithPods(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	if err := c.client.Delete(t.Context(), ws); err != nil {
+		t.Fatal(err)
+	}
+	c.untilGone(t, ws)
+	sets, pods := &appsv1.StatefulSetList{}, &corev1.PodList{}
+	for _, list := range []client.ObjectList{sets, pods} {
+		err := c.client.List(t.Context(), list, client.InNamespace(ws.Namespace), client.MatchingLabels{v1beta1.LabelWorkspace: ws.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(sets.Items)+len(pods.Items) > 0 {
+		t.Errorf("left behind: %d StatefulSets, %d pods", len(sets.Items), len(pods.Items))
+	}
+}
+
+func cloudRefusesGroup(t *testing.T, c *climber) {
+	const words = "Operation could not be completed as it results in exceeding approved standardNCASv3T4Family Cores quota. " +
+		"Additional details - Current Limit: 0, Current Usage: 0, Additional Required: 4"
+	ws := eitherForm(c.namespace(t), "chat")
+	refused := c.group(t, cheap, sim.Fails)
+	refused.Words = words
+	c.autoscaler.Serve(ws.Namespace, refused, c.group(t, dear, sim.Scales))
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" Quota", "2 "+dear)
+	if got := ws.Status.Attempts[0]; !strings.Contains(got.Message, words) || !strings.HasPrefix(got.Scope, "family/") {
+		t.Errorf("attempt 1 ended with %q about %s; want the cloud's words %q about the family", got.Message, got.Scope, words)
+	}
+	c.deleteWithPods(t, ws)
+}
+
+func broughtByHand(t *testing.T, c *climber) {
+	ws := kaitoForm(c.namespace(t), "chat")
+	ws.Resource.LabelSelector = nil
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "Unschedulable")
+	want := "machine " + ws.Namespace + "/chat-0.1 (" + dear + ") is being launched: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu"
+	if got := condition(ws, v1beta1.ConditionResourceReady).Message; got != want {
+		t.Errorf("ResourceReady says %q, want %q", got, want)
+	}
+	c.checkSilent(t, "a pod waits")
+	group := c.group(t, dear, sim.Scales)
+	if err := sim.MakeNode(t.Context(), c.client, group.Node(group.Name+"-by-hand")); err != nil {
+		t.Fatal(err)
+	}
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+dear)
+	if got := ws.Status.WorkerNodes; len(got) != 1 || got[0] != group.Name+"-by-hand" {
+		t.Errorf("it runs on %v, want the node that was brought", got)
+	}
+	c.deleteWithPods(t, ws)
+}
+
+func nobodyBrings(t *testing.T, c *climber) {
+	ws := kaitoForm(c.namespace(t), "chat")
+	ws.Resource.LabelSelector = nil
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "Unschedulable")
+	c.clock.step(21 * time.Minute)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+dear+" TimedOut")
+	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonTimedOut)
+	said := condition(ws, v1beta1.ConditionNodeClaimReady).Message
+	for _, want := range []string{"no machine that would do is left to ask for before", "nobody answered the pod", "look whether cluster autoscaler runs"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("NodeClaimReady says %q, want it to say %q", said, want)
+		}
+	}
+	group := c.group(t, dear, sim.Scales)
+	if err := sim.MakeNode(t.Context(), c.client, group.Node(group.Name+"-at-last")); err != nil {
+		t.Fatal(err)
+	}
+	c.untilServing(t, ws) // no pod waits any more: it is a node that exists
+	c.deleteWithPods(t, ws)
+}
+
+func blindNode(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.autoscaler.Serve(ws.Namespace, c.group(t, cheap, sim.Blind), c.group(t, dear, sim.Scales))
+	c.create(t, ws)
+	eventually(t, "a node without GPUs", func() (bool, string) {
+		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, "the device plugin does not show its GPUs"), saying(ws)
+	})
+	c.clock.step(31 * time.Minute)
+	c.patch(t, ws, nil)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" NeverInitialized", "2 "+dear)
+	c.deleteWithPods(t, ws)
+}
+
+func nodeUnderPodGoes(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	first, second := c.group(t, cheap, sim.Scales), c.group(t, dear, sim.Scales)
+	c.autoscaler.Serve(ws.Namespace, first, second)
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	time.Sleep(time.Second) // the status tells whole seconds: the next pod is to be a later one
+	first.Scaling = sim.Full
+	c.autoscaler.Serve(ws.Namespace, first, second)
+	if err := c.client.DeleteAllOf(t.Context(), &corev1.Node{}, client.MatchingLabels{sim.LabelNodeGroup: first.Name}); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, ws, "1 "+cheap+" Quota", "2 "+dear)
+	c.untilServing(t, ws)
+	c.deleteWithPods(t, ws)
+}
+
+func groupWaits(t *testing.T, c *climber) {
+	ws := groupForm(c.namespace(t), "chat")
+	ws.Resource.LabelSelector = nil
+	c.autoscaler.Serve(ws.Namespace, c.group(t, dear, sim.Scales))
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	if got, want := fmt.Sprint(ws.Status.Attempts[0].NodeClaims), fmt.Sprintf("[%[1]s/chat-0.1 %[1]s/chat-1.1]", ws.Namespace); got != want {
+		t.Errorf("asked for %s, want %s", got, want)
+	}
+	if got := len(ws.Status.WorkerNodes); got != 2 {
+		t.Errorf("it runs on %v, want two nodes", ws.Status.WorkerNodes)
+	}
+	pod := &corev1.Pod{}
+	if err := c.client.Get(t.Context(), member(ws, 1), pod); err != nil {
+		t.Fatal(err)
+	}
+	if together := pod.Spec.Affinity.PodAffinity; together == nil ||
+		together.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey != corev1.LabelTopologyZone {
+		t.Errorf("pod affinity %v, want one to the zone of the other member", together)
+	}
+	c.deleteWithPods(t, ws)
+}
+
+func podsLetGo(t *testing.T, c *climber) {
+	ws := kaitoForm(c.namespace(t), "chat")
+	ws.Resource.LabelSelector = nil
+	c.autoscaler.Serve(ws.Namespace, c.group(t, dear, sim.Scales))
+	count := c.attemptsOf(t, ws)
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.life.end(t)
+	if err := c.client.Status().Patch(t.Context(), ws, client.RawPatch("application/merge-patch+json", []byte(`{"status":null}`))); err != nil {
+		t.Fatal(err)
+	}
+	c.life = c.beginWith(t, faults.NewRecorder(), c.clock, c.podOptions())
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+dear)
+	c.patch(t, ws, func() { ws.Suspend = true })
+	eventually(t, "no pods", func() (bool, string) {
+		err := c.client.Get(t.Context(), client.ObjectKey{Namespace: ws.Namespace, Name: "chat-0"}, &corev1.Pod{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	c.until(t, ws, "1 "+dear+" Released")
+	if most, ever := count(); most != 1 || ever != 1 {
+		t.Errorf("pods of %d attempts at once, %d pods ever; want 1 and 1", most, ever)
+	}
+	c.deleteWithPods(t, ws)
+}
+
+func podsFreeMoney(t *testing.T, c *climber) {
+	namespace := c.namespace(t)
+	c.autoscaler.Serve(namespace, c.group(t, dear, sim.Scales))
+	first, second := groupForm(namespace, "first"), kaitoForm(namespace, "second")
+	first.Resource.LabelSelector, second.Resource.LabelSelector = nil, nil
+	second.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
+	c.create(t, first)
+	c.untilServing(t, first)
+	c.create(t, second)
+	c.untilCondition(t, second, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonSpendingCeiling)
+	c.deleteWithPods(t, first)
+	c.untilServing(t, second)
+	c.deleteWithPods(t, second)
+}
