@@ -1,7 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaim gets machines from Karpenter: one standalone NodeClaim per machine.
+// Package nodeclaim gets machines from Karpenter: one NodeClaim per machine, which no NodePool makes. Where
+// the provider needs a claim to name a pool, it names one that buys nothing.
 //
 // It decides the claims' names and contents, which claims still serve the request, and which are
 // let go. It must not know models or plans. The claims that carry the Workspace's UID are the truth
@@ -21,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,9 +50,9 @@ const nameLimit = 34
 // hashLength is the length of the hash in a claim's name: 40 bits, per Workspace and ordinal.
 const hashLength = 10
 
-// AddToScheme registers Karpenter's NodeClaim with a scheme.
+// AddToScheme registers Karpenter's NodeClaim and NodePool with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	scheme.AddKnownTypes(GroupVersion(), &karpv1.NodeClaim{}, &karpv1.NodeClaimList{}, &karpv1.NodePool{}, &karpv1.NodePoolList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())
 	return nil
 }
@@ -70,6 +72,8 @@ type Provisioner struct {
 	live   client.Reader
 	// nodeClass to buy with where the request names none.
 	nodeClass v1beta1.NodeClassReference
+	// parked are the names of the NodePools that are known to be there.
+	parked sync.Map
 }
 
 // New returns a Provisioner. The live reader must not be backed by a cache.
@@ -153,6 +157,9 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	}
 	if todo.zone != "" {
 		req.Zones = []string{todo.zone}
+	}
+	if err := p.ensureParked(ctx, p.classOf(req)); err != nil {
+		return outcome, err
 	}
 	for _, ordinal := range todo.missing {
 		created, err := p.create(ctx, req, ordinal)
@@ -334,11 +341,16 @@ func (p *Provisioner) delete(ctx context.Context, claim *karpv1.NodeClaim) error
 	return nil
 }
 
-func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
-	class := p.nodeClass
+// classOf is the node class that a request is bought with.
+func (p *Provisioner) classOf(req capacity.Request) v1beta1.NodeClassReference {
 	if req.NodeClass != nil {
-		class = *req.NodeClass
+		return *req.NodeClass
 	}
+	return p.nodeClass
+}
+
+func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
+	class := p.classOf(req)
 	labels := map[string]string{}
 	maps.Copy(labels, req.Labels)
 	labels[v1beta1.LabelWorkspaceUID] = string(req.Owner.UID)
@@ -346,6 +358,9 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 	labels[v1beta1.LabelMachineWorkspaceNamespace] = req.Owner.Namespace
 	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
 	labels[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
+	if pool := parkedName(class); pool != "" {
+		labels[karpv1.NodePoolLabelKey] = pool
+	}
 	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        Name(req.Owner, req.Attempt, ordinal),

@@ -318,7 +318,7 @@ func TestClaim(t *testing.T) {
 	wantLabels := map[string]string{
 		"apps": "chat", v1beta1.LabelWorkspaceUID: string(owner.UID), v1beta1.LabelMachineWorkspaceName: "chat",
 		v1beta1.LabelMachineWorkspaceNamespace: "team-a", v1beta1.LabelMachineOrdinal: "0",
-		v1beta1.LabelManagedBy: v1beta1.ManagedBy,
+		v1beta1.LabelManagedBy: v1beta1.ManagedBy, karpv1.NodePoolLabelKey: "modelberth-default",
 	}
 	if diff := cmp.Diff(wantLabels, got.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
