@@ -66,6 +66,8 @@ type Controller struct {
 	CapacityWording string
 	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
 	GPUPluginCheck bool
+	// RDMA is what pods of several machines request to reach each other by.
+	RDMA RDMA
 	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
 	SweepKAITO bool
 	// Spending limits what may be bought.
@@ -107,6 +109,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"ask the hub for models that the catalogue does not have, which commit weights are at, and for ranks of adapters; "+
 			"otherwise the controller talks to nobody outside the cluster")
 	o.Weights.bind(flags)
+	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
+		"name=count for each machine, for example rdma/hca_shared_devices_a; without it plans count on the ordinary network")
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,

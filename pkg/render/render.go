@@ -84,6 +84,7 @@ func Preset(in Input) (Rendered, []string, error) {
 		Adapters:    workload.Adapters(in.Workspace),
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
+		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan),
 	}
 	pods := workload.Input{
 		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Settings: in.Settings.Workload,
