@@ -140,8 +140,8 @@ func glob(pattern, name string) bool {
 // accepted the request, and waits for the machine only where it has no pool to name
 // (karpenter-provider-azure v1.10.2, pkg/cloudprovider/cloudprovider.go, handleInstancePromise).
 func (r Rule) KeepsWaiting(inPool bool) bool {
-	isAzure := r.Cloud == Azure || r.Cloud == AzureARM
-	return r.Outcome == SlowCreate && !(isAzure && inPool)
+	isAnswered := inPool && (r.Cloud == Azure || r.Cloud == AzureARM)
+	return r.Outcome == SlowCreate && !isAnswered
 }
 
 // Refuses says that there is no machine.

@@ -156,7 +156,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		return outcome, nil
 	}
 	if todo.zone != "" {
-		req.Zones = []string{todo.zone}
+		req.Zones, req.AvoidZones = []string{todo.zone}, nil
 	}
 	if err := p.ensureParked(ctx, p.classOf(req)); err != nil {
 		return outcome, err
@@ -392,6 +392,11 @@ func requirements(req capacity.Request) []karpv1.NodeSelectorRequirementWithMinV
 	}
 	if len(req.Zones) > 0 {
 		out = append(out, in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.Zones))...))
+	}
+	if len(req.AvoidZones) > 0 {
+		avoid := in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.AvoidZones))...)
+		avoid.Operator = corev1.NodeSelectorOpNotIn
+		out = append(out, avoid)
 	}
 	return out
 }

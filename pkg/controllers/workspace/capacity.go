@@ -253,6 +253,10 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		Labels:       s.revision.NodeLabels,
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
+	if s.isGroup() { // who buys for one machine alone goes to another zone by itself
+		offer := r.offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
+		request.AvoidZones = r.Memory.Zones(r.Clock.Now(), s.ws.UID, offer)
+	}
 	for _, claim := range open.Claims {
 		request.Existed = append(request.Existed, claim.Name)
 	}

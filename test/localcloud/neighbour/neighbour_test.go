@@ -54,7 +54,7 @@ func TestLoad(t *testing.T) {
 	for i := range scene.Neighbours {
 		got = append(got, scene.Neighbours[i].GetName())
 	}
-	if diff := cmp.Diff([]string{"no GPU machine", "static NodePool (Azure)", waitingPool, emptiedPool}, got); diff != "" {
+	if diff := cmp.Diff([]string{"no GPU machine", "static NodePool (Azure)", waitingPool, emptiedPool, "parked"}, got); diff != "" {
 		t.Errorf("the cluster without a GPU machine comes first (-want +got):\n%s", diff)
 	}
 }

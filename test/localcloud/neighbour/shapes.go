@@ -29,7 +29,7 @@ type Shape struct {
 
 // Scene is what there is to measure.
 type Scene struct {
-	// Neighbours are the NodePools of the others.
+	// Neighbours are the NodePools that are there all the time.
 	Neighbours []unstructured.Unstructured `json:"neighbours"`
 	Shapes     []Shape                     `json:"shapes"`
 
