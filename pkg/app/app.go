@@ -184,7 +184,7 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
 			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights),
 		},
-		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
+		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode,
 	}
 	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil

@@ -45,6 +45,8 @@ type Controller struct {
 	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
 	AgentImage   string
 	EngineImages map[string]string
+	// EngineRegistry replaces the registry of the other engines' images.
+	EngineRegistry string
 	// AllowRemoteCode lets the repositories of models bring code that the engine runs.
 	AllowRemoteCode bool
 	// ImagePullPolicy of the pods' images; empty means the cluster's default.
@@ -101,6 +103,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Func("node-class", "NodeClass to buy with, as group/kind/name; repeatable, the first is the default", o.addNodeClass)
 	flags.StringVar(&o.AgentImage, "agent-image", "", "image of modelberth-agent (required)")
 	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)
+	flags.StringVar(&o.EngineRegistry, "engine-registry", "",
+		"registry, with a path if need be, that mirrors the engines' images: they are pulled from there, but for those that --engine-image names")
 	flags.BoolVar(&o.AllowRemoteCode, "allow-remote-code", false,
 		"let models whose repository brings code run that code inside the inference server")
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
