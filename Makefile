@@ -217,6 +217,10 @@ BENCH_STATE := /var/lib/modelberth-localcloud-bench
 bench-capacity: cluster-ready $(call tool_dir,kwok) ## N Workspaces at once on nodes that are only objects, beside the floor (root)
 	@$(LOCALCLOUD) bench-capacity --state-dir $(BENCH_STATE) $(INSTALL_FLAGS) --kwok $(KWOK) --workspaces $(N) $(BENCH_FLAGS)
 
+.PHONY: bench-neighbour
+bench-neighbour: cluster-ready $(call tool_dir,kwok) ## What asking for a GPU machine does to other pods that wait for nodes (root, 12 minutes)
+	@$(LOCALCLOUD) bench-neighbour --state-dir $(BENCH_STATE) $(UP_FLAGS) --kwok $(KWOK) $(BENCH_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)
 	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test) || true; } | xargs -r -n1 dirname | sort -u | \

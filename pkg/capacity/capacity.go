@@ -46,6 +46,8 @@ type Request struct {
 	// CapacityType to buy; Zones it may come from (empty means any).
 	CapacityType v1beta1.CapacityType
 	Zones        []string
+	// AvoidZones are those where it was refused lately; empty means none.
+	AvoidZones []string
 	// OneZone says that the machines must be near each other: the zone of the first one that is launched is
 	// that of all, and the others are not asked for before.
 	OneZone bool

@@ -106,16 +106,16 @@ func quotaNamed(t *testing.T) {
 	}
 }
 
-// halfRefused has the second of two machines refused: the first one is given back, and two of the next type
-// serve together.
+// halfRefused has the second of two machines refused in the zone of the first, which is given back, and then any
+// in the other zones: two of the next type serve together.
 func halfRefused(t *testing.T) {
 	ns := namespace(t)
 	form := strings.Replace(fmt.Sprintf(stagesWorkspace, 2), "instanceType: "+halfRefusedNext,
 		"placement: {instanceTypes: ["+halfRefusedType+", "+halfRefusedNext+"]}", 1)
 	apply(t, ns, form)
-	ws := waitAttempts(t, ns, "stages", halfRefusedType+" NoCapacity", halfRefusedNext)
+	ws := waitAttempts(t, ns, "stages", halfRefusedType+" NoCapacity", halfRefusedType+" NoCapacity", halfRefusedNext)
 	ws = waitReady(t, ns, ws.Name)
-	local.ledger.expect(t, ws, 4)
+	local.ledger.expect(t, ws, 5)
 	expectHeld(t, ws, 2)
 	expectMembers(t, ws, 2)
 	expectAnswers(t, ws, vllmModel)

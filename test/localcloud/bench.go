@@ -45,7 +45,10 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 				return errors.New("flag --kwok is required: build it with make kwok")
 			}
 			b.demo.Kubectl = filepath.Join(b.cloud.flags.binDir, "kubectl")
-			return b.run(cmd.Context(), cmd.OutOrStdout())
+			out := cmd.OutOrStdout()
+			return alone(cmd.Context(), &b.cloud, out, func(ctx context.Context) error {
+				return errors.Join(b.measure(ctx, b.cloud.layout, out), b.saveLog())
+			})
 		},
 	}
 	b.cloud.flags.register(cmd)
@@ -57,9 +60,10 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 	return cmd
 }
 
-// run brings a cloud up, measures on it, and takes it down whatever happens.
-func (b *benchmark) run(ctx context.Context, out io.Writer) (err error) {
-	l := b.cloud.layout
+// alone brings a cloud up that keeps the books of a benchmark, measures on it, and takes it down whatever
+// happens.
+func alone(ctx context.Context, c *demoCloud, out io.Writer, measure func(context.Context) error) (err error) {
+	l := c.layout
 	if _, running, err := cleanup.Running(l); err != nil || running {
 		return errors.Join(err, fmt.Errorf("a cloud is up in %s: take it down, or give another --state-dir", l.Root))
 	}
@@ -68,17 +72,17 @@ func (b *benchmark) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { _ = os.Remove(policy) }()
-	b.cloud.flags.auditPolicy = policy
-	if err := b.cloud.Up(ctx, out); err != nil {
+	c.flags.auditPolicy = policy
+	if err := c.Up(ctx, out); err != nil {
 		return err
 	}
 	defer func() {
 		// Also after an interruption.
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience+sweepPatience)
 		defer cancel()
-		err = errors.Join(err, b.saveLog(), down(ending, l, out))
+		err = errors.Join(err, down(ending, l, out))
 	}()
-	return b.measure(ctx, l, out)
+	return measure(ctx)
 }
 
 func (b *benchmark) saveLog() error {

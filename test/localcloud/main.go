@@ -54,6 +54,7 @@ func newRootCommand() *cobra.Command {
 		newDemoCommand(state),
 		newInstallCommand(state),
 		newBenchCommand(state),
+		newNeighbourCommand(state),
 		newServeCommand(state),
 		newNodeInitCommand(),
 		newKarpenterCommand(),

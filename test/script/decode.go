@@ -139,7 +139,9 @@ func (o Outcome) wants() []string {
 	switch o {
 	case NoCapacity, Quota, APIError:
 		return []string{"cloud", "kind", "reason", "message", "delay"}
-	case SlowCreate, Slow:
+	case SlowCreate:
+		return []string{"cloud", "delay!"}
+	case Slow:
 		return []string{"delay!"}
 	case Stuck:
 		return []string{"delay"}

@@ -26,7 +26,7 @@ const (
 	Quota Outcome = "quota"
 	// APIError fails without an answer to the question, as an API does that is throttled or down.
 	APIError Outcome = "apiError"
-	// SlowCreate sells the machine after Delay, for which the request is kept waiting.
+	// SlowCreate sells the machine after Delay, for which the request is kept waiting: see Rule.KeepsWaiting.
 	SlowCreate Outcome = "slowCreate"
 	// Hang never answers, for as long as the rule holds.
 	Hang Outcome = "hang"
@@ -133,6 +133,15 @@ func glob(pattern, name string) bool {
 	}
 	matched, err := path.Match(pattern, name)
 	return err == nil && matched
+}
+
+// KeepsWaiting says whether a request is answered only when the machine is there. inPool says that
+// its NodeClaim names a NodePool: Azure's provider answers such a claim as soon as the cloud has
+// accepted the request, and waits for the machine only where it has no pool to name
+// (karpenter-provider-azure v1.10.2, pkg/cloudprovider/cloudprovider.go, handleInstancePromise).
+func (r Rule) KeepsWaiting(inPool bool) bool {
+	isAnswered := inPool && (r.Cloud == Azure || r.Cloud == AzureARM)
+	return r.Outcome == SlowCreate && !isAnswered
 }
 
 // Refuses says that there is no machine.

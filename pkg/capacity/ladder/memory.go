@@ -99,6 +99,13 @@ func (m *Memory) Exclusions(now time.Time, workspace types.UID, offers []refusal
 	return out
 }
 
+// Zones returns the zones in which a Workspace leaves an offer alone now that it would take in any.
+func (m *Memory) Zones(now time.Time, workspace types.UID, offer refusal.Offering) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cooldowns.Zones(now, workspace, offer)
+}
+
 // Ask says whether a Workspace may ask for an offer now. After a cooldown one asks first, and the others
 // wait for what becomes of it: they would all be refused at once.
 func (m *Memory) Ask(now time.Time, workspace types.UID, offer refusal.Offering) bool {

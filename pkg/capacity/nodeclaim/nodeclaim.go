@@ -1,7 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaim gets machines from Karpenter: one standalone NodeClaim per machine.
+// Package nodeclaim gets machines from Karpenter: one NodeClaim per machine, which no NodePool makes. Where
+// the provider needs a claim to name a pool, it names one that buys nothing.
 //
 // It decides the claims' names and contents, which claims still serve the request, and which are
 // let go. It must not know models or plans. The claims that carry the Workspace's UID are the truth
@@ -18,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,9 +40,9 @@ import (
 // budget cannot keep an expensive node for ever.
 const terminationGracePeriod = time.Hour
 
-// AddToScheme registers Karpenter's NodeClaim with a scheme.
+// AddToScheme registers Karpenter's NodeClaim and NodePool with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &karpv1.NodeClaim{}, &karpv1.NodeClaimList{})
+	scheme.AddKnownTypes(GroupVersion(), &karpv1.NodeClaim{}, &karpv1.NodeClaimList{}, &karpv1.NodePool{}, &karpv1.NodePoolList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())
 	return nil
 }
@@ -61,6 +63,8 @@ type Provisioner struct {
 	// nodeClass to buy with where the request names none.
 	nodeClass v1beta1.NodeClassReference
 	profile   profile
+	// parked are the names of the NodePools that are known to be there.
+	parked sync.Map
 }
 
 // New returns a Provisioner. The live reader must not be backed by a cache. The node class says how claims
@@ -149,7 +153,10 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		return outcome, nil
 	}
 	if todo.zone != "" {
-		req.Zones = []string{todo.zone}
+		req.Zones, req.AvoidZones = []string{todo.zone}, nil
+	}
+	if err := p.ensureParked(ctx, p.classOf(req)); err != nil {
+		return outcome, err
 	}
 	for _, ordinal := range todo.missing {
 		created, err := p.create(ctx, req, ordinal)
@@ -347,9 +354,20 @@ func (p *Provisioner) Delete(ctx context.Context, claim *karpv1.NodeClaim) error
 	return nil
 }
 
+// classOf is the node class that a request is bought with.
+func (p *Provisioner) classOf(req capacity.Request) v1beta1.NodeClassReference {
+	if req.NodeClass != nil {
+		return *req.NodeClass
+	}
+	return p.nodeClass
+}
+
 func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
 	labels := p.profile.labels(req)
 	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
+	if pool := parkedName(p.classOf(req)); pool != "" {
+		labels[karpv1.NodePoolLabelKey] = pool
+	}
 	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: p.profile.name(req.Owner, req.Attempt, ordinal), Labels: labels, Annotations: Annotations(req),
@@ -360,10 +378,7 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 
 // Spec is what a machine of a request is bought with.
 func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
-	class := p.nodeClass
-	if req.NodeClass != nil {
-		class = *req.NodeClass
-	}
+	class := p.classOf(req)
 	return karpv1.NodeClaimSpec{
 		Requirements: p.profile.requirements(req),
 		Resources:    karpv1.ResourceRequirements{Requests: p.profile.requests(req)},

@@ -195,6 +195,15 @@ func TestEnsure(t *testing.T) {
 			created: []string{first}, names: sorted(first, second), zones: []string{"eastus-1"},
 		},
 		{
+			reason: "a zone is avoided: the first may come from any other", request: oneZoneBut("eastus-2"),
+			created: []string{first}, names: []string{first}, zones: []string{"NotIn eastus-2"},
+		},
+		{
+			reason: "the first is launched in spite of that: the others follow into its zone", request: oneZoneBut("eastus-1"),
+			live: []client.Object{held("0", "A", inZone)}, cached: []client.Object{held("0", "A", inZone)},
+			created: []string{second}, names: sorted(first, second), zones: []string{"eastus-1"},
+		},
+		{
 			reason:  "only one zone is allowed: all are asked for at once",
 			request: func() capacity.Request { r := oneZone(); r.Zones = []string{"eastus-2"}; return r }(),
 			created: []string{first, second}, names: sorted(first, second), zones: []string{"eastus-2"},
@@ -241,7 +250,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// createdZones are the zones that new claims must be in.
+// createdZones are the zones that new claims must be in, or not.
 func createdZones(t *testing.T, c client.Reader, outcome capacity.Outcome) []string {
 	t.Helper()
 	var out []string
@@ -251,8 +260,14 @@ func createdZones(t *testing.T, c client.Reader, outcome capacity.Outcome) []str
 			t.Fatal(err)
 		}
 		for _, requirement := range claim.Spec.Requirements {
-			if requirement.Key == corev1.LabelTopologyZone {
-				out = append(out, requirement.Values...)
+			if requirement.Key != corev1.LabelTopologyZone {
+				continue
+			}
+			for _, zone := range requirement.Values {
+				if requirement.Operator != corev1.NodeSelectorOpIn {
+					zone = string(requirement.Operator) + " " + zone
+				}
+				out = append(out, zone)
 			}
 		}
 	}
@@ -324,6 +339,12 @@ func TestEnsureAsksBeforeItCreates(t *testing.T) {
 func sorted(items ...string) []string {
 	slices.Sort(items)
 	return items
+}
+
+func oneZoneBut(zone string) capacity.Request {
+	r := oneZone()
+	r.AvoidZones = []string{zone}
+	return r
 }
 
 func TestRelease(t *testing.T) {

@@ -108,6 +108,11 @@ func (f profile) requirements(req capacity.Request) []karpv1.NodeSelectorRequire
 	if len(req.Zones) > 0 {
 		out = append(out, in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.Zones))...))
 	}
+	if len(req.AvoidZones) > 0 {
+		avoid := in(corev1.LabelTopologyZone, slices.Sorted(slices.Values(req.AvoidZones))...)
+		avoid.Operator = corev1.NodeSelectorOpNotIn
+		out = append(out, avoid)
+	}
 	return out
 }
 

@@ -170,6 +170,27 @@ func delay(a Attempt, refusals int) time.Duration {
 // Active returns until when a Workspace leaves an offering alone, and why; ok is false where it does
 // not.
 func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until time.Time, cause Cause, ok bool) {
+	until, cause, ok = c.activeIn(now, workspace, o)
+	if ok || !strings.Contains(o.Zone, zoneSeparator) {
+		return until, cause, ok
+	}
+	// One of several zones is enough, until each of them was refused by itself.
+	for i, zone := range strings.Split(o.Zone, zoneSeparator) {
+		in := o
+		in.Zone = zone
+		reopens, why, isOut := c.activeIn(now, workspace, in)
+		if !isOut {
+			return time.Time{}, None, false
+		}
+		if i == 0 || reopens.Before(until) {
+			until, cause, ok = reopens, why, true
+		}
+	}
+	return until, cause, ok
+}
+
+// activeIn is Active of an offering as it is called, whatever its parts are.
+func (c Cooldowns) activeIn(now time.Time, workspace types.UID, o Offering) (until time.Time, cause Cause, ok bool) {
 	for _, scope := range scopesAround(o) {
 		for _, known := range []Cooldown{c.active[scope], c.guessed[scope][workspace]} {
 			if known.Until.After(now) && known.Until.After(until) {
@@ -178,6 +199,22 @@ func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until
 		}
 	}
 	return until, cause, ok
+}
+
+// Zones returns the single zones in which a Workspace leaves an offering alone that it asks for wherever it
+// is to be had, sorted.
+func (c Cooldowns) Zones(now time.Time, workspace types.UID, o Offering) []string {
+	var out []string
+	for _, known := range c.List(now) {
+		in := o
+		in.Zone = known.Scope.Zone
+		isOne := known.Scope.Breadth == OneOffering && in.Zone != "" && in.Zone != Any && !strings.Contains(in.Zone, zoneSeparator)
+		if isOne && known.Scope.Covers(in) && (known.Workspace == "" || known.Workspace == workspace) {
+			out = append(out, in.Zone)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Unproven returns the cooldowns around an offering that have passed, and after which nobody has got

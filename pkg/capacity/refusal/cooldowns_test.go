@@ -461,3 +461,57 @@ func TestCooldownsKnowNodeClasses(t *testing.T) {
 		})
 	}
 }
+
+// TestZones says where a group may go after zones have refused it, and when none is left.
+func TestZones(t *testing.T) {
+	in := func(zone string) Offering {
+		return Offering{InstanceType: "big", Family: "fam", Zone: zone, CapacityType: onDemand, NodeClass: "a"}
+	}
+	out := func(zone string, minutes int, change ...func(*Attempt)) Attempt {
+		a := Attempt{
+			Workspace: "ws-1", Offering: in(""), Started: created, Ended: created, Cause: NoCapacity, Cooldown: time.Duration(minutes) * time.Minute,
+			Scope: scopeOf(OneOffering, in(zone)).within(in(zone), NoCapacity),
+		}
+		for _, c := range change {
+			c(&a)
+		}
+		return a
+	}
+	guessed := func(a *Attempt) { a.Guessed = true }
+	others := func(a *Attempt) { a.Guessed, a.Workspace = true, "ws-2" }
+	elsewhere := func(a *Attempt) { a.Scope.NodeClass = "b" }
+	small := func(a *Attempt) { a.Scope.Name = "small" }
+	type answer struct {
+		Avoid []string
+		// Until are the minutes for which what allows only zones 1 and 2 is left alone.
+		Until int
+	}
+	for _, test := range []struct {
+		reason   string
+		attempts []Attempt
+		want     answer
+	}{
+		{"nothing is known", nil, answer{}},
+		{"one is out", []Attempt{out("1", 60)}, answer{Avoid: []string{"1"}}},
+		{"both are, until the first is back", []Attempt{out("2", 60), out("1", 30)}, answer{Avoid: []string{"1", "2"}, Until: 30}},
+		{"one is back", []Attempt{out("2", 60), out("1", 5)}, answer{Avoid: []string{"2"}}},
+		{"wherever it was asked for says nothing of one zone", []Attempt{out("", 60)}, answer{}},
+		{"nor do several", []Attempt{out("1,3", 60)}, answer{}},
+		{"the two that are asked for were refused together", []Attempt{out("1,2", 60)}, answer{Until: 60}},
+		{"a guess is one's own", []Attempt{out("1", 60, guessed)}, answer{Avoid: []string{"1"}}},
+		{"and not another's", []Attempt{out("1", 60, others)}, answer{}},
+		{"another node class has other zones", []Attempt{out("1", 60, elsewhere)}, answer{}},
+		{"another machine type is out there", []Attempt{out("1", 60, small)}, answer{}},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			cooldowns, now := NewCooldowns(test.attempts), created.Add(10*time.Minute)
+			got := answer{Avoid: cooldowns.Zones(now, "ws-1", in(""))}
+			if until, _, isOut := cooldowns.Active(now, "ws-1", in("1,2")); isOut {
+				got.Until = int(until.Sub(created).Minutes())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("Zones, Active (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

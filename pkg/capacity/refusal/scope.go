@@ -17,7 +17,7 @@ type Offering struct {
 	// Family is what the cloud counts the machine type's quota under; empty where it is not known.
 	Family string
 	// Zone is empty where the request leaves it to the provisioner, which is an offering of its own:
-	// one zone that is out does not rule it out.
+	// one zone that is out does not rule it out. So are several zones, with commas between them.
 	Zone         string
 	CapacityType v1beta1.CapacityType
 	// NodeClass that it is asked for with; empty where it is not known.
@@ -37,6 +37,9 @@ const (
 
 // widths are the breadths, narrowest first.
 func widths() []Breadth { return []Breadth{OneOffering, SKU, Family, Everything} }
+
+// zoneSeparator is between the zones of an offering that allows several.
+const zoneSeparator = ","
 
 // Any stands for every zone, or for every capacity type.
 const Any = "*"

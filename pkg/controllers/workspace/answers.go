@@ -294,6 +294,7 @@ func (r *Reconciler) look(
 		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType, last.NodeClassName),
 		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs,
 	}
+	seen.Offering.Zone = r.groupZone(s, last, seen.Offering)
 	recall(&seen, last, name)
 	machine := s.machine(name)
 	if machine != nil {
@@ -326,6 +327,26 @@ func (r *Reconciler) look(
 	}
 	s.lookAgain(lag)
 	return stands, seen, nil
+}
+
+// groupZone is where a machine of the open attempt was asked for: of a group in the zone of the first one that
+// is there, so that its refusal says nothing of the other zones. A group that came into a zone that was to be
+// avoided was bought from somebody who does not heed zones, of whom none is better than another.
+func (r *Reconciler) groupZone(s *scope, last *v1beta1.Attempt, asked refusal.Offering) string {
+	if !s.isGroup() {
+		return asked.Zone
+	}
+	for i := range s.machines {
+		machine := &s.machines[i]
+		if machine.Zone == "" || !slices.Contains(last.NodeClaims, machine.Name) {
+			continue
+		}
+		if slices.Contains(r.Memory.Zones(last.StartTime.Time, s.ws.UID, asked), machine.Zone) {
+			break
+		}
+		return machine.Zone
+	}
+	return asked.Zone
 }
 
 // wasUsable says whether a machine is one of those that made the attempt ready.

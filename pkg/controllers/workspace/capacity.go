@@ -309,6 +309,10 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 		MakePods:     func(ctx context.Context) error { return r.applyPods(ctx, s) },
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
+	if s.revision.isGroup() { // who buys for one machine alone goes to another zone by itself
+		offer := r.offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
+		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), s.ws.UID, offer)
+	}
 	for _, claim := range open.Claims {
 		out.Existed = append(out.Existed, claim.Name)
 	}

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -234,31 +233,6 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 func (r *Reconciler) stillLeft(accepted *revision) []render.LeftNode {
 	now := r.Clock.Now()
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
-}
-
-// ensureNoStuckPods deletes pods whose end no kubelet will tell of, so that their StatefulSet makes others:
-// those on nodes of others that have not been Ready for too long. Nodes that were bought go with their pods.
-func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
-	for i := range s.pods {
-		pod := &s.pods[i]
-		node := s.node(pod.Spec.NodeName)
-		if pod.DeletionTimestamp.IsZero() || node == nil || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
-			continue
-		}
-		if isReady, _ := readiness(node); isReady || r.unfit(s, node) == "" {
-			continue
-		}
-		if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {
-			s.lookAgain(left)
-			continue
-		}
-		err := r.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
-		}
-		log.FromContext(ctx).Info("deleted a pod of a node that does not answer", "pod", pod.Name, "node", node.Name)
-	}
-	return nil
 }
 
 // onNodesFinding says how the nodes of the plan are.

@@ -12,11 +12,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclass"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
 )
 
 // How long the answers to a look before buying hold for all Workspaces. What is wrong is looked at again
@@ -67,6 +71,10 @@ func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 	problem, err := r.preflight.look("class "+class.Group+"/"+class.Kind+"/"+class.Name, r.Clock.Now(), func() (string, error) {
 		return r.classProblem(ctx, class)
 	})
+	if err == nil && problem == "" && made.Plan.DiskGiB > 0 && nodeclass.Tells(class.Group, class.Kind) {
+		what := fmt.Sprintf("disk %s/%s/%s for %s with %d GiB", class.Group, class.Kind, class.Name, made.Plan.InstanceType, made.Plan.DiskGiB)
+		problem, err = r.preflight.look(what, r.Clock.Now(), func() (string, error) { return r.diskProblem(ctx, class, &made.Plan) })
+	}
 	if err == nil && problem == "" && r.GPUPluginCheck && made.Plan.MachineGPUs > 0 {
 		resource := made.Plan.GPUResource
 		problem, err = r.preflight.look("plugin "+resource, r.Clock.Now(), func() (string, error) { return r.pluginProblem(ctx, resource) })
@@ -93,6 +101,32 @@ func (r *Reconciler) classProblem(ctx context.Context, class v1beta1.NodeClassRe
 	default:
 		return "", nil
 	}
+}
+
+// diskProblem says that the machines of a node class have too small a disk for a plan. A class that nobody
+// may read is taken at the planner's word, which knows what the administrator has set.
+func (r *Reconciler) diskProblem(ctx context.Context, ref v1beta1.NodeClassReference, plan *planner.Plan) (string, error) {
+	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.Group, Kind: ref.Kind})
+	if meta.IsNoMatchError(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding the resource of node class %s: %w", ref.Name, err)
+	}
+	class := &unstructured.Unstructured{}
+	class.SetGroupVersionKind(mapping.GroupVersionKind)
+	err = r.Live.Get(ctx, client.ObjectKey{Name: ref.Name}, class)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading %s %q: %w", ref.Kind, ref.Name, err)
+	}
+	need := nodeclass.Need{GiB: plan.DiskGiB}
+	if machine, err := r.Catalog.ResolveSKU(plan.InstanceType); err == nil {
+		need.LocalDiskGiB = machine.LocalDiskGiB
+	}
+	return nodeclass.LacksDisk(class, need), nil
 }
 
 // pluginProblem says why no GPU would be advertised. Where NVIDIA's GPU operator is installed, it makes

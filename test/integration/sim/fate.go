@@ -5,6 +5,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,12 +27,18 @@ func zones() []string { return []string{"eastus-1", "eastus-2", "eastus-3"} }
 // offersOf returns what a claim allows, in the order in which it asks.
 func offersOf(claim *karpv1.NodeClaim) []cloudscript.Offer {
 	allowed := func(key string, otherwise ...string) []string {
+		values := slices.Clone(otherwise)
 		for _, requirement := range claim.Spec.Requirements {
 			if requirement.Key == key && requirement.Operator == corev1.NodeSelectorOpIn {
-				return requirement.Values
+				values = slices.Clone(requirement.Values)
 			}
 		}
-		return otherwise
+		for _, requirement := range claim.Spec.Requirements {
+			if requirement.Key == key && requirement.Operator == corev1.NodeSelectorOpNotIn {
+				values = slices.DeleteFunc(values, func(value string) bool { return slices.Contains(requirement.Values, value) })
+			}
+		}
+		return values
 	}
 	var offers []cloudscript.Offer
 	for _, sku := range allowed(corev1.LabelInstanceTypeStable) {

@@ -146,6 +146,7 @@ func (k *Karpenter) ask(player *cloudscript.Player, st *story, claim *karpv1.Nod
 // answer yet.
 func attempt(player *cloudscript.Player, claim *karpv1.NodeClaim, number int) (answer reply, delay time.Duration, silent bool) {
 	var said []cloudscript.Refusal
+	_, inPool := claim.Labels[karpv1.NodePoolLabelKey]
 	for _, offer := range offersOf(claim) {
 		got := player.Answer(cloudscript.Request{
 			Offer: offer, Claim: string(claim.UID), Attempt: fmt.Sprintf("%s/%d", claim.UID, number),
@@ -154,8 +155,11 @@ func attempt(player *cloudscript.Player, claim *karpv1.NodeClaim, number int) (a
 		switch {
 		case got.Rule.Outcome == cloudscript.Hang:
 			return reply{}, 0, true
-		case got.Rule.Outcome == cloudscript.SlowCreate:
+		case got.Rule.KeepsWaiting(inPool):
 			return answer, got.Rule.Delay.Duration, false
+		case got.Rule.Outcome == cloudscript.SlowCreate:
+			answer.rule.Outcome = cloudscript.Slow // the answer is not, the machine is
+			return answer, 0, false
 		case !got.Rule.Outcome.Refuses():
 			return answer, 0, false
 		}

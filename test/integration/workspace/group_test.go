@@ -20,7 +20,11 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/integration/faults"
+	cloudscript "github.com/modelberth/modelberth/test/script"
 )
+
+// zoneType is a machine type that no other story asks for: what was refused is remembered.
+const zoneType = "Standard_NC40ads_H100_v5"
 
 // groupForm is a Workspace whose model has a stage on each of two machines.
 func groupForm(namespace, name string) *v1beta1.Workspace {
@@ -37,6 +41,7 @@ func TestGroups(t *testing.T) {
 		tell   func(*testing.T, *life)
 	}{
 		{"two machines in one zone, two sets, ready once both members are", groupServes},
+		{"one machine is refused in the zone of the other, and both come from another zone", groupChangesZone},
 		{"a worker's engine ends, and the group is replaced once", workerEnds},
 		{"the leader's engine ends first, and the group is replaced once", leaderEnds},
 		{"a group that fails again is replaced at once, and its engines start later", groupFailsAgain},
@@ -61,6 +66,39 @@ func (w *world) serve(t *testing.T, name string) *v1beta1.Workspace {
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
 	return ws
+}
+
+// groupChangesZone has a zone run out of machines after the first: what it says of that zone alone keeps the
+// best machine type in the others.
+func groupChangesZone(t *testing.T, _ *life) {
+	w := theWorld
+	namespace := w.namespace(t)
+	w.karpenter.Play(namespace, cloudscript.Script{Cloud: cloudscript.Azure, Rules: []cloudscript.Rule{
+		{Zone: "eastus-1", Skip: 1, Outcome: cloudscript.NoCapacity},
+	}})
+	ws := groupForm(namespace, "moves")
+	ws.Resource.InstanceType = zoneType
+	w.create(t, ws)
+	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
+	var attempts, zones []string
+	for _, a := range ws.Status.Attempts {
+		attempts = append(attempts, a.InstanceType+" "+a.Reason)
+	}
+	if diff := cmp.Diff([]string{zoneType + " NoCapacity", zoneType + " "}, attempts); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+	if scope := ws.Status.Attempts[0].Scope; !strings.Contains(scope, "eastus-1") {
+		t.Errorf("the refusal rules out %q, want the one zone", scope)
+	}
+	for _, claim := range w.claims(t, ws) {
+		zones = append(zones, claim.Labels[corev1.LabelTopologyZone])
+	}
+	if diff := cmp.Diff([]string{"eastus-2", "eastus-2"}, zones); diff != "" {
+		t.Errorf("zones (-want +got):\n%s", diff)
+	}
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 4 {
+		t.Errorf("NodeClaims ever made: %d, want 4: two, of which one is refused, and two", got)
+	}
 }
 
 // member is one pod of a group by its rank.

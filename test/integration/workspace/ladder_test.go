@@ -60,6 +60,7 @@ func TestLadder(t *testing.T) {
 		{"a quota that only an event tells of is named as one", quotaInEvent},
 		{"what somebody has to mend stops, and goes on after a change", misconfigured},
 		{"a node class that is not ready stops, and goes on once it is", classNotReady},
+		{"a node class whose disk is too small stops, and goes on once it is larger", classWithSmallDisk},
 		{"a node class that is missing stops, and its making is seen", classMissing},
 		{"a named machine type is waited for, and then asked for again", namedType},
 		{"nothing left is waited for, with the time and what would help", exhausted},
@@ -247,6 +248,36 @@ func classNotReady(t *testing.T, c *climber) {
 		t.Errorf("NodeClaims ever made: %d, want none", got)
 	}
 	set("True")
+	c.clock.step(time.Minute)
+	c.patch(t, ws, nil)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap)
+	c.remove(t, ws)
+}
+
+// classWithSmallDisk has the machines of the node class be too small for the model, until somebody mends it.
+func classWithSmallDisk(t *testing.T, c *climber) {
+	set := func(gigabytes int) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"spec":{"osDiskSizeGB":%d}}`, gigabytes)
+		if err := c.client.Patch(t.Context(), sim.NodeClass("default", "True", ""), client.RawPatch(types.MergePatchType, patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(1)
+	defer set(128)
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonMisconfigured)
+	const words = `nothing is bought yet: AKSNodeClass "default" gives its machines an OS disk of 1 GB, and weights and image need`
+	if stalled := condition(ws, v1beta1.ConditionStalled); !strings.Contains(stalled.Message, words) {
+		t.Errorf("message %q, want %q", stalled.Message, words)
+	}
+	c.passes(t, c.life, ws, 2)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 0 {
+		t.Errorf("NodeClaims ever made: %d, want none", got)
+	}
+	set(128)
 	c.clock.step(time.Minute)
 	c.patch(t, ws, nil)
 	c.untilServing(t, ws)

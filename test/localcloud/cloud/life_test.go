@@ -152,6 +152,39 @@ func TestSlowSaleSaysWhenItIsAnswered(t *testing.T) {
 	}
 }
 
+func TestSlowSaleOnAzureKeepsOnlyClaimsWithoutPoolWaiting(t *testing.T) {
+	s, _, rules := newTestService(t)
+	for i, test := range []struct {
+		reason string
+		cloud  script.Cloud
+		pool   string
+		want   bool
+	}{
+		{"a claim of nobody's pool", script.Azure, "", true},
+		{"a claim of a pool", script.Azure, "parked", false},
+		{"before its provider named reasons", script.AzureARM, "parked", false},
+		{"another cloud makes no difference", script.Plain, "parked", true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			rules.Rules = []script.Rule{{Outcome: script.SlowCreate, Cloud: test.cloud, Delay: after(time.Hour)}}
+			asked := request(fmt.Sprintf("gpu-%d", i))
+			if test.pool != "" {
+				asked.Labels = map[string]string{labelNodePool: test.pool}
+			}
+			m, err := s.Create(asked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := !m.Answered.IsZero(); got != test.want {
+				t.Errorf("kept waiting: %v, want %v", got, test.want)
+			}
+			if m.startsAfter() != time.Hour {
+				t.Errorf("the machine starts after %s, want 1h", m.startsAfter())
+			}
+		})
+	}
+}
+
 func TestScriptCountsClaimsAndNotZones(t *testing.T) {
 	s, _, rules := newTestService(t)
 	rules.Rules = []script.Rule{{SKU: "A", Times: 1, Outcome: script.NoCapacity}}

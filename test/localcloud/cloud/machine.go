@@ -136,6 +136,9 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// labelNodePool is how a request says that its claim belongs to a pool.
+const labelNodePool = "karpenter.sh/nodepool"
+
 // Labels that the cloud puts on its nodes beside those asked for. The GPU labels
 // are the ones that GPU feature discovery writes on real nodes.
 const (

@@ -121,7 +121,7 @@ func (s *Service) Create(request Request) (Machine, error) {
 	if answer.Rule.Outcome != script.Accept {
 		m.Fate = &answer.Rule
 	}
-	if m.meets(script.SlowCreate) {
+	if _, inPool := request.Labels[labelNodePool]; m.Fate != nil && m.Fate.KeepsWaiting(inPool) {
 		m.Answered = m.Created.Add(m.Fate.Delay.Duration)
 	}
 	s.launch(m, NodeLabels(request, kind))

@@ -1,0 +1,82 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// parkedPrefix begins the names of parked NodePools, and parkedLimit is what a label's value has room for.
+const (
+	parkedPrefix = "modelberth-"
+	parkedLimit  = 63
+)
+
+// parkedTaint is what no pod tolerates: should the limit be lifted by hand, the pool still buys nothing.
+const parkedTaint = "modelberth.dev/parked"
+
+// parkedName returns the NodePool that claims of a node class name as theirs; empty where they stand alone.
+//
+// Azure's provider waits for the whole creation of a machine whose claim names no NodePool. Until it is done
+// the claim has no providerID, and with one such claim Karpenter neither schedules nor disrupts anything in the
+// cluster. A claim that names a pool has its providerID at once. See docs/adr/0008.
+func parkedName(class v1beta1.NodeClassReference) string {
+	if refusal.ProviderOf(class.Group, class.Kind) != refusal.KarpenterAzure {
+		return ""
+	}
+	name := parkedPrefix + class.Name
+	return strings.TrimRight(name[:min(len(name), parkedLimit)], "-.")
+}
+
+// ensureParked makes the NodePool that claims of a node class name, once in a process: should somebody delete
+// it, machines go on, and Karpenter merely misses it in its log.
+func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassReference) error {
+	name := parkedName(class)
+	if name == "" {
+		return nil
+	}
+	if _, isThere := p.parked.Load(name); isThere {
+		return nil
+	}
+	if err := p.cached.Create(ctx, parkedPool(name, class)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating NodePool %q, which NodeClaims name: %w", name, err)
+	}
+	p.parked.Store(name, true)
+	return nil
+}
+
+// parkedPool is a NodePool that never buys anything, and never touches what was bought in its name.
+func parkedPool(name string, class v1beta1.NodeClassReference) *karpv1.NodePool {
+	return &karpv1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy},
+		},
+		Spec: karpv1.NodePoolSpec{
+			Limits: karpv1.Limits{corev1.ResourceCPU: resource.MustParse("0")},
+			Disruption: karpv1.Disruption{
+				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
+				ConsolidateAfter:    karpv1.MustParseNillableDuration(karpv1.Never),
+				// With a termination grace period a drifted node goes in spite of do-not-disrupt on its pods.
+				Budgets: []karpv1.Budget{{Nodes: "0"}},
+			},
+			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
+				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
+				Taints:       []corev1.Taint{{Key: parkedTaint, Effect: corev1.TaintEffectNoSchedule}},
+				ExpireAfter:  karpv1.MustParseNillableDuration(karpv1.Never),
+			}},
+		},
+	}
+}

@@ -1,0 +1,81 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// ensureNoStuckPods deletes pods whose end no kubelet will tell of, so that their StatefulSet makes others.
+func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
+	for i := range s.pods {
+		pod := &s.pods[i]
+		why, err := r.stuck(ctx, s, pod)
+		if err != nil {
+			return err
+		}
+		if why == "" {
+			continue
+		}
+		err = r.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
+		}
+		log.FromContext(ctx).Info("deleted a pod that no kubelet ends", "pod", pod.Name, "node", pod.Spec.NodeName, "reason", why)
+	}
+	return nil
+}
+
+// stuck says why no kubelet will tell of a pod's end; empty where one will, or may.
+func (r *Reconciler) stuck(ctx context.Context, s *scope, pod *corev1.Pod) (string, error) {
+	if pod.Spec.NodeName == "" {
+		return "", nil
+	}
+	node := s.node(pod.Spec.NodeName)
+	if node == nil {
+		return r.lostMachine(ctx, s, pod)
+	}
+	if pod.DeletionTimestamp.IsZero() || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
+		return "", nil
+	}
+	if isReady, _ := readiness(node); isReady || r.unfit(s, node) == "" {
+		return "", nil
+	}
+	if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {
+		s.lookAgain(left)
+		return "", nil
+	}
+	return "its node does not answer", nil
+}
+
+// lostMachine says that the machine which was bought for a pod is gone for good; empty where that is not
+// certain. Kubernetes' own garbage collector is sure of a pod without a node only after 40 to 60 seconds.
+//
+// A StatefulSet's pod must not run twice, and here it cannot: the pod fits only nodes that carry this
+// Workspace's UID, which machines have that were bought for it. Karpenter takes the Node of such a machine
+// away only when the cloud no longer knows the machine, and the NodeClaim only after that (finalizer
+// karpenter.sh/termination on both). So with both gone nothing is left that could run it. A Node that
+// somebody deleted by hand is covered by its NodeClaim, one that nobody bought says nothing of its machine.
+func (r *Reconciler) lostMachine(ctx context.Context, s *scope, pod *corev1.Pod) (string, error) {
+	isBought := pod.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] == string(s.ws.UID)
+	isHeld := slices.ContainsFunc(s.machines, func(m capacity.Machine) bool { return m.NodeName == pod.Spec.NodeName })
+	if !isBought || isHeld {
+		return "", nil
+	}
+	isGone, err := r.isGone(ctx, pod.Spec.NodeName) // the cache may not show a new node yet
+	if err != nil || !isGone {
+		return "", err
+	}
+	return "its machine and its node are gone", nil
+}

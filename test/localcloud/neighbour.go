@@ -1,0 +1,54 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/test/localcloud/demo"
+	"github.com/modelberth/modelberth/test/localcloud/neighbour"
+)
+
+func newNeighbourCommand(state *stateFlag) *cobra.Command {
+	var cloud demoCloud
+	var rounds int
+	var shapes string
+	cmd := &cobra.Command{
+		Use:   "bench-neighbour",
+		Short: "Measure what asking for a GPU machine does to other pods that wait for nodes, on a cloud of its own",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cloud.flags.kwok == "" {
+				return errors.New("flag --kwok is required: build it with make kwok")
+			}
+			matching, err := regexp.Compile(shapes)
+			if err != nil {
+				return fmt.Errorf("flag --shapes: %w", err)
+			}
+			if cloud.layout, err = state.layout(); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			return alone(cmd.Context(), &cloud, out, func(ctx context.Context) error {
+				say := demo.NewConsole(out, false, time.Now(), time.Now).Step
+				figures, err := neighbour.Run(ctx, neighbour.Settings{Layout: cloud.layout, Rounds: rounds, Matching: matching, Say: say})
+				if len(figures.Courses) > 0 {
+					fmt.Fprintln(out)
+					err = errors.Join(err, figures.Print(out))
+				}
+				return err
+			})
+		},
+	}
+	cloud.flags.register(cmd)
+	cmd.Flags().IntVar(&rounds, "rounds", 3, "how often each shape is measured")
+	cmd.Flags().StringVar(&shapes, "shapes", "", "pattern of the names of the shapes to measure")
+	return cmd
+}
