@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -271,7 +272,10 @@ func (w *writer) intent(config runtime.ApplyConfiguration) (client.Object, error
 		into = &corev1.Service{}
 	case "NetworkPolicy":
 		into = &networkingv1.NetworkPolicy{}
+	case "PodDisruptionBudget":
+		into = &policyv1.PodDisruptionBudget{}
 	default:
+		w.process.world.fail("nobody simulates applying %s", content.GetKind())
 		return nil, fmt.Errorf("nobody simulates applying %s", content.GetKind())
 	}
 	return into, runtime.DefaultUnstructuredConverter.FromUnstructured(content.UnstructuredContent(), into)
@@ -298,20 +302,10 @@ func (w *writer) apply(intent client.Object) error {
 	next.SetLabels(intent.GetLabels())
 	next.SetAnnotations(intent.GetAnnotations())
 	next.SetOwnerReferences(intent.GetOwnerReferences())
-	switch wanted := intent.(type) {
-	case *appsv1.StatefulSet:
-		if set, ok := next.(*appsv1.StatefulSet); ok && !equality.Semantic.DeepEqual(set.Spec, wanted.Spec) {
-			set.Spec = wanted.Spec
-			set.Generation++
-		}
-	case *corev1.Service:
-		if service, ok := next.(*corev1.Service); ok {
-			service.Spec = wanted.Spec
-		}
-	case *networkingv1.NetworkPolicy:
-		if policy, ok := next.(*networkingv1.NetworkPolicy); ok {
-			policy.Spec = wanted.Spec
-		}
+	spec, wanted := reflect.ValueOf(next).Elem().FieldByName("Spec"), reflect.ValueOf(intent).Elem().FieldByName("Spec")
+	if !equality.Semantic.DeepEqual(spec.Interface(), wanted.Interface()) {
+		spec.Set(wanted)
+		next.SetGeneration(next.GetGeneration() + 1)
 	}
 	w.server.replace(known, next)
 	return nil

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,6 +37,7 @@ const (
 	statefulSets
 	services
 	policies
+	budgets
 	revisions
 	events
 	configMaps
@@ -59,6 +61,8 @@ func kindOf(object runtime.Object) kind {
 		return services
 	case *networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList:
 		return policies
+	case *policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList:
+		return budgets
 	case *appsv1.ControllerRevision, *appsv1.ControllerRevisionList:
 		return revisions
 	case *corev1.Event, *corev1.EventList:

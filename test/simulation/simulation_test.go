@@ -59,7 +59,7 @@ func TestSimulation(t *testing.T) {
 }
 
 // mostBroken stories are enough.
-const mostBroken = 10
+const mostBroken = 3
 
 // tellAll tells the stories of all seeds on all processors, and returns what was wrong with some.
 func tellAll(t *testing.T, f *facts) map[uint64]error {
