@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -117,12 +118,7 @@ func (r *reader) selected(k kind, asked *client.ListOptions) []client.Object {
 // isIndexed says whether an index, or the server's own knowledge of a field, finds an object by a value.
 func (r *reader) isIndexed(known client.Object, field, value string) bool {
 	if index := r.indexes[field]; index != nil {
-		for _, have := range index(known) {
-			if have == value {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(index(known), value)
 	}
 	switch typed := known.(type) {
 	case *corev1.Event:

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	testclock "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -104,7 +103,10 @@ func newProcess(w *world) (*process, error) {
 		Applier: apply.New(cached, live), Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
 		Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})
-	return p, p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes})
+	if err := p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes}); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // setUp has the controller register its watches, and tells it of all that is there.
@@ -112,7 +114,7 @@ func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
 	err := p.reconciler.SetupWithManager(ctx, h, nodeclaim.Object(), controller.Options{
-		SkipNameValidation: ptr.To(true),
+		SkipNameValidation: new(true),
 		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 			return p.queue
 		},

@@ -6,6 +6,7 @@ package simulation
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,12 +121,9 @@ func newQueue(now func() time.Time) *queue {
 
 // Add implements workqueue.TypedInterface.
 func (q *queue) Add(item reconcile.Request) {
-	for _, known := range q.ready {
-		if known == item {
-			return
-		}
+	if !slices.Contains(q.ready, item) {
+		q.ready = append(q.ready, item)
 	}
-	q.ready = append(q.ready, item)
 }
 
 // AddAfter implements workqueue.TypedDelayingInterface.

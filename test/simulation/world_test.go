@@ -44,7 +44,7 @@ type world struct {
 	facts  *facts
 	random *rand.Rand
 	clock  *testclock.FakePassiveClock
-	ctx    context.Context //nolint:containedctx // of the run, for processes that it starts
+	ctx    context.Context
 	server *server
 	faults faults
 

@@ -112,8 +112,10 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 	}{
 		{"it is not written down", refusedWrite, func() error { return r.persist(t.Context(), s) }, nothing},
 		{"nor reported", refusedWrite, func() error { return r.report(t.Context(), s, nil) }, nothing},
-		{"it may be written down, and the next pass would have no news", errors.New("away"),
-			func() error { return r.persist(t.Context(), s) }, unsure},
+		{
+			"it may be written down, and the next pass would have no news", errors.New("away"),
+			func() error { return r.persist(t.Context(), s) }, unsure,
+		},
 		{"it may be reported", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, unsure},
 		{"it is written down", nil, func() error { return r.persist(t.Context(), s) }, all},
 		{"the report of that pass is lost", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, again},

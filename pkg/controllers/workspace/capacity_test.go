@@ -115,10 +115,12 @@ func TestFailingCountsFromTheMachine(t *testing.T) {
 		want    time.Time
 	}{
 		{"its node was never seen", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
-			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: joined}}}, joined.Add(10 * time.Minute)},
+			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: joined},
+		}}, joined.Add(10 * time.Minute)},
 		{"its node said so", capacity.Machine{NodeName: "n", Initialized: true, NodeSince: now.Add(-time.Hour)}, now.Add(-50 * time.Minute)},
 		{"it is there since before", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
-			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: now.Add(-5 * time.Hour)}}}, now.Add(-110 * time.Minute)},
+			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: now.Add(-5 * time.Hour)},
+		}}, now.Add(-110 * time.Minute)},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
