@@ -261,10 +261,13 @@ func maxPrice(ws *v1beta1.Workspace) float64 {
 	return price
 }
 
-// heard learns what is written down of attempts.
+// heard learns what is written down of attempts, and sees to it that a Workspace goes after its machines.
 func (r *rules) heard(made *change) {
 	before, _ := made.before.(*v1beta1.Workspace)
 	after, _ := made.after.(*v1beta1.Workspace)
+	if before != nil && after == nil && r.world.isWriting && len(r.of(before.UID)) > 0 {
+		r.world.fail("%s was let go before its machines", before.Name)
+	}
 	if before == nil || after == nil {
 		return
 	}
