@@ -144,9 +144,17 @@ format: $(call tool_dir,golangci-lint) ## Format every Go file as the linter wan
 test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuffled and with the race detector
 	@status=0; $(if $(RACE),export CGO_ENABLED=1,export CGO_ENABLED=0; echo 'no C compiler here: the race detector is off'); \
 	$(call run_tier,unit,.,-shuffle=on $(RACE) $(UNIT)) || status=1; \
+	$(call run_tier,unit,.,./test/simulation) || status=1; \
 	for module in $(filter-out .,$(MODULES)); do \
 		$(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
 	done; exit $$status
+
+# How many stories are told; SEED=N tells one of them in full.
+RUNS ?= 100000
+
+.PHONY: test-simulation
+test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (an hour)
+	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS))
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) ## The controller against a real API server and etcd

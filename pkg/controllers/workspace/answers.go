@@ -267,6 +267,9 @@ func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time)
 		if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
 			since = nodes.LastTransitionTime.Time
 		}
+		if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
+			since = joined
+		}
 	}
 	why := fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
 	return why, since.Add(r.Answers.NodeGrace)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -265,6 +266,7 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
 		s.ws.Status.Attempts = before.Status.Attempts
+		r.learnUnanswered(err, s.ws.UID, before.Status.Attempts, s.attempts)
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
 	r.past.note(before, s.ws)
@@ -276,9 +278,22 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 }
 
 // noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,
-// once it is written down. Those that wait for an offer look again.
+// once it is written down.
 func (r *Reconciler) noteAttempts(workspace types.UID, before, after []v1beta1.Attempt) {
 	r.Metrics.count(before, after)
+	r.learn(workspace, before, after)
+}
+
+// learnUnanswered has all Workspaces learn from attempts whose write failed but may have been done: the next
+// pass would find nothing new in them. One that the API server refused was made from an old Workspace.
+func (r *Reconciler) learnUnanswered(err error, workspace types.UID, before, after []v1beta1.Attempt) {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		r.learn(workspace, before, after)
+	}
+}
+
+// learn has all Workspaces learn from what is new of attempts. Those that wait for an offer look again.
+func (r *Reconciler) learn(workspace types.UID, before, after []v1beta1.Attempt) {
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
 		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
 	})

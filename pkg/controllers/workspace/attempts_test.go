@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
@@ -88,6 +89,11 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 		},
 	}
 	again := told{Metrics: all.Metrics}
+	unsure := told{Metrics: []string{
+		"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s",
+		"modelberth_spending_wasted_usd_total 0",
+	}}
+	refusedWrite := apierrors.NewConflict(v1beta1.GroupVersion().WithResource("workspaces").GroupResource(), "chat", errors.New("newer"))
 	ws := workspaceObject()
 	var fault error
 	r, heard := teller(t, ws, func() error { return fault })
@@ -104,8 +110,13 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 		write  func() error
 		want   told
 	}{
-		{"it is not written down", errors.New("away"), func() error { return r.persist(t.Context(), s) }, nothing},
-		{"nor reported", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, nothing},
+		{"it is not written down", refusedWrite, func() error { return r.persist(t.Context(), s) }, nothing},
+		{"nor reported", refusedWrite, func() error { return r.report(t.Context(), s, nil) }, nothing},
+		{
+			"it may be written down, and the next pass would have no news", errors.New("away"),
+			func() error { return r.persist(t.Context(), s) }, unsure,
+		},
+		{"it may be reported", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, unsure},
 		{"it is written down", nil, func() error { return r.persist(t.Context(), s) }, all},
 		{"the report of that pass is lost", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, again},
 		{"a later one is not", nil, func() error { return r.report(t.Context(), newScope(s.ws), nil) }, again},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -99,6 +100,37 @@ func TestStopLooksAtTheClass(t *testing.T) {
 			}
 			if !strings.Contains(stalled.message, "mend it") {
 				t.Errorf("message %q does not say what to do", stalled.message)
+			}
+		})
+	}
+}
+
+// A machine has been lost for as long as its node was seen to be away, and not for as long as there was none
+// before it: its node may be in the cache later than the machine.
+func TestFailingCountsFromTheMachine(t *testing.T) {
+	joined := now.Add(-time.Minute)
+	tests := []struct {
+		reason  string
+		machine capacity.Machine
+		want    time.Time
+	}{
+		{"its node was never seen", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
+			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: joined},
+		}}, joined.Add(10 * time.Minute)},
+		{"its node said so", capacity.Machine{NodeName: "n", Initialized: true, NodeSince: now.Add(-time.Hour)}, now.Add(-50 * time.Minute)},
+		{"it is there since before", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
+			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: now.Add(-5 * time.Hour)},
+		}}, now.Add(-110 * time.Minute)},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Status.Conditions = []metav1.Condition{{
+				Type: v1beta1.ConditionNodesReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-2 * time.Hour)),
+			}}
+			r := New(Config{Answers: Answers{NodeGrace: 10 * time.Minute}})
+			if _, deadline := r.failing(newScope(ws), &test.machine, now.Time); !deadline.Equal(test.want) {
+				t.Errorf("counts as lost from %s, want %s", deadline, test.want)
 			}
 		})
 	}

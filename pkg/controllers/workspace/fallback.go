@@ -232,12 +232,7 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 	if err != nil {
 		return err
 	}
-	reopens := ladder.Reopens(excluded, func(left []ladder.Exclusion) bool {
-		again := asked.request
-		again.Constraints.Excluded = append(slices.Clone(asked.request.Constraints.Excluded), exclusions(left)...)
-		_, err := r.Planner.Plan(again)
-		return err == nil
-	})
+	reopens := r.reopens(asked.request, excluded)
 	pinned := excluded[slices.IndexFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })]
 	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
 		reopens = pinned.Until
@@ -248,6 +243,16 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 			clockTime(reopens), helpFor(pinned.Cause), s.wordsAbout(pinned)),
 		after: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
+}
+
+// reopens is when a plan can be made again at the earliest; zero where waiting alone does not help.
+func (r *Reconciler) reopens(asked planner.Request, excluded []ladder.Exclusion) time.Time {
+	return ladder.Reopens(excluded, func(left []ladder.Exclusion) bool {
+		again := asked
+		again.Constraints.Excluded = append(slices.Clone(asked.Constraints.Excluded), exclusions(left)...)
+		_, err := r.Planner.Plan(again)
+		return err == nil
+	})
 }
 
 // wordsAbout quotes the latest attempt of this Workspace that led to an exclusion; empty where others

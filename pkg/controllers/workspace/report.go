@@ -33,6 +33,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		// The status is computed from the one that we read: a newer one must not be overwritten.
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
+			r.learnUnanswered(err, s.ws.UID, before.Status.Attempts, status.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 		r.past.note(before, s.ws)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
@@ -92,12 +93,13 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 	if err != nil {
 		return nil, err
 	}
-	cheaper, err := r.makePlan(ctx, s, s.inputs, limits{
+	now := limits{
 		excluded: excluded,
 		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left under a ceiling,", Help: "wait"},
-	})
+	}
+	cheaper, err := r.makePlan(ctx, s, s.inputs, now)
 	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
-		return nil, r.short(over)
+		return nil, r.shortUntil(ctx, s, over, now)
 	}
 	if err != nil {
 		return nil, err
@@ -148,6 +150,17 @@ func (r *Reconciler) short(over *ledger.OverError) error {
 		wait.after = max(over.LookAgain.Sub(r.Clock.Now()), shortestLook)
 	}
 	return wait
+}
+
+// shortUntil says that money is short, until a cheaper machine that is left alone now may be asked for again.
+func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.OverError, now limits) error {
+	asked, err := r.demand(ctx, s, s.inputs)
+	if err != nil {
+		return err
+	}
+	asked.request.Constraints.Ceiling = now.room
+	over.LookAgain = ladder.Earliest(over.LookAgain, r.reopens(asked.request, now.excluded))
+	return r.short(over)
 }
 
 // reserveAgain has the money reserved for machines of the open attempt that are not there yet: a

@@ -23,6 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/sku"
@@ -101,6 +102,44 @@ func TestAfford(t *testing.T) {
 				t.Errorf("got %+v, %v; want %s", made, err, test.want)
 			case test.want == "cheap" && !made.Passing:
 				t.Error("the plan is not made anew, should more money be left when something is bought")
+			}
+		})
+	}
+}
+
+// thrifty plans with the cheap machine type only, where it is not left alone.
+type thrifty struct{}
+
+func (thrifty) Plan(r planner.Request) (planner.Plan, error) {
+	if len(r.Constraints.Excluded) > 0 {
+		return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "left alone"}
+	}
+	return planner.Plan{InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}, nil
+}
+
+// TestShortUntil says when a Workspace looks again that lacks money: the end of a cooldown wakes nobody.
+func TestShortUntil(t *testing.T) {
+	cheap := ladder.Exclusion{Offering: refusal.Offering{InstanceType: "cheap"}, Until: now.Add(10 * time.Minute)}
+	tests := []struct {
+		reason    string
+		excluded  []ladder.Exclusion
+		lookAgain time.Time
+		want      time.Duration
+	}{
+		{"only the end of a machine helps, which wakes it", nil, time.Time{}, 0},
+		{"a cheaper machine may be asked for later", []ladder.Exclusion{cheap}, time.Time{}, 10 * time.Minute},
+		{"money that was granted may be free before", []ladder.Exclusion{cheap}, now.Add(time.Minute), time.Minute},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
+			r := New(Config{Planner: thrifty{}, Catalog: emptyCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			over := &ledger.OverError{Room: 1, LookAgain: test.lookAgain}
+			err := r.shortUntil(t.Context(), newScope(ws), over, limits{excluded: test.excluded})
+			waiting, isShort := errors.AsType[*waitingError](err)
+			if !isShort || waiting.after != test.want {
+				t.Errorf("got %v, want to look again after %s", err, test.want)
 			}
 		})
 	}

@@ -1,0 +1,170 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+const gpu = corev1.ResourceName("nvidia.com/gpu")
+
+// kubelets stand in for the controller of StatefulSets, the scheduler and the kubelets: a pod runs once a node
+// is there that it selects, and goes with its node.
+type kubelets struct {
+	world *world
+	// hashes of templates, by StatefulSet and generation.
+	hashes map[string]string
+}
+
+// settle does whatever can be done now.
+func (k *kubelets) settle() {
+	for _, pod := range all[corev1.Pod](k.world.server) {
+		if pod.Spec.NodeName != "" && k.world.server.objects[nodes][nameOf(pod.Spec.NodeName)] == nil {
+			k.world.server.remove(pod)
+		}
+	}
+	for _, set := range all[appsv1.StatefulSet](k.world.server) {
+		if set.DeletionTimestamp.IsZero() {
+			k.run(set)
+		}
+	}
+}
+
+func (k *kubelets) run(set *appsv1.StatefulSet) {
+	update := k.hash(set)
+	state := appsv1.StatefulSetStatus{
+		ObservedGeneration: set.Generation, Replicas: *set.Spec.Replicas, UpdateRevision: update, CurrentRevision: set.Status.CurrentRevision,
+	}
+	first := 0
+	if set.Spec.Ordinals != nil {
+		first = int(set.Spec.Ordinals.Start)
+	}
+	for ordinal := range int(*set.Spec.Replicas) {
+		pod := k.pod(set, update, first+ordinal)
+		if pod == nil {
+			continue
+		}
+		if isReady(pod) {
+			state.ReadyReplicas++
+			state.AvailableReplicas++
+		}
+		if pod.Labels[appsv1.ControllerRevisionHashLabelKey] == update {
+			state.UpdatedReplicas++
+		}
+	}
+	if state.CurrentRevision == "" || state.UpdatedReplicas == state.Replicas && state.ReadyReplicas == state.Replicas {
+		state.CurrentRevision = update
+	}
+	if !equality.Semantic.DeepEqual(state, set.Status) {
+		edit(k.world.server, set, func(s *appsv1.StatefulSet) { s.Status = state })
+	}
+}
+
+// pod brings one pod of a set a stage further; nil where it had to go.
+func (k *kubelets) pod(set *appsv1.StatefulSet, update string, ordinal int) *corev1.Pod {
+	key := nameOf(fmt.Sprintf("%s-%d", set.Name, ordinal))
+	key.Namespace = set.Namespace
+	pod, isThere := k.world.server.objects[pods][key].(*corev1.Pod)
+	switch {
+	case !isThere:
+		pod = podOf(set, update, ordinal)
+		_ = k.world.server.create(pod)
+	case pod.Labels[appsv1.ControllerRevisionHashLabelKey] != update && set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType:
+		k.world.server.remove(pod)
+		return nil
+	case pod.Spec.NodeName == "":
+		k.schedule(pod)
+	}
+	return pod
+}
+
+// schedule binds a pod to a node that it selects and that has its GPUs left. It is ready a little later.
+func (k *kubelets) schedule(pod *corev1.Pod) {
+	for _, node := range all[corev1.Node](k.world.server) {
+		free := node.Status.Allocatable[gpu]
+		left := free.Value()
+		for _, other := range all[corev1.Pod](k.world.server) {
+			if other.Spec.NodeName == node.Name {
+				left -= gpusOf(other)
+			}
+		}
+		if !isNodeReady(node) || left < gpusOf(pod) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
+			continue
+		}
+		edit(k.world.server, pod, func(p *corev1.Pod) {
+			p.Spec.NodeName = node.Name
+			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.0.0.1"
+		})
+		k.world.after(20*time.Second, func() { k.ready(pod) })
+		return
+	}
+}
+
+func (k *kubelets) ready(pod *corev1.Pod) {
+	edit(k.world.server, pod, func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(k.world.now()).Rfc3339Copy(),
+		}}
+	})
+}
+
+func (k *kubelets) hash(set *appsv1.StatefulSet) string {
+	key := fmt.Sprintf("%s/%d", set.UID, set.Generation)
+	known, ok := k.hashes[key]
+	if !ok {
+		sum := fnv.New32a()
+		_ = json.NewEncoder(sum).Encode(set.Spec.Template)
+		known = fmt.Sprintf("%08x", sum.Sum32())
+		k.hashes[key] = known
+	}
+	return known
+}
+
+func podOf(set *appsv1.StatefulSet, revision string, ordinal int) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, ordinal), Labels: map[string]string{},
+			Annotations:     set.Spec.Template.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))},
+		},
+		Spec: *set.Spec.Template.Spec.DeepCopy(),
+	}
+	maps.Copy(pod.Labels, set.Spec.Template.Labels)
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revision
+	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
+	return pod
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return len(pod.Status.Conditions) > 0 && pod.Status.Conditions[0].Status == corev1.ConditionTrue
+}
+
+func isNodeReady(node *corev1.Node) bool {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func gpusOf(pod *corev1.Pod) int64 {
+	var sum int64
+	for i := range pod.Spec.Containers {
+		asked := pod.Spec.Containers[i].Resources.Limits[gpu]
+		sum += asked.Value()
+	}
+	return sum
+}

@@ -1,0 +1,237 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/controllers/sweep"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+)
+
+var errDead = errors.New("the process is dead")
+
+// sweepPeriod is that of the product.
+const sweepPeriod = 5 * time.Minute
+
+// process is one controller from its start to its end: everything that it remembers goes with it.
+type process struct {
+	world      *world
+	watched    *watched
+	queue      *queue
+	reconciler *workspace.Reconciler
+	sweeper    *sweep.Sweeper
+	sweepAt    time.Time
+	isDead     bool
+	stop       context.CancelFunc
+}
+
+// host is what of a manager a controller is set up with.
+type host struct {
+	manager.Manager // what is not simulated
+
+	facts   *facts
+	watched *watched
+	indexes map[string]client.IndexerFunc
+	// controller is what was set up.
+	controller manager.Runnable
+}
+
+func (h *host) GetScheme() *runtime.Scheme              { return h.facts.scheme }
+func (h *host) GetRESTMapper() meta.RESTMapper          { return h.facts.mapper }
+func (h *host) GetCache() cache.Cache                   { return h.watched }
+func (h *host) GetFieldIndexer() client.FieldIndexer    { return h }
+func (h *host) GetControllerOptions() config.Controller { return config.Controller{} }
+func (h *host) GetLogger() logr.Logger                  { return logr.Discard() }
+
+// Add implements manager.Manager. What is set up is started once all of it is.
+func (h *host) Add(runnable manager.Runnable) error {
+	h.controller = runnable
+	return nil
+}
+
+// IndexField implements client.FieldIndexer.
+func (h *host) IndexField(_ context.Context, _ client.Object, field string, index client.IndexerFunc) error {
+	h.indexes[field] = index
+	return nil
+}
+
+// newProcess starts a controller, wired as the product wires it.
+func newProcess(w *world) (*process, error) {
+	p := &process{world: w, watched: watch(w.server), queue: newQueue(w.now), sweepAt: w.now().Add(sweepPeriod)}
+	fail := func() error {
+		if p.isDead {
+			return errDead
+		}
+		return nil
+	}
+	indexes := map[string]client.IndexerFunc{}
+	live := &reader{see: func(k kind) map[types.NamespacedName]client.Object { return w.server.objects[k] }, fail: p.answer}
+	cached := &writer{
+		reader:  &reader{see: func(k kind) map[types.NamespacedName]client.Object { return p.watched.objects[k] }, indexes: indexes, fail: fail},
+		process: p, server: w.server, scheme: w.facts.scheme, mapper: w.facts.mapper,
+	}
+	provisioner := nodeclaim.New(cached, live, w.facts.classes[0])
+	p.sweeper = &sweep.Sweeper{Cached: cached, Live: live, Machines: provisioner, Clock: testclock.NewFakeClock(w.now())}
+	p.reconciler = workspace.New(workspace.Config{
+		Client: cached, Live: live, Planner: w.facts.planner, Catalog: w.facts.catalog, Provisioner: provisioner,
+		Applier: apply.New(cached, live), Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
+		Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
+	})
+	if err := p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// setUp has the controller register its watches, and tells it of all that is there.
+func (p *process) setUp(h *host) error {
+	ctx, cancel := context.WithCancel(p.world.ctx)
+	p.stop = cancel
+	err := p.reconciler.SetupWithManager(ctx, h, nodeclaim.Object(), controller.Options{
+		SkipNameValidation: new(true),
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return p.queue
+		},
+	})
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- h.controller.Start(ctx) }()
+	select {
+	case <-p.queue.asked: // its watches are set up
+	case err := <-failed:
+		return fmt.Errorf("starting the controller: %w", err)
+	}
+	p.watched.begin()
+	return nil
+}
+
+// die ends the process in the middle of what it does.
+func (p *process) die() {
+	p.isDead = true
+	p.world.tell("the controller dies")
+}
+
+// answer says whether the API server answers a question.
+func (p *process) answer() error {
+	if p.isDead {
+		return errDead
+	}
+	if p.world.draw(p.world.faults.reads) {
+		return apierrors.NewTimeoutError("reading", 1)
+	}
+	return nil
+}
+
+// write is a request to write. The process may die before or after it, and the answer may be lost.
+func (p *process) write(verb string, object client.Object, do func() error) error {
+	if p.isDead {
+		return errDead
+	}
+	w, before := p.world, p.world.server.writes
+	if claim, ok := w.server.objects[claims][nameOf(object.GetName())].(*karpv1.NodeClaim); ok && verb == "delete" && claim.UID == object.GetUID() {
+		w.rules.lets(claim)
+	}
+	switch {
+	case w.draw(w.faults.deaths):
+		if w.random.IntN(2) == 0 {
+			w.tell("%s %T %s, and nobody hears how it went", verb, object, object.GetName())
+			_ = do()
+		}
+		p.die()
+		return errDead
+	case w.draw(w.faults.writes):
+		if w.random.IntN(2) == 0 {
+			w.tell("%s %T %s, and the answer is lost", verb, object, object.GetName())
+			_ = do()
+		}
+		return apierrors.NewTimeoutError("writing", 1)
+	}
+	w.isWriting = true
+	err := do()
+	w.isWriting = false
+	w.tell("%s %T %s: %v", verb, object, object.GetName(), err)
+	if w.server.writes == before {
+		return err
+	}
+	w.writes++
+	if w.isCalm {
+		w.fail("the controller wrote %T %s although nothing had happened", object, object.GetName())
+	}
+	return err
+}
+
+// pass has the controller look at one Workspace.
+func (p *process) pass(request reconcile.Request) {
+	w := p.world
+	w.passes++
+	ctx := log.IntoContext(w.ctx, w.logger())
+	w.tell("pass over %s", request.Name)
+	result, err := p.reconciler.Reconcile(ctx, request)
+	switch {
+	case p.isDead:
+	case err != nil:
+		w.tell("the pass fails: %v", err)
+		p.queue.AddRateLimited(request)
+	case result.RequeueAfter > 0:
+		p.queue.Forget(request)
+		p.queue.AddAfter(request, result.RequeueAfter)
+	default:
+		p.queue.Forget(request)
+	}
+}
+
+// sweep has the controller look for machines without a Workspace.
+func (p *process) sweep() {
+	p.sweepAt = p.world.now().Add(sweepPeriod)
+	if err := p.sweeper.Sweep(log.IntoContext(p.world.ctx, p.world.logger())); err != nil {
+		p.world.tell("the sweep fails: %v", err)
+	}
+}
+
+// teller tells the story of the events that the controller publishes.
+type teller struct{ world *world }
+
+// Event implements record.EventRecorder.
+func (t teller) Event(of runtime.Object, _, reason, message string) {
+	if ws, ok := of.(*v1beta1.Workspace); ok {
+		t.world.tell("%s says %s: %s", ws.Name, reason, message)
+	}
+}
+
+// Eventf implements record.EventRecorder.
+func (t teller) Eventf(of runtime.Object, kind, reason, format string, args ...any) {
+	t.Event(of, kind, reason, fmt.Sprintf(format, args...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (t teller) AnnotatedEventf(of runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+	t.Eventf(of, kind, reason, format, args...)
+}

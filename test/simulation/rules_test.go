@@ -1,0 +1,340 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// mostPlans is how many plans a Workspace may hold machines of at once: one, because nothing is bought for
+// another before the machines of the last are gone.
+const mostPlans = 1
+
+// tolerance is a sum's error that is none.
+const tolerance = 1e-6
+
+// rules hold the controller's deeds against what must always be so, at every write.
+type rules struct {
+	world *world
+	// cooling knows every refusal that was written down since the controller started, whatever became of the status.
+	cooling refusal.Cooldowns
+	// wanted are the generations of the Workspaces that machines were bought for.
+	wanted map[types.UID]int64
+	// sizes are how many machines revisions ask for, and of which type.
+	sizes map[types.UID]size
+	// attempts are the claims' by name.
+	attempts map[string]int32
+	bought   int
+}
+
+type size struct {
+	Plan struct {
+		InstanceType string `json:"instanceType"`
+		Nodes        int    `json:"nodes"`
+	} `json:"plan"`
+}
+
+func newRules(w *world) *rules {
+	return &rules{
+		world: w, wanted: map[types.UID]int64{}, sizes: map[types.UID]size{}, attempts: map[string]int32{},
+	}
+}
+
+// restarted takes the controller's memory away.
+func (r *rules) restarted() { r.cooling = refusal.Cooldowns{} }
+
+// noticed holds a write of a claim against the rules.
+func (r *rules) noticed(made *change) {
+	claim, _ := made.after.(*karpv1.NodeClaim)
+	if made.before != nil || claim == nil {
+		return
+	}
+	r.bought++
+	r.mayBuy(claim)
+	r.checkNumber(claim)
+	r.checkMoney(claim)
+}
+
+// lets says that the controller lets go of a machine, which it must not where all machines of the attempt work
+// and nobody wants anything else: neither a status that was lost nor caches that lag are a reason.
+func (r *rules) lets(claim *karpv1.NodeClaim) {
+	ws := r.ownerOf(claim)
+	if ws == nil || !ws.DeletionTimestamp.IsZero() || ws.Suspend || ws.Generation != r.wanted[claim.UID] {
+		return
+	}
+	working := 0
+	for _, other := range r.of(ws.UID) {
+		if r.attemptOf(other) == r.attemptOf(claim) && r.world.isWorking(other) {
+			working++
+		}
+	}
+	if working > 0 && working == r.planned(ws.UID, instanceType(claim)) {
+		r.world.fail("%s was let go although it works and is wanted", claim.Name)
+	}
+}
+
+// ownerOf is the Workspace of a claim; nil where it is gone.
+func (r *rules) ownerOf(claim *karpv1.NodeClaim) *v1beta1.Workspace {
+	for _, ws := range all[v1beta1.Workspace](r.world.server) {
+		if string(ws.UID) == claim.Labels[v1beta1.LabelWorkspaceUID] {
+			return ws
+		}
+	}
+	return nil
+}
+
+// attemptOf is the number of the attempt that a claim is of.
+func (r *rules) attemptOf(claim *karpv1.NodeClaim) int32 {
+	if known := r.attempts[claim.Name]; known > 0 {
+		return known
+	}
+	owner := capacity.Owner{
+		Name: claim.Labels[v1beta1.LabelMachineWorkspaceName], Namespace: claim.Labels[v1beta1.LabelMachineWorkspaceNamespace],
+		UID: types.UID(claim.Labels[v1beta1.LabelWorkspaceUID]),
+	}
+	ordinal, err := strconv.Atoi(claim.Labels[v1beta1.LabelMachineOrdinal])
+	for number := int32(1); err == nil && number < 1000; number++ {
+		if nodeclaim.Name(owner, number, ordinal) == claim.Name {
+			r.attempts[claim.Name] = number
+			return number
+		}
+	}
+	r.world.fail("nobody can tell the attempt of claim %s", claim.Name)
+	return 0
+}
+
+// mayBuy says that a machine was asked for that must not be.
+func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
+	ws := r.ownerOf(claim)
+	switch {
+	case ws == nil:
+		r.world.fail("%s was bought for a Workspace that is gone", claim.Name)
+		return
+	case !ws.DeletionTimestamp.IsZero() || ws.Suspend:
+		r.world.fail("%s was bought for a Workspace that wants none", claim.Name)
+	}
+	r.wanted[claim.UID] = ws.Generation
+	number := r.attemptOf(claim)
+	i := slices.IndexFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == number })
+	if i < 0 {
+		r.world.fail("%s was bought for attempt %d, which nobody wrote down", claim.Name, number)
+		return
+	}
+	a := &ws.Status.Attempts[i]
+	if a.Reason != "" || a.InstanceType != instanceType(claim) {
+		r.world.fail("%s was bought for attempt %d, which is %s and has ended: %q", claim.Name, number, a.InstanceType, a.Reason)
+	}
+	isRetry := a.Retry != "" && (i == 0 || ws.Status.Attempts[i-1].Retry != a.Retry)
+	if isRetry {
+		return // somebody asked for it
+	}
+	if i > 0 {
+		last := &ws.Status.Attempts[i-1]
+		if last.Reason == v1beta1.ReasonMisconfigured && last.Generation == ws.Generation {
+			r.world.fail("%s was bought although nobody mended what attempt %d stumbled over", claim.Name, last.Number)
+		}
+	}
+	r.checkCooling(ws, a)
+}
+
+// checkCooling says that an offer was asked for while it cooled down, and somebody knew: this controller, or a
+// status. What nobody knows may be asked for once after a restart, and is known then.
+func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
+	var told []refusal.Attempt
+	for _, other := range all[v1beta1.Workspace](r.world.server) {
+		for i := range other.Status.Attempts {
+			told = append(told, r.learnt(other.UID, &other.Status.Attempts[i])...)
+		}
+	}
+	until, cause, isCooling := r.cooling.With(told...).Active(a.StartTime.Time, ws.UID, r.offering(a))
+	if isCooling {
+		r.world.fail("attempt %d of %s asks for %s, which is left alone until %s: %s",
+			a.Number, ws.Name, a.InstanceType, until.Format(time.TimeOnly), cause)
+	}
+}
+
+// checkNumber counts the machines of a Workspace, those on their way out, too.
+func (r *rules) checkNumber(claim *karpv1.NodeClaim) {
+	uid := claim.Labels[v1beta1.LabelWorkspaceUID]
+	byAttempt := map[int32]int{}
+	for _, other := range all[karpv1.NodeClaim](r.world.server) {
+		if other.Labels[v1beta1.LabelWorkspaceUID] == uid {
+			byAttempt[r.attemptOf(other)]++
+		}
+	}
+	if len(byAttempt) > mostPlans {
+		r.world.fail("machines of %d attempts are held at once: %v", len(byAttempt), byAttempt)
+	}
+	if most := r.planned(types.UID(uid), instanceType(claim)); byAttempt[r.attemptOf(claim)] > most {
+		r.world.fail("%d machines are held for attempt %d, whose plan has %d", byAttempt[r.attemptOf(claim)], r.attemptOf(claim), most)
+	}
+}
+
+// planned is how many machines of a type the plans of a Workspace ask for at most.
+func (r *rules) planned(owner types.UID, machine string) int {
+	most := 0
+	for _, revision := range all[appsv1.ControllerRevision](r.world.server) {
+		if controller := metav1.GetControllerOfNoCopy(revision); controller == nil || controller.UID != owner {
+			continue
+		}
+		known, ok := r.sizes[revision.UID]
+		if !ok {
+			if err := json.Unmarshal(revision.Data.Raw, &known); err != nil {
+				r.world.fail("revision %s: %v", revision.Name, err)
+			}
+			r.sizes[revision.UID] = known
+		}
+		if known.Plan.InstanceType == machine {
+			most = max(most, known.Plan.Nodes)
+		}
+	}
+	return most
+}
+
+// checkMoney adds up what is paid for, as soon as more is asked for.
+func (r *rules) checkMoney(claim *karpv1.NodeClaim) {
+	owner, namespace := claim.Labels[v1beta1.LabelWorkspaceUID], claim.Labels[v1beta1.LabelMachineWorkspaceNamespace]
+	var ofWorkspace, ofNamespace, ofCluster float64
+	for _, other := range all[karpv1.NodeClaim](r.world.server) {
+		price := priceOf(other)
+		ofCluster += price
+		if other.Labels[v1beta1.LabelMachineWorkspaceNamespace] == namespace {
+			ofNamespace += price
+		}
+		if other.Labels[v1beta1.LabelWorkspaceUID] == owner {
+			ofWorkspace += price
+		}
+	}
+	limits := []struct {
+		name        string
+		sum, limits float64
+	}{
+		{"Workspace", ofWorkspace, r.world.ceilings.Workspace},
+		{"namespace", ofNamespace, r.world.ceilings.Namespace},
+		{"cluster", ofCluster, r.world.ceilings.Cluster},
+	}
+	if ws := r.ownerOf(claim); ws != nil {
+		limits = append(limits, struct {
+			name        string
+			sum, limits float64
+		}{"user", ofWorkspace, maxPrice(ws)})
+	}
+	for _, limit := range limits {
+		if limit.limits > 0 && limit.sum > limit.limits+tolerance {
+			r.world.fail("with %s the machines cost %.2f, over the ceiling of the %s of %.2f", claim.Name, limit.sum, limit.name, limit.limits)
+		}
+	}
+}
+
+func priceOf(claim *karpv1.NodeClaim) float64 {
+	price, err := strconv.ParseFloat(claim.Annotations[v1beta1.AnnotationHourlyPrice], 64)
+	if err != nil {
+		return 1e9 // nobody bought it knowing the price
+	}
+	return price
+}
+
+// maxPrice is what the user wants to spend at most; 0 is any price.
+func maxPrice(ws *v1beta1.Workspace) float64 {
+	if ws.Resource.Placement == nil {
+		return 0
+	}
+	price, err := strconv.ParseFloat(ws.Resource.Placement.MaxHourlyPrice, 64)
+	if err != nil {
+		return 0
+	}
+	return price
+}
+
+// heard learns what is written down of attempts, and sees to it that a Workspace goes after its machines.
+func (r *rules) heard(made *change) {
+	before, _ := made.before.(*v1beta1.Workspace)
+	after, _ := made.after.(*v1beta1.Workspace)
+	if before != nil && after == nil && r.world.isWriting && len(r.of(before.UID)) > 0 {
+		r.world.fail("%s was let go before its machines", before.Name)
+	}
+	if before == nil || after == nil {
+		return
+	}
+	for i := range after.Status.Attempts {
+		a := &after.Status.Attempts[i]
+		isOld := slices.ContainsFunc(before.Status.Attempts, func(b v1beta1.Attempt) bool { return reflect.DeepEqual(*a, b) })
+		if !isOld {
+			r.cooling = r.cooling.With(r.learnt(after.UID, a)...)
+		}
+	}
+}
+
+// learnt is an attempt as refusals are remembered.
+func (r *rules) learnt(ws types.UID, a *v1beta1.Attempt) []refusal.Attempt {
+	known := refusal.Attempt{Workspace: ws, Offering: r.offering(a), Started: a.StartTime.Time}
+	var out []refusal.Attempt
+	if a.ReadyTime != nil {
+		got := known
+		got.Ended = a.ReadyTime.Time
+		out = append(out, got)
+	}
+	scope, err := refusal.ParseScope(a.Scope)
+	if a.EndTime == nil || a.Cooldown == nil || err != nil {
+		return out
+	}
+	known.Ended, known.Cause, known.Scope = a.EndTime.Time, refusal.Cause(a.Reason), scope
+	known.Cooldown, known.Guessed = a.Cooldown.Duration, a.Guessed
+	return append(out, known)
+}
+
+func (r *rules) offering(a *v1beta1.Attempt) refusal.Offering {
+	out := refusal.Offering{InstanceType: a.InstanceType, Zone: a.Zone, CapacityType: a.CapacityType, NodeClass: a.NodeClassName}
+	for _, machine := range machineTypes() {
+		if machine.Name == a.InstanceType {
+			out.Family = machine.QuotaFamily
+		}
+	}
+	return out
+}
+
+// Writes that a run may take for each Workspace, machine, deed of somebody and restart.
+const (
+	writesPerWorkspace = 25
+	writesPerMachine   = 16
+	writesPerDeed      = 12
+)
+
+// atEnd holds the end of a run against the rules.
+func (r *rules) atEnd() {
+	w := r.world
+	for _, claim := range all[karpv1.NodeClaim](w.server) {
+		if r.ownerOf(claim) == nil {
+			w.fail("%s has no owner at the end", claim.Name)
+		}
+	}
+	most := writesPerWorkspace*w.people.made + writesPerMachine*r.bought + writesPerDeed*(w.people.acts+w.restarts)
+	if w.writes > most {
+		w.fail("%d writes for %d Workspaces, %d machines, %d deeds and %d restarts, want at most %d",
+			w.writes, w.people.made, r.bought, w.people.acts, w.restarts, most)
+	}
+	w.isCalm = w.people.areServed()
+	w.until(w.now().Add(calm))
+}
+
+// of are the claims of a Workspace.
+func (r *rules) of(ws types.UID) []*karpv1.NodeClaim {
+	return slices.DeleteFunc(all[karpv1.NodeClaim](r.world.server), func(claim *karpv1.NodeClaim) bool {
+		return claim.Labels[v1beta1.LabelWorkspaceUID] != string(ws)
+	})
+}

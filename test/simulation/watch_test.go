@@ -1,0 +1,207 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// watched is what one process has seen by its watches. Each kind lags behind the server on its own.
+type watched struct {
+	cache.Cache // what is not simulated
+
+	server    *server
+	objects   [kinds]map[types.NamespacedName]client.Object
+	seen      [kinds]int
+	informers [kinds]controllertest.FakeInformer
+}
+
+// watch lists everything, as a process does that starts.
+func watch(s *server) *watched {
+	w := &watched{server: s}
+	for k := range kinds {
+		w.objects[k], w.seen[k] = maps.Clone(s.objects[k]), len(s.log[k])
+	}
+	return w
+}
+
+// GetInformer implements cache.Cache.
+func (w *watched) GetInformer(_ context.Context, of client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	if _, isMetadata := of.(*metav1.PartialObjectMetadata); isMetadata {
+		return &controllertest.FakeInformer{}, nil // of ConfigMaps, of which there are none
+	}
+	return &w.informers[kindOf(of)], nil
+}
+
+// WaitForCacheSync implements cache.Cache.
+func (w *watched) WaitForCacheSync(context.Context) bool { return true }
+
+// begin tells of all that is there.
+func (w *watched) begin() {
+	for k := range kinds {
+		for _, object := range sorted(w.objects[k]) {
+			w.informers[k].Add(object)
+		}
+	}
+}
+
+// next is when a kind shows its next change; zero where it is up to date.
+func (w *watched) next(k kind) time.Time {
+	if w.seen[k] == len(w.server.log[k]) {
+		return time.Time{}
+	}
+	return w.server.log[k][w.seen[k]].seen
+}
+
+// step shows the next change of a kind.
+func (w *watched) step(k kind) {
+	made := w.server.log[k][w.seen[k]]
+	w.seen[k]++
+	w.show(k, made.before, made.after)
+}
+
+// relist shows a kind as it is: a watch that broke tells nothing of what was in between.
+func (w *watched) relist(k kind) {
+	w.seen[k] = len(w.server.log[k])
+	for _, before := range sorted(w.objects[k]) {
+		after := w.server.objects[k][client.ObjectKeyFromObject(before)]
+		if after == nil || after.GetResourceVersion() != before.GetResourceVersion() {
+			w.show(k, before, after)
+		}
+	}
+	for _, after := range sorted(w.server.objects[k]) {
+		if w.objects[k][client.ObjectKeyFromObject(after)] == nil {
+			w.show(k, nil, after)
+		}
+	}
+}
+
+func (w *watched) show(k kind, before, after client.Object) {
+	switch {
+	case after == nil:
+		delete(w.objects[k], client.ObjectKeyFromObject(before))
+		w.informers[k].Delete(before)
+	case before == nil:
+		w.objects[k][client.ObjectKeyFromObject(after)] = after
+		w.informers[k].Add(after)
+	default:
+		w.objects[k][client.ObjectKeyFromObject(after)] = after
+		w.informers[k].Update(before, after)
+	}
+}
+
+// queue is the controller's, on the simulation's clock: what is due is taken by the simulation, and the
+// controller's own workers get nothing.
+type queue struct {
+	now      func() time.Time
+	ready    []reconcile.Request
+	later    map[reconcile.Request]time.Time
+	failures map[reconcile.Request]int
+	// asked is closed once a worker waits, by which time every watch is set up; done ends its waiting.
+	asked, done chan struct{}
+}
+
+func newQueue(now func() time.Time) *queue {
+	return &queue{
+		now: now, later: map[reconcile.Request]time.Time{}, failures: map[reconcile.Request]int{},
+		asked: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *queue) Add(item reconcile.Request) {
+	if !slices.Contains(q.ready, item) {
+		q.ready = append(q.ready, item)
+	}
+}
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *queue) AddAfter(item reconcile.Request, after time.Duration) {
+	at := q.now().Add(after)
+	if known, ok := q.later[item]; !ok || at.Before(known) {
+		q.later[item] = at
+	}
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface, as controllers do by default.
+func (q *queue) AddRateLimited(item reconcile.Request) {
+	after := 5 * time.Millisecond << min(q.failures[item], 18)
+	q.failures[item]++
+	q.AddAfter(item, min(after, 1000*time.Second))
+}
+
+// Forget implements workqueue.TypedRateLimitingInterface.
+func (q *queue) Forget(item reconcile.Request) { delete(q.failures, item) }
+
+// NumRequeues implements workqueue.TypedRateLimitingInterface.
+func (q *queue) NumRequeues(item reconcile.Request) int { return q.failures[item] }
+
+// Get implements workqueue.TypedInterface for the one worker of the controller.
+func (q *queue) Get() (reconcile.Request, bool) {
+	close(q.asked)
+	<-q.done
+	return reconcile.Request{}, true
+}
+
+// Len, Done, ShutDown, ShutDownWithDrain and ShuttingDown implement workqueue.TypedInterface.
+func (q *queue) Len() int               { return len(q.ready) }
+func (q *queue) Done(reconcile.Request) {}
+func (q *queue) ShutDown()              { close(q.done) }
+func (q *queue) ShutDownWithDrain()     {}
+func (q *queue) ShuttingDown() bool     { return false }
+
+// take returns what is due, with what is taken of it by pick, which chooses one of so many.
+func (q *queue) take(pick func(int) int) (reconcile.Request, bool) {
+	q.ripen()
+	if len(q.ready) == 0 {
+		return reconcile.Request{}, false
+	}
+	i := pick(len(q.ready))
+	out := q.ready[i]
+	q.ready = append(q.ready[:i:i], q.ready[i+1:]...)
+	return out, true
+}
+
+// ripen moves what is due to what is ready, in the order in which it came due.
+func (q *queue) ripen() {
+	for {
+		var first reconcile.Request
+		var at time.Time
+		for item, due := range q.later {
+			isEarlier := at.IsZero() || due.Before(at) || due.Equal(at) && item.String() < first.String()
+			if !due.After(q.now()) && isEarlier {
+				first, at = item, due
+			}
+		}
+		if at.IsZero() {
+			return
+		}
+		delete(q.later, first)
+		q.Add(first)
+	}
+}
+
+// next is when something is due; zero where nothing is.
+func (q *queue) next() time.Time {
+	if len(q.ready) > 0 {
+		return q.now()
+	}
+	var at time.Time
+	for _, due := range q.later {
+		if at.IsZero() || due.Before(at) {
+			at = due
+		}
+	}
+	return at
+}
