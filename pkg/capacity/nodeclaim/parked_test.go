@@ -6,7 +6,6 @@ package nodeclaim_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +22,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // TestParkedPool says which claims name a NodePool, and that there is one of that name before they do.
 func TestParkedPool(t *testing.T) {

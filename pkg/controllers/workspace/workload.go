@@ -66,7 +66,7 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && !s.hasLaunched() {
 		return nil
 	}
-	if !s.isOnNodes() && s.openAttempt() == nil {
+	if !s.isOnNodes() && s.openAttempt() == nil && s.heldAttempt() == nil {
 		return nil // whatever runs goes on: nobody knows which machines it was made for
 	}
 	var endpoint, guards []render.Object
