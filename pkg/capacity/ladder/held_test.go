@@ -84,11 +84,13 @@ func TestDecideBesideHeld(t *testing.T) {
 		},
 		{
 			"and pods that do not get there stop nobody for ever",
-			ladder.State{Held: &ladder.Held{Moved: true, Overdue: true}, Last: &ladder.Attempt{Open: true}}, ladder.Step{Do: ladder.LetGo},
+			ladder.State{Held: &ladder.Held{Moved: true, Overdue: true}, Last: &ladder.Attempt{Open: true}},
+			ladder.Step{Do: ladder.LetGo},
 		},
 		{
 			"pods that do not get there stay where they are as long as nothing else is wanted",
-			ladder.State{Held: &ladder.Held{Moved: true, Overdue: true}, Last: open(stands)}, ladder.Step{Do: ladder.Keep},
+			ladder.State{Held: &ladder.Held{Moved: true, Overdue: true}, Last: open(stands)},
+			ladder.Step{Do: ladder.Keep},
 		},
 		{
 			"the machines that the pods move to are lost",
