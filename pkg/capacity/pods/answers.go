@@ -19,7 +19,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/capacity/sighting"
+	"github.com/modelberth/modelberth/pkg/events"
 )
 
 // What cluster autoscaler says about a pod, and about a node group where that is not scaled up
@@ -111,7 +111,7 @@ func answerOf(own, groups []corev1.Event) refusal.Condition {
 		return refusal.Condition{}
 	}
 	said := refusal.Condition{
-		Status: refusal.StatusUnknown, Reason: last.Reason, Message: tidy(last.Message), Since: sighting.Last(last),
+		Status: refusal.StatusUnknown, Reason: last.Reason, Message: tidy(last.Message), Since: events.LastSeen(last),
 	}
 	if last.Reason != notTriggered || !strings.Contains(said.Message, inBackoff) {
 		return said
@@ -133,7 +133,7 @@ func failure(own, groups []corev1.Event) *corev1.Event {
 	}
 	return newest(groups, func(e *corev1.Event) bool {
 		isFailure := e.Reason == failedGroup || e.Reason == groupFailed || e.Reason == groupTimedOut
-		return isFailure && !sighting.Last(e).Before(asking.CreationTimestamp.Time) && isAbout(e, asking.Message)
+		return isFailure && !events.LastSeen(e).Before(asking.CreationTimestamp.Time) && isAbout(e, asking.Message)
 	})
 }
 
@@ -164,7 +164,7 @@ func newest(events []corev1.Event, isMeant func(*corev1.Event) bool) *corev1.Eve
 }
 
 func later(a, b *corev1.Event) int {
-	return cmp.Or(sighting.Last(a).Compare(sighting.Last(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+	return cmp.Or(events.LastSeen(a).Compare(events.LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
 }
 
 // The parts of an answer, which come in any order, begin with how many node groups they are about.

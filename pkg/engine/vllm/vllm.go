@@ -139,6 +139,10 @@ func environment(in engine.Input) []engine.EnvVar {
 			engine.EnvVar{Name: "TRITON_CACHE_DIR", Value: path.Join(in.CacheDir, "triton")},
 			engine.EnvVar{Name: "FLASHINFER_WORKSPACE_BASE", Value: path.Join(in.CacheDir, "flashinfer")})
 	}
+	if in.Plan.Nodes > 1 && !in.RDMA {
+		// NCCL sees the host's adapters also where a pod has no device to open them by.
+		env = append(env, engine.EnvVar{Name: "NCCL_IB_DISABLE", Value: "1"})
+	}
 	if len(in.Plan.StageLayers) > 1 {
 		env = append(env, engine.EnvVar{Name: partitionEnv, Value: joinInts(in.Plan.StageLayers)})
 	}
