@@ -77,6 +77,9 @@ func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassRe
 	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass}
 }
 
+// Kind is what stands for a machine.
+func (*Provisioner) Kind() string { return "nodeclaim" }
+
 // Observe returns the machines held for a Workspace, by ordinal and name, from the cache.
 func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error) {
 	claims, err := list(ctx, p.cached, owner)

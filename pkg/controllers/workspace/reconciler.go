@@ -64,6 +64,8 @@ type Hub interface {
 
 // Provisioner gets machines and lets them go.
 type Provisioner interface {
+	// Kind is what stands for a machine, as kubectl calls it.
+	Kind() string
 	Observe(ctx context.Context, owner capacity.Owner, gpuResource string) ([]capacity.Machine, error)
 	Held(ctx context.Context, owner capacity.Owner) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
