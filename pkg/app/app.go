@@ -111,31 +111,24 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
-	wrapped := mgr.GetClient()
-	if hooks.WrapClient != nil {
-		wrapped = hooks.WrapClient(wrapped)
-	}
-	at := site{mgr: mgr, cached: wrapped, live: mgr.GetAPIReader(), clock: clock.RealClock{}}
-	if hooks.Clock != nil {
-		at.clock = hooks.Clock
-	}
-	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
-		return nil, err
-	}
+	at := siteOf(mgr, hooks)
 	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
+	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
+		return nil, err
+	}
 	reconciler, err := newReconciler(known, workspace.Config{
 		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
 		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
 		Ledger:         ledger.New(ceilings, provisioner),
 		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:         wrapped,
+		Client:         at.cached,
 		Live:           at.live,
 		Provisioner:    provisioner,
-		Applier:        apply.New(wrapped, at.live),
+		Applier:        apply.New(at.cached, at.live),
 		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:          at.clock,
 	}, o, chosen)

@@ -176,6 +176,17 @@ type site struct {
 	clock  clock.PassiveClock
 }
 
+func siteOf(mgr manager.Manager, hooks Hooks) site {
+	out := site{mgr: mgr, cached: mgr.GetClient(), live: mgr.GetAPIReader(), clock: clock.RealClock{}}
+	if hooks.WrapClient != nil {
+		out.cached = hooks.WrapClient(out.cached)
+	}
+	if hooks.Clock != nil {
+		out.clock = hooks.Clock
+	}
+	return out
+}
+
 // newBackEnd returns what gets machines, and what tells of them. Without a provisioner the controller runs all
 // the same: it plans, and says what is missing.
 func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (machines, []workspace.News, error) {

@@ -179,6 +179,9 @@ func (e *TakenError) Error() string {
 // Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing, and says why.
 type Absent struct{ Why, Fix string }
 
+// Kind returns a word for what is never there.
+func (Absent) Kind() string { return "machine" }
+
 // Observe returns nothing.
 func (Absent) Observe(context.Context, Owner, []Created, string) ([]Machine, error) { return nil, nil }
 

@@ -355,7 +355,7 @@ func TestLint(t *testing.T) {
 // TestPods says that a cloud without a NodeClass can have pods wait for its machines, and that the answers may
 // be read then, and only then.
 func TestPods(t *testing.T) {
-	const mayRead = "- apiGroups: [\"\"]\n  resources: [events]\n  verbs: [list, watch]\n"
+	const mayRead = "- apiGroups: [\"\"]\n  resources: [events]\n  verbs: [watch]\n"
 	for _, test := range []struct {
 		values string
 		want   bool

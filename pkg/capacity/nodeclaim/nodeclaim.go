@@ -73,6 +73,9 @@ func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassRe
 	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass, profile: profileOf(nodeClass)}
 }
 
+// Kind is what stands for a machine.
+func (*Provisioner) Kind() string { return "nodeclaim" }
+
 // Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else
 // names them, so that what is known of them tells nothing.
 func (p *Provisioner) Observe(

@@ -92,6 +92,9 @@ func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference)
 // Aim leaves pods as they are: nodes carry the labels of their pool, by which pods know them.
 func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
+// Kind is what stands for a machine.
+func (*Provisioner) Kind() string { return "nodeclaim" }
+
 // Observe returns the machines held for a Workspace, by name, from the cache.
 func (p *Provisioner) Observe(
 	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,

@@ -26,12 +26,12 @@ func (*Provisioner) Aim(req capacity.Request, template *corev1.PodTemplateSpec) 
 	if err != nil {
 		return err
 	}
-	template.Labels, template.Annotations = with(template.Labels, map[string]string{v1beta1.LabelWorkspaceUID: string(req.Owner.UID)}),
-		with(template.Annotations, map[string]string{
-			v1beta1.AnnotationMachine: string(text),
-			// Whoever brings nodes takes them away again, too: not while a model is served there.
-			v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
-		})
+	template.Labels = with(template.Labels, map[string]string{v1beta1.LabelWorkspaceUID: string(req.Owner.UID)})
+	template.Annotations = with(template.Annotations, map[string]string{
+		v1beta1.AnnotationMachine: string(text),
+		// Whoever brings nodes takes them away again, too: not while a model is served there.
+		v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
+	})
 	pod := &template.Spec
 	// No node carries the label that machines have which were bought for a Workspace.
 	pod.NodeSelector = maps.Clone(pod.NodeSelector)
@@ -57,7 +57,8 @@ func aimAtNodes(affinity *corev1.Affinity, req capacity.Request) {
 		affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
 	users := []corev1.NodeSelectorTerm{{}}
-	if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil && len(required.NodeSelectorTerms) > 0 {
+	required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required != nil && len(required.NodeSelectorTerms) > 0 {
 		users = required.NodeSelectorTerms
 	}
 	aimed := &corev1.NodeSelector{}

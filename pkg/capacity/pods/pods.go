@@ -42,6 +42,9 @@ func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Pr
 	return &Provisioner{cached: cached, live: live, clock: clock}
 }
 
+// Kind is what stands for a machine.
+func (*Provisioner) Kind() string { return "pod" }
+
 // Observe returns the machines held for a Workspace, by ordinal, from the cache.
 func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string) ([]capacity.Machine, error) {
 	slots, err := slotsOf(ctx, p.cached, owner)

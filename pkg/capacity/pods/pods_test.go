@@ -77,7 +77,7 @@ func podOf(set *appsv1.StatefulSet, attempt, ordinal int, node string) *corev1.P
 	return pod
 }
 
-func nodeOf(name string, gpus string, age time.Duration) *corev1.Node {
+func nodeOf(name, gpus string, age time.Duration) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, CreationTimestamp: metav1.NewTime(start.Add(age)),
@@ -307,8 +307,10 @@ func TestRelease(t *testing.T) {
 		{"a set goes once, its pods with it", []client.Object{set}, []string{"team-a/chat-0.1", "team-a/chat-1.1"}, nil},
 		{"a pod that its set left behind goes", []client.Object{orphan}, []string{"team-a/chat-0.1"}, nil},
 		{
-			"a pod that ends by itself is waited for", []client.Object{leave(podOf(set, 1, 0, "gpu-1")), nodeOf("gpu-1", "1", 0)},
-			[]string{"team-a/chat-0.1"}, []string{"chat-0"},
+			"a pod that ends by itself is waited for",
+			[]client.Object{leave(podOf(set, 1, 0, "gpu-1")), nodeOf("gpu-1", "1", 0)},
+			[]string{"team-a/chat-0.1"},
+			[]string{"chat-0"},
 		},
 	}
 	for _, test := range tests {

@@ -202,7 +202,7 @@ func (s *scope) leaving() []string {
 // awaitRelease says why nothing is asked for yet, and names the machines that are still there: one of
 // them may be stuck.
 func (s *scope) awaitRelease(left []string) error {
-	wait := waitForRelease(left)
+	wait := s.waitForRelease(left)
 	last := s.lastAttempt()
 	switch {
 	case last == nil || last.Reason == "":

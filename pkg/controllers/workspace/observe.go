@@ -102,6 +102,6 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	s.machines = machines
+	s.machines, s.machineKind = machines, r.Provisioner.Kind()
 	return r.observeNodes(ctx, s, names)
 }

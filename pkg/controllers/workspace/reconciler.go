@@ -65,6 +65,8 @@ type Hub interface {
 // Provisioner gets machines and lets them go. Which machine has which name, where others name what stands for
 // them, follows from those that are known.
 type Provisioner interface {
+	// Kind is what stands for a machine, as kubectl calls it.
+	Kind() string
 	Observe(ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string) ([]capacity.Machine, error)
 	Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)

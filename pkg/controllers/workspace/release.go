@@ -44,7 +44,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 		return err
 	}
 	if len(left) > 0 {
-		return waitForRelease(left)
+		return s.waitForRelease(left)
 	}
 	err = client.IgnoreNotFound(r.patchFinalizers(ctx, s, controllerutil.RemoveFinalizer))
 	s.finalized = err == nil
@@ -71,10 +71,10 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 }
 
 // waitForRelease looks again after a while, should the event of a machine's end be missed.
-func waitForRelease(names []string) error {
+func (s *scope) waitForRelease(names []string) error {
 	return &waitingError{
-		message: fmt.Sprintf("waiting for machines to be gone: %s; kubectl describe nodeclaim tells what holds one up",
-			strings.Join(names, ", ")),
+		message: fmt.Sprintf("waiting for machines to be gone: %s; kubectl describe %s tells what holds one up",
+			strings.Join(names, ", "), s.machineKind),
 		after: retryRelease,
 	}
 }

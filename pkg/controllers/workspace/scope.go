@@ -95,6 +95,8 @@ type scope struct {
 	warnings []diagnosis.Warning
 	// words are how engines say what is wrong.
 	words diagnosis.Words
+	// machineKind is what stands for a machine, as kubectl calls it.
+	machineKind string
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
 	// finalized says that the Workspace is gone and there is nothing to report on.

@@ -66,7 +66,6 @@ type Autoscaler struct {
 	// asked are the groups that a pod had scaled up, by its UID; failed are those that are left alone.
 	asked  map[string]string
 	failed map[string]bool
-	nodes  int
 }
 
 // SetupAutoscaler registers the stand-in with a manager.
