@@ -85,6 +85,14 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
+// clock is the wall clock, unless it is replaced.
+func (h Hooks) clock() clock.PassiveClock {
+	if h.Clock != nil {
+		return h.Clock
+	}
+	return clock.RealClock{}
+}
+
 // NewManager returns a manager with the controllers set up, ready to start.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()
@@ -115,10 +123,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if hooks.WrapClient != nil {
 		wrapped = hooks.WrapClient(wrapped)
 	}
-	at := site{mgr: mgr, cached: wrapped, live: mgr.GetAPIReader(), clock: clock.RealClock{}}
-	if hooks.Clock != nil {
-		at.clock = hooks.Clock
-	}
+	at := site{mgr: mgr, cached: wrapped, live: mgr.GetAPIReader(), clock: hooks.clock()}
 	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
 		return nil, err
 	}

@@ -164,7 +164,9 @@ func newest(events []corev1.Event, isMeant func(*corev1.Event) bool) *corev1.Eve
 }
 
 func later(a, b *corev1.Event) int {
-	return cmp.Or(events.LastSeen(a).Compare(events.LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+	return cmp.Or(
+		events.LastSeen(a).Compare(events.LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message),
+	)
 }
 
 // The parts of an answer, which come in any order, begin with how many node groups they are about.
