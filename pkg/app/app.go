@@ -85,6 +85,14 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
+// clock is the wall clock, unless it is replaced.
+func (h Hooks) clock() clock.PassiveClock {
+	if h.Clock != nil {
+		return h.Clock
+	}
+	return clock.RealClock{}
+}
+
 // NewManager returns a manager with the controllers set up, ready to start.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()
@@ -112,6 +120,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	at := siteOf(mgr, hooks)
+	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
+		return nil, err
+	}
 	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err

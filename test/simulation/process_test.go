@@ -113,7 +113,7 @@ func newProcess(w *world) (*process, error) {
 func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
-	err := p.reconciler.SetupWithManager(ctx, h, nodeclaim.Object(), controller.Options{
+	err := p.reconciler.SetupWithManager(ctx, h, []workspace.News{{Object: nodeclaim.Object()}}, controller.Options{
 		SkipNameValidation: new(true),
 		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 			return p.queue

@@ -21,9 +21,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// mostPlans is how many plans a Workspace may hold machines of at once: one, because nothing is bought for
-// another before the machines of the last are gone.
-const mostPlans = 1
+// mostPlans is how many plans a Workspace may hold machines of at once: that which serves, and the one that is
+// to take its place.
+const mostPlans = 2
 
 // tolerance is a sum's error that is none.
 const tolerance = 1e-6
@@ -77,15 +77,29 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 	if ws == nil || !ws.DeletionTimestamp.IsZero() || ws.Suspend || ws.Generation != r.wanted[claim.UID] {
 		return
 	}
+	newest := claim
+	for _, other := range r.of(ws.UID) {
+		if r.attemptOf(other) > r.attemptOf(newest) {
+			newest = other
+		}
+	}
+	if newest != claim && r.works(ws, newest) {
+		return // others have taken its place
+	}
+	if r.works(ws, claim) {
+		r.world.fail("%s was let go although it works and is wanted", claim.Name)
+	}
+}
+
+// works says whether all machines of the attempt of a claim work.
+func (r *rules) works(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {
 	working := 0
 	for _, other := range r.of(ws.UID) {
 		if r.attemptOf(other) == r.attemptOf(claim) && r.world.isWorking(other) {
 			working++
 		}
 	}
-	if working > 0 && working == r.planned(ws.UID, instanceType(claim)) {
-		r.world.fail("%s was let go although it works and is wanted", claim.Name)
-	}
+	return working > 0 && working == r.planned(ws.UID, instanceType(claim))
 }
 
 // ownerOf is the Workspace of a claim; nil where it is gone.

@@ -46,7 +46,9 @@ func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Pr
 func (*Provisioner) Kind() string { return "pod" }
 
 // Observe returns the machines held for a Workspace, by ordinal, from the cache.
-func (p *Provisioner) Observe(ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string) ([]capacity.Machine, error) {
+func (p *Provisioner) Observe(
+	ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string,
+) ([]capacity.Machine, error) {
 	slots, err := slotsOf(ctx, p.cached, owner)
 	if err != nil || len(slots) == 0 {
 		return nil, err
