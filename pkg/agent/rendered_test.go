@@ -45,8 +45,8 @@ func TestRenderedArguments(t *testing.T) {
 			}
 		}
 	}
-	// Nine pods that serve alone, and two groups of a leader and workers.
-	if want := 12; agents < want {
+	// Twelve pods that serve alone, and three groups of a leader and workers.
+	if want := 17; agents < want {
 		t.Errorf("%d agents in %d files, want at least %d", agents, len(files), want)
 	}
 }

@@ -40,8 +40,9 @@ type Target struct {
 	Files          []string
 	Selection      Selection
 	SHA256         map[string]hub.Digest
-	// Sizes of files that are there already.
+	// Sizes of files that are there already, and Place is what people call the directory that they are in.
 	Sizes map[string]int64
+	Place string
 	Dest  string
 }
 
@@ -63,6 +64,7 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", t.addSHA256)
 	if t.IsThere {
 		flags.Func("size", "`PATH=BYTES`: expected size of a file; repeat for more", t.addSize)
+		flags.StringVar(&t.Place, "place", "", "what people call the directory; default is its path")
 	} else {
 		flags.StringVar(&t.Image, "image", "", "artifact in a registry, REGISTRY/REPOSITORY with :TAG or @DIGEST, instead of --repo")
 		flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")

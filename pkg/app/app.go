@@ -131,13 +131,15 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	reconciler, err := newReconciler(known, workspace.Config{
 		GPUPluginCheck: o.GPUPluginCheck,
 		Ledger:         ledger.New(ceilings, provisioner),
-		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:         wrapped,
-		Live:           mgr.GetAPIReader(),
-		Provisioner:    provisioner,
-		Applier:        apply.New(wrapped, mgr.GetAPIReader()),
-		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:          passive,
+		Limits: workspace.Limits{
+			MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes, HostPaths: o.HostPaths,
+		},
+		Client:      wrapped,
+		Live:        mgr.GetAPIReader(),
+		Provisioner: provisioner,
+		Applier:     apply.New(wrapped, mgr.GetAPIReader()),
+		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:       passive,
 	}, o)
 	if err != nil {
 		return nil, err

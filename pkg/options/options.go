@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -53,8 +54,9 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
 	DescribeModels bool
-	// Weights says how pods come by the files of models.
-	Weights Weights
+	// Weights says how pods come by the files of models, and HostPaths from which directories of nodes they may.
+	Weights   Weights
+	HostPaths []string
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -107,6 +109,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"ask the hub for models that the catalogue does not have, which commit weights are at, and for ranks of adapters; "+
 			"otherwise the controller talks to nobody outside the cluster")
 	o.Weights.bind(flags)
+	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
+		o.addHostPath)
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
@@ -178,6 +182,14 @@ func (o *Controller) validateDeadlines() []error {
 
 func (o *Controller) addCloud(value string) error {
 	o.Clouds = append(o.Clouds, value)
+	return nil
+}
+
+func (o *Controller) addHostPath(value string) error {
+	if !path.IsAbs(value) || path.Clean(value) != value || value == "/" {
+		return fmt.Errorf("%q is not a directory such as /var/lib/models", value)
+	}
+	o.HostPaths = append(o.HostPaths, value)
 	return nil
 }
 

@@ -80,7 +80,7 @@ func Preset(in Input) (Rendered, []string, error) {
 	}
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
 	asked := engine.Input{
-		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir,
+		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelPath(in.Workspace), CacheDir: workload.CacheDir,
 		Adapters:    workload.Adapters(in.Workspace),
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,

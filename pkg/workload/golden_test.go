@@ -215,7 +215,25 @@ func cases() map[string]workload.Input {
 		"weights-supply":   suppliedWeights(input(preset(), 1)),
 		"adapters":         withAdapters(wholeRepository(input(preset(), 1))),
 		"own-pod-template": {Workspace: ownTemplate()},
+		"source-oci": fromSource(input(preset(), 1), v1beta1.WeightsSource{
+			OCI: &v1beta1.OCIWeights{Reference: "registry.example/models/some:1", PullSecret: "pull"}, Path: "q4",
+		}),
+		"source-image": fromSource(wholeRepository(input(preset(), 1)), v1beta1.WeightsSource{
+			Image: &v1beta1.ImageWeights{Reference: "registry.example/models/some:1", PullPolicy: corev1.PullIfNotPresent, PullSecret: "pull"},
+		}),
+		"source-claim": fromSource(withAdapters(wholeRepository(input(preset(), 1))), v1beta1.WeightsSource{
+			PersistentVolumeClaim: &v1beta1.ClaimWeights{ClaimName: "models"}, Path: "team/some-model",
+		}),
+		"source-node": fromSource(groupOverRPC(input(preset(), 1)), v1beta1.WeightsSource{
+			HostPath: &v1beta1.HostPathWeights{Path: "/var/lib/models/some"},
+		}),
 	}
+}
+
+// fromSource has its weights from elsewhere than the hub.
+func fromSource(in workload.Input, from v1beta1.WeightsSource) workload.Input {
+	in.Workspace.Inference.Weights = &from
+	return in
 }
 
 // suppliedWeights has all of the administrator's settings of weights, with a cache for this namespace and another.

@@ -5,6 +5,7 @@ package workload
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,14 +40,13 @@ func weightsContainer(in Input) corev1.Container {
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
-		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(adapters(in))),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts: slices.Concat([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}}, supplyMounts(in),
-			fetchMounts(adapters(in))),
+		VolumeMounts:             slices.Concat([]corev1.VolumeMount{modelsMount(in)}, supplyMounts(in), fetchMounts(in)),
 	}
 }
 
@@ -64,20 +64,28 @@ func fetchArgs(in Input) []string {
 	if in.Engine.NoWeights {
 		return nil
 	}
-	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
-	args := []string{"fetch", "--dest", ModelDir, "--repo", artifact.Repo}
-	if artifact.Revision != "" {
-		args = append(args, "--revision", artifact.Revision)
+	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
+	args := []string{"fetch", "--dest", ModelDir}
+	switch {
+	case isMounted(in):
+		args = []string{"verify", "--dest", ModelDir, "--place", WeightsPlace(in.Workspace)}
+	case from.OCI != nil:
+		args = append(args, "--image", from.OCI.Reference)
+	default:
+		args = append(args, "--repo", artifact.Repo)
+		if artifact.Revision != "" {
+			args = append(args, "--revision", artifact.Revision)
+		}
 	}
-	return append(args, wantedArgs(artifact, in.Engine.Weights)...)
+	return append(args, wantedArgs(artifact, in.Engine.Weights, from.Path)...)
 }
 
-// wantedArgs name the files of the artifact or, where it lists none, those that the engine loads.
-func wantedArgs(artifact model.Artifact, selection engine.Selection) []string {
+// wantedArgs name the files of the artifact or, where it lists none, those that the engine loads, below a path.
+func wantedArgs(artifact model.Artifact, selection engine.Selection, below string) []string {
 	var args []string
 	each := func(flag string, values []string) {
 		for _, value := range values {
-			args = append(args, flag, value)
+			args = append(args, flag, path.Join(below, value))
 		}
 	}
 	if len(artifact.Files) == 0 {

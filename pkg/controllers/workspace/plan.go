@@ -137,7 +137,7 @@ func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, er
 	if out.model, out.notes, err = r.model(ctx, s); err != nil {
 		return nil, err
 	}
-	if err := r.checkSecret(ctx, ws, out.model); err != nil {
+	if err := r.checkSupply(ctx, ws, out.model); err != nil {
 		return nil, err
 	}
 	if out.config, err = engine.ParseConfig([]byte(in.Config)); err != nil {
