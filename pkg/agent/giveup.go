@@ -289,13 +289,18 @@ func marshalPlain(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// write leaves the message where the kubelet looks for it. The file is a mount
-// of its own, so it is written in place and never replaced.
+// write leaves the message where the kubelet looks for it.
 func (t Termination) write(path string) error {
 	data, err := t.encode()
 	if err != nil {
 		return err
 	}
+	return writeLast(path, data)
+}
+
+// writeLast writes the agent's last words. The file is a mount of its own, so it is written in place and never
+// replaced.
+func writeLast(path string, data []byte) error {
 	if err := os.WriteFile(path, data, fileMode); err != nil {
 		return fmt.Errorf("writing termination message: %w", err)
 	}

@@ -31,6 +31,8 @@ const (
 // Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
+	// KeptCommit is what a revision to resolve stood for when somebody first asked; empty where nobody knows.
+	KeptCommit string
 	// CAFile holds certificates of authorities to trust besides the system's.
 	CAFile string
 	// Cache is a directory that pods share; empty where there is none.
@@ -71,7 +73,7 @@ type Drain struct {
 // Parse reads the arguments: first the flags of the pod, then a verb with flags of its own for each target.
 // Secrets come from the environment only, because arguments are visible to everybody on the machine.
 func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings, error) {
-	s := Settings{Token: strings.TrimSpace(getenv("HF_TOKEN")), Group: Group{ID: getenv("POD_UID")}}
+	s := Settings{Token: strings.TrimSpace(getenv("HF_TOKEN")), KeptCommit: getenv("KEPT_COMMIT"), Group: Group{ID: getenv("POD_UID")}}
 	flags := flag.NewFlagSet("modelberth-agent", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.Usage = func() {
@@ -103,6 +105,9 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	}
 	return s, checkTargets(s.Targets)
 }
+
+// resolves says whether nothing is fetched: the revision of the only target is settled.
+func (s *Settings) resolves() bool { return len(s.Targets) == 1 && s.Targets[0].Resolves }
 
 func (s *Settings) setCacheLimit(v string) error {
 	n, err := strconv.ParseInt(v, 10, 32)

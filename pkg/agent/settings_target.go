@@ -22,6 +22,7 @@ import (
 const (
 	verbFetch       = "fetch"
 	verbVerify      = "verify"
+	verbResolve     = "resolve"
 	defaultRevision = "main"
 	defaultDest     = "/models"
 	defaultName     = "model"
@@ -32,6 +33,8 @@ const (
 type Target struct {
 	// Name tells targets apart in what people read.
 	Name string
+	// Resolves is set where only its revision is settled, for a fetch to come: no files are named.
+	Resolves bool
 	// IsThere is set where the files are on the volume already: they are looked at, and nothing is written.
 	IsThere bool
 	// Image is an artifact in a registry, instead of a repository of the hub.
@@ -48,10 +51,10 @@ type Target struct {
 
 // parseTarget reads a verb and its flags, and returns what follows them.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
-	if args[0] != verbFetch && args[0] != verbVerify {
-		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q or the end is expected there", args[0], verbFetch, verbVerify)
+	if !slices.Contains([]string{verbFetch, verbVerify, verbResolve}, args[0]) {
+		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q, %q or the end is expected there", args[0], verbFetch, verbVerify, verbResolve)
 	}
-	t = Target{IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
+	t = Target{Resolves: args[0] == verbResolve, IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.StringVar(&t.Name, "for", defaultName, "what the files are, in a word")
@@ -110,7 +113,7 @@ func (t *Target) check() error {
 		if _, err := oci.New(t.Image, oci.Options{}); err != nil {
 			return fmt.Errorf("--image %w", err)
 		}
-		if t.Selection.isEmpty() && len(t.Files) == 0 {
+		if t.Selection.isEmpty() && len(t.Files) == 0 && !t.Resolves {
 			t.Selection.Weights = everything()
 		}
 	case !t.IsThere:
@@ -118,8 +121,8 @@ func (t *Target) check() error {
 			return err
 		}
 	}
-	if err := t.checkWanted(); err != nil {
-		return err
+	if wanted := t.checkWanted(); wanted != nil && !t.Resolves {
+		return wanted
 	}
 	for f := range t.Sizes {
 		if !slices.Contains(t.Files, f) {
@@ -139,6 +142,9 @@ func everything() []string { return []string{"*", "*/*", "*/*/*"} }
 func checkTargets(targets []Target) error {
 	seen := map[string]bool{}
 	for _, t := range targets {
+		if t.Resolves && len(targets) > 1 {
+			return fmt.Errorf("%q stands beside others: it must be the only target", verbResolve)
+		}
 		dest := filepath.Clean(t.Dest)
 		if seen[dest] {
 			return fmt.Errorf("--dest %q is given twice: give each target a directory of its own", t.Dest)
@@ -228,7 +234,7 @@ func CheckPath(p string) error {
 	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
 		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
 	}
-	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName} {
+	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName, pinName} {
 		if strings.HasSuffix(p, suffix) {
 			return fmt.Errorf("--file %q ends in %q, which the agent keeps for itself", p, suffix)
 		}

@@ -86,11 +86,12 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	fetch := func(args []string) []string {
 		return without(args, map[string]int{"--drain-metrics": 1, "--drain-busy": 1, "--drain-leader": 1})
 	}
-	if diff := cmp.Diff(fetch(leader.InitContainers[0].Args), fetch(worker.InitContainers[0].Args)); diff != "" {
+	agent := len(leader.InitContainers) - 1
+	if diff := cmp.Diff(fetch(leader.InitContainers[agent].Args), fetch(worker.InitContainers[agent].Args)); diff != "" {
 		t.Errorf("what the agents do: -leader +worker:\n%s", diff)
 	}
 	// What only a pod that serves has.
-	for _, container := range []*corev1.Container{&served, &headless, &leader.InitContainers[0], &worker.InitContainers[0]} {
+	for _, container := range []*corev1.Container{&served, &headless, &leader.InitContainers[agent], &worker.InitContainers[agent]} {
 		container.Args, container.Ports = nil, nil
 		container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = nil, nil, nil
 	}

@@ -45,7 +45,9 @@ type Input struct {
 	// Config is the user's ConfigMap.
 	Config engine.Config
 	// Data is what the catalogue says about the plan's engine.
-	Data     catalog.Engine
+	Data catalog.Engine
+	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
+	Commits  string
 	Settings Settings
 }
 
@@ -86,7 +88,8 @@ func Preset(in Input) (Rendered, []string, error) {
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
 	}
 	pods := workload.Input{
-		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Settings: in.Settings.Workload,
+		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Commits: in.Commits,
+		Settings: in.Settings.Workload,
 	}
 	var err error
 	if in.Plan.Nodes > 1 {

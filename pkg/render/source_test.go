@@ -63,7 +63,7 @@ func TestEnginesLoadFromTheSource(t *testing.T) {
 			if !slices.Contains(pod.Containers[0].Args, tc.model) {
 				t.Errorf("the engine's arguments are %q, want %s among them", pod.Containers[0].Args, tc.model)
 			}
-			args := pod.InitContainers[0].Args
+			args := pod.InitContainers[len(pod.InitContainers)-1].Args
 			at := slices.Index(args, tc.fetch[0])
 			if diff := cmp.Diff(tc.fetch, args[max(0, at):min(len(args), at+len(tc.fetch))]); diff != "" {
 				t.Errorf("what the agent does (-want +got):\n%s", diff)

@@ -129,10 +129,14 @@ func fetchMounts(in Input) []corev1.VolumeMount {
 	if slices.ContainsFunc(adapters(in), isFetched) {
 		mounts = append(mounts, corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir})
 	}
-	if pullSecret(in) != "" {
-		mounts = append(mounts, corev1.VolumeMount{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true})
+	return append(mounts, pullMounts(in)...)
+}
+
+func pullMounts(in Input) []corev1.VolumeMount {
+	if pullSecret(in) == "" {
+		return nil
 	}
-	return mounts
+	return []corev1.VolumeMount{{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true}}
 }
 
 // adapterArgs are a further target of the agent's for each adapter that it fetches.

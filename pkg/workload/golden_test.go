@@ -43,7 +43,7 @@ func preset() *v1beta1.Workspace {
 func input(ws *v1beta1.Workspace, gpus int) workload.Input {
 	plan := planner.Plan{
 		Nodes: 1, GPUsPerNode: gpus, DiskGiB: 40, CPUs: 1, MemoryGiB: 2,
-		Artifact: &model.Artifact{Repo: "Org/Some-Model-GGUF", Revision: "0123abc", Files: []model.File{
+		Artifact: &model.Artifact{Repo: "Org/Some-Model-GGUF", Revision: strings.Repeat("0123abcd", 5), Files: []model.File{
 			{Path: "some-model-00001-of-00002.gguf", SHA256: strings.Repeat("ab", 32)},
 			{Path: "some-model-00002-of-00002.gguf"},
 		}},
@@ -52,7 +52,7 @@ func input(ws *v1beta1.Workspace, gpus int) workload.Input {
 		plan.GPUResource = "nvidia.com/gpu"
 	}
 	return workload.Input{
-		Workspace: ws, Plan: plan, Image: "registry.example/engine:1.2.3", UserID: 65532,
+		Workspace: ws, Plan: plan, Image: "registry.example/engine:1.2.3", UserID: 65532, Commits: "chat-0123456789-commit",
 		Engine: engine.Command{
 			Args:       []string{"--model", "/models/some-model-00001-of-00002.gguf", "--port", "5000"},
 			HealthPath: "/health",

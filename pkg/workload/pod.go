@@ -57,7 +57,7 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 	template.Spec.TerminationGracePeriodSeconds = new(ptr.Deref(users.TerminationGracePeriodSeconds, defaultGracePeriod))
 	template.Labels = over(template.Labels, labels(in.Workspace))
 	place(in.Workspace, in.Plan.NodeNames, &template)
-	template.Spec.InitContainers = []corev1.Container{weightsContainer(in)}
+	template.Spec.InitContainers = append(commitContainer(in), weightsContainer(in))
 	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
 	template.Spec.Volumes = volumes(in)
 	template.Spec.ImagePullSecrets = imagePullSecrets(in)

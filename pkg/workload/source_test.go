@@ -27,7 +27,7 @@ func TestSourcesAreReadOnly(t *testing.T) {
 			pod := podTemplate(fromSource(wholeRepository(input(preset(), 1)), tc.from)).Spec
 			for _, container := range append(pod.InitContainers, pod.Containers...) {
 				for _, mount := range container.VolumeMounts {
-					writes := tc.writes && container.Name == workload.WeightsContainer
+					writes := tc.writes && (container.Name == workload.WeightsContainer || container.Name == workload.CommitContainer)
 					if mount.MountPath == workload.ModelDir && mount.ReadOnly == writes {
 						t.Errorf("container %s: read-only is %t", container.Name, mount.ReadOnly)
 					}

@@ -52,32 +52,40 @@ func weightsContainer(in Input) corev1.Container {
 
 // agentArgs are the flags of the pod, then those of each set of files.
 func agentArgs(in Input) []string {
-	args := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
-	if in.Settings.HubEndpoint != "" {
-		args = append(args, "--endpoint", in.Settings.HubEndpoint)
+	listen := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
+	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), fetchArgs(in))
+}
+
+func hubArgs(in Input) []string {
+	if in.Settings.HubEndpoint == "" {
+		return nil
 	}
-	args = append(args, supplyArgs(in)...)
-	return append(args, fetchArgs(in)...)
+	return []string{"--endpoint", in.Settings.HubEndpoint}
 }
 
 func fetchArgs(in Input) []string {
 	if in.Engine.NoWeights {
 		return nil
 	}
-	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
-	args := []string{"fetch", "--dest", ModelDir}
-	switch {
-	case isMounted(in):
+	args := append([]string{"fetch", "--dest", ModelDir}, originArgs(in)...)
+	if isMounted(in) {
 		args = []string{"verify", "--dest", ModelDir, "--place", WeightsPlace(in.Workspace)}
-	case from.OCI != nil:
-		args = append(args, "--image", from.OCI.Reference)
-	default:
-		args = append(args, "--repo", artifact.Repo)
-		if artifact.Revision != "" {
-			args = append(args, "--revision", artifact.Revision)
-		}
 	}
-	return append(args, wantedArgs(artifact, in.Engine.Weights, from.Path)...)
+	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
+	return append(args, wantedArgs(artifact, in.Engine.Weights, source(in.Workspace).Path)...)
+}
+
+// originArgs say where weights are fetched from.
+func originArgs(in Input) []string {
+	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
+	switch {
+	case from.OCI != nil:
+		return []string{"--image", from.OCI.Reference}
+	case artifact.Revision == "":
+		return []string{"--repo", artifact.Repo}
+	default:
+		return []string{"--repo", artifact.Repo, "--revision", artifact.Revision}
+	}
 }
 
 // wantedArgs name the files of the artifact or, where it lists none, those that the engine loads, below a path.

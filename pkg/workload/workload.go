@@ -26,6 +26,8 @@ type Input struct {
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64
+	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
+	Commits string
 	// Settings of the installation.
 	Settings Settings
 }

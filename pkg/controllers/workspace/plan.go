@@ -20,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 func workspaceKind() schema.GroupVersionKind {
@@ -182,7 +183,7 @@ func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limi
 	}
 	if ws.Inference.Template != nil {
 		out.Rendered = render.Template(ws, &out.Plan)
-	} else if err := r.render(ws, asked, out); err != nil {
+	} else if err := r.render(ws, asked, in, out); err != nil {
 		return nil, err
 	}
 	out.labelMachines(ws)
@@ -190,7 +191,7 @@ func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limi
 }
 
 // render fills in the pods of a preset.
-func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision) error {
+func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, in inputs, out *revision) error {
 	data, known := r.Catalog.Engine(out.Plan.Engine)
 	if !known || !slices.Contains(render.Engines(), data.Name) {
 		return &stalledError{
@@ -198,8 +199,13 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision)
 			message: fmt.Sprintf("engine %q is not one that this version can run", out.Plan.Engine),
 		}
 	}
+	hash, err := in.hash()
+	if err != nil {
+		return err
+	}
 	rendered, warnings, err := render.Preset(render.Input{
-		Workspace: ws, Model: asked.model, Plan: out.Plan, Config: asked.config, Data: data, Settings: r.Render,
+		Workspace: ws, Model: asked.model, Plan: out.Plan, Config: asked.config, Data: data,
+		Commits: workload.CommitsOf(ws, hash[:revisionHashLength]), Settings: r.Render,
 	})
 	if err != nil {
 		return specInvalid(err.Error())
