@@ -36,7 +36,9 @@ type Settings struct {
 	// CAFile holds certificates of authorities to trust besides the system's.
 	CAFile string
 	// Cache is a directory that pods share; empty where there is none.
-	Cache          string
+	Cache string
+	// CacheDirectory of the cache is made for the engine; empty where none is wanted.
+	CacheDirectory string
 	CacheLimit     int64
 	Listen         string
 	TerminationLog string
@@ -83,6 +85,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
 	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file of authorities to trust besides those that the system knows")
 	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
+	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to make, for the engine to keep there what it compiles")
 	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
@@ -165,6 +168,8 @@ func (s *Settings) check() error {
 		return fmt.Errorf("--cache is %q: give an absolute path, for links lead there", s.Cache)
 	case s.Cache == "" && s.CacheLimit != 0:
 		return errors.New("--cache-limit-gib limits nothing: name a directory with --cache")
+	case s.CacheDirectory != "" && (s.Cache == "" || !filepath.IsLocal(s.CacheDirectory)):
+		return fmt.Errorf("--cache-directory is %q: give a path within the cache that --cache names", s.CacheDirectory)
 	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
 	case s.GiveUpAfter <= 0:

@@ -42,6 +42,9 @@ func openCache(s Settings) (*Cache, error) {
 		return nil, nil
 	}
 	cache, err := OpenCache(s.Cache, s.CacheLimit, clock.RealClock{})
+	if err == nil && s.CacheDirectory != "" {
+		err = cache.makeDirectory(s.CacheDirectory)
+	}
 	if err != nil {
 		return nil, &sourceError{source{endpoint: s.Cache, dest: s.Cache}, storageError(".", err)}
 	}

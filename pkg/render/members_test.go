@@ -67,11 +67,15 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 		t.Fatalf("%d machines, %v", plan.Nodes, err)
 	}
 	data, _ := s.catalog.Engine(plan.Engine)
-	rendered, _, err := render.Preset(render.Input{Workspace: ws, Model: m, Plan: plan, Data: data, Settings: render.Settings{
+	rendered, warnings, err := render.Preset(render.Input{Workspace: ws, Model: m, Plan: plan, Data: data, Settings: render.Settings{
 		AllowRemoteCode: true, Workload: workload.Settings{AgentImage: "modelberth-agent"},
 	}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	const dropped = "inference.engine.env: POD_INDEX is ignored, because it holds the rank of a machine among those that serve the model together"
+	if !slices.Contains(warnings, dropped) {
+		t.Errorf("warnings %q, want %q among them", warnings, dropped)
 	}
 	leader, worker := rendered.Template.Spec, rendered.Worker.Spec
 

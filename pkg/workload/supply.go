@@ -46,7 +46,7 @@ func cacheArgs(in Input) []string {
 	if limit := in.Settings.Weights.CacheLimitGiB; limit > 0 {
 		args = append(args, "--cache-limit-gib", strconv.Itoa(limit))
 	}
-	return args
+	return append(args, compiledArgs(in)...)
 }
 
 func supplyEnv(in Input) []corev1.EnvVar {

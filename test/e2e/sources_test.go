@@ -94,6 +94,7 @@ func TestWeightSources(t *testing.T) {
 		key := types.NamespacedName{Namespace: ns, Name: "claim"}
 		t.Log(waitCondition(t, key, v1beta1.ConditionInferenceReady, v1beta1.ReasonWeightsNotFound, readyTimeout).Message)
 		fillClaim(t, ns, file)
+		replacePod(t, workspace(t, ns, key.Name)) // or the kubelet would wait longer with each try
 		ws := waitReady(t, ns, key.Name)
 		expectAnswers(t, ws, tinyModel)
 	})
