@@ -68,8 +68,10 @@ func TestWhatIsCompiledIsKept(t *testing.T) {
 func TestWhatIsCompiledIsNotSharedWrongly(t *testing.T) {
 	seen := map[string]string{kept(t, withCache(planned(t))): "as it is"}
 	for reason, change := range map[string]func(*render.Input){
-		"another version":   func(in *render.Input) { in.Data.Version = "0.99.0" },
-		"another build":     func(in *render.Input) { in.Settings.EngineImages = map[string]string{"vllm": "registry.example/vllm:2"} },
+		"another version": func(in *render.Input) { in.Data.Version = "0.99.0" },
+		"another build": func(in *render.Input) {
+			in.Settings.EngineImages = map[string]string{"vllm": "registry.example/vllm:2"}
+		},
 		"another model":     func(in *render.Input) { in.Plan.Artifact.Repo = "org/other" },
 		"another precision": func(in *render.Input) { in.Plan.Artifact.Quantization = "fp8" },
 		"another GPU":       func(in *render.Input) { in.Plan.Accelerator = "L4" },
