@@ -64,6 +64,10 @@ type WorkspaceStatus struct {
 	// endpoint is where the model answers.
 	// +optional
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	// latestReadyRevision is the name of the ControllerRevision that answered last.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	LatestReadyRevision string `json:"latestReadyRevision,omitempty"`
 	// engine is what the engine said of itself when it answered first, beside what the plan counted on.
 	// +optional
 	Engine *EngineStatus `json:"engine,omitempty"`

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -178,14 +179,14 @@ func newReconciler(known *catalog.Catalog, config workspace.Config, o options.Co
 	}
 	config.Planner = planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
-		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk,
+		Provisioner: karpenter, OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
 	})
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
-			Weights: workload.Weights(o.Weights),
+			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights),
 		},
-		EngineImages: o.EngineImages, AllowRemoteCode: o.AllowRemoteCode,
+		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode,
 	}
 	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil
@@ -231,13 +232,14 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, provided bool)
 func cacheOptions(provided bool) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
-		&appsv1.StatefulSet{}:         {Label: managed},
-		&appsv1.ControllerRevision{}:  {Label: managed},
-		&corev1.Service{}:             {Label: managed},
-		&networkingv1.NetworkPolicy{}: {Label: managed},
-		&corev1.Pod{}:                 {Label: has(v1beta1.LabelWorkspace)},
-		&corev1.Node{}:                {Transform: existing.Keep},
-		&corev1.ConfigMap{}:           {Transform: namesOnly},
+		&appsv1.StatefulSet{}:           {Label: managed},
+		&appsv1.ControllerRevision{}:    {Label: managed},
+		&corev1.Service{}:               {Label: managed},
+		&networkingv1.NetworkPolicy{}:   {Label: managed},
+		&policyv1.PodDisruptionBudget{}: {Label: managed},
+		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace)},
+		&corev1.Node{}:                  {Transform: existing.Keep},
+		&corev1.ConfigMap{}:             {Transform: namesOnly},
 	}
 	if provided {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}

@@ -26,6 +26,7 @@ type office struct {
 	provisioner string
 	osDiskGiB   int
 	localDisk   bool
+	rdma        bool
 	// mostNodes is a limit from a flag, where even 1 means something; 0 means none.
 	mostNodes int
 
@@ -42,6 +43,7 @@ func (o *office) bind(cmd *cobra.Command, w World) {
 	o.finder.bind(cmd, w)
 	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "what launches the machines: karpenter or gpu-provisioner; empty means any")
 	cmd.Flags().BoolVar(&o.localDisk, "local-disk-holds-pods", false, "pods and images live on the machines' local disks")
+	cmd.Flags().BoolVar(&o.rdma, "rdma", false, "pods can use RDMA between machines that have it, as with the chart's rdma.resource")
 	cmd.Flags().IntVar(&o.osDiskGiB, "os-disk-gib", 0, "OS disk of the machines in GiB; 0 means that it is large enough")
 	complete(cmd, "provisioner", provisioners)
 }
@@ -69,6 +71,7 @@ func (o *office) open() error {
 	o.catalog, o.finder.catalog = known, known
 	o.planner = planner.New(known, planner.Settings{
 		Clouds: where, Region: o.region, Provisioner: o.provisioner, OSDiskGiB: o.osDiskGiB, LocalDisk: o.localDisk,
+		NoRDMA: !o.rdma,
 	})
 	return nil
 }

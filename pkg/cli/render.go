@@ -29,6 +29,7 @@ type renderCommand struct {
 	format       string
 	agentImage   string
 	engineImages map[string]string
+	registry     string
 	remoteCode   bool
 }
 
@@ -55,6 +56,7 @@ For a Workspace in a cluster: what its controller applies, from the revision tha
 	f.StringVarP(&r.format, "output", "o", formatYAML, "how to print the objects: yaml, json")
 	f.StringVar(&r.agentImage, "agent-image", "modelberth-agent", "image of modelberth-agent, as the chart sets it")
 	f.StringToStringVar(&r.engineImages, "engine-image", nil, "image of an engine, as name=reference; repeatable")
+	f.StringVar(&r.registry, "engine-registry", "", "registry that mirrors the engines' images")
 	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator lets models bring code of their own")
 	r.connection.bind(cmd, w)
 	r.office.bind(cmd, w)
@@ -103,7 +105,8 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 // onlyForFiles refuses flags that stand for a controller's settings.
 func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	for _, flag := range []string{
-		"agent-image", "engine-image", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config", "provisioner", "hub-endpoint",
+		"agent-image", "engine-image", "engine-registry", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config",
+		"provisioner", "hub-endpoint", "rdma",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return usageError("--%s goes with -f: what is in the cluster was rendered by its controller", flag)
@@ -169,7 +172,7 @@ func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, erro
 		Workspace: a.workspace, Model: *a.model, Plan: a.plan, Config: config, Data: data,
 		Settings: render.Settings{
 			Workload:     workload.Settings{AgentImage: r.agentImage, HubEndpoint: r.endpoint},
-			EngineImages: r.engineImages, AllowRemoteCode: r.remoteCode,
+			EngineImages: r.engineImages, EngineRegistry: r.registry, AllowRemoteCode: r.remoteCode,
 		},
 	})
 	if err != nil {

@@ -115,6 +115,10 @@ func TestRollback(t *testing.T) {
 	edited := func(ws *v1beta1.Workspace) { ws.Inference.Objectives.Concurrency = new(int32(500)) }
 	// No revision was made from that annotation yet.
 	hurried := func(ws *v1beta1.Workspace) { ws.Annotations[v1beta1.AnnotationPerformanceMode] = "throughput" }
+	failed := func(ws *v1beta1.Workspace) {
+		edited(ws)
+		ws.Status.LatestReadyRevision = "chat-1"
+	}
 	tests := []struct {
 		name   string
 		edit   func(*v1beta1.Workspace)
@@ -126,6 +130,7 @@ func TestRollback(t *testing.T) {
 		{name: "rollback-dry-run", args: []string{"--dry-run"}, want: stored{spec(8, "").Inference, both, text("vllm: {}")}},
 		{name: "rollback-to", args: []string{"--to-revision", "1"}, want: stored{was, note, text("vllm: {}")}},
 		{name: "rollback-of-what-has-no-plan", edit: edited, want: stored{spec(8, "").Inference, both, text("vllm: {}")}},
+		{name: "rollback-to-what-answered", edit: failed, want: stored{was, note, text("vllm: {}")}},
 		{
 			name: "rollback-of-an-annotation", edit: hurried,
 			want: stored{spec(8, "").Inference, both, text("vllm: {}")},

@@ -35,8 +35,8 @@ func newRollback(w World) *cobra.Command {
 		Use:   "rollback NAME",
 		Short: "Put a Workspace's spec back to what a former revision was made from",
 		Long: `Put back the spec that a former revision was made from, as an edit of the Workspace that rolls out like
-any other: resource, inference and the annotations that shape them. Without --to-revision that is the
-latest revision that was made from something else.
+any other: resource, inference and the annotations that shape them. Without --to-revision that is what
+answered last, or else the latest revision that was made from something else.
 
 What changes is printed first. The ConfigMap that inference.config names is not part of the spec: where
 its text is another than then, this says so, and --with-config writes it back too.`,
@@ -143,11 +143,7 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 		}
 		return &revisions[at], nil
 	}
-	for i := len(revisions) - 1; i >= 0; i-- {
-		candidate := &revisions[i]
-		if candidate.number > current.number || candidate.Inputs == nil {
-			continue
-		}
+	for _, candidate := range former(ws, revisions, current) {
 		changes, err := changesOf(ws, restored(ws, candidate.Inputs), config, candidate.Inputs.Config)
 		if err != nil {
 			return nil, err
@@ -157,6 +153,23 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 		}
 	}
 	return nil, usageError("Workspace %s has no former revision that was made from something else and can be gone back to: see %s", key(ws), history)
+}
+
+// former are the revisions that can be gone back to, the one to prefer first: what answered last, then the
+// later before the earlier.
+func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinned {
+	var out []*pinned
+	for i := len(revisions) - 1; i >= 0; i-- {
+		candidate := &revisions[i]
+		switch {
+		case candidate.Inputs == nil:
+		case candidate.name == ws.Status.LatestReadyRevision:
+			out = slices.Insert(out, 0, candidate)
+		case candidate.number <= current.number:
+			out = append(out, candidate)
+		}
+	}
+	return out
 }
 
 // restored is the Workspace with what a revision was made from.

@@ -34,6 +34,8 @@ type Input struct {
 	Plan *planner.Plan
 	// Words are how engines say what is wrong.
 	Words Words
+	// Warnings are what was published about what is Silent. The first that tells anything counts.
+	Warnings []Warning
 }
 
 // Finding is the state of the inference server, as the condition InferenceReady holds it.
@@ -66,7 +68,7 @@ func Inference(in Input) Finding {
 // after everything that may be why that one did.
 func symptom(in *Input) Finding {
 	checks := []check{
-		unschedulable, imagePull, weights, outOfMemory, startupTimeout, crash, startError, memberLost, evicted,
+		unschedulable, imagePull, weights, outOfMemory, startupTimeout, crash, startError, memberLost, evicted, heldUp,
 	}
 	for _, check := range checks {
 		for i := range in.Pods {
@@ -74,6 +76,9 @@ func symptom(in *Input) Finding {
 				return finding
 			}
 		}
+	}
+	if finding, found := refusedPod(in); found {
+		return finding
 	}
 	if finding, found := pressure(in.Pods, in.Nodes); found {
 		return finding

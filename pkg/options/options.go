@@ -46,6 +46,8 @@ type Controller struct {
 	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
 	AgentImage   string
 	EngineImages map[string]string
+	// EngineRegistry replaces the registry of the other engines' images.
+	EngineRegistry string
 	// AllowRemoteCode lets the repositories of models bring code that the engine runs.
 	AllowRemoteCode bool
 	// ImagePullPolicy of the pods' images; empty means the cluster's default.
@@ -68,6 +70,8 @@ type Controller struct {
 	CapacityWording string
 	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
 	GPUPluginCheck bool
+	// RDMA is what pods of several machines request to reach each other by.
+	RDMA RDMA
 	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
 	SweepKAITO bool
 	// Spending limits what may be bought.
@@ -101,6 +105,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Func("node-class", "NodeClass to buy with, as group/kind/name; repeatable, the first is the default", o.addNodeClass)
 	flags.StringVar(&o.AgentImage, "agent-image", "", "image of modelberth-agent (required)")
 	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)
+	flags.StringVar(&o.EngineRegistry, "engine-registry", "",
+		"registry, with a path if need be, that mirrors the engines' images: they are pulled from there, but for those that --engine-image names")
 	flags.BoolVar(&o.AllowRemoteCode, "allow-remote-code", false,
 		"let models whose repository brings code run that code inside the inference server")
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
@@ -111,6 +117,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.Weights.bind(flags)
 	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
 		o.addHostPath)
+	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
+		"name=count for each machine, for example rdma/hca_shared_devices_a; without it plans count on the ordinary network")
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,

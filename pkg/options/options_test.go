@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 		"--node-class=karpenter.azure.com/AKSNodeClass/big", "--cloud=azure", "--region=westeurope",
 		"--engine-image=llamacpp=registry.example/llama:b1", "--leader-elect",
 		"--weights-ca-config-map=company-ca", "--weights-https-proxy=http://proxy:3128", "--weights-no-proxy=.corp",
-		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500",
+		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500", "--rdma-resource=rdma/hca_shared_devices_a",
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +54,8 @@ func TestParse(t *testing.T) {
 			CAConfigMap: "company-ca", HTTPSProxy: "http://proxy:3128", NoProxy: ".corp",
 			Caches: map[string]string{"team-a": "models"}, CacheLimitGiB: 500,
 		},
+
+		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
 		NodeGrace: 10 * time.Minute, GPUPluginCheck: true,
@@ -80,6 +82,9 @@ func TestBadFlags(t *testing.T) {
 		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
 		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is no machine type`}},
+		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
+		{"a resource that is no name", []string{"--rdma-resource=rdma/h c a"}, []string{`"rdma/h c a" does not name an extended resource`}},
+		{"less than one of a resource", []string{"--rdma-resource=rdma/hca=0"}, []string{`asks for "0" of rdma/hca`}},
 		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
 		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
 		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},

@@ -85,7 +85,9 @@ type modelDemand struct {
 	named bool
 	// singleNode says that nothing here spreads a model over machines.
 	singleNode bool
-	warns      []string
+	// noRDMA says that machines reach each other over the ordinary network only.
+	noRDMA bool
+	warns  []string
 	// trial and kept are the layout that is being tried and the best one so far, ways those to try.
 	trial, kept layout
 	ways        []spread
@@ -99,7 +101,8 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	c := r.Constraints
 	named := c.InstanceType != ""
 	d := &modelDemand{
-		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes, singleNode: p.settings.SingleNode,
+		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes,
+		singleNode: p.settings.SingleNode, noRDMA: p.settings.NoRDMA,
 		optimizeFor: cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost),
 		typical:     typicalLoad(r.Objectives), floors: floorsFor(r.Objectives, named),
 		pp: c.Engine.PipelineParallel, dp: c.Engine.DataParallel,

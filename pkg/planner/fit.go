@@ -164,7 +164,7 @@ func (f *form) need(way spread, s physics.Serving, t target) float64 {
 // physics describes the spread to the laws.
 func (s spread) physics(m *machine) physics.Layout {
 	return physics.Layout{
-		TP: s.tp, PP: s.pipeline(), DP: s.replicas, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs, NetworkGBs: m.NetworkGBs,
+		TP: s.tp, PP: s.pipeline(), DP: s.replicas, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs,
 	}
 }
 
@@ -228,6 +228,8 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 	deployed := physics.Deployment{
 		GPU: &m.gpu, Layout: l.spread.physics(m), Serving: &l.fitted.serving, Budget: &l.fitted.budget, Engine: l.form.engine,
 	}
+	deployed.Layout.NetworkGBs = d.networkGBs(m)
+	l.rdma = deployed.Layout.Nodes > 1 && deployed.Layout.NetworkGBs > 0
 	if l.form.engine.Speed.Basis == "" {
 		return // nothing is known of the engine's speed
 	}

@@ -185,3 +185,36 @@ func TestMachinesForSpeed(t *testing.T) {
 		}
 	}
 }
+
+// A network that pods cannot use counts for nothing.
+func TestNetworkThatPodsCannotUse(t *testing.T) {
+	w := city(t)
+	s := machineOf("Swift", "GPU-0", 1, 3)
+	s.NetworkGBs = 50
+	w.SKUs = []sku.SKU{s}
+	m := w.Models[0]
+	plan := func(settings planner.Settings, stages int) (planner.Plan, error) {
+		return planner.New(w.load(t), settings).Plan(planner.Request{
+			Model: &m, Objectives: planner.Objectives{TimePerOutputToken: time.Second},
+			Constraints: planner.Constraints{Engine: planner.EngineSettings{PipelineParallel: stages}},
+		})
+	}
+	with, err := plan(planner.Settings{}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := plan(planner.Settings{NoRDMA: true}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !with.RDMA || without.RDMA || with.Performance.TPOTMillis >= without.Performance.TPOTMillis {
+		t.Errorf("with RDMA (%t) a token takes %.2f ms, without (%t) %.2f ms",
+			with.RDMA, with.Performance.TPOTMillis, without.RDMA, without.Performance.TPOTMillis)
+	}
+	if got, err := plan(planner.Settings{}, 3); err != nil || got.Nodes != 3 {
+		t.Errorf("over three machines with RDMA: %s", answer(got, err))
+	}
+	if got, err := plan(planner.Settings{NoRDMA: true}, 3); err == nil {
+		t.Errorf("over three machines without RDMA: %s, want no plan", got.Summary())
+	}
+}

@@ -33,6 +33,8 @@ type layout struct {
 	// pace under load.
 	pace pace
 	load physics.Load
+	// rdma says that its machines are counted on to reach each other by RDMA.
+	rdma bool
 	// needed is the KV cache of a GPU for the target, in GiB; what is longer or more is a gift.
 	needed float64
 }
@@ -191,7 +193,7 @@ func (d *modelDemand) fewestNodes(m *machine) int {
 // mostNodes is how many machines of a type may be used.
 func (d *modelDemand) mostNodes(m *machine) int {
 	most := min(mostNodes, d.mostStages())
-	if !d.named && m.NetworkGBs == 0 {
+	if !d.named && d.networkGBs(m) == 0 {
 		most = min(most, plainNodes)
 	}
 	if !d.spreadsOverNodes() {
@@ -204,6 +206,14 @@ func (d *modelDemand) mostNodes(m *machine) int {
 		most = min(most, len(m.there))
 	}
 	return most
+}
+
+// networkGBs is the RDMA between machines of a type that pods may use, for one GPU in GB/s; 0 where there is none.
+func (d *modelDemand) networkGBs(m *machine) float64 {
+	if d.noRDMA {
+		return 0
+	}
+	return m.NetworkGBs
 }
 
 // spreadsOverNodes says whether one copy of the model can be served from several machines.
@@ -263,7 +273,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	case m.there != nil && len(m.there) == d.mostNodes(m):
 		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
-		text += ", and without RDMA no more are planned unless the type is named"
+		text += ", and without RDMA" + unusedRDMA(m) + " no more are planned unless the type is named"
 	case why.form.engine.Split == catalog.SplitLayers:
 	default:
 		text += d.whyNoMore(m, why.form)
@@ -272,6 +282,14 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += "; " + why.unsplit
 	}
 	return text
+}
+
+// unusedRDMA says what lets pods use the RDMA that a machine has.
+func unusedRDMA(m *machine) string {
+	if m.NetworkGBs == 0 {
+		return ""
+	}
+	return " for pods (rdma.resource in the chart)"
 }
 
 // layoutWarnings tells which objectives a layout was chosen without.

@@ -176,6 +176,8 @@ type Plan struct {
 	// StageLayers is how many layers each stage of the pipeline has; empty where there is one stage, and
 	// where the engine splits by layers itself.
 	StageLayers []int `json:"stageLayers,omitempty"`
+	// RDMA says that the machines are counted on to reach each other by it.
+	RDMA bool `json:"rdma,omitempty"`
 	// Engine that serves, and the artifact that it loads.
 	Engine   string          `json:"engine,omitempty"`
 	Artifact *model.Artifact `json:"artifact,omitempty"`

@@ -25,6 +25,8 @@ type Settings struct {
 	Engines []string
 	// SingleNode says that a model cannot be spread over several machines.
 	SingleNode bool
+	// NoRDMA says that pods cannot use RDMA between machines, whatever the machines have.
+	NoRDMA bool
 	// Provisioner that launches the machines, for example karpenter; empty means any.
 	Provisioner string
 	// OSDiskGiB of the machines that are bought; 0 means that their disk is not known. LocalDisk says that

@@ -82,6 +82,7 @@ func (o *option) describe(plan *Plan) {
 	plan.GPUMemoryUtilization, plan.KVCacheType = l.fitted.serving.Utilization, l.form.kvType
 	plan.KVCacheTokens = l.fitted.budget.KVTokens
 	plan.StageLayers = l.form.physics.Partition(l.spread.pipeline())
+	plan.RDMA = l.rdma
 	// Every GPU has a process of its own that loads weights and schedules.
 	plan.CPUs = min(plan.CPUs*o.gpus, max(o.machine.VCPUs-1, 1))
 	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))

@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -33,6 +35,9 @@ type Settings struct {
 	Workload workload.Settings
 	// EngineImages replaces the engines' images by name.
 	EngineImages map[string]string
+	// EngineRegistry is where the catalogue's images of engines are pulled from instead of where upstream
+	// publishes them, for example registry.example/mirror; empty means upstream.
+	EngineRegistry string
 	// AllowRemoteCode says that the administrator lets a model's repository bring code.
 	AllowRemoteCode bool
 }
@@ -92,6 +97,7 @@ func Preset(in Input) (Rendered, []string, error) {
 		Adapters:    workload.Adapters(in.Workspace),
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: env,
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
+		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan),
 	}
 	var err error
 	if in.Plan.Nodes > 1 {
@@ -134,7 +140,7 @@ func Template(ws *v1beta1.Workspace, plan *planner.Plan) Rendered {
 	return Rendered{Template: workload.TemplatePod(ws, plan.NodeNames)}
 }
 
-// image is the user's, else the administrator's, else the catalogue's.
+// image is the user's, else the administrator's, else the catalogue's, from the administrator's registry.
 func image(in Input) string {
 	if spec := in.Workspace.Inference.Engine; spec != nil && spec.Image != "" {
 		return spec.Image
@@ -142,7 +148,17 @@ func image(in Input) string {
 	if replaced := in.Settings.EngineImages[in.Data.Name]; replaced != "" {
 		return replaced
 	}
-	return in.Data.ImageFor(in.Plan.GPUsPerNode)
+	return mirrored(in.Settings.EngineRegistry, in.Data.ImageFor(in.Plan.GPUsPerNode))
+}
+
+// mirrored puts a registry in the place of an image's own. The path below it stays, as mirrors keep it.
+func mirrored(registry, image string) string {
+	parsed, err := name.ParseReference(image)
+	if registry == "" || err != nil {
+		return image
+	}
+	path := strings.TrimPrefix(image, parsed.Context().RegistryStr()+"/")
+	return strings.TrimSuffix(registry, "/") + "/" + strings.TrimPrefix(path, "docker.io/")
 }
 
 // environment are the user's variables, without those that a member of a group has from its pod, and warnings

@@ -58,6 +58,16 @@ func TestImage(t *testing.T) {
 	}{
 		{"nobody has another idea than the catalogue", nil, render.Settings{}, catalogues},
 		{"the administrator's replaces the catalogue's", nil, administrators, "registry.example/vllm:2"},
+		{
+			"a mirror has the catalogue's", nil,
+			render.Settings{EngineRegistry: "registry.example/mirror/"},
+			"registry.example/mirror/" + catalogues,
+		},
+		{
+			"the administrator's image is none of the mirror's", nil,
+			render.Settings{EngineImages: administrators.EngineImages, EngineRegistry: "mirror.example"},
+			"registry.example/vllm:2",
+		},
 		{"the user's replaces both", []func(*v1beta1.Workspace){users}, administrators, "registry.example/mine:1"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

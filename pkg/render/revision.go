@@ -85,8 +85,11 @@ func (r *Revision) Network(ws *v1beta1.Workspace) []Object {
 	if r.Plan.Nodes > 1 {
 		around = append(around, workload.HeadlessService(ws))
 	}
-	if ws.Inference != nil && ws.Inference.Template == nil {
+	switch {
+	case ws.Inference != nil && ws.Inference.Template == nil:
 		around = append(around, workload.NetworkPolicy(in))
+	case r.Plan.Nodes > 1:
+		around = append(around, workload.DisruptionBudget(ws))
 	}
 	return around
 }

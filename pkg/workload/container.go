@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -125,8 +126,8 @@ func containerPort(name string, port int32) corev1.ContainerPort {
 	return corev1.ContainerPort{Name: name, ContainerPort: port, Protocol: corev1.ProtocolTCP}
 }
 
-// engineResources requests what the plan says, or the user. GPUs are requested and limited alike, as
-// device plugins demand; main memory has no limit, because the machine is the model's own.
+// engineResources requests what the plan says, or the user. GPUs, and devices for RDMA, are requested and
+// limited alike, as device plugins demand; main memory has no limit, because the machine is the model's own.
 func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequirements {
 	requests := corev1.ResourceList{}
 	if in.Plan.CPUs > 0 {
@@ -144,10 +145,14 @@ func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequiremen
 	if in.Plan.GPUsPerNode == 0 {
 		return corev1.ResourceRequirements{Requests: requests}
 	}
-	gpus := *resource.NewQuantity(int64(in.Plan.GPUsPerNode), resource.DecimalSI)
-	name := corev1.ResourceName(in.Plan.GPUResource)
-	requests[name] = gpus
-	return corev1.ResourceRequirements{Requests: requests, Limits: corev1.ResourceList{name: gpus.DeepCopy()}}
+	limits := corev1.ResourceList{
+		corev1.ResourceName(in.Plan.GPUResource): *resource.NewQuantity(int64(in.Plan.GPUsPerNode), resource.DecimalSI),
+	}
+	if rdma := in.Settings.RDMA; in.Settings.ServesRDMA(&in.Plan) {
+		limits[corev1.ResourceName(rdma.Resource)] = *resource.NewQuantity(int64(rdma.Count), resource.DecimalSI)
+	}
+	maps.Copy(requests, limits)
+	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
 func gibibytes(n int) resource.Quantity {

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -261,6 +262,8 @@ func objects(in workload.Input) []runtime.Object {
 	list := []runtime.Object{workload.Service(in), workload.HeadlessService(in.Workspace)}
 	if in.Workspace.Inference.Template == nil {
 		list = append(list, workload.NetworkPolicy(in))
+	} else {
+		list = append(list, workload.DisruptionBudget(in.Workspace))
 	}
 	if in.Worker == nil {
 		return append(list, workload.StatefulSet(in.Workspace, 1, podTemplate(in), revision))
@@ -322,9 +325,10 @@ func TestGoldenIsStrictlyValid(t *testing.T) {
 			}
 			documents := bytes.Split(data, []byte("\n"+separator))
 			kinds := map[string]func() any{
-				"Service":       func() any { return &corev1.Service{} },
-				"NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
-				"StatefulSet":   func() any { return &appsv1.StatefulSet{} },
+				"Service":             func() any { return &corev1.Service{} },
+				"NetworkPolicy":       func() any { return &networkingv1.NetworkPolicy{} },
+				"PodDisruptionBudget": func() any { return &policyv1.PodDisruptionBudget{} },
+				"StatefulSet":         func() any { return &appsv1.StatefulSet{} },
 			}
 			for i := range documents {
 				var kind metav1.TypeMeta

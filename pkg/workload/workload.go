@@ -42,9 +42,22 @@ type Settings struct {
 	HubEndpoint string
 	// ImagePullPolicy of our images and the engine's; empty means the cluster's default.
 	ImagePullPolicy string
+	// RDMA is what pods of a group request to reach each other by.
+	RDMA RDMA
 	// Weights says how pods come by the files of models.
 	Weights Weights
 }
+
+// RDMA is the resource that a device plugin announces for RDMA between machines.
+type RDMA struct {
+	// Resource is its name; empty where pods get none.
+	Resource string
+	// Count of it that each pod requests.
+	Count int
+}
+
+// ServesRDMA says whether the pods of a plan get a device for RDMA.
+func (s Settings) ServesRDMA(plan *planner.Plan) bool { return s.RDMA.Resource != "" && plan.RDMA }
 
 // ModelDir is where the weights are mounted in the engine's container.
 const ModelDir = "/models"

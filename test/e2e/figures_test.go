@@ -27,7 +27,7 @@ func figure(t *testing.T, what string, took time.Duration) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if _, err := fmt.Fprintf(file, "%8.1f s  %s\n", took.Seconds(), what); err != nil {
+	if _, err := fmt.Fprintf(file, "%10.3f s  %s\n", took.Seconds(), what); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -39,7 +39,8 @@ func elapsed(t *testing.T, what string, since time.Time) {
 }
 
 // stages tells how long the stages of a Workspace took by its status, which keeps whole seconds: all of them in
-// the log, and as a figure the way from a usable machine to ready.
+// the log, and as figures the way from a usable machine to ready, and the first token that somebody gets after
+// that.
 func stages(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	var machine time.Time
@@ -59,6 +60,23 @@ func stages(t *testing.T, ws *v1beta1.Workspace) {
 		if stage.Stage == v1beta1.StageReady && !machine.IsZero() {
 			figure(t, fmt.Sprintf("%s: machine ready to model ready by status.startup (%s)", t.Name(), strings.Join(after, ", ")),
 				stage.EndTime.Sub(machine))
+			figure(t, t.Name()+": the first request to its first token", firstToken(t, ws))
 		}
 	}
+}
+
+// firstToken asks for a few words and returns when the first of them came.
+func firstToken(t *testing.T, ws *v1beta1.Workspace) time.Duration {
+	t.Helper()
+	var result struct {
+		TTFT struct {
+			P50 float64 `json:"p50"`
+		} `json:"ttftMs"`
+	}
+	decodeJSON(t, berth(t, ws.Namespace, "bench", ws.Name, "--requests=1", "--concurrency=1", "--input-tokens=8", "--output-tokens=2", "-o", "json"),
+		&result)
+	if result.TTFT.P50 <= 0 {
+		t.Errorf("the first request of %s took no time to its first token", ws.Name)
+	}
+	return time.Duration(result.TTFT.P50 * float64(time.Millisecond))
 }

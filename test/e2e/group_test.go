@@ -88,6 +88,7 @@ func TestVLLMOverNodes(t *testing.T) {
 		{4, []int{0, 3}},
 	} {
 		t.Run(fmt.Sprintf("%d nodes", tc.nodes), func(t *testing.T) {
+			t.Parallel()
 			ns := namespace(t)
 			start := time.Now()
 			apply(t, ns, fmt.Sprintf(stagesWorkspace, tc.nodes))

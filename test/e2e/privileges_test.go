@@ -32,6 +32,10 @@ func rarelyUsed() map[string]string {
 		" services list":                         "client-go may watch without",
 		"apps statefulsets list":                 "client-go may watch without",
 		"networking.k8s.io networkpolicies list": "client-go may watch without",
+		"policy poddisruptionbudgets list":       "client-go may watch without",
+		"policy poddisruptionbudgets create":     "where several pods each serve",
+		"policy poddisruptionbudgets patch":      "where several pods each serve",
+		"policy poddisruptionbudgets get":        "where several pods each serve",
 		"apps controllerrevisions list":          "client-go may watch without",
 	}
 }

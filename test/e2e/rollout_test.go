@@ -83,6 +83,7 @@ func TestRollout(t *testing.T) {
 // run edits a model that answers. The answer under way is finished, and whoever asks meanwhile gets an answer
 // or no connection, never an error of a server that is not ready.
 func (r rollout) run(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, ns, r.manifest)
 	ws := waitReady(t, ns, "chat")

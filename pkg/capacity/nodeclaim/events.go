@@ -5,55 +5,27 @@ package nodeclaim
 
 import (
 	"context"
-	"fmt"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/events"
 )
 
-// uidField selects events by the object that they are about.
-const uidField = "involvedObject.uid"
-
-// Events returns what was published about claims, as the API server has it: there is no watch on
-// events. Where they may not be read there are none: nothing is decided by events alone.
+// Events returns what was published about claims.
 func (p *Provisioner) Events(ctx context.Context, claims []types.UID) ([]refusal.Event, error) {
 	var out []refusal.Event
 	for _, uid := range claims {
-		list := &corev1.EventList{}
 		// Claims have no namespace; events about such objects are in this one.
-		err := p.live.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), client.MatchingFields{uidField: string(uid)})
-		if apierrors.IsForbidden(err) {
-			return nil, nil
-		}
+		published, err := events.About(ctx, p.live, metav1.NamespaceDefault, uid)
 		if err != nil {
-			return nil, fmt.Errorf("listing events about NodeClaim with UID %s: %w", uid, err)
+			return nil, err
 		}
-		for i := range list.Items {
-			item := &list.Items[i]
-			out = append(out, refusal.Event{
-				UID: item.InvolvedObject.UID, Reason: item.Reason, Message: item.Message, At: lastSeen(item),
-			})
+		for i := range published {
+			item := &published[i]
+			out = append(out, refusal.Event{UID: uid, Reason: item.Reason, Message: item.Message, At: events.LastSeen(item)})
 		}
 	}
 	return out, nil
-}
-
-// lastSeen is when an event last happened. Recorders fill in different fields.
-func lastSeen(event *corev1.Event) time.Time {
-	at := event.CreationTimestamp.Time
-	for _, other := range []time.Time{event.FirstTimestamp.Time, event.LastTimestamp.Time, event.EventTime.Time} {
-		if other.After(at) {
-			at = other
-		}
-	}
-	if event.Series != nil && event.Series.LastObservedTime.After(at) {
-		at = event.Series.LastObservedTime.Time
-	}
-	return at
 }

@@ -208,12 +208,15 @@ func (s *scope) inferenceFinding() finding {
 	if s.isGroup() && s.group.Failure != "" {
 		seen.Message += "; it is started again because " + s.group.Failure
 	}
+	if seen.Reason != v1beta1.ReasonInferencePending {
+		seen.Message += s.wayBack()
+	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 }
 
 // diagnosed is what there is to see of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
-	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words}
+	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words, Warnings: s.warnings}
 	if s.revision != nil {
 		in.Want, in.Plan = s.revision.Plan.Nodes, &s.revision.Plan
 	}

@@ -126,6 +126,8 @@ type Reconciler struct {
 	preflight *preflight
 	// unsaid is the news of mere progress that is not written yet.
 	unsaid *unsaid
+	// published is what was read about pods that are held up.
+	published published
 	// book is what was promised of nodes that are there, usage what pods hold of them.
 	book  existing.Book
 	usage usage
@@ -189,6 +191,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"commit", r.ensureCommit},
 		{"group", r.ensureGroup},
 		{"stuck pods", r.ensureNoStuckPods},
+		{"events", r.observePublished},
 		{"engine", r.observeEngine},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
@@ -249,6 +252,7 @@ const conflictDelay = 200 * time.Millisecond
 // of it: the first to ask for an offer again, or money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.unsaid.forget(ws.UID)
+	r.published.keep(ws.UID, nil)
 	r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.waiting.remove(client.ObjectKeyFromObject(ws))

@@ -69,6 +69,9 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	}
 	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
 	set.all(s.findings(err))
+	if s.revision != nil && set.isTrue(v1beta1.ConditionReady) {
+		status.LatestReadyRevision = s.revision.Name
+	}
 	status.State = nextState(s.ws.Status.State, set.isTrue(v1beta1.ConditionReady))
 	status.Startup = startup(s, &status, now)
 	events := append(eventsOf(&s.before, &status), s.happened()...)

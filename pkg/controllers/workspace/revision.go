@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -207,15 +208,15 @@ func (r *Reconciler) adoptRevision(
 	}
 }
 
-// trimRevisions deletes the oldest revisions over the limit, never the one in use.
+// trimRevisions deletes the oldest revisions over the limit, never one that is in use or answered last.
 func (r *Reconciler) trimRevisions(ctx context.Context, s *scope, current *revision) error {
-	inUse := ""
+	inUse := []string{current.Name, s.ws.Status.LatestReadyRevision}
 	if s.ws.Status.Plan != nil {
-		inUse = s.ws.Status.Plan.Revision
+		inUse = append(inUse, s.ws.Status.Plan.Revision)
 	}
 	for i := range max(0, len(s.revisions)+1-revisionLimit) {
 		old := &s.revisions[i]
-		if old.Name == inUse || old.Name == current.Name {
+		if slices.Contains(inUse, old.Name) {
 			continue
 		}
 		if err := client.IgnoreNotFound(r.Client.Delete(ctx, old)); err != nil {

@@ -76,6 +76,8 @@ type scope struct {
 	verdict refusal.Verdict
 	// engine is what the engine told in this pass; nil where it was not asked.
 	engine *v1beta1.EngineStatus
+	// warnings are what was published about what says nothing of itself.
+	warnings []diagnosis.Warning
 	// words are how engines say what is wrong.
 	words diagnosis.Words
 	// capacityErr says why machines could not be asked for.

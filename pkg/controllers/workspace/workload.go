@@ -8,6 +8,7 @@ import (
 	"errors"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -32,12 +33,13 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// mayLack says that a Workspace that runs goes on without an object: earlier versions made no NetworkPolicy, so
-// that its user may have made one under its name.
+// mayLack says that a Workspace that runs goes on without an object: earlier versions made no NetworkPolicy and
+// no PodDisruptionBudget, so that its user may have made one under its name.
 func (s *scope) mayLack(object render.Object, err error) bool {
 	_, isTaken := errors.AsType[*apply.TakenError](err)
 	_, isPolicy := object.(*networkingv1.NetworkPolicy)
-	return isTaken && isPolicy && s.statefulSet != nil
+	_, isBudget := object.(*policyv1.PodDisruptionBudget)
+	return isTaken && (isPolicy || isBudget) && s.statefulSet != nil
 }
 
 // ensureWorkload makes the StatefulSets once the machines are launched: its pods fit this

@@ -138,6 +138,10 @@ func environment(in engine.Input) []engine.EnvVar {
 			env = append(env, engine.EnvVar{Name: cache.Variable, Value: path.Join(in.CacheDir, cache.Directory)})
 		}
 	}
+	if in.Plan.Nodes > 1 && !in.RDMA {
+		// NCCL sees the host's adapters also where a pod has no device to open them by.
+		env = append(env, engine.EnvVar{Name: "NCCL_IB_DISABLE", Value: "1"})
+	}
 	if len(in.Plan.StageLayers) > 1 {
 		env = append(env, engine.EnvVar{Name: partitionEnv, Value: joinInts(in.Plan.StageLayers)})
 	}

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,8 @@ func SetupGarbage(mgr manager.Manager) error {
 // Reconcile collects what the Workspaces of one name left behind.
 func (g *garbage) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	for _, list := range []client.ObjectList{
-		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &networkingv1.NetworkPolicyList{}, &appsv1.ControllerRevisionList{},
+		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{},
+		&appsv1.ControllerRevisionList{},
 	} {
 		if err := g.collect(ctx, request.NamespacedName, list); err != nil {
 			return ctrl.Result{}, fmt.Errorf("simulated garbage collector: %w", err)

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -226,8 +227,13 @@ func TestTemplateWorkspace(t *testing.T) {
 	w := theWorld
 	w.begin(t, faults.NewRecorder())
 	ws := templateForm(w.namespace(t), "mine")
+	ws.Resource.Count = new(2)
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
+	budget := &policyv1.PodDisruptionBudget{}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), budget); err != nil || budget.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("PodDisruptionBudget of two pods that each serve: %+v, %v", budget.Spec, err)
+	}
 	set := &appsv1.StatefulSet{}
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), set); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,125 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/events"
+)
+
+const (
+	// patience is how long what says nothing of itself may take before it is asked what was published about
+	// it: most are through by then.
+	patience = 20 * time.Second
+	// askAgain is when to ask again, as long as it says nothing. There is no watch on events.
+	askAgain = time.Minute
+)
+
+// published is what was read of events about what says nothing of itself, by Workspace and object. It may be
+// lost: then it is read again.
+type published struct {
+	mu    sync.Mutex
+	known map[types.UID]map[types.UID]hearing
+}
+
+// hearing is what was published about one object.
+type hearing struct {
+	// since when it says nothing, and when events were read last.
+	since, asked time.Time
+	warnings     []diagnosis.Warning
+}
+
+// of returns what is known about objects of a Workspace; others are forgotten.
+func (p *published) of(workspace types.UID, objects []types.UID) map[types.UID]hearing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[types.UID]hearing, len(objects))
+	for _, uid := range objects {
+		out[uid] = p.known[workspace][uid]
+	}
+	return out
+}
+
+func (p *published) keep(workspace types.UID, known map[types.UID]hearing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(known) == 0 {
+		delete(p.known, workspace)
+		return
+	}
+	if p.known == nil {
+		p.known = map[types.UID]map[types.UID]hearing{}
+	}
+	p.known[workspace] = known
+}
+
+// observePublished reads what was published about pods and sets that are held up and do not say why.
+func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
+	now := r.Clock.Now()
+	silent := diagnosis.Silent(s.pods, s.sets())
+	known := r.published.of(s.ws.UID, silent)
+	for _, uid := range silent {
+		heard := known[uid]
+		if heard.since.IsZero() {
+			heard.since = now
+		}
+		due := heard.since.Add(patience)
+		switch {
+		case !heard.asked.IsZero():
+			due = heard.asked.Add(askAgain)
+		case s.wasHeldUp():
+			due = now // by what another process read: it is to stand
+		}
+		if !now.Before(due) {
+			var err error
+			if heard.warnings, err = r.warnings(ctx, s.ws.Namespace, uid); err != nil {
+				return err
+			}
+			heard.asked, due = now, now.Add(askAgain)
+		}
+		s.lookAgain(due.Sub(now))
+		known[uid] = heard
+		s.warnings = append(s.warnings, heard.warnings...)
+	}
+	r.published.keep(s.ws.UID, known)
+	return nil
+}
+
+// wasHeldUp says whether the status quotes an event.
+func (s *scope) wasHeldUp() bool {
+	was := find(s.before.Conditions, v1beta1.ConditionInferenceReady)
+	return was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)
+}
+
+// stale is how long ago a warning may have been published last to count still.
+const stale = 5 * time.Minute
+
+// warnings about one object, by their text: those of several volumes take turns in being the newest.
+func (r *Reconciler) warnings(ctx context.Context, namespace string, uid types.UID) ([]diagnosis.Warning, error) {
+	list, err := events.About(ctx, r.Live, namespace, uid)
+	if err != nil {
+		return nil, err
+	}
+	var out []diagnosis.Warning
+	for i := range list {
+		if item := &list[i]; item.Type == corev1.EventTypeWarning && r.Clock.Since(events.LastSeen(item)) < stale {
+			out = append(out, diagnosis.Warning{About: uid, Reason: item.Reason, Message: item.Message})
+		}
+	}
+	slices.SortFunc(out, func(a, b diagnosis.Warning) int {
+		return cmp.Or(strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+	})
+	return out, nil
+}

@@ -1,0 +1,117 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Warning is what a component of the cluster published about a pod, or about the set that is to create it.
+type Warning struct {
+	// About is the object's UID.
+	About   types.UID
+	Reason  string
+	Message string
+}
+
+// PublishedReasons are those of findings that quote a Warning.
+func PublishedReasons() []string {
+	return []string{v1beta1.ReasonVolumeNotMounted, v1beta1.ReasonPodSandboxFailed, v1beta1.ReasonPodRefused}
+}
+
+// Silent returns the objects whose status does not say what they wait for, by UID, sorted: a pod that is
+// bound to a node and has not begun to run, and a set that lacks pods. What was published about them may.
+func Silent(pods []corev1.Pod, sets []*appsv1.StatefulSet) []types.UID {
+	var out []types.UID
+	for _, pod := range living(pods) {
+		if isSilent(&pod) {
+			out = append(out, pod.UID)
+		}
+	}
+	for _, set := range sets {
+		if set.DeletionTimestamp == nil && set.Status.ObservedGeneration == set.Generation &&
+			set.Status.Replicas < ptr.Deref(set.Spec.Replicas, 1) {
+			out = append(out, set.UID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// isSilent says whether a node prepares a pod, of which it tells nothing.
+func isSilent(pod *corev1.Pod) bool {
+	if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodPending {
+		return false
+	}
+	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+	return !slices.ContainsFunc(statuses, func(status corev1.ContainerStatus) bool {
+		reason := waitingReason(status)
+		return status.State.Waiting == nil && status.State != (corev1.ContainerState{}) ||
+			reason != "" && reason != "ContainerCreating" && reason != "PodInitializing"
+	})
+}
+
+// heldUp quotes what was published about a pod that its node prepares.
+func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
+	if !isSilent(pod) {
+		return Finding{}, false
+	}
+	for _, warning := range in.Warnings {
+		if warning.About != pod.UID {
+			continue
+		}
+		words := quoted(clip(steady(warning.Message), maxQuote))
+		switch warning.Reason {
+		case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
+			return finding(v1beta1.ReasonVolumeNotMounted,
+				"node %q cannot mount a volume of pod %q%s: see to it that the volume, Secret or ConfigMap that it names is there, "+
+					"or change the field of inference that names it", pod.Spec.NodeName, pod.Name, words), true
+		case "FailedCreatePodSandBox", "NetworkNotReady":
+			return finding(v1beta1.ReasonPodSandboxFailed,
+				"node %q cannot start pod %q%s: the node's network or runtime class is at fault, its kubelet log tells more",
+				pod.Spec.NodeName, pod.Name, words), true
+		}
+	}
+	return Finding{}, false
+}
+
+// refusedPod quotes why the cluster does not let a set create its pod.
+func refusedPod(in *Input) (Finding, bool) {
+	for _, warning := range in.Warnings {
+		if warning.Reason != "FailedCreate" {
+			continue
+		}
+		// "create Pod chat-0 in StatefulSet chat failed error: pods "chat-0" is forbidden: …"
+		_, words, _ := strings.Cut(warning.Message, "failed error: ")
+		words = cmp.Or(words, warning.Message)
+		return finding(v1beta1.ReasonPodRefused, "the cluster does not let a pod be created%s: %s",
+			quoted(clip(steady(words), maxQuote)), wayPast(words)), true
+	}
+	return Finding{}, false
+}
+
+// wayPast is what to do about a refusal.
+func wayPast(words string) string {
+	switch {
+	case strings.Contains(words, "exceeded quota"):
+		return "raise the ResourceQuota of the namespace, or free some of it"
+	case strings.Contains(words, "must specify"): // a quota or a policy wants what inference.pod can say
+		return "set it in inference.pod, or give the namespace a LimitRange that does"
+	case strings.Contains(words, "PodSecurity"):
+		return "the namespace enforces a level that what inference.pod or inference.template asks for does not meet"
+	case strings.Contains(words, "denied the request"):
+		return "ask whoever runs that policy for an exception, or change what it objects to in inference.pod"
+	default:
+		return "change what the words object to"
+	}
+}

@@ -1,0 +1,52 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package events reads what components of the cluster published about an object.
+//
+// It decides nothing. It must not know what the words of an event mean.
+package events
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// uidField selects events by the object that they are about.
+const uidField = "involvedObject.uid"
+
+// About returns the events about one object, newest first, as the API server has them: there is no watch on
+// events, so live must not be backed by a cache. Those about objects without a namespace are in default.
+// Where events may not be read there are none: nothing is decided by them alone.
+func About(ctx context.Context, live client.Reader, namespace string, uid types.UID) ([]corev1.Event, error) {
+	list := &corev1.EventList{}
+	err := live.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{uidField: string(uid)})
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing events about the object with UID %s: %w", uid, err)
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return LastSeen(&b).Compare(LastSeen(&a)) })
+	return list.Items, nil
+}
+
+// LastSeen is when an event last happened. Recorders fill in different fields.
+func LastSeen(event *corev1.Event) time.Time {
+	at := event.CreationTimestamp.Time
+	for _, other := range []time.Time{event.FirstTimestamp.Time, event.LastTimestamp.Time, event.EventTime.Time} {
+		if other.After(at) {
+			at = other
+		}
+	}
+	if event.Series != nil && event.Series.LastObservedTime.After(at) {
+		at = event.Series.LastObservedTime.Time
+	}
+	return at
+}

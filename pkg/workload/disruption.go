@@ -1,0 +1,27 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// DisruptionBudget has nodes drained one after the other where several pods serve, each by itself. One pod, or
+// a group that works as a whole, would only keep its nodes from being drained at all.
+func DisruptionBudget(ws *v1beta1.Workspace) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
+		ObjectMeta: objectMeta(ws, ws.Name),
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: new(intstr.FromInt32(1)),
+			Selector:       &metav1.LabelSelector{MatchLabels: podSelector(ws)},
+			// A pod that does not answer is nobody's loss.
+			UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
+		},
+	}
+}
