@@ -83,7 +83,7 @@ func resolve(ctx context.Context, s Settings, log *slog.Logger) error {
 	case err != nil:
 		return giveUp(&sourceError{made.source, err}, s.TerminationLog)
 	}
-	log.Info("the commit is settled", "repo", made.source.repo, "revision", made.source.revision, "commit", commit, "kept", commit == s.KeptCommit)
+	log.Info("the commit is settled", "repo", made.source.repo, "revision", made.source.revision, "commit", commit)
 	data, err := marshalPlain(settled{Commit: commit})
 	if err != nil {
 		return err

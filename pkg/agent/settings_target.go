@@ -113,7 +113,7 @@ func (t *Target) check() error {
 		if _, err := oci.New(t.Image, oci.Options{}); err != nil {
 			return fmt.Errorf("--image %w", err)
 		}
-		if t.Selection.isEmpty() && len(t.Files) == 0 && !t.Resolves {
+		if t.Selection.isEmpty() && len(t.Files) == 0 {
 			t.Selection.Weights = everything()
 		}
 	case !t.IsThere:
@@ -121,8 +121,8 @@ func (t *Target) check() error {
 			return err
 		}
 	}
-	if wanted := t.checkWanted(); wanted != nil && !t.Resolves {
-		return wanted
+	if err := t.checkWanted(); err != nil {
+		return err
 	}
 	for f := range t.Sizes {
 		if !slices.Contains(t.Files, f) {
@@ -177,6 +177,8 @@ func (s *Selection) define(flags *flag.FlagSet) {
 // checkWanted sees to it that files are either named or selected.
 func (t *Target) checkWanted() error {
 	switch {
+	case t.Resolves:
+		return nil
 	case t.Selection.isEmpty():
 		return checkFiles(t.Files, t.SHA256)
 	case len(t.Files)+len(t.SHA256) > 0:

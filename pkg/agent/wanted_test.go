@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -56,8 +55,7 @@ func archiveLayer(t *testing.T, path, content string) mutate.Addendum {
 // push makes an artifact and returns its reference.
 func push(t *testing.T, server *httptest.Server, repository string, layers ...mutate.Addendum) string {
 	t.Helper()
-	var image v1.Image = empty.Image
-	image, err := mutate.Append(image, layers...)
+	image, err := mutate.Append(empty.Image, layers...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func commitContainer(in Input) []corev1.Container {
 	if !isOpen(in) {
 		return nil
 	}
-	resources := weightsResources(0)
+	args := slices.Concat(hubArgs(in), authorityArgs(in), []string{"resolve", "--dest", ModelDir}, originArgs(in))
 	env := slices.Concat(supplyEnv(in), hubToken(in), registryEnv(in))
 	if in.Commits != "" {
 		env = append(env, corev1.EnvVar{Name: keptCommit, ValueFrom: &corev1.EnvVarSource{
@@ -48,9 +48,9 @@ func commitContainer(in Input) []corev1.Container {
 		Name:                     CommitContainer,
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
-		Args:                     literals(slices.Concat(hubArgs(in), authorityArgs(in), []string{"resolve", "--dest", ModelDir}, originArgs(in))),
+		Args:                     literals(args),
 		Env:                      env,
-		Resources:                resources,
+		Resources:                weightsResources(0),
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             slices.Concat([]corev1.VolumeMount{modelsMount(in)}, authorityMounts(in), pullMounts(in)),

@@ -150,26 +150,23 @@ func overSocket() *http.Transport {
 // hubFile reads a large file of the local cloud's hub, which keeps it in a store of another address.
 func hubFile(t *testing.T, repository, file string) []byte {
 	t.Helper()
-	client := &http.Client{Transport: overSocket(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	get := func(path string) *http.Response {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cloud.local/hub"+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = response.Body.Close() })
-		return response
-	}
-	store, err := get("/" + repository + "/resolve/main/" + file).Location()
+	client := &http.Client{Transport: overSocket(), CheckRedirect: func(request *http.Request, _ []*http.Request) error {
+		request.URL.Path = "/hub" + request.URL.Path
+		return nil
+	}}
+	url := "http://cloud.local/hub/" + repository + "/resolve/main/" + file
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	content, err := io.ReadAll(get(store.Path).Body)
-	if err != nil || len(content) == 0 {
-		t.Fatalf("%d bytes of %s: %v", len(content), file, err)
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || len(content) == 0 {
+		t.Fatalf("%s of %s: %d bytes, %v", response.Status, file, len(content), err)
 	}
 	return content
 }

@@ -42,7 +42,10 @@ func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("reading ConfigMap %s: %w", name, err)
 		}
-		if err := r.keepCommit(ctx, s.ws, revision, name, commit); err != nil {
+		owner := metav1.OwnerReference{
+			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision", Name: revision.Name, UID: revision.UID,
+		}
+		if err := r.keepCommit(ctx, workload.Commits(s.ws, name, commit, owner)); err != nil {
 			return err
 		}
 	}
@@ -50,18 +53,15 @@ func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 }
 
 // keepCommit writes a commit down. Where that is forbidden, for example by a quota, each pod settles its own.
-func (r *Reconciler) keepCommit(ctx context.Context, ws *v1beta1.Workspace, revision *appsv1.ControllerRevision, name, commit string) error {
-	owner := metav1.OwnerReference{
-		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision", Name: revision.Name, UID: revision.UID,
-	}
-	err := r.Client.Create(ctx, workload.Commits(ws, name, commit, owner), client.FieldOwner(apply.FieldOwner))
+func (r *Reconciler) keepCommit(ctx context.Context, keeper *corev1.ConfigMap) error {
+	err := r.Client.Create(ctx, keeper, client.FieldOwner(apply.FieldOwner))
 	switch {
 	case err == nil:
-		log.FromContext(ctx).Info("kept the commit of the weights", "revision", revision.Name, "commit", commit)
+		log.FromContext(ctx).Info("kept the commit of the weights", "configMap", keeper.Name)
 	case apierrors.IsForbidden(err):
-		log.FromContext(ctx).Error(err, "the commit of the weights cannot be kept", "revision", revision.Name)
+		log.FromContext(ctx).Error(err, "the commit of the weights cannot be kept", "configMap", keeper.Name)
 	case !apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("creating ConfigMap %s: %w", name, err)
+		return fmt.Errorf("creating ConfigMap %s: %w", keeper.Name, err)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (r *Reconciler) checkPullSecret(ctx context.Context, ws *v1beta1.Workspace,
 func (r *Reconciler) checkClaim(ctx context.Context, ws *v1beta1.Workspace, name string) error {
 	claim := &corev1.PersistentVolumeClaim{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: name}, claim)
-	problem := ""
+	var problem string
 	switch {
 	case apierrors.IsNotFound(err):
 		problem = "does not exist"
