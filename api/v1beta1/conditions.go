@@ -47,6 +47,7 @@ const (
 	ReasonConfigNotFound       = "ConfigNotFound"
 	ReasonConfigInvalid        = "ConfigInvalid"
 	ReasonSecretNotFound       = "SecretNotFound"
+	ReasonClaimNotFound        = "ClaimNotFound"
 	ReasonSpecInvalid          = "SpecInvalid"
 	ReasonNotSupported         = "NotSupported"
 )

@@ -26,6 +26,9 @@ type InferenceSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Config string `json:"config,omitempty"`
+	// weights say where the files of the preset's model come from; unset means the hub. Modelberth only.
+	// +optional
+	Weights *WeightsSource `json:"weights,omitempty"`
 	// adapters are LoRA adapters to serve beside the model.
 	// +kubebuilder:validation:MaxItems=10
 	// +optional
@@ -77,6 +80,75 @@ type PresetOptions struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ModelAccessSecret string `json:"modelAccessSecret,omitempty"`
+}
+
+// WeightsSource says where the files of a preset's model come from in place of the hub: exactly one of oci,
+// image, persistentVolumeClaim and hostPath. The files lie there as in the model's repository. What the model
+// is, the plan still takes from the catalogue, or from the hub where that is allowed.
+type WeightsSource struct {
+	// oci is an artifact in a registry, whose layers are files or archives of them. It is fetched into the pod,
+	// or into the cache.
+	// +optional
+	OCI *OCIWeights `json:"oci,omitempty"`
+	// image is mounted into the pod as a volume: nothing is copied. Needs nodes with Kubernetes' image volumes
+	// and containerd 2.1 or later.
+	// +optional
+	Image *ImageWeights `json:"image,omitempty"`
+	// persistentVolumeClaim is one that holds the files already; it is mounted read-only.
+	// +optional
+	PersistentVolumeClaim *ClaimWeights `json:"persistentVolumeClaim,omitempty"`
+	// hostPath is a directory of the nodes, where the administrator allows it; it is mounted read-only.
+	// Namespaces that enforce Pod Security's level baseline or restricted take no such pod.
+	// +optional
+	HostPath *HostPathWeights `json:"hostPath,omitempty"`
+	// path of the files' directory within the source; unset means the source itself.
+	// +kubebuilder:validation:MaxLength=255
+	// +optional
+	Path string `json:"path,omitempty"`
+}
+
+// OCIWeights is an artifact in a registry.
+type OCIWeights struct {
+	// reference of the artifact, such as registry.example/model:v1; a digest pins it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Reference string `json:"reference"`
+	// pullSecret names a Secret of type kubernetes.io/dockerconfigjson in the Workspace's namespace.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PullSecret string `json:"pullSecret,omitempty"`
+}
+
+// ImageWeights is an image that is mounted as a volume.
+type ImageWeights struct {
+	// reference of the image, such as registry.example/model:v1; a digest pins it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Reference string `json:"reference"`
+	// pullPolicy says when the image is pulled; unset means Always for the tag latest, else IfNotPresent.
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	// +optional
+	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
+	// pullSecret names a Secret of type kubernetes.io/dockerconfigjson in the Workspace's namespace.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PullSecret string `json:"pullSecret,omitempty"`
+}
+
+// ClaimWeights is a volume that holds weights.
+type ClaimWeights struct {
+	// claimName of a PersistentVolumeClaim in the Workspace's namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ClaimName string `json:"claimName"`
+}
+
+// HostPathWeights is a directory of the nodes.
+type HostPathWeights struct {
+	// path of the directory on the node, below one that the administrator allows.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path"`
 }
 
 // AdapterSpec is one LoRA adapter.

@@ -57,6 +57,14 @@ func OpenCache(dir string, limit int64, c clock.WithTicker) (*Cache, error) {
 	return &Cache{dir: dir, limit: limit, clock: c, volume: newVolume(root), held: map[string]*fileLock{}}, nil
 }
 
+// makeDirectory makes room for an engine's own files, which nobody but the administrator deletes.
+func (c *Cache) makeDirectory(name string) error {
+	if err := c.volume.root.MkdirAll(name, dirMode); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	return nil
+}
+
 // Close lets go of all files, and notes that they were in use until now.
 func (c *Cache) Close() error {
 	c.mu.Lock()

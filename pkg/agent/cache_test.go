@@ -232,3 +232,20 @@ func TestCacheSwitchedOff(t *testing.T) {
 		t.Errorf("a is %v (%v), want the file itself", info, err)
 	}
 }
+
+// The engine finds a directory of its own in the cache, which eviction does not touch.
+func TestDirectoryForTheEngine(t *testing.T) {
+	dir, cache := volumeDir(t), t.TempDir()
+	const kept = "compiled/vllm-1/model/gpu"
+	write(t, dir+"/a", []byte("weights"))
+	p := startPod(t, dir, "--cache", cache, "--cache-directory", kept, "verify", "--dest", dir, "--file", "a")
+	waitUntil(t, "the file was seen", func() bool { return status(t, p.address(t)+"/startupz") == 200 })
+	if info, err := os.Stat(cache + "/" + kept); err != nil || !info.IsDir() {
+		t.Errorf("%v, %v", info, err)
+	}
+	end(t, p)
+	out := startPod(t, dir, "--cache", cache, "--cache-directory", "../elsewhere", "verify", "--dest", dir, "--file", "a")
+	if code := out.exitCode(t); code != exitUsage {
+		t.Errorf("exit code %d for a directory outside the cache, want %d", code, exitUsage)
+	}
+}

@@ -86,14 +86,20 @@ func (f *Fetcher) Progress() Progress {
 // Run returns once all files are verified and under their names, or with the
 // error that makes going on pointless. What has arrived by then is kept, so
 // that another Run goes on from there. Settle is to follow.
-func (f *Fetcher) Run(ctx context.Context) error {
+func (f *Fetcher) Run(ctx context.Context) error { return f.patiently(ctx, f.run) }
+
+// patiently gives up once nothing has moved for too long.
+func (f *Fetcher) patiently(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	f.patience.moved() // the wait begins now
 	watch.Go(func() { f.patience.watch(ctx, cancel) })
 	defer watch.Wait()
 	defer cancel(nil)
+	return do(ctx)
+}
 
+func (f *Fetcher) run(ctx context.Context) error {
 	wants, listed, err := f.wants(ctx)
 	if err != nil {
 		return err

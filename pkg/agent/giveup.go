@@ -123,6 +123,7 @@ func explainFetch(err error, s source) Termination {
 		unauthorized *hub.UnauthorizedError
 		notFound     *hub.NotFoundError
 		checksum     *hub.ChecksumError
+		other        *OtherFileError
 		unverifiable *UnverifiableError
 		full         *DiskFullError
 		storage      *StorageError
@@ -136,6 +137,10 @@ func explainFetch(err error, s source) Termination {
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
 			"file %q of %s from %s arrived twice with %s %s instead of %s: correct the expected checksum, or the hub or proxy that alters the file",
 			checksum.File.Path, s, s.endpoint, checksum.Want.Algorithm, checksum.Got, checksum.Want.Hex)}
+	case errors.As(err, &other):
+		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
+			"file %q of %s has %s %s instead of %s: push the right file, or correct the expected checksum",
+			other.Path, s, other.Want.Algorithm, other.Got, other.Want.Hex)}
 	case errors.As(err, &unverifiable):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
 			"file %q of %s cannot be verified, because %s states no %s for it: give its SHA-256, or use a hub that states it",
@@ -175,10 +180,18 @@ func explainNotFound(e *hub.NotFoundError, s source) string {
 	case "repository":
 		return fmt.Sprintf("%s has no repository %q%s: correct its name", s.endpoint, s.repo, said(e.Message))
 	case "revision":
-		return fmt.Sprintf("%s has no revision %q of %q%s: name a branch, tag or commit that exists", s.endpoint, s.revision, s.repo, said(e.Message))
+		names := "branch, tag or commit"
+		if s.isImage {
+			names = "tag or digest"
+		}
+		return fmt.Sprintf("%s has no revision %q of %q%s: name a %s that exists", s.endpoint, s.revision, s.repo, said(e.Message), names)
 	}
 	if e.File.Path == "" {
 		return fmt.Sprintf("%s has no %s%s: correct the repository or the revision", s.endpoint, s, said(e.Message))
+	}
+	if s.isImage {
+		return fmt.Sprintf("%s has no file %q, which the engine loads: push it with the model's files, or name the directory that they are in (inference.weights.path)",
+			s, e.File.Path)
 	}
 	return fmt.Sprintf("%s has no file %q in %s%s: correct the file's name or the revision", s.endpoint, e.File.Path, s, said(e.Message))
 }
@@ -276,13 +289,18 @@ func marshalPlain(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// write leaves the message where the kubelet looks for it. The file is a mount
-// of its own, so it is written in place and never replaced.
+// write leaves the message where the kubelet looks for it.
 func (t Termination) write(path string) error {
 	data, err := t.encode()
 	if err != nil {
 		return err
 	}
+	return writeLast(path, data)
+}
+
+// writeLast writes the agent's last words. The file is a mount of its own, so it is written in place and never
+// replaced.
+func writeLast(path string, data []byte) error {
 	if err := os.WriteFile(path, data, fileMode); err != nil {
 		return fmt.Errorf("writing termination message: %w", err)
 	}

@@ -61,6 +61,8 @@ func TestTerminationMessages(t *testing.T) {
 		{"an unknown authority", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: "https://cdn.example", File: f, Err: x509.UnknownAuthorityError{}}}},
 		{"artifact: refused", &hub.UnauthorizedError{File: whole, Status: 401}},
 		{"artifact: no such tag", &hub.NotFoundError{File: whole, Missing: "revision"}},
+		{"artifact: no such file", &hub.NotFoundError{File: f, Missing: "file"}},
+		{"artifact: another file", &OtherFileError{Path: f.Path, Want: hub.Digest{Algorithm: hub.SHA256, Hex: zeros}, Got: ones}},
 		{"artifact: unreachable", &StalledError{For: time.Minute, Last: unreachable}},
 		{"there: missing", &AbsentError{Path: f.Path, Found: -1}},
 		{"there: empty", &AbsentError{Path: f.Path}},

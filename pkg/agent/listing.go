@@ -11,6 +11,7 @@ import (
 	"path"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/modelberth/modelberth/pkg/hub"
 )
@@ -26,6 +27,15 @@ type Selection struct {
 }
 
 func (s Selection) isEmpty() bool { return len(s.Weights)+len(s.Include)+len(s.Exclude) == 0 }
+
+// reaches says whether a pattern may match files in a directory, or below it.
+func (s Selection) reaches(dir string) bool {
+	depth := strings.Count(dir, "/") + 1
+	return slices.ContainsFunc(slices.Concat(s.Weights, s.Include), func(pattern string) bool {
+		parts := strings.Split(pattern, "/")
+		return len(parts) > depth && matches([]string{strings.Join(parts[:depth], "/")}, dir)
+	})
+}
 
 // matches ignores patterns that are none: check has refused them.
 func matches(patterns []string, file string) bool {
@@ -125,6 +135,9 @@ func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
 		if err := CheckPath(e.Path); err != nil {
 			return nil, fmt.Errorf("the hub lists a file that cannot be kept: %w", err)
 		}
+		if given, is := f.config.SHA256[e.Path]; is && !e.Digest.IsZero() && e.Digest != given {
+			return nil, &OtherFileError{Path: e.Path, Want: given, Got: e.Digest.Hex}
+		}
 		if isWeights {
 			weights++
 		}
@@ -141,6 +154,11 @@ func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
 		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Path, b.Path))
 	})
 	return files, nil
+}
+
+// has says whether a file is listed; nothing is where there is no listing.
+func (l *listing) has(file string) bool {
+	return l != nil && slices.ContainsFunc(l.Files, func(f listedFile) bool { return f.Path == file })
 }
 
 // wants are the listed files, with the checksums that the tree states.

@@ -80,6 +80,9 @@ func (v *verifier) find() ([]string, error) {
 		if err != nil {
 			return storageError(path, err)
 		}
+		if entry.IsDir() && path != "." && !s.reaches(path) {
+			return fs.SkipDir // another model's, or one that only root may read, as each ext4 volume has
+		}
 		isWeights := matches(s.Weights, path)
 		if entry.IsDir() || (!isWeights && !matches(s.Include, path)) || matches(s.Exclude, path) {
 			return nil

@@ -25,6 +25,7 @@ func TestFilesThatAreThere(t *testing.T) {
 	}{
 		{"named, with all that is known of them", Target{Files: []string{"a.gguf", "q4/b.gguf"}, Sizes: map[string]int64{"a.gguf": 5}, SHA256: map[string]hub.Digest{"q4/b.gguf": sum("weights")}}, 12, nil},
 		{"selected", Target{Selection: Selection{Weights: []string{"*.gguf"}, Include: []string{"*.json"}, Exclude: []string{"c*"}}}, 5, nil},
+		{"selected in a directory", Target{Selection: Selection{Weights: []string{"q4/*.gguf"}, Include: []string{"q4/*.json"}}}, 7, nil},
 		{"missing", Target{Files: []string{"z"}}, 0, &AbsentError{Path: "z", Found: -1}},
 		{"cut off", Target{Files: []string{"a.gguf"}, Sizes: map[string]int64{"a.gguf": 6}}, 0, &AbsentError{Path: "a.gguf", Want: 6, Found: 5}},
 		{"empty", Target{Files: []string{"empty"}}, 0, &AbsentError{Path: "empty"}},
@@ -67,6 +68,30 @@ func TestFilesThatAreThere(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, namesIn(t, dir)); diff != "" {
 				t.Errorf("names on the volume have changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A volume is not searched where no file can match: a model's neighbours may be large, and ext4 keeps a directory
+// for root alone.
+func TestDirectoriesThatPatternsReach(t *testing.T) {
+	for _, tc := range []struct {
+		reason   string
+		patterns []string
+		dir      string
+		want     bool
+	}{
+		{"files at the top", []string{"*.safetensors"}, "lost+found", false},
+		{"the directory itself", []string{"models/phi-4/*.safetensors"}, "models/phi-4", true},
+		{"on the way to it", []string{"models/phi-4/*.safetensors"}, "models", true},
+		{"beside it", []string{"models/phi-4/*.safetensors"}, "models/phi-3", false},
+		{"below it", []string{"models/phi-4/*.safetensors"}, "models/phi-4/original", false},
+		{"any directory", []string{"*/*"}, "q4", true},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if got := (Selection{Include: tc.patterns}).reaches(tc.dir); got != tc.want {
+				t.Errorf("reaches(%q) of %q is %t, want %t", tc.dir, tc.patterns, got, tc.want)
 			}
 		})
 	}

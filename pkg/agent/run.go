@@ -32,7 +32,8 @@ const (
 const (
 	userAgent   = "modelberth-agent"
 	reportEvery = 10 * time.Second
-	usageText   = "usage: modelberth-agent [flags] [{fetch {--repo ORG/NAME | --image NAME} | verify} {--file PATH | --weights PATTERN} [flags]]..."
+	usageText   = "usage: modelberth-agent [flags] [{fetch {--repo ORG/NAME | --image NAME} | verify} {--file PATH | --weights PATTERN} [flags]]...\n" +
+		"       modelberth-agent [flags] resolve {--repo ORG/NAME | --image NAME} [flags]"
 )
 
 // Main is the whole program: it returns the exit code once ctx ends, or once there is no point in going on.
@@ -46,7 +47,11 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 		log.Error("arguments are wrong", "err", err)
 		return exitUsage
 	}
-	if err := run(ctx, settings, log); err != nil {
+	do := run
+	if settings.resolves() {
+		do = resolve
+	}
+	if err := do(ctx, settings, log); err != nil {
 		log.Error("giving up", "err", err)
 		return exitGaveUp
 	}

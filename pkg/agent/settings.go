@@ -31,10 +31,14 @@ const (
 // Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
+	// KeptCommit is what a revision to resolve stood for when somebody first asked; empty where nobody knows.
+	KeptCommit string
 	// CAFile holds certificates of authorities to trust besides the system's.
 	CAFile string
 	// Cache is a directory that pods share; empty where there is none.
-	Cache          string
+	Cache string
+	// CacheDirectory of the cache is made for the engine; empty where none is wanted.
+	CacheDirectory string
 	CacheLimit     int64
 	Listen         string
 	TerminationLog string
@@ -71,7 +75,7 @@ type Drain struct {
 // Parse reads the arguments: first the flags of the pod, then a verb with flags of its own for each target.
 // Secrets come from the environment only, because arguments are visible to everybody on the machine.
 func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings, error) {
-	s := Settings{Token: strings.TrimSpace(getenv("HF_TOKEN")), Group: Group{ID: getenv("POD_UID")}}
+	s := Settings{Token: strings.TrimSpace(getenv("HF_TOKEN")), KeptCommit: getenv("KEPT_COMMIT"), Group: Group{ID: getenv("POD_UID")}}
 	flags := flag.NewFlagSet("modelberth-agent", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.Usage = func() {
@@ -81,6 +85,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
 	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file of authorities to trust besides those that the system knows")
 	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
+	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to make, for the engine to keep there what it compiles")
 	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
@@ -103,6 +108,9 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	}
 	return s, checkTargets(s.Targets)
 }
+
+// resolves says whether nothing is fetched: the revision of the only target is settled.
+func (s *Settings) resolves() bool { return len(s.Targets) == 1 && s.Targets[0].Resolves }
 
 func (s *Settings) setCacheLimit(v string) error {
 	n, err := strconv.ParseInt(v, 10, 32)
@@ -160,6 +168,8 @@ func (s *Settings) check() error {
 		return fmt.Errorf("--cache is %q: give an absolute path, for links lead there", s.Cache)
 	case s.Cache == "" && s.CacheLimit != 0:
 		return errors.New("--cache-limit-gib limits nothing: name a directory with --cache")
+	case s.CacheDirectory != "" && (s.Cache == "" || !filepath.IsLocal(s.CacheDirectory)):
+		return fmt.Errorf("--cache-directory is %q: give a path within the cache that --cache names", s.CacheDirectory)
 	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
 	case s.GiveUpAfter <= 0:

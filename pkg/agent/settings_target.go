@@ -22,6 +22,7 @@ import (
 const (
 	verbFetch       = "fetch"
 	verbVerify      = "verify"
+	verbResolve     = "resolve"
 	defaultRevision = "main"
 	defaultDest     = "/models"
 	defaultName     = "model"
@@ -32,6 +33,8 @@ const (
 type Target struct {
 	// Name tells targets apart in what people read.
 	Name string
+	// Resolves is set where only its revision is settled, for a fetch to come: no files are named.
+	Resolves bool
 	// IsThere is set where the files are on the volume already: they are looked at, and nothing is written.
 	IsThere bool
 	// Image is an artifact in a registry, instead of a repository of the hub.
@@ -40,17 +43,18 @@ type Target struct {
 	Files          []string
 	Selection      Selection
 	SHA256         map[string]hub.Digest
-	// Sizes of files that are there already.
+	// Sizes of files that are there already, and Place is what people call the directory that they are in.
 	Sizes map[string]int64
+	Place string
 	Dest  string
 }
 
 // parseTarget reads a verb and its flags, and returns what follows them.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
-	if args[0] != verbFetch && args[0] != verbVerify {
-		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q or the end is expected there", args[0], verbFetch, verbVerify)
+	if !slices.Contains([]string{verbFetch, verbVerify, verbResolve}, args[0]) {
+		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q, %q or the end is expected there", args[0], verbFetch, verbVerify, verbResolve)
 	}
-	t = Target{IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
+	t = Target{Resolves: args[0] == verbResolve, IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.StringVar(&t.Name, "for", defaultName, "what the files are, in a word")
@@ -63,6 +67,7 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", t.addSHA256)
 	if t.IsThere {
 		flags.Func("size", "`PATH=BYTES`: expected size of a file; repeat for more", t.addSize)
+		flags.StringVar(&t.Place, "place", "", "what people call the directory; default is its path")
 	} else {
 		flags.StringVar(&t.Image, "image", "", "artifact in a registry, REGISTRY/REPOSITORY with :TAG or @DIGEST, instead of --repo")
 		flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")
@@ -137,6 +142,9 @@ func everything() []string { return []string{"*", "*/*", "*/*/*"} }
 func checkTargets(targets []Target) error {
 	seen := map[string]bool{}
 	for _, t := range targets {
+		if t.Resolves && len(targets) > 1 {
+			return fmt.Errorf("%q stands beside others: it must be the only target", verbResolve)
+		}
 		dest := filepath.Clean(t.Dest)
 		if seen[dest] {
 			return fmt.Errorf("--dest %q is given twice: give each target a directory of its own", t.Dest)
@@ -169,6 +177,8 @@ func (s *Selection) define(flags *flag.FlagSet) {
 // checkWanted sees to it that files are either named or selected.
 func (t *Target) checkWanted() error {
 	switch {
+	case t.Resolves:
+		return nil
 	case t.Selection.isEmpty():
 		return checkFiles(t.Files, t.SHA256)
 	case len(t.Files)+len(t.SHA256) > 0:
@@ -226,7 +236,7 @@ func CheckPath(p string) error {
 	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
 		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
 	}
-	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName} {
+	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName, pinName} {
 		if strings.HasSuffix(p, suffix) {
 			return fmt.Errorf("--file %q ends in %q, which the agent keeps for itself", p, suffix)
 		}

@@ -101,6 +101,9 @@ func (f *Fetcher) commit(ctx context.Context) (string, error) {
 	if isPinned(f.config.Revision) {
 		return f.config.Revision, nil
 	}
+	if commit, known := f.readPin(); known {
+		return commit, nil
+	}
 	return persist(ctx, f.patience, func() (string, error) {
 		return f.config.Hub.Resolve(ctx, f.config.Repo, f.config.Revision)
 	})

@@ -42,6 +42,9 @@ func openCache(s Settings) (*Cache, error) {
 		return nil, nil
 	}
 	cache, err := OpenCache(s.Cache, s.CacheLimit, clock.RealClock{})
+	if err == nil && s.CacheDirectory != "" {
+		err = cache.makeDirectory(s.CacheDirectory)
+	}
 	if err != nil {
 		return nil, &sourceError{source{endpoint: s.Cache, dest: s.Cache}, storageError(".", err)}
 	}
@@ -71,7 +74,7 @@ func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 }
 
 func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error) {
-	made := task{name: t.Name, source: source{endpoint: t.Dest, dest: t.Dest}}
+	made := task{name: t.Name, source: source{endpoint: t.Dest, dest: cmp.Or(t.Place, t.Dest)}}
 	if t.IsThere {
 		root, err := os.OpenRoot(t.Dest)
 		if err != nil {
@@ -90,13 +93,14 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 	if made.root, err = openDest(t.Dest); err != nil {
 		return task{}, &sourceError{made.source, storageError(".", err)}
 	}
-	made.work = New(Config{
+	fetcher := New(Config{
 		Hub: from, Root: made.root, Clock: clock.RealClock{}, Log: log,
-		Repo: where.repo, Revision: where.revision, Files: t.Files, Selection: t.Selection, SHA256: t.SHA256,
+		Repo: where.repo, Revision: where.revision, Files: t.files(), Selection: t.selection(), SHA256: t.SHA256,
 		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
 	})
+	made.work = fetcher
 	if t.Image != "" {
-		made.work = &unpacking{work: made.work, root: made.root, dir: t.Dest}
+		made.work = &unpacking{Fetcher: fetcher, dir: t.Dest, wanted: t}
 	}
 	return made, nil
 }

@@ -5,27 +5,76 @@ package agent
 
 import (
 	"context"
-	"os"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/modelberth/modelberth/pkg/agent/oci"
+	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// unpacking fetches an image, and then unpacks those of its layers that are archives.
+// files are those to ask for one by one. An artifact is asked what it has: a file may be in an archive.
+func (t Target) files() []string {
+	if t.Image != "" {
+		return nil
+	}
+	return t.Files
+}
+
+// selection picks an artifact's layers: those that are wanted files, and all archives, which may hold some.
+func (t Target) selection() Selection {
+	s := t.Selection
+	if t.Image == "" || t.wantsEverything() {
+		return s
+	}
+	s.Weights = slices.Clone(s.Weights)
+	for _, file := range t.Files {
+		s.Weights = append(s.Weights, literalPattern(file))
+	}
+	s.Weights = append(s.Weights, oci.Archives)
+	return s
+}
+
+func (t Target) wantsEverything() bool { return slices.Equal(t.Selection.Weights, everything()) }
+
+// literalPattern matches one name.
+func literalPattern(name string) string {
+	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
+
+// OtherFileError says that an artifact holds another file under a name than was expected.
+type OtherFileError struct {
+	Path string
+	Want hub.Digest
+	Got  string
+}
+
+func (e *OtherFileError) Error() string {
+	return fmt.Sprintf("artifact: %q is %s, want %s", e.Path, e.Got, e.Want.Hex)
+}
+
+// unpacking fetches an artifact, unpacks those of its layers that are archives, and sees that what is wanted
+// is there then.
 type unpacking struct {
-	work
-	root   *os.Root
+	*Fetcher
 	dir    string
+	wanted Target
 	isDone atomic.Bool
 }
 
 // Run is safe to repeat at any point.
 func (u *unpacking) Run(ctx context.Context) error {
-	if err := u.work.Run(ctx); err != nil {
+	if err := u.Fetcher.Run(ctx); err != nil {
 		return err
 	}
-	if err := oci.Unpack(u.root, u.dir); err != nil {
+	if err := oci.Unpack(u.config.Root, u.dir); err != nil {
 		return storageError(".", err)
+	}
+	if err := u.look(ctx); err != nil {
+		return err
 	}
 	u.isDone.Store(true)
 	return nil
@@ -33,9 +82,60 @@ func (u *unpacking) Run(ctx context.Context) error {
 
 // Progress counts what is fetched; files that are being unpacked are not in place.
 func (u *unpacking) Progress() Progress {
-	p := u.work.Progress()
+	p := u.Fetcher.Progress()
 	if p.Ready && !u.isDone.Load() {
 		p.Ready, p.Stage = false, StageVerifying
 	}
 	return p
+}
+
+// look returns an error where the artifact lacks a file that the engine loads.
+func (u *unpacking) look(ctx context.Context) error {
+	for _, file := range u.wanted.Files {
+		if _, err := u.config.Root.Lstat(file); err != nil {
+			return u.lacks(file, err)
+		}
+		if err := u.check(ctx, file); err != nil {
+			return err
+		}
+	}
+	if u.wanted.Selection.isEmpty() || u.wanted.wantsEverything() {
+		return nil
+	}
+	for _, pattern := range u.wanted.Selection.Weights {
+		found, err := fs.Glob(u.config.Root.FS(), pattern)
+		if err != nil {
+			return storageError(pattern, err)
+		}
+		if len(found) > 0 {
+			return nil
+		}
+	}
+	return u.lacks(u.wanted.Selection.Weights[0], fs.ErrNotExist)
+}
+
+func (u *unpacking) lacks(file string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return storageError(file, err)
+	}
+	return &hub.NotFoundError{File: hub.File{Repo: u.config.Repo, Revision: u.config.Revision, Path: file}, Missing: "file"}
+}
+
+// check hashes a file that came out of an archive; that of a layer was compared with its manifest.
+func (u *unpacking) check(ctx context.Context, file string) error {
+	given, isGiven := u.wanted.SHA256[file]
+	listed, _ := u.readListing()
+	if !isGiven || listed.has(file) {
+		return nil
+	}
+	info, exists, err := u.volume.exists(file)
+	if err != nil || !exists {
+		return u.lacks(file, errors.Join(err, fs.ErrNotExist))
+	}
+	whole := target{want: want{file: hub.File{Path: file}}, size: info.Size(), digest: given}
+	err = (place{u.volume, file}).hash(ctx, whole, u.patience.moved)
+	if other := new(hub.ChecksumError); errors.As(err, &other) {
+		return &OtherFileError{Path: file, Want: given, Got: other.Got}
+	}
+	return err
 }

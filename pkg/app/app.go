@@ -128,20 +128,19 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
-	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
-		return nil, err
-	}
 	reconciler, err := newReconciler(known, workspace.Config{
 		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
 		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
 		Ledger:         ledger.New(ceilings, provisioner),
-		Limits:         workspace.Limits{MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes},
-		Client:         at.cached,
-		Live:           at.live,
-		Provisioner:    provisioner,
-		Applier:        apply.New(at.cached, at.live),
-		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:          at.clock,
+		Limits: workspace.Limits{
+			MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes, HostPaths: o.HostPaths,
+		},
+		Client:      at.cached,
+		Live:        at.live,
+		Provisioner: provisioner,
+		Applier:     apply.New(at.cached, at.live),
+		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:       at.clock,
 	}, o, chosen)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,8 @@ type Engine struct {
 	HealthPath string `json:"healthPath"`
 	// BusyMetrics are the gauges at /metrics whose sum is the number of requests under way.
 	BusyMetrics []string `json:"busyMetrics,omitempty"`
+	// CompileCaches are what the engine keeps of what it compiles when it starts, which takes it minutes.
+	CompileCaches []CompileCache `json:"compileCaches,omitempty"`
 	// MultiNode says that one model can spread over several machines.
 	MultiNode bool `json:"multiNode,omitempty"`
 	// WorkerCommand is what those machines but the first run, in place of the image's entrypoint; empty where
@@ -72,6 +74,7 @@ func (e Engine) Clone() Engine {
 	e.SparseAttention, e.KVCacheTypes = cloneSparse(e.SparseAttention), cloneKVTypes(e.KVCacheTypes)
 	e.Profile, e.Speed = e.Profile.Clone(), e.Speed.Clone()
 	e.BusyMetrics, e.WorkerCommand = slices.Clone(e.BusyMetrics), slices.Clone(e.WorkerCommand)
+	e.CompileCaches = slices.Clone(e.CompileCaches)
 	e.Reserved = slices.Clone(e.Reserved)
 	for i := range e.Reserved {
 		e.Reserved[i].Flags = slices.Clone(e.Reserved[i].Flags)
@@ -83,6 +86,13 @@ func (e Engine) Clone() Engine {
 		e.Flags[name] = flag
 	}
 	return e
+}
+
+// CompileCache is a directory of what an engine has compiled.
+type CompileCache struct {
+	// Variable that names the directory, and what the directory is called.
+	Variable  string `json:"variable"`
+	Directory string `json:"directory"`
 }
 
 // Split says how one replica of a model spreads over the GPUs of a node.

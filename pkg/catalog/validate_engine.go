@@ -39,6 +39,13 @@ func (e Engine) Validate() error {
 		c.text("computeCapability."+quantization, e.ComputeCapability[quantization], isCapability,
 			mustCapability)
 	}
+	for i, cache := range e.CompileCaches {
+		at := fmt.Sprintf("compileCaches[%d]", i)
+		if cache.Variable == "" {
+			c.fail(at+".variable", `""`, "must be set")
+		}
+		c.text(at+".directory", cache.Directory, isLowerName, "must be a lower-case name such as triton")
+	}
 	c.caches(e)
 	c.laws(e)
 	c.speed(e.Speed)

@@ -95,6 +95,7 @@ func TestGolden(t *testing.T) {
 		{name: "plan-named", args: []string{"plan", "--model", "small", "--instance-type", "standard_a24_1", "--zones", "1"}},
 		{name: "plan-file", args: []string{"plan", "-f", "testdata/manifests/several.yaml"}},
 		{name: "plan-file-json", args: []string{"plan", "-f", "testdata/manifests/several.yaml", "-o", "json"}},
+		{name: "plan-weights", args: []string{"plan", "-f", "testdata/manifests/weights.yaml"}},
 		{
 			name: "plan-nodes", args: []string{
 				"plan", "-f", "testdata/manifests/existing.yaml", "--nodes", "testdata/manifests/nodes.yaml", "--explain",

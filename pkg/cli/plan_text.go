@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // describe words a plan.
@@ -73,15 +74,15 @@ func hourly(usd float64) string {
 func (p *planCommand) describeModel(out page, a *answer) {
 	plan := &a.plan
 	data, _ := p.catalog.Engine(plan.Engine)
-	out.fact("weights", weights(plan.Artifact))
+	out.fact("weights", weights(plan.Artifact, workload.WeightsPlace(a.workspace)))
 	out.fact("engine", engineLine(plan, &data))
 	out.fact("layout", layout(plan))
 	out.fact("holds", holds(plan, &data))
 	if performance := plan.Performance; performance != nil {
 		out.fact("speed", speed(performance))
 	}
-	out.fact("disk", fmt.Sprintf("%d GiB for weights and image on each machine", plan.DiskGiB))
-	if a.model.Gated {
+	out.fact("disk", disk(plan, a.workspace.Inference.Weights))
+	if a.model.Gated && a.workspace.Inference.Weights == nil {
 		out.fact("access", fmt.Sprintf("gated: accept the licence of %s on the hub, and name a Secret with a token in "+
 			"inference.preset.presetOptions.modelAccessSecret", a.model.HubID))
 	}
@@ -90,7 +91,19 @@ func (p *planCommand) describeModel(out page, a *answer) {
 	}
 }
 
-func weights(a *model.Artifact) string {
+// disk is what the machines must have, and for what.
+func disk(plan *planner.Plan, from *v1beta1.WeightsSource) string {
+	switch {
+	case from == nil || from.OCI != nil:
+		return fmt.Sprintf("%d GiB for weights and image on each machine", plan.DiskGiB)
+	case from.Image != nil:
+		return fmt.Sprintf("%d GiB for the images on each machine: that of the weights is kept packed and unpacked", plan.DiskGiB)
+	default:
+		return fmt.Sprintf("%d GiB for the image on each machine; the weights are on a volume", plan.DiskGiB)
+	}
+}
+
+func weights(a *model.Artifact, place string) string {
 	basis := ""
 	if !a.BytesExact() {
 		basis = " (estimated)"
@@ -98,6 +111,9 @@ func weights(a *model.Artifact) string {
 	text := fmt.Sprintf("%s, %s GiB%s, of %s", a.Quantization, digits(float64(a.Bytes())/gib), basis, a.Repo)
 	if a.Revision != "" && a.Revision != "main" {
 		text += " at " + a.Revision[:min(len(a.Revision), 12)]
+	}
+	if place != "" {
+		text = fmt.Sprintf("%s, %s GiB%s, those of %s from %s", a.Quantization, digits(float64(a.Bytes())/gib), basis, a.Repo, place)
 	}
 	if !a.Native {
 		text += ", which you allowed: the publisher released another precision"

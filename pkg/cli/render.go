@@ -42,7 +42,8 @@ func newRender(w World) *cobra.Command {
 		Long: `Print the objects that serve a Workspace, with the plan as a comment.
 
 From a manifest, without a cluster: what a controller of this version would apply with the settings that
-the flags give it. Owner references have no UID there, because the Workspace has none yet.
+the flags give it. Owner references have no UID there, because the Workspace has none yet, and no pod
+reads which commit was kept.
 For a Workspace in a cluster: what its controller applies, from the revision that was accepted.`,
 		Example: `  kubectl berth render -f workspace.yaml --agent-image registry.example/modelberth-agent:v1
   kubectl berth render my-model

@@ -29,7 +29,8 @@ type agentSaid struct{ Reason, Message string }
 func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
-		if status.Name != workload.WeightsContainer || last == nil || last.ExitCode == 0 {
+		isAgent := status.Name == workload.WeightsContainer || status.Name == workload.CommitContainer
+		if !isAgent || last == nil || last.ExitCode == 0 {
 			continue
 		}
 		if last.Reason == reasonOOMKilled || isStartFailure(last) {

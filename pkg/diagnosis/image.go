@@ -45,7 +45,7 @@ func imagePull(in *Input, pod *corev1.Pod) (Finding, bool) {
 // imageSetting names what a container's image comes from.
 func (in *Input) imageSetting(container string) string {
 	switch {
-	case container == workload.WeightsContainer:
+	case container == workload.WeightsContainer, container == workload.CommitContainer:
 		return "agentImage in the chart's values"
 	case in.Plan != nil && in.Plan.Engine != "":
 		return fmt.Sprintf("inference.engine.image, or engineImages.%s in the chart's values", in.Plan.Engine)

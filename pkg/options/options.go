@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -55,8 +56,9 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
 	DescribeModels bool
-	// Weights says how pods come by the files of models.
-	Weights Weights
+	// Weights says how pods come by the files of models, and HostPaths from which directories of nodes they may.
+	Weights   Weights
+	HostPaths []string
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -131,6 +133,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"ask the hub for models that the catalogue does not have, which commit weights are at, and for ranks of adapters; "+
 			"otherwise the controller talks to nobody outside the cluster")
 	o.Weights.bind(flags)
+	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
+		o.addHostPath)
 	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
 		"name=count for each machine, for example rdma/hca_shared_devices_a; without it plans count on the ordinary network")
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
@@ -223,6 +227,14 @@ func (o *Controller) validateDeadlines() []error {
 
 func (o *Controller) addCloud(value string) error {
 	o.Clouds = append(o.Clouds, value)
+	return nil
+}
+
+func (o *Controller) addHostPath(value string) error {
+	if !path.IsAbs(value) || path.Clean(value) != value || value == "/" {
+		return fmt.Errorf("%q is not a directory such as /var/lib/models", value)
+	}
+	o.HostPaths = append(o.HostPaths, value)
 	return nil
 }
 

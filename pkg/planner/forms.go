@@ -22,6 +22,8 @@ type form struct {
 	engine   *catalog.Engine
 	// kvType of the KV cache; empty means the model's own.
 	kvType string
+	// weights on the machine's disk.
+	weights WeightsDisk
 	// physics of the weights; shared by the forms that differ in the KV cache only.
 	physics *physics.Model
 	// unsplit remembers why the model cannot be split 1, 2, 4, … ways; nil where not asked yet.
@@ -64,7 +66,7 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {
-			out = append(out, form{artifact: a, format: format, engine: engine, kvType: kvType, physics: weights})
+			out = append(out, form{artifact: a, format: format, engine: engine, kvType: kvType, weights: r.Weights, physics: weights})
 		}
 	}
 	return out, warnings, nil

@@ -25,6 +25,8 @@ type Request struct {
 	Engine string
 	// Adapters to serve beside the model.
 	Adapters Adapters
+	// Weights says what the model's files take of each machine's disk.
+	Weights WeightsDisk
 	// Objectives; zero values are unset.
 	Objectives Objectives
 	// Constraints on machines.
@@ -35,6 +37,29 @@ type Request struct {
 	// means Any.
 	Nodes      []Node
 	NodeSource v1beta1.NodeSource
+}
+
+// WeightsDisk is how often a machine's disk holds the model's files.
+type WeightsDisk int
+
+const (
+	// WeightsOnce is what files take that are fetched onto the disk.
+	WeightsOnce WeightsDisk = iota
+	// WeightsTwice is what an image takes, which containerd keeps packed and unpacked.
+	WeightsTwice
+	// WeightsElsewhere is for files on a volume.
+	WeightsElsewhere
+)
+
+func (d WeightsDisk) copies() float64 {
+	switch d {
+	case WeightsTwice:
+		return 2
+	case WeightsElsewhere:
+		return 0
+	default:
+		return 1
+	}
 }
 
 // Objectives say what must fit and how fast it must be. Zero means unset.

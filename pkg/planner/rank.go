@@ -89,9 +89,10 @@ func (o *option) describe(plan *Plan) {
 	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))
 }
 
-// diskGiB is what weights, adapters and image take of each machine's disk. Every machine fetches all weights.
+// diskGiB is what weights, adapters and image take of each machine's disk. Every machine has all weights.
 func (l *layout) diskGiB() int {
-	return int(math.Ceil((float64(l.form.artifact.Bytes())+l.form.physics.AdapterBytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
+	weights := l.form.weights.copies() * float64(l.form.artifact.Bytes())
+	return int(math.Ceil((weights+l.form.physics.AdapterBytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
 }
 
 // performance is what to expect of an option; nil for a template, and where nothing is known.

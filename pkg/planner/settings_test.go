@@ -288,18 +288,23 @@ func TestSequences(t *testing.T) {
 
 // Local disks count only where the administrator says that pods live on them.
 func TestLocalDisk(t *testing.T) {
-	const lacks = "DoesNotFit: chat works on none of the 2 machine types allowed; the largest, Local: needs 19 GiB of disk for image and " +
-		"weights, has 18: have the administrator give its NodeClass a larger OS disk; no machine type of the catalogue would do"
+	const beginning = "DoesNotFit: chat works on none of the 2 machine types allowed; the largest, Local: "
+	const end = ": have the administrator give its NodeClass a larger OS disk; no machine type of the catalogue would do"
+	const lacks = beginning + "needs 19 GiB of disk for image and weights, has 18" + end
+	const lacksTwice = beginning + "needs 35 GiB of disk for image and weights, has 19" + end
 	for _, tc := range []struct {
 		reason   string
 		settings planner.Settings
+		weights  planner.WeightsDisk
 		want     string
 	}{
-		{"an OS disk that is not known holds everything", planner.Settings{}, "1 × Plain (1 × G-40)"},
-		{"an OS disk that is large enough", planner.Settings{OSDiskGiB: 19}, "1 × Plain (1 × G-40)"},
-		{"an OS disk that is not", planner.Settings{OSDiskGiB: 18}, lacks},
-		{"the local disk of the machine that has one", planner.Settings{OSDiskGiB: 18, LocalDisk: true}, "1 × Local (1 × G-40)"},
-		{"the OS disk where it is the larger one", planner.Settings{OSDiskGiB: 19, LocalDisk: true}, "1 × Plain (1 × G-40)"},
+		{"an OS disk that is not known holds everything", planner.Settings{}, planner.WeightsOnce, "1 × Plain (1 × G-40)"},
+		{"an OS disk that is large enough", planner.Settings{OSDiskGiB: 19}, planner.WeightsOnce, "1 × Plain (1 × G-40)"},
+		{"an OS disk that is not", planner.Settings{OSDiskGiB: 18}, planner.WeightsOnce, lacks},
+		{"weights on a volume take none of it", planner.Settings{OSDiskGiB: 18}, planner.WeightsElsewhere, "1 × Plain (1 × G-40)"},
+		{"an image of weights takes twice as much", planner.Settings{OSDiskGiB: 19}, planner.WeightsTwice, lacksTwice},
+		{"the local disk of the machine that has one", planner.Settings{OSDiskGiB: 18, LocalDisk: true}, planner.WeightsOnce, "1 × Local (1 × G-40)"},
+		{"the OS disk where it is the larger one", planner.Settings{OSDiskGiB: 19, LocalDisk: true}, planner.WeightsOnce, "1 × Plain (1 × G-40)"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := town()
@@ -308,7 +313,7 @@ func TestLocalDisk(t *testing.T) {
 			w.Models = []model.Model{m}
 			w.SKUs = []sku.SKU{machineOf("Local", "G-40", 1, 2), machineOf("Plain", "G-40", 1, 1)}
 			w.SKUs[0].LocalDiskGiB = 100
-			plan, err := planner.New(w.load(t), tc.settings).Plan(planner.Request{Model: &m})
+			plan, err := planner.New(w.load(t), tc.settings).Plan(planner.Request{Model: &m, Weights: tc.weights})
 			got := plan.Summary()
 			if err != nil {
 				got = err.Error()

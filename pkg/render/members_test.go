@@ -67,11 +67,15 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 		t.Fatalf("%d machines, %v", plan.Nodes, err)
 	}
 	data, _ := s.catalog.Engine(plan.Engine)
-	rendered, _, err := render.Preset(render.Input{Workspace: ws, Model: m, Plan: plan, Data: data, Settings: render.Settings{
+	rendered, warnings, err := render.Preset(render.Input{Workspace: ws, Model: m, Plan: plan, Data: data, Settings: render.Settings{
 		AllowRemoteCode: true, Workload: workload.Settings{AgentImage: "modelberth-agent"},
 	}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	const dropped = "inference.engine.env: POD_INDEX is ignored, because it holds the rank of a machine among those that serve the model together"
+	if !slices.Contains(warnings, dropped) {
+		t.Errorf("warnings %q, want %q among them", warnings, dropped)
 	}
 	leader, worker := rendered.Template.Spec, rendered.Worker.Spec
 
@@ -86,11 +90,12 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	fetch := func(args []string) []string {
 		return without(args, map[string]int{"--drain-metrics": 1, "--drain-busy": 1, "--drain-leader": 1})
 	}
-	if diff := cmp.Diff(fetch(leader.InitContainers[0].Args), fetch(worker.InitContainers[0].Args)); diff != "" {
+	agent := len(leader.InitContainers) - 1
+	if diff := cmp.Diff(fetch(leader.InitContainers[agent].Args), fetch(worker.InitContainers[agent].Args)); diff != "" {
 		t.Errorf("what the agents do: -leader +worker:\n%s", diff)
 	}
 	// What only a pod that serves has.
-	for _, container := range []*corev1.Container{&served, &headless, &leader.InitContainers[0], &worker.InitContainers[0]} {
+	for _, container := range []*corev1.Container{&served, &headless, &leader.InitContainers[agent], &worker.InitContainers[agent]} {
 		container.Args, container.Ports = nil, nil
 		container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = nil, nil, nil
 	}

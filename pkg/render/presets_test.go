@@ -172,7 +172,7 @@ func writePod(text *strings.Builder, pod namedPod) {
 		fmt.Fprintf(text, "\n# %s %s: %s\n", pod.name, c.Name, c.Image)
 		for i, arg := range c.Args {
 			switch {
-			case i > 0 && (strings.HasPrefix(arg, "--") || arg == "fetch" || arg == "verify"):
+			case i > 0 && (strings.HasPrefix(arg, "--") || arg == "fetch" || arg == "verify" || arg == "resolve"):
 				text.WriteString("\n")
 			case i > 0:
 				text.WriteString(" ")

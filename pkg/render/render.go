@@ -50,7 +50,9 @@ type Input struct {
 	// Config is the user's ConfigMap.
 	Config engine.Config
 	// Data is what the catalogue says about the plan's engine.
-	Data     catalog.Engine
+	Data catalog.Engine
+	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
+	Commits  string
 	Settings Settings
 }
 
@@ -83,16 +85,19 @@ func Preset(in Input) (Rendered, []string, error) {
 	if !known {
 		return Rendered{}, nil, fmt.Errorf("engine %q is not one that this version can run", in.Data.Name)
 	}
+	env, dropped := environment(in)
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
+	pods := workload.Input{
+		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Commits: in.Commits,
+		Settings: in.Settings.Workload,
+	}
+	pods.Compiled = workload.Compiled(pods, in.Data)
 	asked := engine.Input{
-		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelDir, CacheDir: workload.CacheDir,
+		Data: in.Data, Model: in.Model, Plan: in.Plan, ModelDir: workload.ModelPath(in.Workspace), CacheDir: workload.CompileDir(pods),
 		Adapters:    workload.Adapters(in.Workspace),
-		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: environment(in.Workspace),
+		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: env,
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
 		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan),
-	}
-	pods := workload.Input{
-		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Settings: in.Settings.Workload,
 	}
 	var err error
 	if in.Plan.Nodes > 1 {
@@ -110,7 +115,7 @@ func Preset(in Input) (Rendered, []string, error) {
 	if pods.Worker != nil {
 		out.Worker = new(workload.WorkerTemplate(pods))
 	}
-	return out, pods.Engine.Warnings, nil
+	return out, slices.Concat(pods.Engine.Warnings, dropped), nil
 }
 
 // worker makes what is asked for the leader's of a group, and returns the command of its other members.
@@ -156,12 +161,19 @@ func mirrored(registry, image string) string {
 	return strings.TrimSuffix(registry, "/") + "/" + strings.TrimPrefix(path, "docker.io/")
 }
 
-func environment(ws *v1beta1.Workspace) []engine.EnvVar {
+// environment are the user's variables, without those that a member of a group has from its pod, and warnings
+// about these.
+func environment(in Input) ([]engine.EnvVar, []string) {
 	var out []engine.EnvVar
-	if ws.Inference.Engine != nil {
-		for _, variable := range ws.Inference.Engine.Env {
+	if in.Workspace.Inference.Engine != nil {
+		for _, variable := range in.Workspace.Inference.Engine.Env {
 			out = append(out, engine.EnvVar{Name: variable.Name, Value: variable.Value})
 		}
 	}
-	return out
+	if in.Plan.Nodes == 1 {
+		return out, nil
+	}
+	return engine.WithoutReserved(out, map[string]string{
+		workload.PodIndex: "it holds the rank of a machine among those that serve the model together",
+	})
 }

@@ -48,6 +48,9 @@ func Check(ws *v1beta1.Workspace) error {
 	if err := checkAdapters(ws.Inference.Adapters); err != nil {
 		return err
 	}
+	if err := checkWeights(ws.Inference); err != nil {
+		return err
+	}
 	return checkResource(&ws.Resource)
 }
 

@@ -69,22 +69,30 @@ func adapterVolumes(adapters []v1beta1.AdapterSpec) []corev1.Volume {
 			list = append(list, corev1.Volume{Name: adapterVolume(i), VolumeSource: *spec.Source.Volume.DeepCopy()})
 		}
 	}
-	name := pullSecret(adapters)
+	return list
+}
+
+// pullVolumes hold what the agent needs to pull from private registries.
+func pullVolumes(in Input) []corev1.Volume {
+	name := pullSecret(in)
 	if name == "" {
-		return list
+		return nil
 	}
-	return append(list, corev1.Volume{Name: volumePullSecret, VolumeSource: corev1.VolumeSource{
+	return []corev1.Volume{{Name: volumePullSecret, VolumeSource: corev1.VolumeSource{
 		Secret: &corev1.SecretVolumeSource{
 			SecretName: name,
 			Items:      []corev1.KeyToPath{{Key: corev1.DockerConfigJsonKey, Path: "config.json"}},
 		},
-	}})
+	}}}
 }
 
-// pullSecret is the Secret of the adapters that are images. Admission saw to it that they name no more than
+// pullSecret is the Secret of the artifacts that the agent pulls. The request was checked to name no more than
 // one: registries' clients read one file.
-func pullSecret(adapters []v1beta1.AdapterSpec) string {
-	for _, spec := range adapters {
+func pullSecret(in Input) string {
+	if from := source(in.Workspace); !in.Engine.NoWeights && from.OCI != nil && from.OCI.PullSecret != "" {
+		return from.OCI.PullSecret
+	}
+	for _, spec := range adapters(in) {
 		if spec.Source.Image != "" && len(spec.Source.ImagePullSecrets) > 0 {
 			return spec.Source.ImagePullSecrets[0]
 		}
@@ -93,8 +101,8 @@ func pullSecret(adapters []v1beta1.AdapterSpec) string {
 }
 
 // registryEnv tells the agent where registries' credentials are.
-func registryEnv(adapters []v1beta1.AdapterSpec) []corev1.EnvVar {
-	if pullSecret(adapters) == "" {
+func registryEnv(in Input) []corev1.EnvVar {
+	if pullSecret(in) == "" {
 		return nil
 	}
 	return []corev1.EnvVar{{Name: "DOCKER_CONFIG", Value: pullSecretDir}}
@@ -116,15 +124,19 @@ func adapterMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
 }
 
 // fetchMounts are what the agent fetches adapters into, and reads registries' credentials from.
-func fetchMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
+func fetchMounts(in Input) []corev1.VolumeMount {
 	var mounts []corev1.VolumeMount
-	if slices.ContainsFunc(adapters, isFetched) {
+	if slices.ContainsFunc(adapters(in), isFetched) {
 		mounts = append(mounts, corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir})
 	}
-	if pullSecret(adapters) != "" {
-		mounts = append(mounts, corev1.VolumeMount{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true})
+	return append(mounts, pullMounts(in)...)
+}
+
+func pullMounts(in Input) []corev1.VolumeMount {
+	if pullSecret(in) == "" {
+		return nil
 	}
-	return mounts
+	return []corev1.VolumeMount{{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true}}
 }
 
 // adapterArgs are a further target of the agent's for each adapter that it fetches.

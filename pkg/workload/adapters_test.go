@@ -39,7 +39,8 @@ func TestAdapterThatIsAFile(t *testing.T) {
 	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
 		{Source: &v1beta1.DataSource{Name: "a", Repository: "org/a"}, Path: "sub/a-f16.gguf"},
 	}
-	args := podTemplate(in).Spec.InitContainers[0].Args
+	containers := podTemplate(in).Spec.InitContainers
+	args := containers[len(containers)-1].Args
 	want := []string{"fetch", "--repo", "org/a", "--file", "sub/a-f16.gguf", "--dest", "/mnt/adapter/a", "--for", "a"}
 	if at := len(args) - len(want); at < 0 || !slices.Equal(args[at:], want) {
 		t.Errorf("the agent's arguments are %q, which do not end in %q", args, want)

@@ -57,7 +57,7 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 			{Name: volumeShm, MountPath: shmDir},
 		},
 	}
-	container.VolumeMounts = slices.Concat(container.VolumeMounts, cacheMounts(in), adapterMounts(adapters(in)))
+	container.VolumeMounts = slices.Concat(container.VolumeMounts, cacheMounts(in), compiledMounts(in), adapterMounts(adapters(in)))
 	probe(&container, in.Engine)
 	if in.Workspace.Inference.Config != "" {
 		container.VolumeMounts = append(container.VolumeMounts,

@@ -44,7 +44,7 @@ func preset() *v1beta1.Workspace {
 func input(ws *v1beta1.Workspace, gpus int) workload.Input {
 	plan := planner.Plan{
 		Nodes: 1, GPUsPerNode: gpus, DiskGiB: 40, CPUs: 1, MemoryGiB: 2,
-		Artifact: &model.Artifact{Repo: "Org/Some-Model-GGUF", Revision: "0123abc", Files: []model.File{
+		Artifact: &model.Artifact{Repo: "Org/Some-Model-GGUF", Revision: strings.Repeat("0123abcd", 5), Files: []model.File{
 			{Path: "some-model-00001-of-00002.gguf", SHA256: strings.Repeat("ab", 32)},
 			{Path: "some-model-00002-of-00002.gguf"},
 		}},
@@ -53,7 +53,7 @@ func input(ws *v1beta1.Workspace, gpus int) workload.Input {
 		plan.GPUResource = "nvidia.com/gpu"
 	}
 	return workload.Input{
-		Workspace: ws, Plan: plan, Image: "registry.example/engine:1.2.3", UserID: 65532,
+		Workspace: ws, Plan: plan, Image: "registry.example/engine:1.2.3", UserID: 65532, Commits: "chat-0123456789-commit",
 		Engine: engine.Command{
 			Args:       []string{"--model", "/models/some-model-00001-of-00002.gguf", "--port", "5000"},
 			HealthPath: "/health",
@@ -216,7 +216,25 @@ func cases() map[string]workload.Input {
 		"weights-supply":   suppliedWeights(input(preset(), 1)),
 		"adapters":         withAdapters(wholeRepository(input(preset(), 1))),
 		"own-pod-template": {Workspace: ownTemplate()},
+		"source-oci": fromSource(input(preset(), 1), v1beta1.WeightsSource{
+			OCI: &v1beta1.OCIWeights{Reference: "registry.example/models/some:1", PullSecret: "pull"}, Path: "q4",
+		}),
+		"source-image": fromSource(wholeRepository(input(preset(), 1)), v1beta1.WeightsSource{
+			Image: &v1beta1.ImageWeights{Reference: "registry.example/models/some:1", PullPolicy: corev1.PullIfNotPresent, PullSecret: "pull"},
+		}),
+		"source-claim": fromSource(withAdapters(wholeRepository(input(preset(), 1))), v1beta1.WeightsSource{
+			PersistentVolumeClaim: &v1beta1.ClaimWeights{ClaimName: "models"}, Path: "team/some-model",
+		}),
+		"source-node": fromSource(groupOverRPC(input(preset(), 1)), v1beta1.WeightsSource{
+			HostPath: &v1beta1.HostPathWeights{Path: "/var/lib/models/some"},
+		}),
 	}
+}
+
+// fromSource has its weights from elsewhere than the hub.
+func fromSource(in workload.Input, from v1beta1.WeightsSource) workload.Input {
+	in.Workspace.Inference.Weights = &from
+	return in
 }
 
 // suppliedWeights has all of the administrator's settings of weights, with a cache for this namespace and another.

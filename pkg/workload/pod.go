@@ -57,9 +57,10 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 	template.Spec.TerminationGracePeriodSeconds = new(ptr.Deref(users.TerminationGracePeriodSeconds, defaultGracePeriod))
 	template.Labels = over(template.Labels, labels(in.Workspace))
 	place(in.Workspace, in.Plan.NodeNames, &template)
-	template.Spec.InitContainers = []corev1.Container{weightsContainer(in)}
+	template.Spec.InitContainers = append(commitContainer(in), weightsContainer(in))
 	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
 	template.Spec.Volumes = volumes(in)
+	template.Spec.ImagePullSecrets = imagePullSecrets(in)
 	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	if in.Engine.IgnoresSignals {
 		// Process 1 is the sandbox's then, and the engine ends at once when it is told to.
@@ -117,15 +118,13 @@ func volumes(in Input) []corev1.Volume {
 		shm = gibibytes(in.Engine.SharedMemoryGiB)
 	}
 	list := []corev1.Volume{
-		// Without a size limit: the agent knows what it fetches and says when the disk is full, where
-		// the kubelet would evict the pod.
-		{Name: volumeModels, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		modelsVolume(in),
 		{Name: volumeTmp, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: volumeShm, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
-	list = slices.Concat(list, supplyVolumes(in), adapterVolumes(adapters(in)))
+	list = slices.Concat(list, supplyVolumes(in), adapterVolumes(adapters(in)), pullVolumes(in))
 	if in.Workspace.Inference.Config == "" {
 		return list
 	}

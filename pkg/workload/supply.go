@@ -31,21 +31,22 @@ const (
 	authoritiesKey    = "ca.crt"
 )
 
-// supplyArgs are the agent's flags that follow from the administrator's settings.
-func supplyArgs(in Input) []string {
-	weights := in.Settings.Weights
-	var args []string
-	if weights.CAConfigMap != "" {
-		args = append(args, "--ca-file", authoritiesDir+"/"+authoritiesKey)
+func authorityArgs(in Input) []string {
+	if in.Settings.Weights.CAConfigMap == "" {
+		return nil
 	}
+	return []string{"--ca-file", authoritiesDir + "/" + authoritiesKey}
+}
+
+func cacheArgs(in Input) []string {
 	if cacheClaim(in) == "" {
-		return args
+		return nil
 	}
-	args = append(args, "--cache", weightsCacheDir)
-	if weights.CacheLimitGiB > 0 {
-		args = append(args, "--cache-limit-gib", strconv.Itoa(weights.CacheLimitGiB))
+	args := []string{"--cache", weightsCacheDir}
+	if limit := in.Settings.Weights.CacheLimitGiB; limit > 0 {
+		args = append(args, "--cache-limit-gib", strconv.Itoa(limit))
 	}
-	return args
+	return append(args, compiledArgs(in)...)
 }
 
 func supplyEnv(in Input) []corev1.EnvVar {
@@ -80,12 +81,16 @@ func supplyVolumes(in Input) []corev1.Volume {
 	return list
 }
 
+func authorityMounts(in Input) []corev1.VolumeMount {
+	if in.Settings.Weights.CAConfigMap == "" {
+		return nil
+	}
+	return []corev1.VolumeMount{{Name: volumeAuthorities, MountPath: authoritiesDir, ReadOnly: true}}
+}
+
 // supplyMounts are those of the agent.
 func supplyMounts(in Input) []corev1.VolumeMount {
-	var mounts []corev1.VolumeMount
-	if in.Settings.Weights.CAConfigMap != "" {
-		mounts = append(mounts, corev1.VolumeMount{Name: volumeAuthorities, MountPath: authoritiesDir, ReadOnly: true})
-	}
+	mounts := authorityMounts(in)
 	if cacheClaim(in) != "" {
 		mounts = append(mounts, corev1.VolumeMount{Name: volumeCache, MountPath: weightsCacheDir})
 	}

@@ -5,6 +5,7 @@ package workload
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,45 +40,60 @@ func weightsContainer(in Input) corev1.Container {
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
-		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(adapters(in))),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts: slices.Concat([]corev1.VolumeMount{{Name: volumeModels, MountPath: ModelDir}}, supplyMounts(in),
-			fetchMounts(adapters(in))),
+		VolumeMounts:             slices.Concat([]corev1.VolumeMount{modelsMount(in)}, supplyMounts(in), fetchMounts(in)),
 	}
 }
 
 // agentArgs are the flags of the pod, then those of each set of files.
 func agentArgs(in Input) []string {
-	args := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
-	if in.Settings.HubEndpoint != "" {
-		args = append(args, "--endpoint", in.Settings.HubEndpoint)
+	listen := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
+	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), fetchArgs(in))
+}
+
+func hubArgs(in Input) []string {
+	if in.Settings.HubEndpoint == "" {
+		return nil
 	}
-	args = append(args, supplyArgs(in)...)
-	return append(args, fetchArgs(in)...)
+	return []string{"--endpoint", in.Settings.HubEndpoint}
 }
 
 func fetchArgs(in Input) []string {
 	if in.Engine.NoWeights {
 		return nil
 	}
-	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
-	args := []string{"fetch", "--dest", ModelDir, "--repo", artifact.Repo}
-	if artifact.Revision != "" {
-		args = append(args, "--revision", artifact.Revision)
+	args := append([]string{"fetch", "--dest", ModelDir}, originArgs(in)...)
+	if isMounted(in) {
+		args = []string{"verify", "--dest", ModelDir, "--place", WeightsPlace(in.Workspace)}
 	}
-	return append(args, wantedArgs(artifact, in.Engine.Weights)...)
+	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
+	return append(args, wantedArgs(artifact, in.Engine.Weights, source(in.Workspace).Path)...)
 }
 
-// wantedArgs name the files of the artifact or, where it lists none, those that the engine loads.
-func wantedArgs(artifact model.Artifact, selection engine.Selection) []string {
+// originArgs say where weights are fetched from.
+func originArgs(in Input) []string {
+	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
+	switch {
+	case from.OCI != nil:
+		return []string{"--image", from.OCI.Reference}
+	case artifact.Revision == "":
+		return []string{"--repo", artifact.Repo}
+	default:
+		return []string{"--repo", artifact.Repo, "--revision", artifact.Revision}
+	}
+}
+
+// wantedArgs name the files of the artifact or, where it lists none, those that the engine loads, below a path.
+func wantedArgs(artifact model.Artifact, selection engine.Selection, below string) []string {
 	var args []string
 	each := func(flag string, values []string) {
 		for _, value := range values {
-			args = append(args, flag, value)
+			args = append(args, flag, path.Join(below, value))
 		}
 	}
 	if len(artifact.Files) == 0 {

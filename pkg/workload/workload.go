@@ -26,6 +26,10 @@ type Input struct {
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64
+	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
+	Commits string
+	// Compiled is the directory of the cache for what the engine compiles; empty where nothing of it is kept.
+	Compiled string
 	// Settings of the installation.
 	Settings Settings
 }
@@ -57,9 +61,6 @@ func (s Settings) ServesRDMA(plan *planner.Plan) bool { return s.RDMA.Resource !
 
 // ModelDir is where the weights are mounted in the engine's container.
 const ModelDir = "/models"
-
-// CacheDir is where the engine may keep what it compiles. It lasts as long as the pod does.
-const CacheDir = tmpDir + "/cache"
 
 // ConfigDir is where the user's ConfigMap is mounted in the engine's container.
 const ConfigDir = "/mnt/config"

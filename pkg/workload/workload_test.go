@@ -256,7 +256,9 @@ func TestPresetPodsAreRestricted(t *testing.T) {
 			}
 			for _, template := range templates {
 				for _, result := range evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec) {
-					if !result.Allowed {
+					// A directory of the node needs the administrator's leave, and a namespace that takes it.
+					isNode := name == "source-node" && result.ForbiddenDetail == `volume "models" uses restricted volume type "hostPath"`
+					if !result.Allowed && !isNode {
 						t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
 					}
 				}

@@ -23,6 +23,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -35,7 +37,7 @@ const (
 	adapterName      = "e2e/adapter:1"
 )
 
-// adaptedWorkspace has one adapter of the local cloud's hub, and one from its registry.
+// adaptedWorkspace has one adapter of the local cloud's hub, one from its registry, and one on a volume.
 const adaptedWorkspace = vllmWorkspace + `  adapters:
   - source:
       name: from-hub
@@ -43,17 +45,25 @@ const adaptedWorkspace = vllmWorkspace + `  adapters:
   - source:
       name: from-image
       image: ` + adapterByAddress + `
+  - source:
+      name: from-volume
+      volumeSource: {configMap: {name: adapter}}
 `
 
-// TestAdapters asks a model and two adapters of it: each is listed, and answers in its own way.
+// TestAdapters asks a model and three adapters of it: each is listed, and answers in its own way.
 func TestAdapters(t *testing.T) {
 	ns := namespace(t)
-	pushAdapter(t)
+	files := adapterFiles(t)
+	pushAdapter(t, files)
+	volume := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "adapter"}, BinaryData: files}
+	if err := local.client.Create(t.Context(), volume); err != nil {
+		t.Fatal(err)
+	}
 	start := time.Now()
 	apply(t, ns, adaptedWorkspace)
 	ws := waitReady(t, ns, "chat")
-	elapsed(t, "a Workspace with two adapters from manifest to ready", start)
-	want := []string{"from-hub", "from-image", vllmModel}
+	elapsed(t, "a Workspace with three adapters from manifest to ready", start)
+	want := []string{"from-hub", "from-image", "from-volume", vllmModel}
 	listed := listedModels(t, ws)
 	for _, name := range want {
 		if !slices.Contains(listed, name) {
@@ -88,16 +98,24 @@ func completion(t *testing.T, ws *v1beta1.Workspace, model string) string {
 	return answer.Choices[0].Text
 }
 
-// pushAdapter puts the image of an adapter into the local cloud's registry.
-func pushAdapter(t *testing.T) {
+// adapterFiles are those of an adapter, by name.
+func adapterFiles(t *testing.T) map[string][]byte {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": []string{"q_proj"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return archived(map[string][]byte{"data/adapter_config.json": config, "data/adapter_model.safetensors": oneTensor()})
-	})
+	return map[string][]byte{"adapter_config.json": config, "adapter_model.safetensors": oneTensor()}
+}
+
+// pushAdapter puts the image of an adapter into the local cloud's registry.
+func pushAdapter(t *testing.T, files map[string][]byte) {
+	t.Helper()
+	below := map[string][]byte{}
+	for name, content := range files {
+		below["data/"+name] = content
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return archived(below) })
 	if err != nil {
 		t.Fatal(err)
 	}

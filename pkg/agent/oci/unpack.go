@@ -24,6 +24,8 @@ import (
 const (
 	// layersDir holds the layers that are archives, in their order, once they are fetched.
 	layersDir = ".layers"
+	// Archives matches their names.
+	Archives = layersDir + "/*.tar"
 	// stagingDir is where they are unpacked, and unpackedName says which are.
 	stagingDir   = ".unpacking"
 	unpackedName = layersDir + "/unpacked"
@@ -54,7 +56,7 @@ func archiveName(index int, layer v1.Descriptor) string {
 // Unpack puts the files in the layers that were fetched into dir, of which root is a handle, in their place: what lies below
 // data/, else everything. It does nothing where there are no such layers, or where it has done so before.
 func Unpack(root *os.Root, dir string) error {
-	archives, err := fs.Glob(root.FS(), layersDir+"/*.tar")
+	archives, err := fs.Glob(root.FS(), Archives)
 	if err != nil || len(archives) == 0 {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 func workspaceKind() schema.GroupVersionKind {
@@ -144,7 +145,7 @@ func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, er
 	if out.model, out.notes, err = r.model(ctx, s); err != nil {
 		return nil, err
 	}
-	if err := r.checkSecret(ctx, ws, out.model); err != nil {
+	if err := r.checkSupply(ctx, ws, out.model); err != nil {
 		return nil, err
 	}
 	if out.config, err = engine.ParseConfig([]byte(in.Config)); err != nil {
@@ -189,7 +190,7 @@ func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limi
 	}
 	if ws.Inference.Template != nil {
 		out.Rendered = render.Template(ws, &out.Plan)
-	} else if err := r.render(ws, asked, out); err != nil {
+	} else if err := r.render(ws, asked, in, out); err != nil {
 		return nil, err
 	}
 	out.labelMachines(ws)
@@ -197,7 +198,7 @@ func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limi
 }
 
 // render fills in the pods of a preset.
-func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision) error {
+func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, in inputs, out *revision) error {
 	data, known := r.Catalog.Engine(out.Plan.Engine)
 	if !known || !slices.Contains(render.Engines(), data.Name) {
 		return &stalledError{
@@ -205,8 +206,13 @@ func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, out *revision)
 			message: fmt.Sprintf("engine %q is not one that this version can run", out.Plan.Engine),
 		}
 	}
+	hash, err := in.hash()
+	if err != nil {
+		return err
+	}
 	rendered, warnings, err := render.Preset(render.Input{
-		Workspace: ws, Model: asked.model, Plan: out.Plan, Config: asked.config, Data: data, Settings: r.Render,
+		Workspace: ws, Model: asked.model, Plan: out.Plan, Config: asked.config, Data: data,
+		Commits: workload.CommitsOf(ws, hash[:revisionHashLength]), Settings: r.Render,
 	})
 	if err != nil {
 		return specInvalid(err.Error())

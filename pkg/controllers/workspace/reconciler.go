@@ -199,6 +199,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
 		{"workload", r.ensureWorkload},
+		{"commit", r.ensureCommit},
 		{"group", r.ensureGroup},
 		{"stuck pods", r.ensureNoStuckPods},
 		{"events", r.observePublished},

@@ -62,9 +62,13 @@ func (r *Reconciler) model(ctx context.Context, s *scope) (model.Model, []string
 		return known, nil, planError(err)
 	}
 	if r.Hub == nil {
+		said := err.Error()
+		if s.ws.Inference.Weights != nil {
+			said += "; inference.weights says where its files are, and a plan needs its shape too"
+		}
 		return known, nil, &stalledError{
 			reason: v1beta1.ReasonUnknownPreset,
-			message: err.Error() + "; have the administrator add it to the catalogue (chart value catalog), or let the controller " +
+			message: said + "; have the administrator add it to the catalogue (chart value catalog), or let the controller " +
 				"ask the hub for such models (chart value hub.describe)",
 		}
 	}

@@ -26,6 +26,8 @@ type Limits struct {
 	MaxHourlyPrice float64
 	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
 	InstanceTypes []string
+	// HostPaths are directories of nodes that weights may be read from; empty means none.
+	HostPaths []string
 }
 
 // restrict adds the administrator's limits to what a Workspace asks for.

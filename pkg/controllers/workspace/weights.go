@@ -20,7 +20,10 @@ import (
 // administrator's leave to ask the hub; without it the agents tell, and each fetches what the branch is at.
 // A hub that does not answer holds nothing up: the agents ask it again.
 func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Plan) error {
-	if r.Hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
+	if r.Hub == nil || s.ws.Inference.Weights != nil {
+		return nil
+	}
+	if plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
 		return nil
 	}
 	artifact, commit := *plan.Artifact, s.pinnedCommit(plan.Artifact.Repo) // other machines are no other weights

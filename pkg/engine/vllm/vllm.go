@@ -134,10 +134,9 @@ func environment(in engine.Input) []engine.EnvVar {
 		{Name: "USER", Value: "vllm"},
 	}
 	if in.CacheDir != "" {
-		env = append(env,
-			engine.EnvVar{Name: "VLLM_CACHE_ROOT", Value: path.Join(in.CacheDir, "vllm")},
-			engine.EnvVar{Name: "TRITON_CACHE_DIR", Value: path.Join(in.CacheDir, "triton")},
-			engine.EnvVar{Name: "FLASHINFER_WORKSPACE_BASE", Value: path.Join(in.CacheDir, "flashinfer")})
+		for _, cache := range in.Data.CompileCaches {
+			env = append(env, engine.EnvVar{Name: cache.Variable, Value: path.Join(in.CacheDir, cache.Directory)})
+		}
 	}
 	if in.Plan.Nodes > 1 && !in.RDMA {
 		// NCCL sees the host's adapters also where a pod has no device to open them by.

@@ -243,6 +243,61 @@ inference: {preset: {name: m}}`,
 			want:   "inference.pod: Invalid value: inference.pod cannot be used with inference.template: put its fields into the template",
 		},
 		{
+			reason: "where weights come from is the template's own business",
+			body:   "inference: {template: {spec: {containers: [{name: a, image: b}]}}, weights: {persistentVolumeClaim: {claimName: c}}}",
+			want:   "inference.weights: Invalid value: inference.weights has no effect on inference.template: mount what holds the files in the template",
+		},
+		{
+			reason: "weights come from somewhere",
+			body:   "inference: {preset: {name: m}, weights: {path: a}}",
+			want:   "inference.weights: Invalid value: inference.weights must have exactly one of oci, image, persistentVolumeClaim and hostPath",
+		},
+		{
+			reason: "weights come from one place",
+			body:   "inference: {preset: {name: m}, weights: {oci: {reference: a}, persistentVolumeClaim: {claimName: c}}}",
+			want:   "inference.weights: Invalid value: inference.weights must have exactly one of oci, image, persistentVolumeClaim and hostPath",
+		},
+		{
+			reason: "a path stays within the source",
+			body:   "inference: {preset: {name: m}, weights: {persistentVolumeClaim: {claimName: c}, path: a/../b}}",
+			want:   `inference.weights.path: Invalid value: "a/../b": inference.weights.path must be a relative path of letters, digits, dots, dashes and underscores, such as models/phi-4`,
+		},
+		{
+			reason: "a claim has a name",
+			body:   "inference: {preset: {name: m}, weights: {persistentVolumeClaim: {claimName: team/models}}}",
+			want:   `inference.weights.persistentVolumeClaim.claimName: Invalid value: "team/models": inference.weights.persistentVolumeClaim.claimName must be the name of a PersistentVolumeClaim in the Workspace's namespace`,
+		},
+		{
+			reason: "a claim has a name",
+			body:   "inference: {preset: {name: m}, weights: {persistentVolumeClaim: {}}}",
+			want:   "[inference.weights.persistentVolumeClaim.claimName: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]",
+		},
+		{
+			reason: "dots lead out of what the administrator allows",
+			body:   "inference: {preset: {name: m}, weights: {hostPath: {path: /var/lib/models/../../etc}}}",
+			want:   `inference.weights.hostPath.path: Invalid value: "/var/lib/models/../../etc": inference.weights.hostPath.path must be an absolute path of letters, digits, dots, dashes and underscores, such as /var/lib/models`,
+		},
+		{
+			reason: "a directory of the node is absolute",
+			body:   "inference: {preset: {name: m}, weights: {hostPath: {path: models}}}",
+			want:   `inference.weights.hostPath.path: Invalid value: "models": inference.weights.hostPath.path must be an absolute path of letters, digits, dots, dashes and underscores, such as /var/lib/models`,
+		},
+		{
+			reason: "an artifact is a reference, not a URL",
+			body:   `inference: {preset: {name: m}, weights: {oci: {reference: "oci://registry.example/model:1"}}}`,
+			want:   `inference.weights.oci.reference: Invalid value: "oci://registry.example/model:1": inference.weights.oci.reference must be an artifact's reference, such as registry.example/model:v1, without oci://`,
+		},
+		{
+			reason: "a repository of images is lower-case",
+			body:   "inference: {preset: {name: m}, weights: {image: {reference: registry.example/Team/model}}}",
+			want:   `inference.weights.image.reference: Invalid value: "registry.example/Team/model": inference.weights.image.reference must be an image reference, such as registry.example/model:v1`,
+		},
+		{
+			reason: "an unknown policy",
+			body:   "inference: {preset: {name: m}, weights: {image: {reference: a, pullPolicy: Sometimes}}}",
+			want:   `[inference.weights.image.pullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
+		},
+		{
 			reason: "a model has a name",
 			body:   "inference: {preset: {}}",
 			want:   "[inference.preset.name: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]",

@@ -1,0 +1,59 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"fmt"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// checkWeights refuses sources that admission refuses as well, and credentials that the agent cannot have
+// together.
+func checkWeights(in *v1beta1.InferenceSpec) error {
+	from := in.Weights
+	if from == nil {
+		return nil
+	}
+	given := 0
+	for _, isGiven := range []bool{from.OCI != nil, from.Image != nil, from.PersistentVolumeClaim != nil, from.HostPath != nil} {
+		if isGiven {
+			given++
+		}
+	}
+	switch {
+	case in.Template != nil:
+		return invalid("inference.weights has no effect on inference.template: mount what holds the files in the template")
+	case given != 1:
+		return invalid("inference.weights must have exactly one of oci, image, persistentVolumeClaim and hostPath")
+	}
+	if problem := pathProblem(from.Path); problem != "" {
+		return invalid("inference.weights.path" + problem)
+	}
+	if from.OCI == nil || from.OCI.PullSecret == "" {
+		return nil
+	}
+	for i, adapter := range in.Adapters {
+		for _, name := range adapter.Source.ImagePullSecrets {
+			if name != from.OCI.PullSecret {
+				return invalid(fmt.Sprintf("inference.adapters[%d].source.imagePullSecrets names Secret %q beside %q of "+
+					"inference.weights.oci.pullSecret: put the credentials of all registries into one Secret", i, name, from.OCI.PullSecret))
+			}
+		}
+	}
+	return nil
+}
+
+// weightsDisk is what the files take of a machine's disk: a volume takes nothing, an image all of it twice.
+func weightsDisk(from *v1beta1.WeightsSource) planner.WeightsDisk {
+	switch {
+	case from == nil || from.OCI != nil:
+		return planner.WeightsOnce
+	case from.Image != nil:
+		return planner.WeightsTwice
+	default:
+		return planner.WeightsElsewhere
+	}
+}

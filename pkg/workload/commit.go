@@ -1,0 +1,111 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// Where weights are named by a branch or a tag, an init container settles which commit that is and tells it in
+// its termination message. The controller keeps it in a ConfigMap of the revision, which the container of each
+// later pod reads. The pod's template is the same all the while: nothing restarts for it.
+
+// CommitContainer is the name of the init container that settles the commit.
+const CommitContainer = "commit"
+
+// keptCommit is the variable that holds what is kept, and commitKey where the ConfigMap has it.
+const (
+	keptCommit = "KEPT_COMMIT"
+	commitKey  = "commit"
+)
+
+// commitContainer settles what the weights' branch or tag stands for; nil where nothing is left open.
+func commitContainer(in Input) []corev1.Container {
+	if !isOpen(in) {
+		return nil
+	}
+	args := slices.Concat(hubArgs(in), authorityArgs(in), []string{"resolve", "--dest", ModelDir}, originArgs(in))
+	env := slices.Concat(supplyEnv(in), hubToken(in), registryEnv(in))
+	if in.Commits != "" {
+		env = append(env, corev1.EnvVar{Name: keptCommit, ValueFrom: &corev1.EnvVarSource{
+			ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: in.Commits}, Key: commitKey, Optional: new(true),
+			},
+		}})
+	}
+	return []corev1.Container{{
+		Name:                     CommitContainer,
+		Image:                    in.Settings.AgentImage,
+		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
+		Args:                     literals(args),
+		Env:                      env,
+		Resources:                weightsResources(0),
+		SecurityContext:          containerSecurity(),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts:             slices.Concat([]corev1.VolumeMount{modelsMount(in)}, authorityMounts(in), pullMounts(in)),
+	}}
+}
+
+// isOpen says whether the weights may be others tomorrow. Files with a checksum cannot.
+func isOpen(in Input) bool {
+	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
+	areKnown := len(artifact.Files) > 0 && !slices.ContainsFunc(artifact.Files, func(f model.File) bool { return f.SHA256 == "" })
+	if in.Engine.NoWeights || isMounted(in) || areKnown {
+		return false
+	}
+	if from := source(in.Workspace); from.OCI != nil {
+		return !strings.Contains(from.OCI.Reference, "@")
+	}
+	return !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(artifact.Revision)
+}
+
+// SettledCommit is what a pod has told of its commit, and the name of the ConfigMap that is to keep it; both are
+// empty where it has told none.
+func SettledCommit(pod *corev1.Pod) (configMap, commit string) {
+	for i := range pod.Spec.InitContainers {
+		container := &pod.Spec.InitContainers[i]
+		at := slices.IndexFunc(container.Env, func(v corev1.EnvVar) bool {
+			return v.Name == keptCommit && v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil
+		})
+		if container.Name == CommitContainer && at >= 0 {
+			configMap = container.Env[at].ValueFrom.ConfigMapKeyRef.Name
+		}
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		status := &pod.Status.InitContainerStatuses[i]
+		if ended := status.State.Terminated; status.Name == CommitContainer && ended != nil && ended.ExitCode == 0 {
+			var said struct{ Commit string }
+			if json.Unmarshal([]byte(ended.Message), &said) == nil {
+				commit = said.Commit
+			}
+		}
+	}
+	if configMap == "" || !regexp.MustCompile(`^(sha256:)?[0-9a-f]{40,64}$`).MatchString(commit) {
+		return "", ""
+	}
+	return configMap, commit
+}
+
+// CommitsOf is the name of the ConfigMap that keeps the commit of what was made from the same inputs.
+func CommitsOf(ws *v1beta1.Workspace, hash string) string { return ws.Name + "-" + hash + "-commit" }
+
+// Commits is the ConfigMap that keeps a commit as long as its revision is kept.
+func Commits(ws *v1beta1.Workspace, name, commit string, revision metav1.OwnerReference) *corev1.ConfigMap {
+	meta := objectMeta(ws, name)
+	meta.OwnerReferences = []metav1.OwnerReference{revision}
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ConfigMap"},
+		ObjectMeta: meta, Immutable: new(true), Data: map[string]string{commitKey: commit},
+	}
+}

@@ -1,0 +1,68 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload_test
+
+import (
+	"testing"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Whatever holds weights already is never written to, by no container and not by the kubelet, which gives the
+// files of a volume that a pod may write to the pod's group.
+func TestSourcesAreReadOnly(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		from   v1beta1.WeightsSource
+		writes bool
+	}{
+		{"fetched", v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: "r"}}, true},
+		{"an image", v1beta1.WeightsSource{Image: &v1beta1.ImageWeights{Reference: "r"}}, false},
+		{"a claim", v1beta1.WeightsSource{PersistentVolumeClaim: &v1beta1.ClaimWeights{ClaimName: "c"}}, false},
+		{"a directory of the node", v1beta1.WeightsSource{HostPath: &v1beta1.HostPathWeights{Path: "/models"}}, false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			pod := podTemplate(fromSource(wholeRepository(input(preset(), 1)), tc.from)).Spec
+			for _, container := range append(pod.InitContainers, pod.Containers...) {
+				for _, mount := range container.VolumeMounts {
+					writes := tc.writes && (container.Name == workload.WeightsContainer || container.Name == workload.CommitContainer)
+					if mount.MountPath == workload.ModelDir && mount.ReadOnly == writes {
+						t.Errorf("container %s: read-only is %t", container.Name, mount.ReadOnly)
+					}
+				}
+			}
+			for _, volume := range pod.Volumes {
+				if claim := volume.PersistentVolumeClaim; claim != nil && !claim.ReadOnly {
+					t.Errorf("the kubelet may write to %s", claim.ClaimName)
+				}
+			}
+		})
+	}
+}
+
+// A member that reads no files needs no volume of them, which may not even exist where it runs.
+func TestMembersWithoutFilesMountNoSource(t *testing.T) {
+	in := fromSource(groupOverRPC(input(preset(), 1)), v1beta1.WeightsSource{Image: &v1beta1.ImageWeights{Reference: "r", PullSecret: "s"}})
+	pod := workload.WorkerTemplate(in).Spec
+	for _, volume := range pod.Volumes {
+		if volume.Image != nil {
+			t.Errorf("volume %s is the image", volume.Name)
+		}
+	}
+	if len(pod.ImagePullSecrets) > 0 {
+		t.Errorf("imagePullSecrets are %v", pod.ImagePullSecrets)
+	}
+}
+
+func TestModelPath(t *testing.T) {
+	ws := preset()
+	if got := workload.ModelPath(ws); got != "/models" {
+		t.Errorf("%s without a source", got)
+	}
+	ws.Inference.Weights = &v1beta1.WeightsSource{PersistentVolumeClaim: &v1beta1.ClaimWeights{ClaimName: "c"}, Path: "a/b"}
+	if got := workload.ModelPath(ws); got != "/models/a/b" {
+		t.Errorf("%s with a path", got)
+	}
+}
