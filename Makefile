@@ -226,7 +226,7 @@ bench-capacity: cluster-ready $(call tool_dir,kwok) ## N Workspaces at once on n
 	@$(LOCALCLOUD) bench-capacity --state-dir $(BENCH_STATE) $(INSTALL_FLAGS) --kwok $(KWOK) --workspaces $(N) $(BENCH_FLAGS)
 
 .PHONY: bench-neighbour
-bench-neighbour: cluster-ready $(call tool_dir,kwok) ## What asking for a GPU machine does to other pods that wait for nodes (root, 12 minutes)
+bench-neighbour: cluster-ready $(call tool_dir,kwok) ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
 	@$(LOCALCLOUD) bench-neighbour --state-dir $(BENCH_STATE) $(UP_FLAGS) --kwok $(KWOK) $(BENCH_FLAGS)
 
 .PHONY: fuzz

@@ -131,10 +131,13 @@ func TestKarpenterClaimsStayKarpenters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range claims.Items {
-		for _, key := range []string{v1beta1.LabelWorkspace, "kaito.sh/ragengine", karpv1.NodePoolLabelKey} {
+		for _, key := range []string{v1beta1.LabelWorkspace, "kaito.sh/ragengine"} {
 			if _, ok := claims.Items[i].Labels[key]; ok {
 				t.Errorf("claim %s has label %s", claims.Items[i].Name, key)
 			}
+		}
+		if pool := claims.Items[i].Labels[karpv1.NodePoolLabelKey]; pool == "kaito" {
+			t.Errorf("claim %s is of the pool %s, as those for gpu-provisioner are", claims.Items[i].Name, pool)
 		}
 		if _, ok := claims.Items[i].Spec.Resources.Requests[corev1.ResourceStorage]; ok {
 			t.Errorf("claim %s requests storage, which fits on no machine of Karpenter's", claims.Items[i].Name)

@@ -225,9 +225,12 @@ func labelsOfOthers(t *testing.T, _ *life) {
 		t.Error("the user's label decides the zone")
 	}
 	delete(labels, corev1.LabelTopologyZone) // the cloud's own, since it is launched
+	if got := labels["karpenter.sh/nodepool"]; got != "modelberth-default" {
+		t.Errorf("the claim names NodePool %q: the user's label decides it", got)
+	}
 	got := slices.Sorted(maps.Keys(labels))
 	want := []string{
-		v1beta1.LabelManagedBy, "example.com/ok", v1beta1.LabelMachineWorkspaceName,
+		v1beta1.LabelManagedBy, "example.com/ok", "karpenter.sh/nodepool", v1beta1.LabelMachineWorkspaceName,
 		v1beta1.LabelMachineWorkspaceNamespace, v1beta1.LabelMachineOrdinal, v1beta1.LabelMachineAttempt, v1beta1.LabelWorkspaceUID,
 	}
 	slices.Sort(want)

@@ -59,12 +59,12 @@ func checkWrites(t *testing.T, requests []string) {
 		// a while by itself, which is longer than these stand-ins take.
 		mostStatus = 4
 		// Beside it: the finalizer, the revision, the Service, the NetworkPolicy, the NodeClaim and the
-		// StatefulSet.
+		// StatefulSet. The NodePool that NodeClaims name is made once in a process, and comes on top.
 		mostWrites = mostStatus + 6
 	)
 	writes, status := 0, 0
 	for _, request := range requests {
-		if strings.HasSuffix(request, faults.Conflict) {
+		if strings.HasSuffix(request, faults.Conflict) || request == "create *v1.NodePool" {
 			continue
 		}
 		writes++
