@@ -77,12 +77,16 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 		return false, err
 	}
 	if found.existing == nil {
-		err := a.create(ctx, found.intent)
+		err := a.create(ctx, found.intent, firstVersion)
 		if !apierrors.IsConflict(err) {
 			return err == nil, wrap("applying", desired, found.intent, err)
 		}
 		if found, err = a.look(ctx, a.live, owner, desired); err != nil { // the cache lags
 			return false, err
+		}
+		if found.existing == nil { // it went as it came, or the API server makes nothing over a version
+			err := a.create(ctx, found.intent, "")
+			return err == nil, wrap("applying", desired, found.intent, err)
 		}
 	}
 	return a.update(ctx, found, desired)
@@ -102,10 +106,12 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	if err != nil || found.existing != nil {
 		return err
 	}
-	err = a.create(ctx, found.intent, client.DryRunAll)
+	err = a.create(ctx, found.intent, firstVersion, client.DryRunAll)
 	if apierrors.IsConflict(err) {
-		_, err := a.look(ctx, a.live, owner, desired)
-		return err
+		if found, err = a.look(ctx, a.live, owner, desired); err != nil || found.existing != nil {
+			return err
+		}
+		err = a.create(ctx, found.intent, "", client.DryRunAll)
 	}
 	return wrap("checking", desired, found.intent, err)
 }
@@ -114,21 +120,17 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 // over it makes an object or, where one of that name is there, fails with a conflict.
 const firstVersion = "1"
 
-// create makes an object that is not there. One that is there is left alone, whoever made it and when, and the
-// error is a conflict: there is no need to look before.
-func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, options ...client.ApplyOption) error {
+// create makes an object that is not there. Over firstVersion, one that is there is left alone, whoever made it
+// and when, and the error is a conflict: there is no need to look before.
+func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string, options ...client.ApplyOption) error {
 	intent = intent.DeepCopy()
-	intent.SetResourceVersion(firstVersion)
+	intent.SetResourceVersion(over)
 	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), append(options, client.FieldOwner(FieldOwner))...)
 }
 
 // update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,
 // or made again by somebody else, is left alone.
 func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
-	if found.existing == nil { // it went as it came
-		return false, apierrors.NewConflict(schema.GroupResource{Resource: found.intent.GetKind()}, desired.GetName(),
-			errors.New("it has been deleted meanwhile"))
-	}
 	if same, err := isApplied(found.intent, found.existing); err != nil || same {
 		return false, err
 	}

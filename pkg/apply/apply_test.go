@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -52,7 +53,7 @@ func service(by *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Ser
 // cluster is an API server that counts applies, and a cache in front of it.
 type cluster struct {
 	applier *apply.Applier
-	server  client.Client
+	server  client.WithWatch
 	applies int
 	// over is the version that the last apply was to be written over; empty where any would do.
 	over string
@@ -213,5 +214,41 @@ func TestApplyLeavesForeignObjectsAlone(t *testing.T) {
 				t.Error("the object was touched")
 			}
 		})
+	}
+}
+
+// strict is an API server that makes nothing over a version, as that of an object that is gone.
+func strict(server client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(server, interceptor.Funcs{
+		Apply: func(ctx context.Context, inner client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			encoded, err := json.Marshal(o)
+			if err != nil {
+				return err
+			}
+			var sent metav1.PartialObjectMetadata
+			if err := json.Unmarshal(encoded, &sent); err != nil {
+				return err
+			}
+			err = inner.Get(ctx, client.ObjectKey{Namespace: sent.Namespace, Name: sent.Name}, &corev1.Service{})
+			if sent.ResourceVersion != "" && apierrors.IsNotFound(err) {
+				return apierrors.NewConflict(corev1.Resource("services"), sent.Name, errors.New("it is gone"))
+			}
+			return inner.Apply(ctx, o, options...)
+		},
+	})
+}
+
+func TestNothingIsMadeOverAVersion(t *testing.T) {
+	ws := owner("")
+	c := newCluster(t)
+	if wrote, err := apply.New(strict(c.server), c.server).Apply(t.Context(), ws, service(ws)); err != nil || !wrote {
+		t.Errorf("applying: wrote %t, %v", wrote, err)
+	}
+	if got := c.get(t); got.Name != "chat" {
+		t.Errorf("got %+v", got)
+	}
+	c = newCluster(t)
+	if err := apply.New(strict(c.server), c.server).Check(t.Context(), ws, service(ws)); err != nil {
+		t.Errorf("checking: %v", err)
 	}
 }

@@ -283,7 +283,7 @@ func (w *writer) apply(intent client.Object) error {
 	known := w.server.objects[kindOf(intent)][key]
 	uid, version := intent.GetUID(), intent.GetResourceVersion()
 	switch {
-	case known == nil && (uid != "" || version != ""):
+	case known == nil && uid != "":
 		return apierrors.NewConflict(resourceOf(intent), key.Name, errors.New("it is gone"))
 	case known == nil:
 		return w.server.create(intent)
