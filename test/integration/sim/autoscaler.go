@@ -173,12 +173,15 @@ func MakeNode(ctx context.Context, to client.Client, node *corev1.Node) error {
 	if err := to.Create(ctx, node); err != nil {
 		return err
 	}
+	// Others may write to it meanwhile.
+	before := node.DeepCopy()
 	node.Status = status
-	if err := to.Status().Update(ctx, node); err != nil {
+	if err := to.Status().Patch(ctx, node, client.MergeFrom(before)); err != nil {
 		return err
 	}
+	before = node.DeepCopy()
 	node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
-	return to.Update(ctx, node)
+	return to.Patch(ctx, node, client.MergeFrom(before))
 }
 
 // node is one of the group.
