@@ -85,14 +85,6 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
-// clock is the wall clock, unless it is replaced.
-func (h Hooks) clock() clock.PassiveClock {
-	if h.Clock != nil {
-		return h.Clock
-	}
-	return clock.RealClock{}
-}
-
 // NewManager returns a manager with the controllers set up, ready to start.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()

@@ -30,12 +30,16 @@ func TestCheckWeights(t *testing.T) {
 		{"nothing", v1beta1.WeightsSource{}, nil, one},
 		{"two", v1beta1.WeightsSource{OCI: oci, HostPath: &v1beta1.HostPathWeights{Path: "/models"}}, nil, one},
 		{
-			"a path that leads out", v1beta1.WeightsSource{OCI: oci, Path: "../b"}, nil,
+			"a path that leads out",
+			v1beta1.WeightsSource{OCI: oci, Path: "../b"},
+			nil,
 			`SpecInvalid: inference.weights.path is "../b": it must be a path below the source, of letters, digits, dots, dashes and underscores, such as checkpoint-300 or adapter.gguf`,
 		},
 		{"one Secret for both registries", v1beta1.WeightsSource{OCI: oci}, withPulled("pull"), ""},
 		{
-			"two Secrets", v1beta1.WeightsSource{OCI: oci}, withPulled("other"),
+			"two Secrets",
+			v1beta1.WeightsSource{OCI: oci},
+			withPulled("other"),
 			`SpecInvalid: inference.adapters[0].source.imagePullSecrets names Secret "other" beside "pull" of inference.weights.oci.pullSecret: put the credentials of all registries into one Secret`,
 		},
 		{"a pod of the user's own", v1beta1.WeightsSource{OCI: oci}, func(ws *v1beta1.Workspace) {

@@ -158,17 +158,24 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if todo.zone != "" {
 		req.Zones, req.AvoidZones = []string{todo.zone}, nil
 	}
+	outcome.Created, err = p.createAll(ctx, req, todo.missing)
+	return outcome, err
+}
+
+// createAll creates the claims of these ordinals, and returns those that it has created also with an error.
+func (p *Provisioner) createAll(ctx context.Context, req capacity.Request, ordinals []int) ([]capacity.Created, error) {
 	if err := p.ensureParked(ctx, p.classOf(req)); err != nil {
-		return outcome, err
+		return nil, err
 	}
-	for _, ordinal := range todo.missing {
+	var out []capacity.Created
+	for _, ordinal := range ordinals {
 		created, err := p.create(ctx, req, ordinal)
 		if err != nil {
-			return outcome, err
+			return out, err
 		}
-		outcome.Created = append(outcome.Created, created)
+		out = append(out, created)
 	}
-	return outcome, nil
+	return out, nil
 }
 
 // Release deletes everything that is held for a Workspace and returns the names of what is left.

@@ -77,7 +77,8 @@ func podOf(set *appsv1.StatefulSet, attempt, ordinal int, node string) *corev1.P
 	return pod
 }
 
-func nodeOf(name, gpus string, age time.Duration) *corev1.Node {
+func nodeOf(gpus string, age time.Duration) *corev1.Node {
+	const name = "gpu-1"
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, CreationTimestamp: metav1.NewTime(start.Add(age)),
@@ -155,22 +156,22 @@ func TestObserve(t *testing.T) {
 			}
 			m.Reason, m.Message = answer.Reason, answer.Message
 		})},
-		{"a node has come without its GPUs", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("gpu-1", "0", 2*time.Minute)}, with(func(m *capacity.Machine) {
+		{"a node has come without its GPUs", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 2*time.Minute)}, with(func(m *capacity.Machine) {
 			waits(m)
 			onNode(m)
 			came := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(2 * time.Minute)}
 			m.Launched, m.Registered, m.NodeName, m.Words = true, true, "gpu-1", capacity.Words{Launched: came, Registered: came}
 			m.Reason, m.Message = "", "the device plugin does not show its GPUs"
 		})},
-		{"a node without GPUs was there before", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("gpu-1", "0", 0)}, with(waits)},
-		{"a node has come whose GPUs are another's", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("gpu-1", "1", 2*time.Minute)}, with(waits)},
-		{"a pod has its node", []client.Object{set, podOf(set, 2, 0, "gpu-1"), nodeOf("gpu-1", "1", 0)}, with(func(m *capacity.Machine) {
+		{"a node without GPUs was there before", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 0)}, with(waits)},
+		{"a node has come whose GPUs are another's", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("1", 2*time.Minute)}, with(waits)},
+		{"a pod has its node", []client.Object{set, podOf(set, 2, 0, "gpu-1"), nodeOf("1", 0)}, with(func(m *capacity.Machine) {
 			onNode(m)
 			there := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(2 * time.Minute)}
 			m.Launched, m.Registered, m.Initialized, m.NodeName, m.GPUs = true, true, true, "gpu-1", 1
 			m.Words = capacity.Words{Launched: there, Registered: there, Initialized: there}
 		})},
-		{"a pod makes room for its successor", []client.Object{set, leave(podOf(set, 2, 0, "gpu-1")), nodeOf("gpu-1", "1", 0)}, with(func(m *capacity.Machine) {
+		{"a pod makes room for its successor", []client.Object{set, leave(podOf(set, 2, 0, "gpu-1")), nodeOf("1", 0)}, with(func(m *capacity.Machine) {
 			onNode(m)
 			there := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(2 * time.Minute)}
 			m.Launched, m.Registered, m.Initialized, m.NodeName, m.GPUs = true, true, true, "gpu-1", 1
@@ -308,7 +309,7 @@ func TestRelease(t *testing.T) {
 		{"a pod that its set left behind goes", []client.Object{orphan}, []string{"team-a/chat-0.1"}, nil},
 		{
 			"a pod that ends by itself is waited for",
-			[]client.Object{leave(podOf(set, 1, 0, "gpu-1")), nodeOf("gpu-1", "1", 0)},
+			[]client.Object{leave(podOf(set, 1, 0, "gpu-1")), nodeOf("1", 0)},
 			[]string{"team-a/chat-0.1"},
 			[]string{"chat-0"},
 		},
@@ -343,7 +344,7 @@ func TestRelease(t *testing.T) {
 
 // Where no kubelet will tell of a pod's end, it is deleted for good: not before it was to end.
 func TestReleaseDeletesStuckPods(t *testing.T) {
-	silent := nodeOf("gpu-1", "1", 0)
+	silent := nodeOf("1", 0)
 	silent.Status.Conditions[0].Status = corev1.ConditionUnknown
 	tests := []struct {
 		reason  string
@@ -351,7 +352,7 @@ func TestReleaseDeletesStuckPods(t *testing.T) {
 		now     time.Duration
 		want    int
 	}{
-		{"its node answers", []client.Object{nodeOf("gpu-1", "1", 0)}, time.Hour, 0},
+		{"its node answers", []client.Object{nodeOf("1", 0)}, time.Hour, 0},
 		{"its node is silent", []client.Object{silent}, time.Hour, 1},
 		{"its node is gone", nil, time.Hour, 1},
 		{"it may still end by itself", []client.Object{silent}, 4 * time.Minute, 0},

@@ -131,9 +131,10 @@ func (s *scope) claimFinding() finding {
 			continue
 		}
 		reason, message := machine.Reason, machine.Message
-		if refusal.IsNeutral(reason) { // as it is from when the machine is asked for, whoever has looked at it
-			reason, message = v1beta1.ReasonNodeClaimNotReady, ""
+		if reason != "" && refusal.IsNeutral(reason) { // as it is from when the machine is asked for, whoever has looked at it
+			reason, message = "", ""
 		}
+		reason = cmp.Or(reason, v1beta1.ReasonNodeClaimNotReady)
 		stage := "being launched"
 		if machine.Registered {
 			stage = "registered, not initialised yet"

@@ -28,9 +28,12 @@ func (s *scope) running() *revision {
 // stay where they are until all machines of the accepted plan are usable.
 func (s *scope) move() {
 	s.former, s.runsOn = nil, 0
-	if s.statefulSet == nil || s.isOnNodes() || !s.canSurge {
-		return
+	if s.statefulSet != nil && !s.isOnNodes() && s.canSurge {
+		s.decideMove()
 	}
+}
+
+func (s *scope) decideMove() {
 	held, latest := s.heldAttempt(), s.openAttempt()
 	wasThere := latest != nil && latest.ReadyTime != nil
 	isThere := wasThere && s.nodeFinding().holds()

@@ -232,6 +232,7 @@ func blindNode(t *testing.T, c *climber) {
 	c.autoscaler.Serve(ws.Namespace, c.group(t, cheap, sim.Blind), c.group(t, dear, sim.Scales))
 	c.create(t, ws)
 	eventually(t, "a node without GPUs", func() (bool, string) {
+		c.clock.step(time.Second) // what is mere progress is told a little later
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
 		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, "the device plugin does not show its GPUs"), saying(ws)
 	})
