@@ -200,11 +200,11 @@ func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) 
 		NodeGrace: o.NodeGrace,
 	}
 	switch {
-	case o.CapacityWording == "" && chosen == options.BackendPods:
-		out.Wording = new(refusal.ClusterAutoscaler)
-	case o.CapacityWording == "":
 	case o.CapacityWording == options.WordingNone:
 		out.Wording = new(refusal.UnknownProvider)
+	case chosen == options.BackendPods: // whoever sells the machines, it is asked by cluster autoscaler
+		out.Wording = new(refusal.ClusterAutoscaler)
+	case o.CapacityWording == "":
 	default:
 		out.Wording = new(refusal.Provider(o.CapacityWording))
 	}

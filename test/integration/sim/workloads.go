@@ -177,6 +177,10 @@ func (w *Workloads) pod(ctx context.Context, set *appsv1.StatefulSet, update str
 	if err != nil {
 		return pod, err
 	}
+	if !pod.DeletionTimestamp.IsZero() && pod.Spec.NodeName == "" {
+		// As the collector of pods: the API server deletes in two steps, and a request may be cut off in between.
+		return &corev1.Pod{}, client.IgnoreNotFound(w.client.Delete(ctx, pod, client.GracePeriodSeconds(0)))
+	}
 	revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
 	hold, want := w.wanted(client.ObjectKeyFromObject(set), revision)
 	if revision != update && !hold && set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
