@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -157,14 +158,22 @@ func (a *Autoscaler) follow(ctx context.Context, pod *corev1.Pod, groups []NodeG
 	return nil
 }
 
-// bring makes the node of a pod, once.
+// bring makes the node of a pod, once; and another one where the scheduler gave that to a pod which waited, too.
 func (a *Autoscaler) bring(ctx context.Context, group *NodeGroup, pod *corev1.Pod) error {
-	name := group.Name + "-" + string(pod.UID[:8])
-	err := a.client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
-	if !apierrors.IsNotFound(err) {
+	pods := &corev1.PodList{}
+	if err := a.client.List(ctx, pods); err != nil {
 		return err
 	}
-	return MakeNode(ctx, a.client, group.node(name))
+	for name := group.Name + "-" + string(pod.UID[:8]); ; name += "-again" {
+		err := a.client.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+		if apierrors.IsNotFound(err) {
+			return MakeNode(ctx, a.client, group.node(name))
+		}
+		isTaken := slices.ContainsFunc(pods.Items, func(other corev1.Pod) bool { return other.Spec.NodeName == name })
+		if err != nil || !isTaken {
+			return err
+		}
+	}
 }
 
 // MakeNode makes a node with its status, as a kubelet registers it.
