@@ -138,6 +138,11 @@ func (c Cooldown) refused(a Attempt) Cooldown {
 		known = Cooldown{Scope: a.Scope, Refusals: 1}
 	case !a.Started.Before(known.Until):
 		known.Refusals++
+	case delay(a, known.Refusals) == 0:
+		// The forgiven one, heard twice: whoever asks after it was heard first counts, also where several
+		// Workspaces take turns so that one is always under way.
+		known.refusedAt = a.Ended
+		return known
 	default: // it was under way when another was refused: the same refusal, heard twice
 	}
 	known.refusedAt = a.Ended

@@ -130,6 +130,13 @@ func TestCooldowns(t *testing.T) {
 		{"a success that was asked for before the refusal does not", []Attempt{out(0, 2), got(1, 15)}, 16, asked, answer{2 + hour, NoCapacity}},
 		{"the first node that never joins is forgiven", []Attempt{unready(0, 20)}, 20, asked, answer{}},
 		{"the second is not", []Attempt{unready(0, 20), unready(20, 40)}, 41, asked, answer{70, NeverRegistered}},
+		{
+			"nor is it where two Workspaces take turns, so that one is always under way when another one is refused",
+			[]Attempt{unready(0, 20), unready(10, 30), unready(20, 40)},
+			41, asked,
+			answer{70, NeverRegistered},
+		},
+		{"several that never joined at once are forgiven", []Attempt{unready(0, 20), unready(10, 30)}, 30, asked, answer{}},
 		{"nor the third, for twice as long", []Attempt{unready(0, 20), unready(20, 40), unready(70, 90)}, 91, asked, answer{150, NeverRegistered}},
 		{
 			"a machine that vanished is replaced at once",
