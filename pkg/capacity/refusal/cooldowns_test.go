@@ -173,6 +173,42 @@ func TestCooldowns(t *testing.T) {
 	}
 }
 
+// Words that do not tell spot machines from others must not keep the one from being asked for, because the other
+// is refused whenever it may be asked for again.
+func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
+	const hour = 60
+	of := func(capacityType v1beta1.CapacityType, started, ended int) Attempt {
+		a := refused(started, ended, NoCapacity, sku(Any), time.Hour)
+		a.Offering.CapacityType = capacityType
+		return a
+	}
+	tests := []struct {
+		reason         string
+		attempts       []Attempt
+		spot, onDemand int // minutes until when they are left alone; 0 where they are not
+	}{
+		{"it is refused: nobody knows of the other one", []Attempt{of(spot, 0, 2)}, 2 + hour, 2 + hour},
+		{"others that were under way are the same refusal", []Attempt{of(spot, 0, 2), of(spot, 1, 3)}, 3 + hour, 3 + hour},
+		{"it is refused again: the other one has its turn", []Attempt{of(spot, 0, 2), of(spot, 70, 72)}, 72 + 2*hour, 0},
+		{"which is refused, too", []Attempt{of(spot, 0, 2), of(spot, 70, 72), of(onDemand, 73, 75)}, 72 + 2*hour, 75 + 2*hour},
+		{"and again", []Attempt{of(spot, 0, 2), of(spot, 70, 72), of(spot, 200, 201)}, 201 + 4*hour, 0},
+		{"a day later nobody knows", []Attempt{of(spot, 0, 2), of(spot, 70, 72), of(spot, 30*hour, 30*hour)}, 31 * hour, 31 * hour},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			now := test.attempts[len(test.attempts)-1].Ended
+			for capacityType, want := range map[v1beta1.CapacityType]int{spot: test.spot, onDemand: test.onDemand} {
+				offer := asked
+				offer.CapacityType = capacityType
+				until, _, ok := NewCooldowns(test.attempts).Active(now, "ws-1", offer)
+				if left := int(until.Sub(created) / time.Minute); ok != (want > 0) || ok && left != want {
+					t.Errorf("%s is left alone: %v, until minute %d; want %d", capacityType, ok, left, want)
+				}
+			}
+		})
+	}
+}
+
 // A request that can never fit must not keep others from what there is.
 func TestGuessesAreOnesOwn(t *testing.T) {
 	guess := func(workspace types.UID, started, ended int) Attempt {
@@ -255,7 +291,10 @@ func TestCooldownsList(t *testing.T) {
 		}
 		return rows
 	}
-	want := []row{{"family/fam/*/on-demand", Quota, minute(62), 1}, {"sku/big/*/*", NoCapacity, minute(192), 2}}
+	want := []row{
+		{"family/fam/*/on-demand", Quota, minute(62), 1}, {"sku/big/*/*", NoCapacity, minute(62), 1},
+		{"sku/big/*/on-demand", NoCapacity, minute(192), 2},
+	}
 	if diff := cmp.Diff(want, list(minute(3))); diff != "" {
 		t.Errorf("active (-want +got):\n%s", diff)
 	}
