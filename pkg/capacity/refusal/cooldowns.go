@@ -113,7 +113,8 @@ func (c Cooldowns) learn(a Attempt) {
 		return // Misconfigured: no other Workspace is the worse for it, and no waiting helps
 	}
 	if !a.Guessed {
-		c.active[a.Scope] = c.active[a.Scope].refused(a)
+		scope, known := c.against(a)
+		c.active[scope] = known.refused(a)
 		return
 	}
 	own := c.guessed[a.Scope]
@@ -130,14 +131,44 @@ func (c Cooldowns) learn(a Attempt) {
 	}
 }
 
+// against returns the scope that a refusal is held against, and what is known of it. Words that do not tell
+// spot machines from others are held against both, but once that has passed only against the one that was asked
+// for: the other one, of which nobody knows, would never be asked for.
+func (c Cooldowns) against(a Attempt) (Scope, Cooldown) {
+	known, one := c.active[a.Scope], a.Scope
+	one.CapacityType = a.Offering.CapacityType
+	own := c.active[one]
+	switch {
+	case a.Scope.CapacityType != Any || !known.isRemembered(a.Ended) && !own.isRemembered(a.Ended):
+		return a.Scope, known
+	case own.isRemembered(a.Ended) && !own.Until.Before(known.Until):
+		return one, own
+	case !a.Started.Before(known.Until):
+		known.Scope = one
+		return one, known
+	default:
+		return a.Scope, known
+	}
+}
+
+// isRemembered says whether a refusal then follows others in a row.
+func (c Cooldown) isRemembered(then time.Time) bool {
+	return c.Refusals > 0 && then.Sub(c.Until) <= forgetAfter
+}
+
 // refused returns the cooldown after a further refusal; the zero one is for the first.
 func (c Cooldown) refused(a Attempt) Cooldown {
 	known := c
 	switch {
-	case known.Refusals == 0 || a.Ended.Sub(known.Until) > forgetAfter:
+	case !known.isRemembered(a.Ended):
 		known = Cooldown{Scope: a.Scope, Refusals: 1}
 	case !a.Started.Before(known.Until):
 		known.Refusals++
+	case delay(a, known.Refusals) == 0:
+		// The forgiven one, heard twice: whoever asks after it was heard first counts, also where several
+		// Workspaces take turns so that one is always under way.
+		known.refusedAt = a.Ended
+		return known
 	default: // it was under way when another was refused: the same refusal, heard twice
 	}
 	known.refusedAt = a.Ended

@@ -130,6 +130,13 @@ func TestCooldowns(t *testing.T) {
 		{"a success that was asked for before the refusal does not", []Attempt{out(0, 2), got(1, 15)}, 16, asked, answer{2 + hour, NoCapacity}},
 		{"the first node that never joins is forgiven", []Attempt{unready(0, 20)}, 20, asked, answer{}},
 		{"the second is not", []Attempt{unready(0, 20), unready(20, 40)}, 41, asked, answer{70, NeverRegistered}},
+		{
+			"nor is it where two Workspaces take turns, so that one is always under way when another one is refused",
+			[]Attempt{unready(0, 20), unready(10, 30), unready(20, 40)},
+			41, asked,
+			answer{70, NeverRegistered},
+		},
+		{"several that never joined at once are forgiven", []Attempt{unready(0, 20), unready(10, 30)}, 30, asked, answer{}},
 		{"nor the third, for twice as long", []Attempt{unready(0, 20), unready(20, 40), unready(70, 90)}, 91, asked, answer{150, NeverRegistered}},
 		{
 			"a machine that vanished is replaced at once",
@@ -161,6 +168,42 @@ func TestCooldowns(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, answered); diff != "" {
 				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Words that do not tell spot machines from others must not keep the one from being asked for, because the other
+// is refused whenever it may be asked for again.
+func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
+	const hour = 60
+	of := func(capacityType v1beta1.CapacityType, started, ended int) Attempt {
+		a := refused(started, ended, NoCapacity, sku(Any), time.Hour)
+		a.Offering.CapacityType = capacityType
+		return a
+	}
+	tests := []struct {
+		reason         string
+		attempts       []Attempt
+		spot, onDemand int // minutes until when they are left alone; 0 where they are not
+	}{
+		{"it is refused: nobody knows of the other one", []Attempt{of(spot, 0, 2)}, 2 + hour, 2 + hour},
+		{"others that were under way are the same refusal", []Attempt{of(spot, 0, 2), of(spot, 1, 3)}, 3 + hour, 3 + hour},
+		{"it is refused again: the other one has its turn", []Attempt{of(spot, 0, 2), of(spot, 70, 72)}, 72 + 2*hour, 0},
+		{"which is refused, too", []Attempt{of(spot, 0, 2), of(spot, 70, 72), of(onDemand, 73, 75)}, 72 + 2*hour, 75 + 2*hour},
+		{"and again", []Attempt{of(spot, 0, 2), of(spot, 70, 72), of(spot, 200, 201)}, 201 + 4*hour, 0},
+		{"a day later nobody knows", []Attempt{of(spot, 0, 2), of(spot, 70, 72), of(spot, 30*hour, 30*hour)}, 31 * hour, 31 * hour},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			now := test.attempts[len(test.attempts)-1].Ended
+			for capacityType, want := range map[v1beta1.CapacityType]int{spot: test.spot, onDemand: test.onDemand} {
+				offer := asked
+				offer.CapacityType = capacityType
+				until, _, ok := NewCooldowns(test.attempts).Active(now, "ws-1", offer)
+				if left := int(until.Sub(created) / time.Minute); ok != (want > 0) || ok && left != want {
+					t.Errorf("%s is left alone: %v, until minute %d; want %d", capacityType, ok, left, want)
+				}
 			}
 		})
 	}
@@ -248,7 +291,10 @@ func TestCooldownsList(t *testing.T) {
 		}
 		return rows
 	}
-	want := []row{{"family/fam/*/on-demand", Quota, minute(62), 1}, {"sku/big/*/*", NoCapacity, minute(192), 2}}
+	want := []row{
+		{"family/fam/*/on-demand", Quota, minute(62), 1}, {"sku/big/*/*", NoCapacity, minute(62), 1},
+		{"sku/big/*/on-demand", NoCapacity, minute(192), 2},
+	}
 	if diff := cmp.Diff(want, list(minute(3))); diff != "" {
 		t.Errorf("active (-want +got):\n%s", diff)
 	}
