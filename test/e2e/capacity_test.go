@@ -172,10 +172,11 @@ func waitAttempts(t *testing.T, ns, name string, want ...string) *v1beta1.Worksp
 	return ws
 }
 
-// expectHeld checks that a Workspace holds so many machines and no more.
+// expectHeld checks that a Workspace holds so many machines and no more, once those that were let go are gone.
 func expectHeld(t *testing.T, ws *v1beta1.Workspace, count int) {
 	t.Helper()
-	if claims, err := claimsOf(t.Context(), ws.UID); err != nil || len(claims) != count {
-		t.Errorf("Workspace %s holds %v (%v), want %d machines", ws.Name, claims, err, count)
-	}
+	waitFor(t, fmt.Sprintf("Workspace %s to hold %d machines", ws.Name, count), goneTimeout, func(ctx context.Context) (bool, error) {
+		claims, err := claimsOf(ctx, ws.UID)
+		return len(claims) == count, err
+	})
 }
