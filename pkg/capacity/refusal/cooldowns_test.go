@@ -292,7 +292,8 @@ func TestCooldownsList(t *testing.T) {
 		return rows
 	}
 	want := []row{
-		{"family/fam/*/on-demand", Quota, minute(62), 1}, {"sku/big/*/*", NoCapacity, minute(62), 1},
+		{"family/fam/*/on-demand", Quota, minute(62), 1},
+		{"sku/big/*/*", NoCapacity, minute(62), 1},
 		{"sku/big/*/on-demand", NoCapacity, minute(192), 2},
 	}
 	if diff := cmp.Diff(want, list(minute(3))); diff != "" {
