@@ -66,7 +66,7 @@ const reconcileDeadline = time.Minute
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme, nodepool.AddToScheme,
+		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme: %w", err)

@@ -11,6 +11,8 @@ package capacity
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +29,13 @@ type Owner struct {
 	Namespace string
 	Name      string
 	UID       types.UID
+}
+
+// Distinct are owners with a UID, each once, by UID.
+func Distinct(owners []Owner) []Owner {
+	owners = slices.DeleteFunc(owners, func(owner Owner) bool { return owner.UID == "" })
+	slices.SortFunc(owners, func(a, b Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	return slices.Compact(owners)
 }
 
 // Request asks for machines of one type.
@@ -70,6 +79,14 @@ type Request struct {
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.
 	Confirm func(ctx context.Context) error
+}
+
+// In is the request with the zone decided: whatever it allowed and avoided before.
+func (r Request) In(zone string) Request {
+	if zone != "" {
+		r.Zones, r.AvoidZones = []string{zone}, nil
+	}
+	return r
 }
 
 // Machine is one machine that is held for a Workspace, on whatever stage.

@@ -27,7 +27,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -155,10 +154,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if todo.occupied {
 		return outcome, nil
 	}
-	if todo.zone != "" {
-		req.Zones, req.AvoidZones = []string{todo.zone}, nil
-	}
-	outcome.Created, err = p.createAll(ctx, req, todo.missing)
+	outcome.Created, err = p.createAll(ctx, req.In(todo.zone), todo.missing)
 	return outcome, err
 }
 
@@ -219,15 +215,9 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	}
 	var owners []capacity.Owner
 	for i := range claims.Items {
-		owner := capacity.Owner{
-			Namespace: namespace, Name: name, UID: types.UID(claims.Items[i].Labels[v1beta1.LabelWorkspaceUID]),
-		}
-		if owner.UID != "" && !slices.Contains(owners, owner) {
-			owners = append(owners, owner)
-		}
+		owners = append(owners, OwnerOf(claims.Items[i].Labels))
 	}
-	slices.SortFunc(owners, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
-	return owners, nil
+	return capacity.Distinct(owners), nil
 }
 
 // decision is what to do about the claims that a Workspace holds.

@@ -54,16 +54,24 @@ const poolHashLength = 11
 
 // name returns the name of the claim for one machine of one attempt: deterministic, and legal.
 func (f profile) name(owner capacity.Owner, attempt int32, ordinal int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", owner.UID, attempt, ordinal))
-	hash := hex.EncodeToString(sum[:])
+	identity := fmt.Sprintf("%s/%d/%d", owner.UID, attempt, ordinal)
 	if f == gpuProvisioner {
-		return "w" + hash[:poolHashLength]
+		return "w" + hashOf(identity)[:poolHashLength]
 	}
-	prefix := owner.Name
-	if limit := nameLimit - hashLength - 1; len(prefix) > limit {
-		prefix = strings.TrimRight(prefix[:limit], "-.")
+	return HashedName(owner.Name, identity, nameLimit)
+}
+
+// HashedName is a name, cut off where need be, and the hash of what it stands for: at most so many characters.
+func HashedName(name, identity string, most int) string {
+	if limit := most - hashLength - 1; len(name) > limit {
+		name = strings.TrimRight(name[:limit], "-.")
 	}
-	return prefix + "-" + hash[:hashLength]
+	return name + "-" + hashOf(identity)[:hashLength]
+}
+
+func hashOf(identity string) string {
+	sum := sha256.Sum256([]byte(identity))
+	return hex.EncodeToString(sum[:])
 }
 
 // readable leaves in a request what the reader of its claims can do.

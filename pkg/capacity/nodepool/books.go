@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,20 +54,13 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 		return nil, err
 	}
 	var owners []capacity.Owner
-	add := func(labels map[string]string) {
-		owner := nodeclaim.OwnerOf(labels)
-		if owner.UID != "" && !slices.Contains(owners, owner) {
-			owners = append(owners, owner)
-		}
-	}
 	for i := range held.pools {
-		add(held.pools[i].Labels)
+		owners = append(owners, nodeclaim.OwnerOf(held.pools[i].Labels))
 	}
 	for i := range held.claims {
-		add(held.claims[i].Labels)
+		owners = append(owners, nodeclaim.OwnerOf(held.claims[i].Labels))
 	}
-	slices.SortFunc(owners, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
-	return owners, nil
+	return capacity.Distinct(owners), nil
 }
 
 // Events returns what was published about claims. A machine without one has no UID to ask for.

@@ -16,8 +16,6 @@ package nodepool
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,20 +33,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Karpenter names a claim after its pool, with a dash and five characters, and Azure's machine mode hashes
-// names of VMs that are longer than 34. hashLength of the hash is 40 bits, per Workspace and attempt.
-const (
-	nameLimit  = 34 - len("-abcde")
-	hashLength = 10
-)
-
-// AddToScheme registers Karpenter's NodePool with a scheme.
-func AddToScheme(scheme *runtime.Scheme) error {
-	version := nodeclaim.GroupVersion()
-	scheme.AddKnownTypes(version, &karpv1.NodePool{}, &karpv1.NodePoolList{})
-	metav1.AddToGroupVersion(scheme, version)
-	return nil
-}
+// nameLimit of pools: Karpenter names a claim after its pool, with a dash and five characters, and Azure's
+// machine mode hashes names of VMs that are longer than 34.
+const nameLimit = 34 - len("-abcde")
 
 // Object returns an empty NodePool, to select caches by.
 func Object() client.Object { return &karpv1.NodePool{} }
@@ -160,9 +146,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if err != nil || todo.occupied {
 		return outcome, err
 	}
-	if todo.zone != "" {
-		req.Zones = []string{todo.zone}
-	}
+	req = req.In(todo.zone)
 	if todo.pool == nil {
 		err = p.create(ctx, req, todo.size)
 	} else {
@@ -276,12 +260,7 @@ func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]s
 // Name returns the name of the pool for one attempt: deterministic, and short enough for the names of its
 // claims.
 func Name(owner capacity.Owner, attempt int32) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", owner.UID, attempt))
-	prefix := owner.Name
-	if limit := nameLimit - hashLength - 1; len(prefix) > limit {
-		prefix = strings.TrimRight(prefix[:limit], "-.")
-	}
-	return prefix + "-" + hex.EncodeToString(sum[:])[:hashLength]
+	return nodeclaim.HashedName(owner.Name, fmt.Sprintf("%s/%d", owner.UID, attempt), nameLimit)
 }
 
 // without leaves out the pools that have a machine of one of these names, with their claims.

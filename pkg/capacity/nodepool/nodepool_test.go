@@ -59,7 +59,7 @@ func pair(instanceType string) capacity.Request {
 func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, nodeclaim.AddToScheme, nodepool.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, nodeclaim.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -318,6 +318,8 @@ func TestEnsure(t *testing.T) {
 	next.Attempt = 2
 	zoned := pair("A")
 	zoned.Zones = []string{"z2"}
+	averse := pair("A")
+	averse.AvoidZones = []string{"z1"}
 	existed := request(1, "A")
 	existed.Existed = []string{single.Name + "-0"}
 	tests := []struct {
@@ -365,6 +367,10 @@ func TestEnsure(t *testing.T) {
 		},
 		{
 			reason: "and follow into its zone", request: pair("A"), live: []client.Object{both, claimOf(both, "a", 1, launchedIn("z1"))},
+			created: []string{both.Name + "-1"}, want: []string{both.Name + " 2 z1", both.Name + "-a"},
+		},
+		{
+			reason: "also where that was to be avoided", request: averse, live: []client.Object{both, claimOf(both, "a", 1, launchedIn("z1"))},
 			created: []string{both.Name + "-1"}, want: []string{both.Name + " 2 z1", both.Name + "-a"},
 		},
 		{

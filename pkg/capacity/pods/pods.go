@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -232,12 +231,9 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	}
 	var owners []capacity.Owner
 	for i := range slots {
-		if !slices.Contains(owners, slots[i].owner) {
-			owners = append(owners, slots[i].owner)
-		}
+		owners = append(owners, slots[i].owner)
 	}
-	slices.SortFunc(owners, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
-	return owners, nil
+	return capacity.Distinct(owners), nil
 }
 
 // Events returns nothing: what is said about pods is among the words of their machines.
