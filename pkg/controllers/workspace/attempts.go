@@ -177,11 +177,8 @@ func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
 // knownMachines are those that were seen of attempts that go on.
 func (s *scope) knownMachines() []capacity.Created {
 	var out []capacity.Created
-	for i := range s.attempts {
-		if s.attempts[i].Reason != "" {
-			continue
-		}
-		for _, claim := range s.attempts[i].Claims {
+	for _, open := range s.openAttempts() {
+		for _, claim := range open.Claims {
 			out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
 		}
 	}

@@ -117,18 +117,20 @@ func (r *Reconciler) checkSecret(ctx context.Context, ws *v1beta1.Workspace, m m
 				"key %s, and name it in inference.preset.presetOptions.modelAccessSecret", m.HubID, v1beta1.HubTokenKey),
 		}
 	}
+	return r.requireSecret(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: name}, v1beta1.HubTokenKey,
+		fmt.Sprintf("modelAccessSecret names Secret %q, which must exist in namespace %q with the key %s",
+			name, ws.Namespace, v1beta1.HubTokenKey))
+}
+
+// requireSecret returns the problem where a Secret does not exist, or has nothing under a key.
+func (r *Reconciler) requireSecret(ctx context.Context, name types.NamespacedName, key, problem string) error {
 	secret := &corev1.Secret{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: name}, secret)
-	if missing := apierrors.IsNotFound(err); missing || (err == nil && len(secret.Data[v1beta1.HubTokenKey]) == 0) {
-		return &stalledError{
-			reason: v1beta1.ReasonSecretNotFound,
-			message: fmt.Sprintf("modelAccessSecret names Secret %q, which must exist in namespace %q with the key %s",
-				name, ws.Namespace, v1beta1.HubTokenKey),
-			retryAfter: retrySecret,
-		}
+	err := r.Live.Get(ctx, name, secret)
+	if missing := apierrors.IsNotFound(err); missing || (err == nil && len(secret.Data[key]) == 0) {
+		return &stalledError{reason: v1beta1.ReasonSecretNotFound, message: problem, retryAfter: retrySecret}
 	}
 	if err != nil {
-		return fmt.Errorf("reading Secret %q: %w", name, err)
+		return fmt.Errorf("reading Secret %q: %w", name.Name, err)
 	}
 	return nil
 }

@@ -40,20 +40,9 @@ func (r *Reconciler) checkPullSecret(ctx context.Context, ws *v1beta1.Workspace,
 	if name == "" {
 		return nil
 	}
-	secret := &corev1.Secret{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: name}, secret)
-	if missing := apierrors.IsNotFound(err); missing || (err == nil && len(secret.Data[corev1.DockerConfigJsonKey]) == 0) {
-		return &stalledError{
-			reason: v1beta1.ReasonSecretNotFound,
-			message: fmt.Sprintf("%s names Secret %q, which must exist in namespace %q with the key %s: kubectl create secret docker-registry",
-				field, name, ws.Namespace, corev1.DockerConfigJsonKey),
-			retryAfter: retrySecret,
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("reading Secret %q: %w", name, err)
-	}
-	return nil
+	return r.requireSecret(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: name}, corev1.DockerConfigJsonKey,
+		fmt.Sprintf("%s names Secret %q, which must exist in namespace %q with the key %s: kubectl create secret docker-registry",
+			field, name, ws.Namespace, corev1.DockerConfigJsonKey))
 }
 
 // checkClaim looks whether a claim exists. What it holds only its pod can see; one that is bound later is

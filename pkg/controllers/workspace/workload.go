@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -93,9 +94,13 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 
 // applyPods writes the StatefulSets as they are to be, aimed at the machines of the open attempt.
 func (r *Reconciler) applyPods(ctx context.Context, s *scope) error {
+	var asked *capacity.Request
+	if !s.isOnNodes() && s.openAttempt() != nil {
+		asked = new(r.request(s))
+	}
 	for _, object := range s.desiredSets() {
-		if set, isSet := object.(*appsv1.StatefulSet); isSet && !s.isOnNodes() && s.openAttempt() != nil {
-			if err := r.Provisioner.Aim(r.request(s), &set.Spec.Template); err != nil {
+		if set, isSet := object.(*appsv1.StatefulSet); isSet && asked != nil {
+			if err := r.Provisioner.Aim(*asked, &set.Spec.Template); err != nil {
 				return fmt.Errorf("aiming the pods of %s at its machines: %w", set.Name, err)
 			}
 		}
