@@ -59,6 +59,16 @@ type cluster struct {
 	over string
 }
 
+// metadataOf is what an apply says of the object.
+func metadataOf(sent runtime.ApplyConfiguration) (metav1.PartialObjectMetadata, error) {
+	var out metav1.PartialObjectMetadata
+	encoded, err := json.Marshal(sent)
+	if err == nil {
+		err = json.Unmarshal(encoded, &out)
+	}
+	return out, err
+}
+
 func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -72,12 +82,8 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	c.server = interceptor.NewClient(server, interceptor.Funcs{
 		Apply: func(ctx context.Context, inner client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			c.applies++
-			encoded, err := json.Marshal(o)
+			sent, err := metadataOf(o)
 			if err != nil {
-				return err
-			}
-			var sent metav1.PartialObjectMetadata
-			if err := json.Unmarshal(encoded, &sent); err != nil {
 				return err
 			}
 			c.over = sent.ResourceVersion
@@ -221,12 +227,8 @@ func TestApplyLeavesForeignObjectsAlone(t *testing.T) {
 func strict(server client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(server, interceptor.Funcs{
 		Apply: func(ctx context.Context, inner client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-			encoded, err := json.Marshal(o)
+			sent, err := metadataOf(o)
 			if err != nil {
-				return err
-			}
-			var sent metav1.PartialObjectMetadata
-			if err := json.Unmarshal(encoded, &sent); err != nil {
 				return err
 			}
 			err = inner.Get(ctx, client.ObjectKey{Namespace: sent.Namespace, Name: sent.Name}, &corev1.Service{})

@@ -42,17 +42,7 @@ func SetupNodePools(mgr manager.Manager) error {
 		}
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
 	})
-	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		list := &karpv1.NodePoolList{}
-		if err := mgr.GetClient().List(ctx, list); err != nil {
-			return nil
-		}
-		var requests []reconcile.Request
-		for i := range list.Items {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-		return requests
-	})
+	all := forAll(mgr, func() client.ObjectList { return &karpv1.NodePoolList{} })
 	return ctrl.NewControllerManagedBy(mgr).Named("sim-pools").
 		WithOptions(controller.Options{SkipNameValidation: &skip}).
 		For(&karpv1.NodePool{}).Watches(&karpv1.NodeClaim{}, byClaim).Watches(&corev1.Pod{}, all).

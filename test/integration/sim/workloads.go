@@ -48,21 +48,30 @@ type script struct {
 func SetupWorkloads(mgr manager.Manager) (*Workloads, error) {
 	w := &Workloads{client: mgr.GetClient(), live: mgr.GetAPIReader(), scripts: map[types.NamespacedName]script{}, held: map[types.NamespacedName]bool{}}
 	skip := true
-	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		list := &appsv1.StatefulSetList{}
-		if err := mgr.GetClient().List(ctx, list); err != nil {
-			return nil
-		}
-		var requests []reconcile.Request
-		for i := range list.Items {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-		return requests
-	})
+	all := forAll(mgr, func() client.ObjectList { return &appsv1.StatefulSetList{} })
 	err := ctrl.NewControllerManagedBy(mgr).Named("sim-workloads").
 		WithOptions(controller.Options{SkipNameValidation: &skip}).
 		For(&appsv1.StatefulSet{}).Owns(&corev1.Pod{}).Watches(&corev1.Node{}, all).Complete(w)
 	return w, err
+}
+
+// forAll has all objects of a kind looked at again, whatever it is that changed.
+func forAll(mgr manager.Manager, newList func() client.ObjectList) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		list := newList()
+		if err := mgr.GetClient().List(ctx, list); err != nil {
+			return nil
+		}
+		objects, err := objectsOf(list)
+		if err != nil {
+			return nil
+		}
+		requests := make([]reconcile.Request, len(objects))
+		for i, object := range objects {
+			requests[i] = reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
+		}
+		return requests
+	})
 }
 
 // Script sets the status of the pods of a StatefulSet, until Heal.
