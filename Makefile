@@ -160,7 +160,8 @@ test-simulation: ## RUNS random stories of refusals, losses and crashes against 
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) ## The controller against a real API server and etcd
-	@KUBEBUILDER_ASSETS=$(KUBE_BIN) $(call run_tier,integration,.,-timeout 20m ./test/integration/...)
+	@# The longest first, so that the others run beside it.
+	@KUBEBUILDER_ASSETS=$(KUBE_BIN) $(call run_tier,integration,.,-timeout 20m ./test/integration/workspace ./test/integration/...)
 
 # Which of the end-to-end tests run: a pattern, as of go test -run.
 E2E_RUN ?= .
@@ -179,7 +180,7 @@ test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which
 	$(LOCALCLOUD) up --state-dir $(STATE) $(UP_FLAGS); \
 	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
 	export E2E_KUBECONFIG=$(STATE)/kubeconfig; \
-	$(call run_tier,e2e,.,-timeout 40m -parallel 4 -run '$(E2E_RUN)' ./test/e2e/...,-live)
+	$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud
 test-localcloud: cluster-ready testsummary ## The local cloud comes up, crashes, and leaves nothing behind (root)
