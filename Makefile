@@ -36,10 +36,12 @@ export $(TOOL_VARIABLES)
 MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod))
 UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/script test/vllmsim))
 
-# Static binaries, and one build cache for the product and its tools.
-BUILD := CGO_ENABLED=0 go build -buildvcs=false
-# The race detector needs a C compiler.
+# Static binaries, and one compilation of what the product, its tools, its tests and the linter share.
+export CGO_ENABLED := 0
+BUILD := go build -buildvcs=false
+# The race detector needs a C compiler, and everything compiled once more.
 RACE := $(if $(shell command -v gcc),-race)
+RACED := $(if $(RACE),CGO_ENABLED=1)
 ROOT := $(filter 0,$(shell id -u))
 # The tests have a local cloud of their own, so that they never take the demo's down.
 STATE := /var/lib/modelberth-localcloud-e2e
@@ -142,11 +144,11 @@ format: $(call tool_dir,golangci-lint) ## Format every Go file as the linter wan
 
 .PHONY: test-unit
 test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuffled and with the race detector
-	@status=0; $(if $(RACE),export CGO_ENABLED=1,export CGO_ENABLED=0; echo 'no C compiler here: the race detector is off'); \
-	$(call run_tier,unit,.,-shuffle=on $(RACE) $(UNIT)) || status=1; \
+	@status=0; $(if $(RACE),,echo 'no C compiler here: the race detector is off';) \
+	$(RACED) $(call run_tier,unit,.,-shuffle=on $(RACE) $(UNIT)) || status=1; \
 	$(call run_tier,unit,.,./test/simulation) || status=1; \
 	for module in $(filter-out .,$(MODULES)); do \
-		$(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
+		$(RACED) $(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
 	done; exit $$status
 
 # How many stories are told; SEED=N tells one of them in full.
@@ -158,7 +160,8 @@ test-simulation: ## RUNS random stories of refusals, losses and crashes against 
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) ## The controller against a real API server and etcd
-	@CGO_ENABLED=0 KUBEBUILDER_ASSETS=$(KUBE_BIN) $(call run_tier,integration,.,-timeout 20m ./test/integration/...)
+	@# The longest first, so that the others run beside it.
+	@KUBEBUILDER_ASSETS=$(KUBE_BIN) $(call run_tier,integration,.,-timeout 20m ./test/integration/workspace ./test/integration/...)
 
 # Which of the end-to-end tests run: a pattern, as of go test -run.
 E2E_RUN ?= .
@@ -176,12 +179,12 @@ test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which
 	}; trap finish EXIT; \
 	$(LOCALCLOUD) up --state-dir $(STATE) $(UP_FLAGS); \
 	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
-	export CGO_ENABLED=0 E2E_KUBECONFIG=$(STATE)/kubeconfig; \
-	$(call run_tier,e2e,.,-timeout 40m -parallel 4 -run '$(E2E_RUN)' ./test/e2e/...,-live)
+	export E2E_KUBECONFIG=$(STATE)/kubeconfig; \
+	$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud
 test-localcloud: cluster-ready testsummary ## The local cloud comes up, crashes, and leaves nothing behind (root)
-	@export LOCALCLOUD_LIFECYCLE=1 CGO_ENABLED=0; \
+	@export LOCALCLOUD_LIFECYCLE=1; \
 	$(call run_tier,e2e,test/localcloud,-timeout 10m -run TestLifecycle .)
 
 .PHONY: skip-e2e

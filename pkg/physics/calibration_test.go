@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -84,9 +85,12 @@ type shelf struct {
 	others  map[string]published
 }
 
+// loaded is read once: nobody can change it.
+var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
+
 func newShelf(t testing.TB) shelf {
 	t.Helper()
-	c, err := catalog.Load(presets.FS())
+	c, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package planner_test
 
 import (
 	"encoding/json"
+	"sync"
 	"testing"
 	"testing/fstest"
 
@@ -139,10 +140,13 @@ func inTown(t testing.TB) *planner.Planner {
 	return planner.New(town().load(t), planner.Settings{Clouds: []string{"azure"}})
 }
 
+// loaded is read once: nobody can change it.
+var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
+
 // realCatalog is what Modelberth ships.
 func realCatalog(t testing.TB) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load(presets.FS())
+	c, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
-	"github.com/modelberth/modelberth/presets"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -80,7 +79,7 @@ type shop struct {
 
 func open(t *testing.T) shop {
 	t.Helper()
-	all, err := catalog.Load(presets.FS())
+	all, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

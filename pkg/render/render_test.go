@@ -6,6 +6,7 @@ package render_test
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,10 +20,13 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
+// loaded is read once: nobody can change it.
+var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
+
 // planned is a Workspace of a shipped preset with the plan that the shipped catalogue gives it.
 func planned(t *testing.T, change ...func(*v1beta1.Workspace)) render.Input {
 	t.Helper()
-	all, err := catalog.Load(presets.FS())
+	all, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@
 package request_test
 
 import (
+	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,9 +22,12 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
+// loaded is read once: nobody can change it.
+var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
+
 func known(t *testing.T) *catalog.Catalog {
 	t.Helper()
-	c, err := catalog.Load(presets.FS(), fstest.MapFS{})
+	c, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

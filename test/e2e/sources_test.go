@@ -68,9 +68,9 @@ spec:
   hostPath: {path: /var/lib/kubelet/` + nodeModels + `, type: DirectoryOrCreate}
 `
 
-// TestWeightSources serves a model from an artifact of a registry and from a claim that somebody fills, in a
+// weightSources serves a model from an artifact of a registry and from a claim that somebody fills, in a
 // namespace that enforces restricted, and is told in a sentence what is wrong with either.
-func TestWeightSources(t *testing.T) {
+func weightSources(t *testing.T) {
 	ns := namespace(t)
 	file := hubFile(t, tinyRepository, tinyFile)
 	pushFile(t, "right", tinyFile, file)

@@ -14,9 +14,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TestSuspendAndTemplate runs a Workspace that is suspended, let go and suspended again beside one
+// suspendAndTemplate runs a Workspace that is suspended, let go and suspended again beside one
 // that brings a pod of its own.
-func TestSuspendAndTemplate(t *testing.T) {
+func suspendAndTemplate(t *testing.T) {
 	ns := namespace(t)
 	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("suspended.yaml"), "--filename="+example("template.yaml"))
 

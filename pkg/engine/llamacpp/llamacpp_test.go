@@ -5,6 +5,7 @@ package llamacpp_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,9 +18,12 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
+// loaded is read once: nobody can change it.
+var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
+
 func preset(t *testing.T) catalog.Engine {
 	t.Helper()
-	all, err := catalog.Load(presets.FS())
+	all, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,9 +26,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
+// loaded is read once: nobody can change it.
+var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
+
 func presetCatalog(t testing.TB) (*catalog.Catalog, catalog.Engine) {
 	t.Helper()
-	all, err := catalog.Load(presets.FS())
+	all, err := loaded()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,9 @@ func TestAgentPools(t *testing.T) {
 		{"a machine that is not launched in time is given up", agentPoolHangs},
 		{"zones cannot be chosen, which is said before anything is bought", agentPoolZones},
 	}
+	w := enter(t)
 	for _, story := range stories {
-		story.runWith(t, func(t *testing.T, c *climber) {
+		story.runWith(t, w, func(t *testing.T, c *climber) {
 			o := c.options()
 			o.NodeClasses = []v1beta1.NodeClassReference{{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "agent-pools"}}
 			c.life = c.beginWith(t, faults.NewRecorder(), c.clock, o)

@@ -66,7 +66,7 @@ func (w *world) untilKept(t *testing.T, ws *v1beta1.Workspace, commit string) cl
 // TestCommitOfTheFirstFetchStays says that the pods of a revision get the commit that its first pod settled,
 // though the branch moves on, and that nothing restarts for it.
 func TestCommitOfTheFirstFetchStays(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	first, second := strings.Repeat("1a", 20), strings.Repeat("2b", 20)
 	life := w.begin(t, faults.NewRecorder())
 	ws := plannerForm(w.namespace(t), "chat")

@@ -27,7 +27,7 @@ func configMap(namespace, text string) *corev1.ConfigMap {
 // TestConfigMapIsFollowed says that a ConfigMap counts from the moment that it appears, that what
 // cannot be read is said, and that an edit makes another revision and other pods on the same machine.
 func TestConfigMapIsFollowed(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	ws := kaitoForm(w.namespace(t), "chat")
 	ws.Inference.Config = "settings"
@@ -84,7 +84,7 @@ func (w *world) untilArgs(t *testing.T, ws *v1beta1.Workspace, want string) {
 
 // TestManyWorkspacesAtOnce says that Workspaces do not get in each other's way.
 func TestManyWorkspacesAtOnce(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	namespace := w.namespace(t)
 	all := make([]*v1beta1.Workspace, 0, 20)

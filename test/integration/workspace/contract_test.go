@@ -23,7 +23,7 @@ import (
 // TestNamesOfTheContract holds what clients of KAITO go by, each written out here: our constants may move, the
 // names may not.
 func TestNamesOfTheContract(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	ws := kaitoForm(w.namespace(t), "chat")
 	ws.Labels = map[string]string{"inferenceset.kaito.sh/created-by": "chat-set"}

@@ -25,6 +25,7 @@ import (
 // TestExistingNodes tells the stories of nodes that nobody bought for a Workspace. Each has nodes with a label
 // and a taint of its own, so that the Workspaces of other stories leave them alone.
 func TestExistingNodes(t *testing.T) {
+	w := enter(t)
 	for _, story := range []struct {
 		reason string
 		tell   func(*testing.T, *climber)
@@ -42,7 +43,7 @@ func TestExistingNodes(t *testing.T) {
 		{"settled on a node, it costs no request", settledOnNode},
 	} {
 		t.Run(story.reason, func(t *testing.T) {
-			c := &climber{world: theWorld, clock: &stepClock{}}
+			c := &climber{world: w, clock: &stepClock{}}
 			c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
 			story.tell(t, c)
 		})
@@ -52,7 +53,7 @@ func TestExistingNodes(t *testing.T) {
 // TestCrashAtEveryWriteOnExistingNodes kills the controller at every write on the way to a node and, once that
 // is gone, to the next.
 func TestCrashAtEveryWriteOnExistingNodes(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	for number := 1; !t.Failed(); number++ {
 		crashed := false
 		t.Run(fmt.Sprintf("write %d", number), func(t *testing.T) {

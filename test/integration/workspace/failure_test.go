@@ -26,6 +26,7 @@ func failure(number int) error {
 // TestFailureOfEveryWrite has the API server refuse every single write of a Workspace's life once,
 // while the controller lives on.
 func TestFailureOfEveryWrite(t *testing.T) {
+	w := enter(t)
 	tests := []struct {
 		reason string
 		change func(*v1beta1.Workspace)
@@ -50,7 +51,6 @@ func TestFailureOfEveryWrite(t *testing.T) {
 			for ; !t.Failed(); number++ {
 				recorder := faults.FailAt(number, failure(number))
 				t.Run(fmt.Sprintf("write %d", number), func(t *testing.T) {
-					w := theWorld
 					w.begin(t, recorder)
 					ws := kaitoForm(w.namespace(t), "chat")
 					if test.change != nil {

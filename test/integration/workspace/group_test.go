@@ -50,7 +50,7 @@ func TestGroups(t *testing.T) {
 		{"a settled group costs no writes", groupSettles},
 		{"a suspended group leaves nothing, and comes back", groupSuspended},
 	}
-	life := theWorld.begin(t, faults.NewRecorder())
+	life := enter(t).begin(t, faults.NewRecorder())
 	for _, story := range stories {
 		t.Run(story.reason, func(t *testing.T) {
 			t.Parallel()
@@ -70,8 +70,8 @@ func (w *world) serve(t *testing.T, name string) *v1beta1.Workspace {
 
 // groupChangesZone has a zone run out of machines after the first: what it says of that zone alone keeps the
 // best machine type in the others.
-func groupChangesZone(t *testing.T, _ *life) {
-	w := theWorld
+func groupChangesZone(t *testing.T, life *life) {
+	w := life.world
 	namespace := w.namespace(t)
 	w.karpenter.Play(namespace, cloudscript.Script{Cloud: cloudscript.Azure, Rules: []cloudscript.Rule{
 		{Zone: "eastus-1", Skip: 1, Outcome: cloudscript.NoCapacity},
@@ -199,8 +199,8 @@ func (w *world) staysWhole(t *testing.T, ws *v1beta1.Workspace, number int) {
 	})
 }
 
-func groupServes(t *testing.T, _ *life) {
-	w := theWorld
+func groupServes(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "serves")
 	claims := w.claims(t, ws)
 	if len(claims) != 2 {
@@ -229,8 +229,8 @@ func groupServes(t *testing.T, _ *life) {
 	}
 }
 
-func workerEnds(t *testing.T, _ *life) {
-	w := theWorld
+func workerEnds(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "worker-ends")
 	before := w.uids(t, ws)
 	w.endEngine(t, ws, 1, 137)
@@ -240,8 +240,8 @@ func workerEnds(t *testing.T, _ *life) {
 		"member worker-ends-worker-1 ended with exit code 137 (Error); all 2 members are replaced")
 }
 
-func leaderEnds(t *testing.T, _ *life) {
-	w := theWorld
+func leaderEnds(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "leader-ends")
 	before := w.uids(t, ws)
 	w.endEngine(t, ws, 0, 1)
@@ -249,8 +249,8 @@ func leaderEnds(t *testing.T, _ *life) {
 	w.staysWhole(t, ws, 2)
 }
 
-func groupFailsAgain(t *testing.T, _ *life) {
-	w := theWorld
+func groupFailsAgain(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "again")
 	before := w.uids(t, ws)
 	w.endEngine(t, ws, 1, 1)
@@ -275,8 +275,8 @@ func groupFailsAgain(t *testing.T, _ *life) {
 	}
 }
 
-func groupRolls(t *testing.T, _ *life) {
-	w := theWorld
+func groupRolls(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "rolls")
 	before := w.uids(t, ws)
 	patch := client.MergeFrom(ws.DeepCopy())
@@ -288,8 +288,8 @@ func groupRolls(t *testing.T, _ *life) {
 	w.staysWhole(t, ws, 1)
 }
 
-func memberDeleted(t *testing.T, _ *life) {
-	w := theWorld
+func memberDeleted(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "deleted")
 	before := w.uids(t, ws)
 	if err := w.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: "deleted-worker-1"}}); err != nil {
@@ -316,7 +316,7 @@ func memberDeleted(t *testing.T, _ *life) {
 }
 
 func groupSettles(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws := w.serve(t, "settles")
 	w.passes(t, life, ws, 2)
 	of := func() int {
@@ -335,8 +335,8 @@ func groupSettles(t *testing.T, life *life) {
 	}
 }
 
-func groupSuspended(t *testing.T, _ *life) {
-	w := theWorld
+func groupSuspended(t *testing.T, life *life) {
+	w := life.world
 	ws := w.serve(t, "suspended")
 	suspend := func(is bool) {
 		patch := client.MergeFrom(ws.DeepCopy())
@@ -379,7 +379,7 @@ func (w *world) untilEvent(t *testing.T, ws *v1beta1.Workspace, reason, message 
 // TestCrashInTheMiddleOfAGroup kills the controller at every write on the way from a member's end to the
 // next group: whoever takes over replaces the group, and once.
 func TestCrashInTheMiddleOfAGroup(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	for _, moment := range []faults.Moment{faults.Before, faults.After} {
 		for number := 1; !t.Failed(); number++ {
 			crashed := false

@@ -27,8 +27,9 @@ func TestLadderAsksAgain(t *testing.T) {
 		{"a spot machine that is taken back is replaced at once, and left alone for a while", takenBack},
 		{"an older status than the machine's costs no machine", olderStatus},
 	}
+	w := enter(t)
 	for _, story := range stories {
-		story.run(t)
+		story.run(t, w)
 	}
 }
 

@@ -33,7 +33,7 @@ func hubForm(namespace, name string) *v1beta1.Workspace {
 
 // TestModelsOfTheHub has a model planned that only the hub knows, at the commit that it is at.
 func TestModelsOfTheHub(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	config, err := os.ReadFile("../../../pkg/cli/testdata/manifests/config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestModelsOfTheHub(t *testing.T) {
 
 // TestNoHubUnlessAllowed sees to it that the controller asks nobody by itself.
 func TestNoHubUnlessAllowed(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	ws := hubForm(w.namespace(t), "chat")
 	w.create(t, ws)

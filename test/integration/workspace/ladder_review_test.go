@@ -28,8 +28,9 @@ func TestLadderKeepsWhatItHolds(t *testing.T) {
 		{"a pass from an old Workspace lets nothing of a newer attempt go", oldPass},
 		{"what is told is why the plan has to wait, not what was refused before", othersRefused},
 	}
+	w := enter(t)
 	for _, story := range stories {
-		story.run(t)
+		story.run(t, w)
 	}
 }
 

@@ -72,8 +72,9 @@ func TestLadder(t *testing.T) {
 		{"a lost status buys nothing twice", lostStatus},
 		{"a cache that does not show the next plan yet lets no machine of it go", unseenPlan},
 	}
+	w := enter(t)
 	for _, story := range stories {
-		story.run(t)
+		story.run(t, w)
 	}
 }
 
@@ -84,14 +85,14 @@ type ladderStory struct {
 }
 
 // run tells the story, and lets all machines work again.
-func (s ladderStory) run(t *testing.T) {
-	s.runWith(t, func(t *testing.T, c *climber) { c.life = c.beginAt(t, faults.NewRecorder(), c.clock) })
+func (s ladderStory) run(t *testing.T, w *world) {
+	s.runWith(t, w, func(t *testing.T, c *climber) { c.life = c.beginAt(t, faults.NewRecorder(), c.clock) })
 }
 
 // runWith tells the story of a controller that begin begins.
-func (s ladderStory) runWith(t *testing.T, begin func(*testing.T, *climber)) {
+func (s ladderStory) runWith(t *testing.T, w *world, begin func(*testing.T, *climber)) {
 	t.Run(s.reason, func(t *testing.T) {
-		c := &climber{world: theWorld, clock: &stepClock{}}
+		c := &climber{world: w, clock: &stepClock{}}
 		begin(t, c)
 		t.Cleanup(func() {
 			for _, machine := range []string{cheap, dear} {

@@ -42,8 +42,8 @@ func condition(ws *v1beta1.Workspace, kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-func vanishedMachine(t *testing.T, _ *life) {
-	w := theWorld
+func vanishedMachine(t *testing.T, life *life) {
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	w.create(t, ws)
 	w.untilServing(t, ws)
@@ -57,7 +57,7 @@ func vanishedMachine(t *testing.T, _ *life) {
 }
 
 func specWithoutPlan(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	w.create(t, ws)
 	w.untilServing(t, ws)
@@ -81,8 +81,8 @@ func specWithoutPlan(t *testing.T, life *life) {
 	w.remove(t, ws)
 }
 
-func otherCapacityType(t *testing.T, _ *life) {
-	w := theWorld
+func otherCapacityType(t *testing.T, life *life) {
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	ws.Resource.Placement = &v1beta1.PlacementSpec{CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacityOnDemand}}
 	w.create(t, ws)
@@ -167,8 +167,8 @@ func (w *world) watchClaims(t *testing.T, ws *v1beta1.Workspace) (stop func() in
 	}
 }
 
-func orphan(t *testing.T, _ *life) {
-	w := theWorld
+func orphan(t *testing.T, life *life) {
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	w.create(t, ws)
 	w.untilServing(t, ws)
@@ -176,8 +176,8 @@ func orphan(t *testing.T, _ *life) {
 	w.untilReleased(t, ws)
 }
 
-func madeAgain(t *testing.T, _ *life) {
-	w := theWorld
+func madeAgain(t *testing.T, life *life) {
+	w := life.world
 	first := kaitoForm(w.namespace(t), "chat")
 	w.create(t, first)
 	w.untilServing(t, first)
@@ -209,8 +209,8 @@ func (w *world) forceAway(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-func labelsOfOthers(t *testing.T, _ *life) {
-	w := theWorld
+func labelsOfOthers(t *testing.T, life *life) {
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	ws.Resource.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{
 		"karpenter.sh/nodepool":       "default",

@@ -3,140 +3,41 @@
 
 // Package workspace_test tells the stories of a Workspace against a real API server, with the
 // controller as it is wired in production and stand-ins for Karpenter and the kubelets.
+//
+// A test begins with enter, which gives it an API server of its own and has it run beside others; main_test.go has
+// what all stories wait with, worlds_test.go what they live in.
 package workspace_test
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	karpapis "sigs.k8s.io/karpenter/pkg/apis"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/app"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/test/integration/faults"
-	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
 // patience is how long a story may take to reach its next point.
 const patience = 30 * time.Second
 
-// world is the API server with the stand-ins, shared by all stories of this package.
-type world struct {
-	config     *rest.Config
-	client     client.WithWatch
-	karpenter  *sim.Karpenter
-	autoscaler *sim.Autoscaler
-	workloads  *sim.Workloads
-	overlay    string
-}
-
-var theWorld *world // one API server for the whole package, as TestMain cannot pass it on
-
-func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	ctrl.SetLogger(logr.Discard())
-	flag.Parse()
-	// The stories that run beside each other wait for timers most of the time, not for a processor.
-	if err := flag.Set("test.parallel", "16"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		fmt.Fprintln(os.Stderr, "KUBEBUILDER_ASSETS is not set: run these tests with `make test-integration`")
-		return 1
-	}
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "charts", "modelberth", "files", "crds")},
-		CRDs:                  append(slices.Clone(karpapis.CRDs), sim.NodeClassCRD()),
-		ErrorIfCRDPathMissing: true,
-	}
-	config, err := environment.Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "starting the API server:", err)
-		return 1
-	}
-	defer func() { _ = environment.Stop() }()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if theWorld, err = newWorld(ctx, config); err != nil {
-		fmt.Fprintln(os.Stderr, "starting the stand-ins:", err)
-		return 1
-	}
-	return m.Run()
-}
-
-func newWorld(ctx context.Context, config *rest.Config) (*world, error) {
-	config.QPS, config.Burst = 500, 1000
-	scheme, err := app.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	mgr, err := manager.New(config, manager.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-	})
-	if err != nil {
-		return nil, err
-	}
-	w := &world{config: config}
-	if w.karpenter, err = sim.SetupKarpenter(mgr); err != nil {
-		return nil, err
-	}
-	if err := sim.SetupNodePools(mgr); err != nil {
-		return nil, err
-	}
-	if w.autoscaler, err = sim.SetupAutoscaler(mgr); err != nil {
-		return nil, err
-	}
-	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {
-		return nil, err
-	}
-	if err := sim.SetupGarbage(mgr); err != nil {
-		return nil, err
-	}
-	if w.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
-		return nil, err
-	}
-	if w.overlay, err = filepath.Abs(filepath.Join("..", "..", "..", "examples", "local-catalog")); err != nil {
-		return nil, err
-	}
-	if err := w.client.Create(ctx, sim.NodeClass("default", "True", "")); err != nil {
-		return nil, err
-	}
-	go func() { _ = mgr.Start(ctx) }()
-	if !mgr.GetCache().WaitForCacheSync(ctx) {
-		return nil, errors.New("caches did not fill")
-	}
-	return w, nil
-}
-
 // life is one run of the controller's process.
 type life struct {
+	world    *world
 	recorder *faults.Recorder
 	cancel   context.CancelFunc
 	// done is closed when the controller has stopped; err says why.
@@ -214,16 +115,18 @@ func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.Pas
 	sent := &requests{}
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, requests: sent} })
+	registering.Lock()
 	mgr, err := app.NewManager(ctx, config, o, app.Hooks{
 		SkipNameValidation: true,
 		Clock:              now,
 		WrapClient:         func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) },
 	})
+	registering.Unlock()
 	if err != nil {
 		cancel()
 		t.Fatalf("making the controller: %v", err)
 	}
-	l := &life{recorder: recorder, cancel: cancel, done: make(chan struct{}), requests: sent}
+	l := &life{world: w, recorder: recorder, cancel: cancel, done: make(chan struct{}), requests: sent}
 	go func() {
 		defer close(l.done)
 		l.err = mgr.Start(ctx)

@@ -25,7 +25,7 @@ import (
 // TestNameTakenUnderServingWorkspace has the Service of a Workspace that serves replaced by somebody
 // else's while the controller is away.
 func TestNameTakenUnderServingWorkspace(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	first := w.begin(t, faults.NewRecorder())
 	ws := kaitoForm(w.namespace(t), "chat")
 	w.create(t, ws)
@@ -77,7 +77,7 @@ func TestNameTakenUnderServingWorkspace(t *testing.T) {
 // TestNamesThatTheCacheDoesNotShow applies as a controller does whose cache has not heard of anything yet: the API
 // server alone knows what is there, and each write has to leave alone what is not ours.
 func TestNamesThatTheCacheDoesNotShow(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	ws := kaitoForm(w.namespace(t), "chat")
 	w.create(t, ws)
 	blind := interceptor.NewClient(w.client, interceptor.Funcs{

@@ -30,10 +30,11 @@ func TestNodePools(t *testing.T) {
 		{"two machines are in the zone of the first, and go together", poolOfTwo},
 		{"a pool that is not asked for any more leaves nothing", poolSuspended},
 	}
+	w := enter(t)
 	for _, isStatic := range []bool{false, true} {
 		t.Run(map[bool]string{false: "dynamic", true: "static"}[isStatic], func(t *testing.T) {
 			for _, story := range stories {
-				story.runWith(t, func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) })
+				story.runWith(t, w, func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) })
 			}
 		})
 	}
@@ -191,7 +192,8 @@ func poolSuspended(t *testing.T, c *climber) {
 // controller that took over has it let go.
 func TestPoolsCrashAtEveryWriteOfAFallback(t *testing.T) {
 	const mostEver = 100 // only that it ends
-	theWorld.crashFallback(t, func(t *testing.T, recorder *faults.Recorder) *life {
-		return theWorld.beginPools(t, clock.RealClock{}, recorder, false)
+	w := enter(t)
+	w.crashFallback(t, func(t *testing.T, recorder *faults.Recorder) *life {
+		return w.beginPools(t, clock.RealClock{}, recorder, false)
 	}, mostEver)
 }

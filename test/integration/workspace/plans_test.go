@@ -42,7 +42,7 @@ func (w *world) set(t *testing.T, config *corev1.ConfigMap, text string) {
 }
 
 func configBackAndForth(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws, config := w.withConfig(t, threads(3))
 	first := ws.Status.Plan.Revision
 	w.set(t, config, threads(5))
@@ -72,7 +72,7 @@ func configBackAndForth(t *testing.T, life *life) {
 }
 
 func refusedTemplate(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws := templateForm(w.namespace(t), "mine")
 	ws.Inference.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	w.create(t, ws)
@@ -89,7 +89,7 @@ func refusedTemplate(t *testing.T, life *life) {
 }
 
 func suspendedWithoutPlan(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws, config := w.withConfig(t, threads(3))
 	if err := w.client.Delete(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func suspendedWithoutPlan(t *testing.T, life *life) {
 // readyWithNewPods edits the ConfigMap of a Workspace that serves, and stops the world at the two
 // moments at which the former pods could be taken for the new ones.
 func readyWithNewPods(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws, config := w.withConfig(t, threads(3))
 	key := client.ObjectKeyFromObject(ws)
 	set := &appsv1.StatefulSet{}

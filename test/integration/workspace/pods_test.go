@@ -26,6 +26,7 @@ import (
 
 // TestPods tells the stories of Workspaces whose machines nobody buys: pods wait for them.
 func TestPods(t *testing.T) {
+	w := enter(t)
 	for _, story := range []struct {
 		reason string
 		tell   func(*testing.T, *climber)
@@ -41,7 +42,7 @@ func TestPods(t *testing.T) {
 		{"money that is freed is noticed", podsFreeMoney},
 	} {
 		t.Run(story.reason, func(t *testing.T) {
-			c := &climber{world: theWorld, clock: &stepClock{}}
+			c := &climber{world: w, clock: &stepClock{}}
 			c.life = c.beginWith(t, faults.NewRecorder(), c.clock, c.podOptions())
 			story.tell(t, c)
 		})

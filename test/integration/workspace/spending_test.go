@@ -37,7 +37,7 @@ func (w *world) spend(t *testing.T, perNamespace float64) *life {
 
 // TestSpendingCeiling tells what becomes of the second of two Workspaces that are too dear together.
 func TestSpendingCeiling(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	life := w.spend(t, 4)
 	namespace := w.namespace(t)
 	first, second := named(namespace, "first", dear), named(namespace, "second", dear)
@@ -79,7 +79,7 @@ func TestSpendingCeiling(t *testing.T) {
 
 // TestPlansKeepToLimits tells which limit a plan runs into.
 func TestPlansKeepToLimits(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	tests := []struct {
 		reason   string
 		spending options.Spending

@@ -23,7 +23,7 @@ import (
 // cache for longer than a cache takes: it is there all the time, so it has not vanished, and nobody
 // waits before it is used.
 func unseenMachine(t *testing.T, life *life) {
-	w := theWorld
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	life.recorder.Hide(&karpv1.NodeClaimList{}, func(claim client.Object) bool {
 		return claim.GetLabels()[v1beta1.LabelMachineWorkspaceNamespace] == ws.Namespace
@@ -53,7 +53,7 @@ func unseenMachine(t *testing.T, life *life) {
 // pendingMachine has the cloud take its time, for longer than news of mere progress may wait.
 func pendingMachine(t *testing.T, life *life) {
 	const told, period = 2 * time.Second, 12 * time.Second
-	w := theWorld
+	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
 	slow := script.Rule{Outcome: script.SlowCreate, Delay: metav1.Duration{Duration: told + 2*period}}
 	w.karpenter.Play(ws.Namespace, script.Script{Rules: []script.Rule{slow}})
@@ -75,7 +75,7 @@ func pendingMachine(t *testing.T, life *life) {
 // attempt that it came from: it must not be asked for again without a pause.
 func unseenAttempt(t *testing.T, life *life) {
 	const machine = "Standard_NC64as_T4_v3"
-	w := theWorld
+	w := life.world
 	w.karpenter.Script(machine, sim.NoCapacity)
 	ws := kaitoForm(w.namespace(t), "chat")
 	ws.Resource.InstanceType = machine

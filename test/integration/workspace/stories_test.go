@@ -41,7 +41,7 @@ func TestStories(t *testing.T) {
 		{"a Workspace whose machine is being bought costs no request", pendingMachine},
 		{"a machine is not asked for again before the cache shows the attempt", unseenAttempt},
 	}
-	life := theWorld.begin(t, faults.NewRecorder())
+	life := enter(t).begin(t, faults.NewRecorder())
 	for _, story := range stories {
 		t.Run(story.reason, func(t *testing.T) {
 			t.Parallel()

@@ -21,6 +21,7 @@ import (
 )
 
 func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
+	w := enter(t)
 	tests := []struct {
 		reason string
 		make   func(namespace, name string) *v1beta1.Workspace
@@ -30,7 +31,6 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			w := theWorld
 			life := w.begin(t, faults.NewRecorder())
 			ws := test.make(w.namespace(t), "chat")
 			w.create(t, ws)
@@ -38,7 +38,7 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 			if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
 				t.Errorf("NodeClaims ever made: %d, want 1", got)
 			}
-			checkServing(t, ws)
+			w.checkServing(t, ws)
 			checkWrites(t, life.recorder.Writes())
 			if err := w.client.Delete(t.Context(), ws); err != nil {
 				t.Fatal(err)
@@ -78,9 +78,8 @@ func checkWrites(t *testing.T, requests []string) {
 	}
 }
 
-func checkServing(t *testing.T, ws *v1beta1.Workspace) {
+func (w *world) checkServing(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
-	w := theWorld
 	key := client.ObjectKeyFromObject(ws)
 	if err := w.client.Get(t.Context(), key, &appsv1.StatefulSet{}); err != nil {
 		t.Errorf("StatefulSet: %v", err)
@@ -129,7 +128,7 @@ func (w *world) checkNothingLeft(t *testing.T, ws *v1beta1.Workspace) {
 }
 
 func TestSettledWorkspaceCostsNoWrites(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	life := w.begin(t, faults.NewRecorder())
 	ws := kaitoForm(w.namespace(t), "settled")
 	w.create(t, ws)
@@ -170,9 +169,10 @@ func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count in
 // TestCrashAtEveryWrite kills the controller at every single write of a Workspace's life, before and
 // after the write is done, and lets another one take over.
 func TestCrashAtEveryWrite(t *testing.T) {
+	w := enter(t)
 	for _, moment := range []faults.Moment{faults.Before, faults.After} {
 		for number := 1; ; number++ {
-			if crashed := crashStory(t, number, moment); !crashed || t.Failed() {
+			if crashed := w.crashStory(t, number, moment); !crashed || t.Failed() {
 				t.Logf("crashed %s each of %d writes", moment, number-1)
 				if number < 8 {
 					t.Errorf("the story had only %d writes: is the recorder in the way of all of them?", number-1)
@@ -186,7 +186,8 @@ func TestCrashAtEveryWrite(t *testing.T) {
 // TestCrashAtEveryWriteOfAFallback kills the controller at every write on the way from a refused machine
 // to the next best, once the write is done: whoever takes over finds the same before the next write.
 func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
-	theWorld.crashFallback(t, theWorld.begin, 3)
+	w := enter(t)
+	w.crashFallback(t, w.begin, 3)
 }
 
 // crashFallback lets begin begin the controllers, which may have so many NodeClaims made in all: the refused
@@ -253,10 +254,9 @@ func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recor
 }
 
 // crashStory tells the whole story with one crash, and says whether the crash came.
-func crashStory(t *testing.T, number int, moment faults.Moment) (crashed bool) {
+func (w *world) crashStory(t *testing.T, number int, moment faults.Moment) (crashed bool) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s write %d", moment, number), func(t *testing.T) {
-		w := theWorld
 		var first *life
 		recorder := faults.CrashAt(number, moment, func() { first.cancel() })
 		first = w.begin(t, recorder)

@@ -20,9 +20,10 @@ import (
 // TestCrashAtEveryWriteOfASurge kills the controller at every write on the way from one machine to another,
 // before and after the write is done, and lets another one take over.
 func TestCrashAtEveryWriteOfASurge(t *testing.T) {
+	w := enter(t)
 	for _, moment := range []faults.Moment{faults.Before, faults.After} {
 		for number := 1; ; number++ {
-			if crashed := crashSurge(t, number, moment); !crashed || t.Failed() {
+			if crashed := w.crashSurge(t, number, moment); !crashed || t.Failed() {
 				t.Logf("crashed %s each of %d writes", moment, number-1)
 				if number < 7 && !t.Failed() {
 					t.Errorf("the story had only %d writes: is the recorder in the way of all of them?", number-1)
@@ -33,10 +34,10 @@ func TestCrashAtEveryWriteOfASurge(t *testing.T) {
 	}
 }
 
-func crashSurge(t *testing.T, number int, moment faults.Moment) (crashed bool) {
+func (w *world) crashSurge(t *testing.T, number int, moment faults.Moment) (crashed bool) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s write %d", moment, number), func(t *testing.T) {
-		c := &climber{world: theWorld}
+		c := &climber{world: w}
 		c.life = c.begin(t, faults.NewRecorder())
 		ws := c.serveOn(t, dear)
 		c.passes(t, c.life, ws, 2)

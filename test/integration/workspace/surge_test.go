@@ -45,8 +45,9 @@ func TestSurge(t *testing.T) {
 		{"a machine that is about to be taken back is replaced first", evictionProvisionsFirst},
 		{"a group moves as a whole", groupProvisionsFirst},
 	}
+	w := enter(t)
 	for _, story := range stories {
-		story.run(t)
+		story.run(t, w)
 	}
 }
 

@@ -111,7 +111,7 @@ func TestNothingIsBought(t *testing.T) {
 			change: func(ws *v1beta1.Workspace) { ws.Suspend = true },
 		},
 	}
-	w := theWorld
+	w := enter(t)
 	life := w.begin(t, faults.NewRecorder())
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestNothingIsBought(t *testing.T) {
 }
 
 func TestSuspendReleasesAndServesAgain(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	ws := kaitoForm(w.namespace(t), "chat")
 	w.create(t, ws)
@@ -184,7 +184,7 @@ func TestTroubleOfMachinesIsVisible(t *testing.T) {
 		{"a cloud that does not answer", sim.Hangs, "Standard_NC48ads_A100_v4", "LaunchFailed"},
 		{"a node that never shows its GPUs", sim.NoGPUs, "Standard_NC96ads_A100_v4", "ResourceNotRegistered"},
 	}
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestTroubleOfMachinesIsVisible(t *testing.T) {
 }
 
 func TestTroubleOfWeightsIsVisibleAndHeals(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	ws := kaitoForm(w.namespace(t), "chat")
 	key := client.ObjectKeyFromObject(ws)
@@ -224,7 +224,7 @@ func TestTroubleOfWeightsIsVisibleAndHeals(t *testing.T) {
 }
 
 func TestTemplateWorkspace(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	w.begin(t, faults.NewRecorder())
 	ws := templateForm(w.namespace(t), "mine")
 	ws.Resource.Count = new(2)

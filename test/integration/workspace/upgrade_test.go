@@ -29,7 +29,7 @@ const otherFacts = `overrides:
 // TestUpgradeLeavesPodsAlone says that another version of the controller, with other images and facts,
 // changes no pod and no plan of a Workspace that serves; only an edit of its spec does.
 func TestUpgradeLeavesPodsAlone(t *testing.T) {
-	w := theWorld
+	w := enter(t)
 	first := w.begin(t, faults.NewRecorder())
 	ws := plannerForm(w.namespace(t), "chat")
 	w.create(t, ws)

@@ -1,0 +1,18 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import "testing"
+
+// TestTogether tells at the same time what neither the cloud nor the installation is changed for: each story has a
+// namespace to itself, and waits most of the time.
+func TestTogether(t *testing.T) {
+	tellAll(t, []story{
+		{"weights from elsewhere", weightSources},
+		{"another machine", otherMachine},
+		{"adapters", adapters},
+		{"the command line", commandLine},
+		{"suspended, and a template", suspendAndTemplate},
+	})
+}
