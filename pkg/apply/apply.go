@@ -92,11 +92,27 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 	return a.update(ctx, found, desired)
 }
 
-// CheckName returns an error if the cache shows that desired's name belongs to somebody else. Errors are as of
-// Apply.
-func (a *Applier) CheckName(ctx context.Context, owner, desired client.Object) error {
-	_, err := a.look(ctx, a.cached, owner, desired)
-	return err
+// State is how an object stands.
+type State int
+
+// The states of an object that nobody else has the name of.
+const (
+	Missing State = iota
+	Outdated
+	Applied
+)
+
+// State tells from the cache how desired stands. Errors are as of Apply.
+func (a *Applier) State(ctx context.Context, owner, desired client.Object) (State, error) {
+	found, err := a.look(ctx, a.cached, owner, desired)
+	if err != nil || found.existing == nil {
+		return Missing, err
+	}
+	same, err := isApplied(found.intent, found.existing)
+	if err != nil || !same {
+		return Outdated, wrap("comparing", desired, found.intent, err)
+	}
+	return Applied, nil
 }
 
 // Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
@@ -106,12 +122,11 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	if err != nil || found.existing != nil {
 		return err
 	}
-	err = a.create(ctx, found.intent, firstVersion, client.DryRunAll)
-	if apierrors.IsConflict(err) {
-		if found, err = a.look(ctx, a.live, owner, desired); err != nil || found.existing != nil {
-			return err
-		}
-		err = a.create(ctx, found.intent, "", client.DryRunAll)
+	// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
+	err = a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
+	if apierrors.IsAlreadyExists(err) { // the cache lags
+		_, err = a.look(ctx, a.live, owner, desired)
+		return err
 	}
 	return wrap("checking", desired, found.intent, err)
 }
@@ -122,10 +137,10 @@ const firstVersion = "1"
 
 // create makes an object that is not there. Over firstVersion, one that is there is left alone, whoever made it
 // and when, and the error is a conflict: there is no need to look before.
-func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string, options ...client.ApplyOption) error {
+func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)
-	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), append(options, client.FieldOwner(FieldOwner))...)
+	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))
 }
 
 // update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,

@@ -18,9 +18,9 @@ type takenKind string
 
 func (takenKind) Check(context.Context, client.Object, client.Object) error { return nil }
 
-func (k takenKind) CheckName(ctx context.Context, owner, desired client.Object) error {
+func (k takenKind) State(ctx context.Context, owner, desired client.Object) (apply.State, error) {
 	_, err := k.Apply(ctx, owner, desired)
-	return err
+	return apply.Applied, err
 }
 
 func (k takenKind) Apply(_ context.Context, _, desired client.Object) (bool, error) {

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
@@ -82,9 +83,16 @@ type Provisioner interface {
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
-	CheckName(ctx context.Context, owner, desired client.Object) error
+	State(ctx context.Context, owner, desired client.Object) (apply.State, error)
 	Check(ctx context.Context, owner, desired client.Object) error
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
+}
+
+// Endpoints makes the Services that lead to Workspaces, in its own time.
+type Endpoints interface {
+	// Order has a Service written, and returns how the last try ended.
+	Order(owner, service client.Object) error
+	Forget(owner types.NamespacedName)
 }
 
 // Config is what a Reconciler is made from.
@@ -99,6 +107,7 @@ type Config struct {
 	Hub         Hub
 	Provisioner Provisioner
 	Applier     Applier
+	Endpoints   Endpoints
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
 	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
@@ -267,6 +276,7 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.published.keep(ws.UID, nil)
 	r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
+	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
 	r.waiting.remove(client.ObjectKeyFromObject(ws))
 	r.waiting.wake()
 }
