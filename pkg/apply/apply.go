@@ -58,14 +58,15 @@ func (e *TerminatingError) Error() string {
 
 // Applier applies objects.
 type Applier struct {
-	cached client.Client
-	live   client.Reader
+	cached  client.Client
+	live    client.Reader
+	settled *settled
 }
 
 // New returns an Applier. The cache must show the names of all objects, for which Keep is enough of those of
 // others; the live reader must not be backed by a cache.
 func New(cached client.Client, live client.Reader) *Applier {
-	return &Applier{cached: cached, live: live}
+	return &Applier{cached: cached, live: live, settled: newSettled()}
 }
 
 // Apply brings one object in line with desired, which must carry owner as its controller. It
@@ -89,13 +90,16 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 			return err == nil, wrap("applying", desired, found.intent, err)
 		}
 	}
+	if found.isSettled {
+		return false, nil
+	}
 	return a.update(ctx, found, desired)
 }
 
 // CheckName returns an error if the cache shows that desired's name belongs to somebody else. Errors are as of
 // Apply.
 func (a *Applier) CheckName(ctx context.Context, owner, desired client.Object) error {
-	_, err := a.look(ctx, a.cached, owner, desired)
+	_, _, err := a.ours(ctx, a.cached, owner, desired)
 	return err
 }
 
@@ -131,15 +135,20 @@ func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured,
 // update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,
 // or made again by somebody else, is left alone.
 func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
-	if same, err := isApplied(found.intent, found.existing); err != nil || same {
+	same, err := isApplied(found.intent, found.existing)
+	if err != nil {
 		return false, err
+	}
+	if same {
+		a.settled.note(desired, found.existing)
+		return false, nil
 	}
 	found.intent.SetUID(found.existing.GetUID())
 	if version := desired.GetResourceVersion(); version != "" {
 		found.intent.SetResourceVersion(version)
 	}
 	intent := client.ApplyConfigurationFromUnstructured(found.intent)
-	err := a.cached.Apply(ctx, intent, client.FieldOwner(FieldOwner), client.ForceOwnership)
+	err = a.cached.Apply(ctx, intent, client.FieldOwner(FieldOwner), client.ForceOwnership)
 	if isOfAnotherUID(err) {
 		return false, &TerminatingError{
 			Kind: found.intent.GetKind(), Namespace: desired.GetNamespace(), Name: desired.GetName(),
@@ -156,32 +165,46 @@ func wrap(doing string, desired client.Object, intent *unstructured.Unstructured
 	return fmt.Errorf("%s %s %s/%s: %w", doing, intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 }
 
-// sight is what we want an object to be, and what the cluster has of that name: ours, or nil.
+// sight is what we want an object to be, and what the cluster has of that name: ours, or nil. Where that is
+// known to be as we want it, it is settled, and there is no intent.
 type sight struct {
-	intent   *unstructured.Unstructured
-	existing client.Object
+	intent    *unstructured.Unstructured
+	existing  client.Object
+	isSettled bool
 }
 
 // look returns both, or an error if the object is not ours to write.
 func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (sight, error) {
-	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	existing, gvk, err := a.ours(ctx, from, owner, desired)
 	if err != nil {
-		return sight{}, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+		return sight{}, err
+	}
+	if existing != nil && a.settled.holds(desired, existing) {
+		return sight{existing: existing, isSettled: true}, nil
 	}
 	intent, err := intentOf(desired, gvk)
 	if err != nil {
 		return sight{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
 	}
+	return sight{intent: intent, existing: existing}, nil
+}
+
+// ours returns the object of desired's name, or nil, and its kind; an error if it is not ours to write.
+func (a *Applier) ours(
+	ctx context.Context, from client.Reader, owner, desired client.Object,
+) (client.Object, schema.GroupVersionKind, error) {
+	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	if err != nil {
+		return nil, gvk, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+	}
 	existing, err := a.existing(ctx, from, gvk, desired)
 	if err != nil {
-		return sight{}, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+		return nil, gvk, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
 	}
-	if existing != nil {
-		if err := mayWrite(gvk.Kind, owner, existing); err != nil {
-			return sight{}, err
-		}
+	if existing == nil {
+		return nil, gvk, nil
 	}
-	return sight{intent: intent, existing: existing}, nil
+	return existing, gvk, mayWrite(gvk.Kind, owner, existing)
 }
 
 // isOfAnotherUID says whether the API server has another object of that name than we meant.
