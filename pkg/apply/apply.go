@@ -58,14 +58,15 @@ func (e *TerminatingError) Error() string {
 
 // Applier applies objects.
 type Applier struct {
-	cached client.Client
-	live   client.Reader
+	cached  client.Client
+	live    client.Reader
+	settled *settled
 }
 
 // New returns an Applier. The cache must show the names of all objects, for which Keep is enough of those of
 // others; the live reader must not be backed by a cache.
 func New(cached client.Client, live client.Reader) *Applier {
-	return &Applier{cached: cached, live: live}
+	return &Applier{cached: cached, live: live, settled: newSettled()}
 }
 
 // Apply brings one object in line with desired, which must carry owner as its controller. It
@@ -108,8 +109,7 @@ func (a *Applier) State(ctx context.Context, owner, desired client.Object) (Stat
 	if err != nil || found.existing == nil {
 		return Missing, err
 	}
-	same, err := isApplied(found.intent, found.existing)
-	if err != nil || !same {
+	if same, err := a.isSettled(found, desired); err != nil || !same {
 		return Outdated, wrap("comparing", desired, found.intent, err)
 	}
 	return Applied, nil
@@ -146,7 +146,7 @@ func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured,
 // update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,
 // or made again by somebody else, is left alone.
 func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
-	if same, err := isApplied(found.intent, found.existing); err != nil || same {
+	if same, err := a.isSettled(found, desired); err != nil || same {
 		return false, err
 	}
 	found.intent.SetUID(found.existing.GetUID())
@@ -163,6 +163,18 @@ func (a *Applier) update(ctx context.Context, found sight, desired client.Object
 	return err == nil, wrap("applying", desired, found.intent, err)
 }
 
+// isSettled says whether what was found is as desired, and remembers it.
+func (a *Applier) isSettled(found sight, desired client.Object) (bool, error) {
+	if found.isSettled {
+		return true, nil
+	}
+	same, err := isApplied(found.intent, found.existing)
+	if same {
+		a.settled.note(desired, found.existing)
+	}
+	return same, err
+}
+
 // wrap says what was done with which object when an error came; nil stays nil.
 func wrap(doing string, desired client.Object, intent *unstructured.Unstructured, err error) error {
 	if err == nil {
@@ -171,32 +183,46 @@ func wrap(doing string, desired client.Object, intent *unstructured.Unstructured
 	return fmt.Errorf("%s %s %s/%s: %w", doing, intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 }
 
-// sight is what we want an object to be, and what the cluster has of that name: ours, or nil.
+// sight is what we want an object to be, and what the cluster has of that name: ours, or nil. Where that is
+// known to be as we want it, it is settled, and there is no intent.
 type sight struct {
-	intent   *unstructured.Unstructured
-	existing client.Object
+	intent    *unstructured.Unstructured
+	existing  client.Object
+	isSettled bool
 }
 
 // look returns both, or an error if the object is not ours to write.
 func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (sight, error) {
-	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	existing, gvk, err := a.ours(ctx, from, owner, desired)
 	if err != nil {
-		return sight{}, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+		return sight{}, err
+	}
+	if existing != nil && a.settled.holds(desired, existing) {
+		return sight{existing: existing, isSettled: true}, nil
 	}
 	intent, err := intentOf(desired, gvk)
 	if err != nil {
 		return sight{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
 	}
+	return sight{intent: intent, existing: existing}, nil
+}
+
+// ours returns the object of desired's name, or nil, and its kind; an error if it is not ours to write.
+func (a *Applier) ours(
+	ctx context.Context, from client.Reader, owner, desired client.Object,
+) (client.Object, schema.GroupVersionKind, error) {
+	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	if err != nil {
+		return nil, gvk, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+	}
 	existing, err := a.existing(ctx, from, gvk, desired)
 	if err != nil {
-		return sight{}, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+		return nil, gvk, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
 	}
-	if existing != nil {
-		if err := mayWrite(gvk.Kind, owner, existing); err != nil {
-			return sight{}, err
-		}
+	if existing == nil {
+		return nil, gvk, nil
 	}
-	return sight{intent: intent, existing: existing}, nil
+	return existing, gvk, mayWrite(gvk.Kind, owner, existing)
 }
 
 // isOfAnotherUID says whether the API server has another object of that name than we meant.

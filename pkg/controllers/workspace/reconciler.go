@@ -143,6 +143,8 @@ type Reconciler struct {
 	unsaid *unsaid
 	// past are the versions of Workspaces that were written over.
 	past *past
+	// pins are the revisions that were decoded last.
+	pins *pins
 	// published is what was read about pods that are held up.
 	published published
 	// book is what was promised of nodes that are there, usage what pods hold of them.
@@ -157,7 +159,7 @@ func New(config Config) *Reconciler {
 	}
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}},
+		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(),
 	}
 }
 
@@ -181,7 +183,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	s := newScope(ws)
-	s.words = r.Words
+	s.words, s.pins = r.Words, r.pins
 	err = r.run(ctx, s)
 	if s.finalized {
 		r.forget(ws)
