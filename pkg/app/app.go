@@ -122,7 +122,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	applier := apply.New(at.cached, at.live)
-	endpoints := endpoint.New(applier)
+	endpoints := endpoint.New(applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
 		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,

@@ -12,10 +12,12 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -37,18 +39,24 @@ type Applier interface {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
+// lag is how long a Service that was written may be missing from the cache before it is written again.
+const lag = 10 * time.Second
+
 // order is a Service that is to be written.
 type order struct {
 	owner   client.Object
 	service client.Object
 	// failure is how the last try ended; nil before the first.
 	failure error
+	// done is when it stood as it is to be; zero before.
+	done time.Time
 }
 
 // Desk takes orders for Services. What it remembers may be lost: whoever ordered finds the Service missing, and
 // orders it again.
 type Desk struct {
 	applier Applier
+	clock   clock.PassiveClock
 
 	mu     sync.Mutex
 	orders map[types.NamespacedName]*order
@@ -58,12 +66,11 @@ type Desk struct {
 }
 
 // New returns a Desk that has nothing to do. It writes once it is set up.
-func New(applier Applier) *Desk {
-	return &Desk{applier: applier, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
+func New(applier Applier, clock clock.PassiveClock) *Desk {
+	return &Desk{applier: applier, clock: clock, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
 }
 
-// SetupWithManager registers the Desk, which has tell called for each owner whose order it could not carry out, or
-// had nothing to do for.
+// SetupWithManager registers the Desk, which has tell called for each owner whose order it could not carry out.
 func (d *Desk) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
 	d.tell = tell
 	options.MaxConcurrentReconciles = workers
@@ -89,14 +96,15 @@ func (d *Desk) start(_ context.Context, queue queue) error {
 	return nil
 }
 
-// Order has a Service written that does not stand as it is to be. It returns at once, with the error of the last try
-// if this very Service has been ordered before.
+// Order has a Service written that does not stand as it is to be, as far as the cache shows. It returns at once, with
+// the error of the last try if this very Service has been ordered before.
 func (d *Desk) Order(owner, service client.Object) error {
 	key := client.ObjectKeyFromObject(owner)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	known := d.orders[key]
-	if known != nil && known.owner.GetUID() == owner.GetUID() && equality.Semantic.DeepEqual(known.service, service) {
+	isSame := known != nil && known.owner.GetUID() == owner.GetUID() && equality.Semantic.DeepEqual(known.service, service)
+	if isSame && (known.done.IsZero() || d.clock.Since(known.done) < lag) {
 		return known.failure
 	}
 	d.orders[key] = &order{owner: owner.DeepCopyObject().(client.Object), service: service} //nolint:forcetypeassert // a copy
@@ -106,7 +114,7 @@ func (d *Desk) Order(owner, service client.Object) error {
 	return nil
 }
 
-// Forget drops what was ordered for a Workspace.
+// Forget drops what was ordered for a Workspace: it stands, or nobody wants it any more.
 func (d *Desk) Forget(owner types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,11 +126,11 @@ func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	d.mu.Lock()
 	ordered := d.orders[request.NamespacedName]
 	d.mu.Unlock()
-	if ordered == nil {
+	if ordered == nil || !ordered.done.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	wrote, err := d.applier.Apply(ctx, ordered.owner, ordered.service)
-	if isNews := d.settle(request.NamespacedName, ordered, err); isNews && !wrote { // what was written is seen to be there
+	_, err := d.applier.Apply(ctx, ordered.owner, ordered.service)
+	if isNews := d.settle(ordered, err); isNews {
 		d.tell(request.NamespacedName)
 	}
 	if err != nil {
@@ -131,17 +139,14 @@ func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	return reconcile.Result{}, nil
 }
 
-// settle notes how a try ended, and says whether that is news. What has been ordered meanwhile stands.
-func (d *Desk) settle(key types.NamespacedName, ordered *order, err error) bool {
+// settle notes how a try ended, and says whether nobody but the Desk can tell. Of what was written, a watch tells.
+func (d *Desk) settle(ordered *order, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err == nil {
-		if d.orders[key] == ordered {
-			delete(d.orders, key)
-		}
-		return true
-	}
-	isNews := ordered.failure == nil || ordered.failure.Error() != err.Error()
+	isNews := err != nil && (ordered.failure == nil || ordered.failure.Error() != err.Error())
 	ordered.failure = err
+	if err == nil {
+		ordered.done = d.clock.Now()
+	}
 	return isNews
 }

@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,8 +26,6 @@ import (
 type server struct {
 	applied []string
 	err     error
-	// isThere says that the Services are as they are to be.
-	isThere bool
 	// meanwhile happens while one is written.
 	meanwhile func()
 }
@@ -34,7 +35,7 @@ func (s *server) Apply(_ context.Context, owner, desired client.Object) (bool, e
 		s.meanwhile()
 	}
 	s.applied = append(s.applied, string(owner.GetUID())+" "+desired.GetAnnotations()["is"])
-	return s.err == nil && !s.isThere, s.err
+	return s.err == nil, s.err
 }
 
 // key is the one Workspace of these tests.
@@ -51,7 +52,7 @@ func service(is string) *corev1.Service {
 // desk is one that is set up, whose tellings are counted.
 func desk(t *testing.T, applier Applier) (d *Desk, told *int) {
 	t.Helper()
-	d, told = New(applier), new(int)
+	d, told = New(applier, clock.RealClock{}), new(int)
 	d.tell = func(types.NamespacedName) { *told++ }
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(queue.ShutDown)
@@ -115,7 +116,7 @@ func TestServicesThatWereOrderedAreWritten(t *testing.T) {
 // What is ordered before the controller runs is not lost.
 func TestOrderBeforeTheStart(t *testing.T) {
 	api := &server{}
-	early := New(api)
+	early := New(api, clock.RealClock{})
 	if err := early.Order(owner("a"), service("1")); err != nil {
 		t.Fatal(err)
 	}
@@ -181,18 +182,29 @@ func TestServiceThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A watch tells of a Service that is written, and of one that is there already only the Desk.
-func TestWhoTells(t *testing.T) {
-	for _, isThere := range []bool{false, true} {
-		d, told := desk(t, &server{isThere: isThere})
-		if err := d.Order(owner("a"), service("1")); err != nil {
+// A Service that was written and does not show is written again after a while: it may have been deleted since.
+func TestServiceThatDoesNotShow(t *testing.T) {
+	api := &server{}
+	d, told := desk(t, api)
+	now := testclock.NewFakePassiveClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))
+	d.clock = now
+	order := func() {
+		t.Helper()
+		if err := errors.Join(d.Order(owner("a"), service("1")), work(t, d)); err != nil {
 			t.Fatal(err)
 		}
-		if err := work(t, d); err != nil {
-			t.Fatal(err)
-		}
-		if got := *told == 1; got != isThere {
-			t.Errorf("there already: %v; told: %v", isThere, got)
-		}
+	}
+	order()
+	order()
+	if len(api.applied) != 1 {
+		t.Errorf("a Service that a cache does not show yet was written %d times", len(api.applied))
+	}
+	now.SetTime(now.Now().Add(lag))
+	order()
+	if len(api.applied) != 2 {
+		t.Errorf("a Service that does not show was written %d times, want it again", len(api.applied))
+	}
+	if *told != 0 {
+		t.Errorf("told %d times of what a watch tells", *told)
 	}
 }

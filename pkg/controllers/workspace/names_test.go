@@ -50,7 +50,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r, s := New(Config{Applier: takenKind(test.kind)}), newScope(workspaceObject())
+			r, s := New(Config{Applier: takenKind(test.kind), Endpoints: &orders{}}), newScope(workspaceObject())
 			s.revision = accepted(1)
 			if test.runs {
 				s.statefulSet = readySet()

@@ -12,6 +12,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -51,8 +53,10 @@ func (r *Reconciler) ensureEndpoint(ctx context.Context, s *scope, service rende
 	}
 	s.named = state != apply.Missing
 	if state == apply.Applied {
+		r.Endpoints.Forget(client.ObjectKeyFromObject(s.ws))
 		return nil
 	}
+	s.lookAgain(cacheLag) // should it vanish before the cache shows it
 	return classify(r.Endpoints.Order(s.ws, service))
 }
 
