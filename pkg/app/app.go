@@ -43,6 +43,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/figures"
@@ -120,6 +121,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
+	applier := apply.New(at.cached, at.live)
+	endpoints := endpoint.New(applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
 		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
@@ -130,7 +133,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Client:      at.cached,
 		Live:        at.live,
 		Provisioner: provisioner,
-		Applier:     apply.New(at.cached, at.live),
+		Applier:     applier,
+		Endpoints:   endpoints,
 		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:       at.clock,
 	}, o, chosen)
@@ -145,7 +149,10 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		ReconciliationTimeout:   reconcileDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	return mgr, reconciler.SetupWithManager(ctx, mgr, news, controllerOptions)
+	if err := reconciler.SetupWithManager(ctx, mgr, news, controllerOptions); err != nil {
+		return nil, err
+	}
+	return mgr, endpoints.SetupWithManager(mgr, controllerOptions, reconciler.LookAgain)
 }
 
 // newReconciler fills in what follows from the catalogue and the options.

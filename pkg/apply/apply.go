@@ -58,14 +58,15 @@ func (e *TerminatingError) Error() string {
 
 // Applier applies objects.
 type Applier struct {
-	cached client.Client
-	live   client.Reader
+	cached  client.Client
+	live    client.Reader
+	settled *settled
 }
 
 // New returns an Applier. The cache must show the names of all objects, for which Keep is enough of those of
 // others; the live reader must not be backed by a cache.
 func New(cached client.Client, live client.Reader) *Applier {
-	return &Applier{cached: cached, live: live}
+	return &Applier{cached: cached, live: live, settled: newSettled()}
 }
 
 // Apply brings one object in line with desired, which must carry owner as its controller. It
@@ -92,11 +93,26 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 	return a.update(ctx, found, desired)
 }
 
-// CheckName returns an error if the cache shows that desired's name belongs to somebody else. Errors are as of
-// Apply.
-func (a *Applier) CheckName(ctx context.Context, owner, desired client.Object) error {
-	_, err := a.look(ctx, a.cached, owner, desired)
-	return err
+// State is how an object stands.
+type State int
+
+// The states of an object that nobody else has the name of.
+const (
+	Missing State = iota
+	Outdated
+	Applied
+)
+
+// State tells from the cache how desired stands. Errors are as of Apply.
+func (a *Applier) State(ctx context.Context, owner, desired client.Object) (State, error) {
+	found, err := a.look(ctx, a.cached, owner, desired)
+	if err != nil || found.existing == nil {
+		return Missing, err
+	}
+	if same, err := a.isSettled(found, desired); err != nil || !same {
+		return Outdated, wrap("comparing", desired, found.intent, err)
+	}
+	return Applied, nil
 }
 
 // Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
@@ -106,12 +122,11 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	if err != nil || found.existing != nil {
 		return err
 	}
-	err = a.create(ctx, found.intent, firstVersion, client.DryRunAll)
-	if apierrors.IsConflict(err) {
-		if found, err = a.look(ctx, a.live, owner, desired); err != nil || found.existing != nil {
-			return err
-		}
-		err = a.create(ctx, found.intent, "", client.DryRunAll)
+	// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
+	err = a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
+	if apierrors.IsAlreadyExists(err) { // the cache lags
+		_, err = a.look(ctx, a.live, owner, desired)
+		return err
 	}
 	return wrap("checking", desired, found.intent, err)
 }
@@ -122,16 +137,16 @@ const firstVersion = "1"
 
 // create makes an object that is not there. Over firstVersion, one that is there is left alone, whoever made it
 // and when, and the error is a conflict: there is no need to look before.
-func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string, options ...client.ApplyOption) error {
+func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)
-	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), append(options, client.FieldOwner(FieldOwner))...)
+	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))
 }
 
 // update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,
 // or made again by somebody else, is left alone.
 func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
-	if same, err := isApplied(found.intent, found.existing); err != nil || same {
+	if same, err := a.isSettled(found, desired); err != nil || same {
 		return false, err
 	}
 	found.intent.SetUID(found.existing.GetUID())
@@ -148,6 +163,18 @@ func (a *Applier) update(ctx context.Context, found sight, desired client.Object
 	return err == nil, wrap("applying", desired, found.intent, err)
 }
 
+// isSettled says whether what was found is as desired, and remembers it.
+func (a *Applier) isSettled(found sight, desired client.Object) (bool, error) {
+	if found.isSettled {
+		return true, nil
+	}
+	same, err := isApplied(found.intent, found.existing)
+	if same {
+		a.settled.note(desired, found.existing)
+	}
+	return same, err
+}
+
 // wrap says what was done with which object when an error came; nil stays nil.
 func wrap(doing string, desired client.Object, intent *unstructured.Unstructured, err error) error {
 	if err == nil {
@@ -156,32 +183,46 @@ func wrap(doing string, desired client.Object, intent *unstructured.Unstructured
 	return fmt.Errorf("%s %s %s/%s: %w", doing, intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 }
 
-// sight is what we want an object to be, and what the cluster has of that name: ours, or nil.
+// sight is what we want an object to be, and what the cluster has of that name: ours, or nil. Where that is
+// known to be as we want it, it is settled, and there is no intent.
 type sight struct {
-	intent   *unstructured.Unstructured
-	existing client.Object
+	intent    *unstructured.Unstructured
+	existing  client.Object
+	isSettled bool
 }
 
 // look returns both, or an error if the object is not ours to write.
 func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (sight, error) {
-	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	existing, gvk, err := a.ours(ctx, from, owner, desired)
 	if err != nil {
-		return sight{}, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+		return sight{}, err
+	}
+	if existing != nil && a.settled.holds(desired, existing) {
+		return sight{existing: existing, isSettled: true}, nil
 	}
 	intent, err := intentOf(desired, gvk)
 	if err != nil {
 		return sight{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
 	}
+	return sight{intent: intent, existing: existing}, nil
+}
+
+// ours returns the object of desired's name, or nil, and its kind; an error if it is not ours to write.
+func (a *Applier) ours(
+	ctx context.Context, from client.Reader, owner, desired client.Object,
+) (client.Object, schema.GroupVersionKind, error) {
+	gvk, err := apiutil.GVKForObject(desired, a.cached.Scheme())
+	if err != nil {
+		return nil, gvk, fmt.Errorf("applying %T %s: %w", desired, desired.GetName(), err)
+	}
 	existing, err := a.existing(ctx, from, gvk, desired)
 	if err != nil {
-		return sight{}, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
+		return nil, gvk, fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, desired.GetNamespace(), desired.GetName(), err)
 	}
-	if existing != nil {
-		if err := mayWrite(gvk.Kind, owner, existing); err != nil {
-			return sight{}, err
-		}
+	if existing == nil {
+		return nil, gvk, nil
 	}
-	return sight{intent: intent, existing: existing}, nil
+	return existing, gvk, mayWrite(gvk.Kind, owner, existing)
 }
 
 // isOfAnotherUID says whether the API server has another object of that name than we meant.

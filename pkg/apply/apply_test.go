@@ -208,7 +208,8 @@ func TestApplyLeavesForeignObjectsAlone(t *testing.T) {
 			ws := owner("")
 			_, applyErr := c.applier.Apply(t.Context(), ws, service(ws))
 			checkErr := c.applier.Check(t.Context(), ws, service(ws))
-			for _, err := range []error{applyErr, checkErr} {
+			_, stateErr := c.applier.State(t.Context(), ws, service(ws))
+			for _, err := range []error{applyErr, checkErr, stateErr} {
 				var taken *apply.TakenError
 				var terminating *apply.TerminatingError
 				_, wantTaken := test.want.(*apply.TakenError)
@@ -249,8 +250,73 @@ func TestNothingIsMadeOverAVersion(t *testing.T) {
 	if got := c.get(t); got.Name != "chat" {
 		t.Errorf("got %+v", got)
 	}
-	c = newCluster(t)
-	if err := apply.New(strict(c.server), c.server).Check(t.Context(), ws, service(ws)); err != nil {
-		t.Errorf("checking: %v", err)
+}
+
+// State tells from the cache, and without a write, what Apply would find.
+func TestState(t *testing.T) {
+	ws := owner("")
+	tests := []struct {
+		reason string
+		do     func(t *testing.T, c *cluster)
+		want   apply.State
+	}{
+		{"not there", func(*testing.T, *cluster) {}, apply.Missing},
+		{"as desired", func(t *testing.T, c *cluster) { c.apply(t, ws, service(ws)) }, apply.Applied},
+		{"as something else was desired", func(t *testing.T, c *cluster) {
+			c.apply(t, ws, service(ws, func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
+		}, apply.Outdated},
+		{"changed by somebody", func(t *testing.T, c *cluster) {
+			c.apply(t, ws, service(ws))
+			got := c.get(t)
+			got.Spec.Selector = map[string]string{"app": "other"}
+			if err := c.server.Update(t.Context(), got); err != nil {
+				t.Fatal(err)
+			}
+		}, apply.Outdated},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			c := newCluster(t)
+			test.do(t, c)
+			before := c.applies
+			for range 2 { // what was found once is remembered
+				got, err := c.applier.State(t.Context(), ws, service(ws))
+				if err != nil || got != test.want {
+					t.Errorf("State: %v, %v; want %v", got, err, test.want)
+				}
+			}
+			if c.applies != before {
+				t.Error("it wrote")
+			}
+		})
+	}
+}
+
+// What the cache does not show yet may be there, and whose it is counts.
+func TestCheckBehindTheCache(t *testing.T) {
+	ws := owner("")
+	for reason, test := range map[string]struct {
+		there *corev1.Service
+		fails bool
+	}{
+		"ours":            {service(ws), false},
+		"somebody else's": {service(ws, func(s *corev1.Service) { s.OwnerReferences = nil }), true},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			c := newCluster(t, test.there)
+			blind := interceptor.NewClient(c.server, interceptor.Funcs{
+				Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+					return apierrors.NewNotFound(corev1.Resource("services"), key.Name)
+				},
+				// The fake looks at nothing in a dry run.
+				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+					return apierrors.NewAlreadyExists(corev1.Resource("services"), object.GetName())
+				},
+			})
+			err := apply.New(blind, c.server).Check(t.Context(), ws, service(ws))
+			if taken, isTaken := errors.AsType[*apply.TakenError](err); isTaken != test.fails || !test.fails && err != nil {
+				t.Errorf("error %v (taken: %v), want one: %v", err, taken, test.fails)
+			}
+		})
 	}
 }

@@ -91,7 +91,7 @@ func SettledCommit(pod *corev1.Pod) (configMap, commit string) {
 			}
 		}
 	}
-	if configMap == "" || !regexp.MustCompile(`^(sha256:)?[0-9a-f]{40,64}$`).MatchString(commit) {
+	if configMap == "" || commit == "" || !regexp.MustCompile(`^(sha256:)?[0-9a-f]{40,64}$`).MatchString(commit) {
 		return "", ""
 	}
 	return configMap, commit

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -167,8 +168,31 @@ func (w *writer) Scheme() *runtime.Scheme { return w.scheme }
 func (w *writer) RESTMapper() meta.RESTMapper { return w.mapper }
 
 // Create implements client.Client.
-func (w *writer) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+func (w *writer) Create(_ context.Context, object client.Object, options ...client.CreateOption) error {
+	asked := client.CreateOptions{}
+	for _, option := range options {
+		option.ApplyToCreate(&asked)
+	}
+	if len(asked.DryRun) > 0 {
+		return w.try(object)
+	}
 	return w.process.write("create", object, func() error { return w.server.create(object) })
+}
+
+// try says whether an object of which only the intent is known could be made.
+func (w *writer) try(object client.Object) error {
+	content, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("nobody simulates a dry run of %T", object)
+	}
+	intent, err := w.intent(client.ApplyConfigurationFromUnstructured(content))
+	if err != nil {
+		return err
+	}
+	if key := client.ObjectKeyFromObject(intent); w.server.objects[kindOf(intent)][key] != nil {
+		return apierrors.NewAlreadyExists(resourceOf(intent), key.Name)
+	}
+	return w.process.answer()
 }
 
 // Delete implements client.Client.
@@ -240,13 +264,9 @@ func stored(status *v1beta1.WorkspaceStatus) v1beta1.WorkspaceStatus {
 }
 
 // Apply implements client.Client.
-func (w *writer) Apply(_ context.Context, config runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-	asked := client.ApplyOptions{}
-	for _, option := range options {
-		option.ApplyToApply(&asked)
-	}
+func (w *writer) Apply(_ context.Context, config runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 	intent, err := w.intent(config)
-	if err != nil || len(asked.DryRun) > 0 {
+	if err != nil {
 		return err
 	}
 	return w.process.write("apply", intent, func() error { return w.apply(intent) })

@@ -14,12 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,6 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 )
@@ -45,10 +44,13 @@ type process struct {
 	watched    *watched
 	queue      *queue
 	reconciler *workspace.Reconciler
-	sweeper    *sweep.Sweeper
-	sweepAt    time.Time
-	isDead     bool
-	stop       context.CancelFunc
+	// orders are for the Services that endpoints makes.
+	orders    *queue
+	endpoints *endpoint.Desk
+	sweeper   *sweep.Sweeper
+	sweepAt   time.Time
+	isDead    bool
+	stop      context.CancelFunc
 }
 
 // host is what of a manager a controller is set up with.
@@ -58,8 +60,8 @@ type host struct {
 	facts   *facts
 	watched *watched
 	indexes map[string]client.IndexerFunc
-	// controller is what was set up.
-	controller manager.Runnable
+	// controllers are what was set up.
+	controllers []manager.Runnable
 }
 
 func (h *host) GetScheme() *runtime.Scheme              { return h.facts.scheme }
@@ -71,7 +73,7 @@ func (h *host) GetLogger() logr.Logger                  { return logr.Discard() 
 
 // Add implements manager.Manager. What is set up is started once all of it is.
 func (h *host) Add(runnable manager.Runnable) error {
-	h.controller = runnable
+	h.controllers = append(h.controllers, runnable)
 	return nil
 }
 
@@ -83,7 +85,7 @@ func (h *host) IndexField(_ context.Context, _ client.Object, field string, inde
 
 // newProcess starts a controller, wired as the product wires it.
 func newProcess(w *world) (*process, error) {
-	p := &process{world: w, watched: watch(w.server), queue: newQueue(w.now), sweepAt: w.now().Add(sweepPeriod)}
+	p := &process{world: w, watched: watch(w.server), queue: newQueue(w.now), orders: newQueue(w.now), sweepAt: w.now().Add(sweepPeriod)}
 	fail := func() error {
 		if p.isDead {
 			return errDead
@@ -98,9 +100,11 @@ func newProcess(w *world) (*process, error) {
 	}
 	provisioner := nodeclaim.New(cached, live, w.facts.classes[0])
 	p.sweeper = &sweep.Sweeper{Cached: cached, Live: live, Machines: provisioner, Clock: testclock.NewFakeClock(w.now())}
+	applier := apply.New(cached, live)
+	p.endpoints = endpoint.New(applier, w.clock)
 	p.reconciler = workspace.New(workspace.Config{
 		Client: cached, Live: live, Planner: w.facts.planner, Catalog: w.facts.catalog, Provisioner: provisioner,
-		Applier: apply.New(cached, live), Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
+		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
 		Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})
 	if err := p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes}); err != nil {
@@ -113,21 +117,23 @@ func newProcess(w *world) (*process, error) {
 func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
-	err := p.reconciler.SetupWithManager(ctx, h, []workspace.News{{Object: nodeclaim.Object()}}, controller.Options{
-		SkipNameValidation: new(true),
-		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-			return p.queue
-		},
-	})
+	err := p.reconciler.SetupWithManager(ctx, h, []workspace.News{{Object: nodeclaim.Object()}}, p.queue.options())
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- h.controller.Start(ctx) }()
-	select {
-	case <-p.queue.asked: // its watches are set up
-	case err := <-failed:
-		return fmt.Errorf("starting the controller: %w", err)
+	if err := p.endpoints.SetupWithManager(h, p.orders.options(), p.reconciler.LookAgain); err != nil {
+		return err
+	}
+	failed := make(chan error, len(h.controllers))
+	for _, c := range h.controllers {
+		go func() { failed <- c.Start(ctx) }()
+	}
+	for _, q := range []*queue{p.queue, p.orders} {
+		select {
+		case <-q.asked: // its watches are set up
+		case err := <-failed:
+			return fmt.Errorf("starting the controllers: %w", err)
+		}
 	}
 	p.watched.begin()
 	return nil
@@ -190,21 +196,30 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 
 // pass has the controller look at one Workspace.
 func (p *process) pass(request reconcile.Request) {
-	w := p.world
-	w.passes++
-	ctx := log.IntoContext(w.ctx, w.logger())
-	w.tell("pass over %s", request.Name)
-	result, err := p.reconciler.Reconcile(ctx, request)
+	p.world.passes++
+	p.world.tell("pass over %s", request.Name)
+	p.work(p.reconciler, p.queue, request)
+}
+
+// serve has the controller make the Service of one Workspace.
+func (p *process) serve(request reconcile.Request) {
+	p.world.tell("making the Service of %s", request.Name)
+	p.work(p.endpoints, p.orders, request)
+}
+
+// work does what is due, and asks for it again as a controller does.
+func (p *process) work(does reconcile.Reconciler, queue *queue, request reconcile.Request) {
+	result, err := does.Reconcile(log.IntoContext(p.world.ctx, p.world.logger()), request)
 	switch {
 	case p.isDead:
 	case err != nil:
-		w.tell("the pass fails: %v", err)
-		p.queue.AddRateLimited(request)
+		p.world.tell("it fails: %v", err)
+		queue.AddRateLimited(request)
 	case result.RequeueAfter > 0:
-		p.queue.Forget(request)
-		p.queue.AddAfter(request, result.RequeueAfter)
+		queue.Forget(request)
+		queue.AddAfter(request, result.RequeueAfter)
 	default:
-		p.queue.Forget(request)
+		queue.Forget(request)
 	}
 }
 

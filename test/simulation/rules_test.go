@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 // mostPlans is how many plans a Workspace may hold machines of at once: that which serves, and the one that is
@@ -146,7 +148,12 @@ func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 	number := r.attemptOf(claim)
 	i := slices.IndexFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == number })
 	if i < 0 {
-		r.world.fail("%s was bought for attempt %d, which nobody wrote down", claim.Name, number)
+		first := r.pinned(ws, claim)
+		if first == nil || number != first.Number || len(ws.Status.Attempts) > 0 {
+			r.world.fail("%s was bought for attempt %d, which nobody wrote down", claim.Name, number)
+			return
+		}
+		r.checkCooling(ws, first)
 		return
 	}
 	a := &ws.Status.Attempts[i]
@@ -164,6 +171,29 @@ func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 		}
 	}
 	r.checkCooling(ws, a)
+}
+
+// pinned is the first attempt of a Workspace as the revision tells of it that a machine was bought for; nil where
+// none does.
+func (r *rules) pinned(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) *v1beta1.Attempt {
+	for _, revision := range all[appsv1.ControllerRevision](r.world.server) {
+		if !metav1.IsControlledBy(revision, ws) {
+			continue
+		}
+		made, err := render.Decode(revision)
+		if err != nil {
+			r.world.fail("revision %s: %v", revision.Name, err)
+			return nil
+		}
+		if made.Plan.InstanceType == instanceType(claim) {
+			return &v1beta1.Attempt{
+				Number: 1, InstanceType: made.Plan.InstanceType, CapacityType: made.Plan.CapacityType,
+				Zone:          strings.Join(slices.Sorted(slices.Values(made.Plan.Zones)), ","),
+				NodeClassName: claim.Spec.NodeClassRef.Name, StartTime: revision.CreationTimestamp,
+			}
+		}
+	}
+	return nil
 }
 
 // checkCooling says that an attempt was begun while its offer cooled down, and somebody knew: this controller, or

@@ -7,12 +7,15 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -110,12 +113,23 @@ type queue struct {
 	failures map[reconcile.Request]int
 	// asked is closed once a worker waits, by which time every watch is set up; done ends its waiting.
 	asked, done chan struct{}
+	once        sync.Once
 }
 
 func newQueue(now func() time.Time) *queue {
 	return &queue{
 		now: now, later: map[reconcile.Request]time.Time{}, failures: map[reconcile.Request]int{},
 		asked: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// options have a controller work from the queue.
+func (q *queue) options() controller.Options {
+	return controller.Options{
+		SkipNameValidation: new(true),
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return q
+		},
 	}
 }
 
@@ -147,9 +161,9 @@ func (q *queue) Forget(item reconcile.Request) { delete(q.failures, item) }
 // NumRequeues implements workqueue.TypedRateLimitingInterface.
 func (q *queue) NumRequeues(item reconcile.Request) int { return q.failures[item] }
 
-// Get implements workqueue.TypedInterface for the one worker of the controller.
+// Get implements workqueue.TypedInterface for the workers of the controller.
 func (q *queue) Get() (reconcile.Request, bool) {
-	close(q.asked)
+	q.once.Do(func() { close(q.asked) })
 	<-q.done
 	return reconcile.Request{}, true
 }

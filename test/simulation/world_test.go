@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
@@ -198,7 +199,10 @@ func (w *world) step(until time.Time) {
 			}
 		}
 		if due := p.queue.next(); !due.IsZero() && !due.After(w.now()) {
-			acts = append(acts, w.pass)
+			acts = append(acts, func() { w.take(p.queue, p.pass) })
+		}
+		if due := p.orders.next(); !due.IsZero() && !due.After(w.now()) {
+			acts = append(acts, func() { w.take(p.orders, p.serve) })
 		}
 		if !p.sweepAt.After(w.now()) {
 			acts = append(acts, func() { p.sweep(); w.bury() })
@@ -226,9 +230,10 @@ func (w *world) show(k kind) {
 	w.process.watched.step(k)
 }
 
-func (w *world) pass() {
-	if request, ok := w.process.queue.take(w.random.IntN); ok {
-		w.process.pass(request)
+// take has the controller do something of what is due.
+func (w *world) take(from *queue, do func(reconcile.Request)) {
+	if request, ok := from.take(w.random.IntN); ok {
+		do(request)
 		w.bury()
 	}
 }
@@ -282,6 +287,7 @@ func (w *world) next(until time.Time) time.Time {
 			earlier(p.watched.next(k))
 		}
 		earlier(p.queue.next())
+		earlier(p.orders.next())
 		earlier(p.sweepAt)
 	}
 	if len(w.deeds) > 0 {

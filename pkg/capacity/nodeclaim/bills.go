@@ -48,7 +48,7 @@ func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
 		Machine:      claim.Name,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		HourlyPrice:  PriceOf(claim.Annotations),
-		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
+		Launched:     isTrue(claim.StatusConditions(), karpv1.ConditionTypeLaunched),
 	}
 }
 

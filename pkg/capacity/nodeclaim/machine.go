@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,7 @@ import (
 
 // MachineOf reads a claim; what only the node knows stays zero.
 func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
+	conditions := claim.StatusConditions()
 	machine := capacity.Machine{
 		Name:         claim.Name,
 		UID:          claim.UID,
@@ -28,18 +30,18 @@ func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		Zone:         claim.Labels[corev1.LabelTopologyZone],
 		CapacityType: capacityTypeOf(claim),
-		Launched:     isTrue(claim, karpv1.ConditionTypeLaunched),
-		Registered:   isTrue(claim, karpv1.ConditionTypeRegistered),
-		Initialized:  isTrue(claim, karpv1.ConditionTypeInitialized),
+		Launched:     isTrue(conditions, karpv1.ConditionTypeLaunched),
+		Registered:   isTrue(conditions, karpv1.ConditionTypeRegistered),
+		Initialized:  isTrue(conditions, karpv1.ConditionTypeInitialized),
 		Deleting:     !claim.DeletionTimestamp.IsZero(),
 		CreatedAt:    claim.CreationTimestamp.Time,
 		ProviderID:   claim.Status.ProviderID,
 		NodeName:     claim.Status.NodeName,
 		HourlyPrice:  PriceOf(claim.Annotations),
 		Words: capacity.Words{
-			Launched:    words(claim, karpv1.ConditionTypeLaunched),
-			Registered:  words(claim, karpv1.ConditionTypeRegistered),
-			Initialized: words(claim, karpv1.ConditionTypeInitialized),
+			Launched:    words(conditions, karpv1.ConditionTypeLaunched),
+			Registered:  words(conditions, karpv1.ConditionTypeRegistered),
+			Initialized: words(conditions, karpv1.ConditionTypeInitialized),
 		},
 	}
 	if machine.Deleting {
@@ -53,10 +55,10 @@ func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	}
 	stages := []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized}
 	for _, stage := range stages {
-		if isTrue(claim, stage) {
+		if isTrue(conditions, stage) {
 			continue
 		}
-		if condition := claim.StatusConditions().Get(stage); condition != nil {
+		if condition := conditions.Get(stage); condition != nil {
 			machine.Reason, machine.Message = condition.Reason, condition.Message
 		}
 		break
@@ -97,14 +99,14 @@ func requirementValue(claim *karpv1.NodeClaim, key string) string {
 	return ""
 }
 
-func isTrue(claim *karpv1.NodeClaim, stage string) bool {
-	condition := claim.StatusConditions().Get(stage)
+func isTrue(conditions status.ConditionSet, stage string) bool {
+	condition := conditions.Get(stage)
 	return condition != nil && condition.IsTrue()
 }
 
 // words are a condition of a claim as it stands.
-func words(claim *karpv1.NodeClaim, stage string) refusal.Condition {
-	condition := claim.StatusConditions().Get(stage)
+func words(conditions status.ConditionSet, stage string) refusal.Condition {
+	condition := conditions.Get(stage)
 	if condition == nil {
 		return refusal.Condition{}
 	}

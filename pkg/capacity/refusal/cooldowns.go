@@ -222,6 +222,9 @@ func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until
 
 // activeIn is Active of an offering as it is called, whatever its parts are.
 func (c Cooldowns) activeIn(now time.Time, workspace types.UID, o Offering) (until time.Time, cause Cause, ok bool) {
+	if len(c.active) == 0 && len(c.guessed) == 0 {
+		return until, cause, false
+	}
 	for _, scope := range scopesAround(o) {
 		for _, known := range []Cooldown{c.active[scope], c.guessed[scope][workspace]} {
 			if known.Until.After(now) && known.Until.After(until) {
@@ -252,6 +255,9 @@ func (c Cooldowns) Zones(now time.Time, workspace types.UID, o Offering) []strin
 // one yet: whether it is to be had again is not known.
 func (c Cooldowns) Unproven(now time.Time, o Offering) []Cooldown {
 	var out []Cooldown
+	if len(c.active) == 0 {
+		return nil
+	}
 	for _, scope := range scopesAround(o) {
 		known, ok := c.active[scope]
 		isForgiven := !known.Until.After(known.refusedAt)

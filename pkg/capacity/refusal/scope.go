@@ -109,7 +109,7 @@ func scopesAround(o Offering) []Scope {
 	if o.NodeClass == "" {
 		return scopes
 	}
-	for _, scope := range slices.Clone(scopes) {
+	for _, scope := range scopes {
 		scope.NodeClass = o.NodeClass
 		scopes = append(scopes, scope)
 	}

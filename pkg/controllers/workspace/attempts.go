@@ -255,7 +255,7 @@ func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) 
 // status tells why. A pass that started from an old Workspace fails to write; one that has nothing to
 // write is stopped by confirm.
 func (r *Reconciler) persist(ctx context.Context, s *scope) error {
-	if equality.Semantic.DeepEqual(s.ws.Status.Attempts, s.attempts) {
+	if s.isFirstAttempt() || equality.Semantic.DeepEqual(s.ws.Status.Attempts, s.attempts) {
 		return nil
 	}
 	before := s.ws.DeepCopy()
@@ -272,6 +272,13 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)
 	r.Metrics.waste(s)
 	return nil
+}
+
+// isFirstAttempt says that nothing was ever asked for before this pass. The report writes such an attempt down: the
+// revision is pinned, the names of its machines follow from their Workspace alone, and it would tell no more than
+// they do.
+func (s *scope) isFirstAttempt() bool {
+	return s.isNew && len(s.ws.Status.Attempts) == 0 && len(s.attempts) == 1 && s.attempts[0].Number == 1 && len(s.machines) == 0
 }
 
 // noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,

@@ -319,10 +319,10 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 	return out
 }
 
-// confirm returns a conflict if this pass does not know the newest Workspace. One that has written the
-// attempts down does.
+// confirm returns a conflict if this pass does not know the newest Workspace. One that has put the finalizer on, or
+// written the attempts down, does.
 func (r *Reconciler) confirm(ctx context.Context, s *scope) error {
-	if s.persisted {
+	if s.persisted || s.isNew {
 		return nil
 	}
 	return r.checkNewest(ctx, s)

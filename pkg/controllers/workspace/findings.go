@@ -261,7 +261,7 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 		return no(v1beta1.ConditionReady, s.stalled(err).reason, s.stalled(err).message)
 	case !planned.holds():
 		return no(v1beta1.ConditionReady, planned.reason, planned.message)
-	case inference.holds() && (resource.holds() || s.servesSpec()):
+	case inference.holds() && (resource.holds() || s.servesSpec()) && s.isReachable():
 		return yes(v1beta1.ConditionReady, v1beta1.ReasonServing,
 			fmt.Sprintf("answers at http://%s.%s.svc/v1", s.ws.Name, s.ws.Namespace))
 	case s.stalled(err) != nil:
@@ -272,10 +272,16 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 		return no(v1beta1.ConditionReady, v1beta1.ReasonProgressing, root(err).Error())
 	case !resource.holds():
 		return no(v1beta1.ConditionReady, resource.reason, resource.message)
+	case inference.holds():
+		return no(v1beta1.ConditionReady, v1beta1.ReasonProgressing,
+			fmt.Sprintf("the inference server answers; Service %s/%s, which leads to it, is being made", s.ws.Namespace, s.ws.Name))
 	default:
 		return no(v1beta1.ConditionReady, inference.reason, inference.message)
 	}
 }
+
+// isReachable says whether there is a Service that leads to the model.
+func (s *scope) isReachable() bool { return s.named || s.ws.Status.Endpoint != nil }
 
 // workerNodes are the names of the nodes in use, sorted.
 func (s *scope) workerNodes() []string {

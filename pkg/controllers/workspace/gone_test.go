@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 )
 
 // empty is a provisioner that holds nothing for anybody.
@@ -47,7 +48,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	books := empty{}
 	r := New(Config{
 		Client: kube, Live: kube, Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books),
-		Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+		Memory: &ladder.Memory{}, Endpoints: endpoint.New(nil, testclock.NewFakePassiveClock(now.Time)), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	offer := refusal.Offering{InstanceType: "a", CapacityType: v1beta1.CapacityOnDemand}
 	refused := refusal.Attempt{

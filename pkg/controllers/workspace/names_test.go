@@ -5,8 +5,12 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -18,9 +22,9 @@ type takenKind string
 
 func (takenKind) Check(context.Context, client.Object, client.Object) error { return nil }
 
-func (k takenKind) CheckName(ctx context.Context, owner, desired client.Object) error {
+func (k takenKind) State(ctx context.Context, owner, desired client.Object) (apply.State, error) {
 	_, err := k.Apply(ctx, owner, desired)
-	return err
+	return apply.Applied, err
 }
 
 func (k takenKind) Apply(_ context.Context, _, desired client.Object) (bool, error) {
@@ -46,7 +50,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r, s := New(Config{Applier: takenKind(test.kind)}), newScope(workspaceObject())
+			r, s := New(Config{Applier: takenKind(test.kind), Endpoints: &orders{}}), newScope(workspaceObject())
 			s.revision = accepted(1)
 			if test.runs {
 				s.statefulSet = readySet()
@@ -57,6 +61,61 @@ func TestNamesOfOthers(t *testing.T) {
 			}
 			if got != test.want || s.named != (test.want == "" && test.runs) {
 				t.Errorf("reason %q, Services are there: %v; want reason %q", got, s.named, test.want)
+			}
+		})
+	}
+}
+
+// stands is an Applier to whom all objects stand alike.
+type stands apply.State
+
+func (stands) Check(context.Context, client.Object, client.Object) error         { return nil }
+func (stands) Apply(context.Context, client.Object, client.Object) (bool, error) { return false, nil }
+
+func (s stands) State(context.Context, client.Object, client.Object) (apply.State, error) {
+	return apply.State(s), nil
+}
+
+// orders are those for Services, and how the last try ended.
+type orders struct {
+	kinds []string
+	err   error
+}
+
+func (o *orders) Order(_, service client.Object) error {
+	o.kinds = append(o.kinds, service.GetObjectKind().GroupVersionKind().Kind)
+	return o.err
+}
+
+func (o *orders) Forget(types.NamespacedName) {}
+
+// TestEndpoint says when a Service is ordered, and when there is one that leads to the model.
+func TestEndpoint(t *testing.T) {
+	refused := apierrors.NewForbidden(corev1.Resource("services"), "chat", errors.New("exceeded quota: services"))
+	tests := []struct {
+		reason string
+		stands apply.State
+		last   error
+		orders int
+		named  bool
+		err    error
+	}{
+		{"none yet", apply.Missing, nil, 1, false, nil},
+		{"one that is to be another", apply.Outdated, nil, 1, true, nil},
+		{"as it is to be", apply.Applied, refused, 0, true, nil},
+		{"the API server makes none", apply.Missing, refused, 1, false, refused},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			desk := &orders{err: test.last}
+			r, s := New(Config{Applier: stands(test.stands), Endpoints: desk}), newScope(workspaceObject())
+			s.revision, s.statefulSet = accepted(1), readySet()
+			err := r.ensureNames(t.Context(), s)
+			if !errors.Is(err, test.err) || s.named != test.named || len(desk.kinds) != test.orders {
+				t.Errorf("error %v, there is a Service: %v, ordered %v; want %v, %v, %d", err, s.named, desk.kinds, test.err, test.named, test.orders)
+			}
+			if len(desk.kinds) > 0 && desk.kinds[0] != "Service" {
+				t.Errorf("ordered a %s", desk.kinds[0])
 			}
 		})
 	}

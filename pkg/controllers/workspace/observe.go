@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// observe reads the world once, from caches.
+// observe reads the world once, from caches. Nobody writes to the revisions and pods: the cache's own are read.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeRevisions(ctx, s); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	list := &appsv1.ControllerRevisionList{}
 	err := r.Client.List(ctx, list, client.InNamespace(s.ws.Namespace),
-		client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name})
+		client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing revisions: %w", err)
 	}
@@ -68,7 +68,7 @@ func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
 	}
 	pods := &corev1.PodList{}
 	err = r.Client.List(ctx, pods, client.InNamespace(s.ws.Namespace),
-		client.MatchingLabels{v1beta1.LabelWorkspace: s.ws.Name})
+		client.MatchingLabels{v1beta1.LabelWorkspace: s.ws.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
@@ -82,9 +83,16 @@ type Provisioner interface {
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
-	CheckName(ctx context.Context, owner, desired client.Object) error
+	State(ctx context.Context, owner, desired client.Object) (apply.State, error)
 	Check(ctx context.Context, owner, desired client.Object) error
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
+}
+
+// Endpoints makes the Services that lead to Workspaces, in its own time.
+type Endpoints interface {
+	// Order has a Service written, and returns how the last try ended.
+	Order(owner, service client.Object) error
+	Forget(owner types.NamespacedName)
 }
 
 // Config is what a Reconciler is made from.
@@ -99,6 +107,7 @@ type Config struct {
 	Hub         Hub
 	Provisioner Provisioner
 	Applier     Applier
+	Endpoints   Endpoints
 	Events      record.EventRecorder
 	Clock       clock.PassiveClock
 	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
@@ -134,6 +143,8 @@ type Reconciler struct {
 	unsaid *unsaid
 	// past are the versions of Workspaces that were written over.
 	past *past
+	// pins are the revisions that were decoded last.
+	pins *pins
 	// published is what was read about pods that are held up.
 	published published
 	// book is what was promised of nodes that are there, usage what pods hold of them.
@@ -148,7 +159,7 @@ func New(config Config) *Reconciler {
 	}
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}},
+		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(),
 	}
 }
 
@@ -172,7 +183,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: conflictDelay}, nil
 	}
 	s := newScope(ws)
-	s.words = r.Words
+	s.words, s.pins = r.Words, r.pins
 	err = r.run(ctx, s)
 	if s.finalized {
 		r.forget(ws)
@@ -267,6 +278,7 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.published.keep(ws.UID, nil)
 	r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
+	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
 	r.waiting.remove(client.ObjectKeyFromObject(ws))
 	r.waiting.wake()
 }

@@ -20,27 +20,29 @@ import (
 // report writes what the pass saw and did as one status patch, if anything changed, and publishes
 // the events that it makes true.
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
-	before := s.ws.DeepCopy()
+	before := s.ws.Status
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
+	isNews := !equality.Semantic.DeepEqual(before, status)
 	// What happened in this pass is not seen again by the next one.
-	mayWait := err == nil && s.capacityErr == nil && len(events) == 0 && isProgress(&before.Status, &status)
+	mayWait := isNews && err == nil && s.capacityErr == nil && len(events) == 0 && isProgress(&before, &status)
 	if wait := r.unsaid.hold(s.ws.UID, mayWait, r.Clock.Now()); wait > 0 {
 		s.lookAgain(wait)
 		return nil
 	}
-	s.ws.Status = status
-	if !equality.Semantic.DeepEqual(before.Status, s.ws.Status) {
+	if isNews {
+		former := s.ws.DeepCopy()
+		s.ws.Status = status
 		// The status is computed from the one that we read: a newer one must not be overwritten.
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		patch := client.MergeFromWithOptions(former, client.MergeFromWithOptimisticLock{})
 		if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
-			r.learnUnanswered(err, s.ws.UID, before.Status.Attempts, status.Attempts)
+			r.learnUnanswered(err, s.ws.UID, before.Attempts, status.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
-		r.past.note(before, s.ws)
+		r.past.note(former, s.ws)
 	}
 	r.awaitFigures(s)
 	r.emit(s, events)
-	r.noteAttempts(s.ws.UID, before.Status.Attempts, status.Attempts)
+	r.noteAttempts(s.ws.UID, before.Attempts, status.Attempts)
 	r.Metrics.waste(s)
 	return nil
 }

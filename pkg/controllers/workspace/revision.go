@@ -108,14 +108,6 @@ func revisionName(ws *v1beta1.Workspace, hash string, number int64, isFallback b
 	return name
 }
 
-func decodeRevision(object *appsv1.ControllerRevision) (*revision, error) {
-	decoded, err := render.Decode(object)
-	if err != nil {
-		return nil, err
-	}
-	return &revision{Name: object.Name, Revision: decoded}, nil
-}
-
 // pinned returns the newest revision that was made from the inputs, or nil. While the status says that the
 // current generation is planned, the revision that it names counts: a new version of Modelberth may
 // write the same spec down differently, and must not plan anew for that.
@@ -134,7 +126,7 @@ func (s *scope) pinned(in inputs) (*revision, error) {
 		annotations := s.revisions[i].Annotations
 		isNamed := isPlanned && status.Plan != nil && status.Plan.Revision == s.revisions[i].Name
 		if annotations[v1beta1.AnnotationHash] == hash || (isNamed && annotations[v1beta1.AnnotationContext] == beside) {
-			return decodeRevision(&s.revisions[i])
+			return s.pins.decode(&s.revisions[i])
 		}
 	}
 	return nil, nil
@@ -148,9 +140,9 @@ func (r *revision) labelMachines(ws *v1beta1.Workspace) {
 }
 
 // newestRevision returns the latest revision that can be read, or nil.
-func newestRevision(revisions []appsv1.ControllerRevision) *revision {
-	for i := len(revisions) - 1; i >= 0; i-- {
-		if out, err := decodeRevision(&revisions[i]); err == nil {
+func (s *scope) newestRevision() *revision {
+	for i := len(s.revisions) - 1; i >= 0; i-- {
+		if out, err := s.pins.decode(&s.revisions[i]); err == nil {
 			return out
 		}
 	}
@@ -219,7 +211,7 @@ func (r *Reconciler) adoptRevision(
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", object.Name, err)
 	}
 	if metav1.IsControlledBy(existing, s.ws) && existing.Annotations[v1beta1.AnnotationHash] == hash {
-		return decodeRevision(existing)
+		return s.pins.decode(existing)
 	}
 	if controller := metav1.GetControllerOf(existing); controller != nil && controller.Name == s.ws.Name {
 		return nil, &waitingError{

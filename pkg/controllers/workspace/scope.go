@@ -24,6 +24,9 @@ type scope struct {
 	ws    *v1beta1.Workspace
 	owner capacity.Owner
 
+	// pins decode revisions.
+	pins *pins
+
 	// Facts.
 	revisions   []appsv1.ControllerRevision
 	statefulSet *appsv1.StatefulSet
@@ -184,10 +187,10 @@ func (s *scope) accepted() *revision {
 			if s.revisions[i].Name != name {
 				continue
 			}
-			if out, err := decodeRevision(&s.revisions[i]); err == nil {
+			if out, err := s.pins.decode(&s.revisions[i]); err == nil {
 				return out
 			}
 		}
 	}
-	return newestRevision(s.revisions)
+	return s.newestRevision()
 }

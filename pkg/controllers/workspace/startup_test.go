@@ -120,6 +120,7 @@ func TestStartup(t *testing.T) {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
 			tc.change(s)
+			s.named = s.statefulSet != nil
 			status, _ := s.status(nil, after(tc.seen))
 			if diff := cmp.Diff(tc.want, stagesOf(status.Startup)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)

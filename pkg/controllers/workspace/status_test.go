@@ -111,9 +111,10 @@ func TestStatus(t *testing.T) {
 	}
 	mend := &stalledError{reason: v1beta1.ReasonMisconfigured, message: "the words of the cloud; mend it"}
 	tests := []struct {
-		reason string
-		change func(*scope)
-		err    error
+		reason    string
+		change    func(*scope)
+		err       error
+		noService bool
 	}{
 		{
 			reason: "no plan: the preset is unknown", err: &stalledError{reason: v1beta1.ReasonUnknownPreset, message: "no preset x"},
@@ -201,6 +202,17 @@ func TestStatus(t *testing.T) {
 			s.recreates = "the machines that serve are let go first: a limit"
 			s.capacityErr = &waitingError{message: s.recreates + "; waiting for machines to be gone: chat-aaaa"}
 		}},
+		{reason: "the inference server answers, and its Service is still to come", noService: true, change: func(s *scope) {
+			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+			s.machines = []capacity.Machine{machine()}
+		}},
+		{
+			reason: "the inference server answers, and its Service is refused", noService: true,
+			err: errors.New("exceeded quota: services"), change: func(s *scope) {
+				s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+				s.machines = []capacity.Machine{machine()}
+			},
+		},
 		{reason: "it serves, and a pass failed: it goes on serving", err: errors.New("the API server is away"), change: func(s *scope) {
 			wasReady(s)
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
@@ -269,6 +281,7 @@ func TestStatus(t *testing.T) {
 			test.change(s)
 			s.before = *s.ws.Status.DeepCopy()
 		}
+		s.named = s.statefulSet != nil && !test.noService
 		status, events := s.status(test.err, now)
 		fmt.Fprintf(&out, "## %s\nstate %s, nodes %d %v\n", test.reason, status.State, status.TargetNodeCount, status.WorkerNodes)
 		for _, c := range status.Conditions {
@@ -293,7 +306,7 @@ func TestStatus(t *testing.T) {
 func TestStatusIsStable(t *testing.T) {
 	s := newScope(workspaceObject())
 	s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-	s.machines = []capacity.Machine{machine()}
+	s.machines, s.named = []capacity.Machine{machine()}, true
 	first, _ := s.status(nil, now)
 	s.ws.Status, s.before = first, first
 	second, events := s.status(nil, metav1.NewTime(now.Add(time.Hour)))

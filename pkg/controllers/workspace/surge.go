@@ -118,8 +118,11 @@ func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta
 // adoptServing takes the machines that serve into an attempt where the status has lost it and another plan is
 // asked for by now: they would be taken for strays.
 func (r *Reconciler) adoptServing(s *scope) error {
+	if len(s.openAttempts()) > 0 {
+		return nil
+	}
 	runs := s.revisionOf(s.statefulSet)
-	if len(s.openAttempts()) > 0 || runs == nil || runs.Name == s.revision.Name {
+	if runs == nil || runs.Name == s.revision.Name {
 		return nil
 	}
 	isServing := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool {
@@ -141,7 +144,7 @@ func (s *scope) revisionOf(set *appsv1.StatefulSet) *revision {
 		if set == nil || s.revisions[i].Name != set.Annotations[v1beta1.AnnotationRevision] {
 			continue
 		}
-		if out, err := decodeRevision(&s.revisions[i]); err == nil {
+		if out, err := s.pins.decode(&s.revisions[i]); err == nil {
 			return out
 		}
 	}

@@ -54,10 +54,9 @@ func (u *unsaid) forget(workspace types.UID) {
 	delete(u.since, workspace)
 }
 
-// isProgress says whether two statuses differ, and only in how far something is.
+// isProgress says whether two statuses that differ do so only in how far something is.
 func isProgress(before, after *v1beta1.WorkspaceStatus) bool {
-	return !equality.Semantic.DeepEqual(before, after) &&
-		equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
+	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
 }
 
 // withoutProgress leaves in a status what somebody waits for or acts on: whether it is planned, has its

@@ -39,7 +39,6 @@ func TestIsProgress(t *testing.T) {
 		change func(*v1beta1.WorkspaceStatus)
 		want   bool
 	}{
-		{"nothing", nil, false},
 		{"a message", func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Message = "pulls" }, true},
 		{"the stage that the provisioner is at", func(s *v1beta1.WorkspaceStatus) { s.Conditions[0].Reason = "NodeNotFound" }, true},
 		{"the same in a sum", func(s *v1beta1.WorkspaceStatus) { s.Conditions[1].Reason = "NodeNotFound" }, true},

@@ -48,6 +48,15 @@ func (w *waiting) remove(key types.NamespacedName) {
 	delete(w.keys, key)
 }
 
+// LookAgain has one Workspace looked at again, whatever it waits for.
+func (r *Reconciler) LookAgain(key types.NamespacedName) {
+	r.waiting.mu.Lock()
+	defer r.waiting.mu.Unlock()
+	if r.waiting.queue != nil {
+		r.waiting.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
 // wake has all of them look again. Those that have to wait on say so anew.
 func (w *waiting) wake() {
 	w.mu.Lock()

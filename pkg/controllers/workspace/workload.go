@@ -12,6 +12,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -22,12 +24,13 @@ import (
 func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 	around := s.revision.Network(s.ws)
 	if s.statefulSet != nil {
-		err := r.ensureNetwork(ctx, s, around)
-		s.named = err == nil
-		return err
+		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
+			return err
+		}
+		return r.ensureEndpoint(ctx, s, around[0])
 	}
 	for _, object := range around {
-		if err := r.Applier.CheckName(ctx, s.ws, object); err != nil {
+		if _, err := r.Applier.State(ctx, s.ws, object); err != nil {
 			return classify(err)
 		}
 	}
@@ -42,8 +45,23 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// ensureNetwork makes Services and what guards them.
-func (r *Reconciler) ensureNetwork(ctx context.Context, s *scope, objects []render.Object) error {
+// ensureEndpoint orders the Service that leads to the Workspace, unless it stands as it is to be. Pods start without.
+func (r *Reconciler) ensureEndpoint(ctx context.Context, s *scope, service render.Object) error {
+	state, err := r.Applier.State(ctx, s.ws, service)
+	if err != nil {
+		return classify(err)
+	}
+	s.named = state != apply.Missing
+	if state == apply.Applied {
+		r.Endpoints.Forget(client.ObjectKeyFromObject(s.ws))
+		return nil
+	}
+	s.lookAgain(cacheLag) // should it vanish before the cache shows it
+	return classify(r.Endpoints.Order(s.ws, service))
+}
+
+// ensureGuards makes what has to stand before pods do: who may reach them, and where they find each other.
+func (r *Reconciler) ensureGuards(ctx context.Context, s *scope, objects []render.Object) error {
 	for _, object := range objects {
 		if _, err := r.Applier.Apply(ctx, s.ws, object); err != nil && !s.mayLack(object, err) {
 			return classify(err)
@@ -70,22 +88,20 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if !s.isOnNodes() && s.openAttempt() == nil && s.heldAttempt() == nil {
 		return nil // whatever runs goes on: nobody knows which machines it was made for
 	}
-	var endpoint, guards []render.Object
-	if !s.named {
-		around := s.revision.Network(s.ws)
-		endpoint, guards = around[:1], around[1:]
-	}
-	if err := r.ensureNetwork(ctx, s, guards); err != nil {
-		return err
+	around := s.revision.Network(s.ws)
+	if s.statefulSet == nil { // else it is done
+		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
+			return err
+		}
 	}
 	if err := r.applyPods(ctx, s); err != nil {
 		return classify(err)
 	}
-	// It comes last: the API server gives addresses away one at a time, and pods start without.
-	if err := r.ensureNetwork(ctx, s, endpoint); err != nil {
-		return err
+	if s.statefulSet == nil {
+		if err := r.ensureEndpoint(ctx, s, around[0]); err != nil {
+			return err
+		}
 	}
-	s.named = true
 	if s.isGroup() || s.workers == nil {
 		return nil
 	}

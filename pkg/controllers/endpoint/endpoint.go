@@ -1,0 +1,152 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpoint makes the Services that lead to Workspaces, beside the passes over them: an API server gives
+// addresses away one at a time, and who asks for those of many Workspaces at once waits for seconds for each.
+//
+// It decides when a Service is written, and when that is tried again. It must not know what a Service leads to, or
+// what its Workspace waits for.
+package endpoint
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// ControllerName is the name of the controller in logs and metrics.
+const ControllerName = "endpoint"
+
+// workers is how many Services are written at once. More would only wait for each other in the API server.
+const workers = 4
+
+// Applier writes objects and leaves those of others alone.
+type Applier interface {
+	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// lag is how long a Service that was written may be missing from the cache before it is written again.
+const lag = 10 * time.Second
+
+// order is a Service that is to be written.
+type order struct {
+	owner   client.Object
+	service client.Object
+	// failure is how the last try ended; nil before the first.
+	failure error
+	// done is when it stood as it is to be; zero before.
+	done time.Time
+}
+
+// Desk takes orders for Services. What it remembers may be lost: whoever ordered finds the Service missing, and
+// orders it again.
+type Desk struct {
+	applier Applier
+	clock   clock.PassiveClock
+
+	mu     sync.Mutex
+	orders map[types.NamespacedName]*order
+	queue  queue
+	// tell has a Workspace looked at again.
+	tell func(types.NamespacedName)
+}
+
+// New returns a Desk that has nothing to do. It writes once it is set up.
+func New(applier Applier, clock clock.PassiveClock) *Desk {
+	return &Desk{applier: applier, clock: clock, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
+}
+
+// SetupWithManager registers the Desk, which has tell called for each owner whose order it could not carry out.
+func (d *Desk) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
+	d.tell = tell
+	options.MaxConcurrentReconciles = workers
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named(ControllerName).
+		WithOptions(options).
+		WatchesRawSource(source.Func(d.start)).
+		Complete(d)
+	if err != nil {
+		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
+	}
+	return nil
+}
+
+// start is the source of the controller: it keeps the queue.
+func (d *Desk) start(_ context.Context, queue queue) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queue = queue
+	for key := range d.orders {
+		queue.Add(reconcile.Request{NamespacedName: key})
+	}
+	return nil
+}
+
+// Order has a Service written that does not stand as it is to be, as far as the cache shows. It returns at once, with
+// the error of the last try if this very Service has been ordered before.
+func (d *Desk) Order(owner, service client.Object) error {
+	key := client.ObjectKeyFromObject(owner)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := d.orders[key]
+	isSame := known != nil && known.owner.GetUID() == owner.GetUID() && equality.Semantic.DeepEqual(known.service, service)
+	if isSame && (known.done.IsZero() || d.clock.Since(known.done) < lag) {
+		return known.failure
+	}
+	d.orders[key] = &order{owner: owner.DeepCopyObject().(client.Object), service: service} //nolint:forcetypeassert // a copy
+	if d.queue != nil {
+		d.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+	return nil
+}
+
+// Forget drops what was ordered for a Workspace: it stands, or nobody wants it any more.
+func (d *Desk) Forget(owner types.NamespacedName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.orders, owner)
+}
+
+// Reconcile writes the Service that was ordered for a Workspace, if there is one.
+func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	d.mu.Lock()
+	ordered := d.orders[request.NamespacedName]
+	d.mu.Unlock()
+	if ordered == nil || !ordered.done.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	_, err := d.applier.Apply(ctx, ordered.owner, ordered.service)
+	if isNews := d.settle(ordered, err); isNews {
+		d.tell(request.NamespacedName)
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("making the Service of workspace %s: %w", request.NamespacedName, err)
+	}
+	return reconcile.Result{}, nil
+}
+
+// settle notes how a try ended, and says whether nobody but the Desk can tell. Of what was written, a watch tells.
+func (d *Desk) settle(ordered *order, err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	isNews := err != nil && (ordered.failure == nil || ordered.failure.Error() != err.Error())
+	ordered.failure = err
+	if err == nil {
+		ordered.done = d.clock.Now()
+	}
+	return isNews
+}

@@ -1,0 +1,210 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// server answers writes of Services.
+type server struct {
+	applied []string
+	err     error
+	// meanwhile happens while one is written.
+	meanwhile func()
+}
+
+func (s *server) Apply(_ context.Context, owner, desired client.Object) (bool, error) {
+	if s.meanwhile != nil {
+		s.meanwhile()
+	}
+	s.applied = append(s.applied, string(owner.GetUID())+" "+desired.GetAnnotations()["is"])
+	return s.err == nil, s.err
+}
+
+// key is the one Workspace of these tests.
+func key() types.NamespacedName { return types.NamespacedName{Namespace: "team", Name: "chat"} }
+
+func owner(uid types.UID) *v1beta1.Workspace {
+	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "chat", UID: uid}}
+}
+
+func service(is string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "chat", Annotations: map[string]string{"is": is}}}
+}
+
+// desk is one that is set up, whose tellings are counted.
+func desk(t *testing.T, applier Applier) (d *Desk, told *int) {
+	t.Helper()
+	d, told = New(applier, clock.RealClock{}), new(int)
+	d.tell = func(types.NamespacedName) { *told++ }
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	if err := d.start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	return d, told
+}
+
+// work writes what is due, and returns the last error.
+func work(t *testing.T, d *Desk) error {
+	t.Helper()
+	var err error
+	for d.queue.Len() > 0 {
+		request, _ := d.queue.Get()
+		_, err = d.Reconcile(t.Context(), request)
+		d.queue.Done(request)
+	}
+	return err
+}
+
+func TestServicesThatWereOrderedAreWritten(t *testing.T) {
+	tests := []struct {
+		reason string
+		order  func(d *Desk) error
+		want   []string
+	}{
+		{"one", func(d *Desk) error { return d.Order(owner("a"), service("1")) }, []string{"a 1"}},
+		{"the same twice is written once", func(d *Desk) error {
+			return errors.Join(d.Order(owner("a"), service("1")), d.Order(owner("a"), service("1")))
+		}, []string{"a 1"}},
+		{"the last of two counts", func(d *Desk) error {
+			return errors.Join(d.Order(owner("a"), service("1")), d.Order(owner("a"), service("2")))
+		}, []string{"a 2"}},
+		{"a Workspace of the same name made again has its own", func(d *Desk) error {
+			return errors.Join(d.Order(owner("a"), service("1")), d.Order(owner("b"), service("1")))
+		}, []string{"b 1"}},
+		{"of a Workspace that is gone", func(d *Desk) error {
+			err := d.Order(owner("a"), service("1"))
+			d.Forget(key())
+			return err
+		}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			api := &server{}
+			d, _ := desk(t, api)
+			if err := test.order(d); err != nil {
+				t.Fatal(err)
+			}
+			if err := work(t, d); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, api.applied); diff != "" {
+				t.Errorf("wrote (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is ordered before the controller runs is not lost.
+func TestOrderBeforeTheStart(t *testing.T) {
+	api := &server{}
+	early := New(api, clock.RealClock{})
+	if err := early.Order(owner("a"), service("1")); err != nil {
+		t.Fatal(err)
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(queue.ShutDown)
+	if err := early.start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	if err := work(t, early); err != nil || len(api.applied) != 1 {
+		t.Errorf("wrote %v, %v; want the Service", api.applied, err)
+	}
+}
+
+// A Service that is ordered while another version of it is written comes after that one.
+func TestOrderMeanwhile(t *testing.T) {
+	api := &server{}
+	d, _ := desk(t, api)
+	api.meanwhile = func() {
+		api.meanwhile = nil
+		if err := d.Order(owner("a"), service("2")); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.Order(owner("a"), service("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := work(t, d); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a 1", "a 2"}, api.applied); diff != "" {
+		t.Errorf("wrote (-want +got):\n%s", diff)
+	}
+}
+
+// A failure is told to the Workspace once, and to whoever orders the same again until it is mended.
+func TestServiceThatCannotBeMade(t *testing.T) {
+	refused := errors.New("exceeded quota: services")
+	api := &server{err: refused}
+	d, told := desk(t, api)
+	if err := d.Order(owner("a"), service("1")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()}); !errors.Is(err, refused) {
+			t.Fatalf("error %v, want that of the API server, so that it is tried again", err)
+		}
+	}
+	if *told != 1 {
+		t.Errorf("told %d times, want once", *told)
+	}
+	if err := d.Order(owner("a"), service("1")); !errors.Is(err, refused) {
+		t.Errorf("whoever orders it again hears %v", err)
+	}
+	if err := d.Order(owner("a"), service("2")); err != nil {
+		t.Errorf("another Service, which nobody has tried, fails: %v", err)
+	}
+	api.err = nil
+	if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Order(owner("a"), service("1")); err != nil {
+		t.Errorf("what failed once fails for ever: %v", err)
+	}
+}
+
+// A Service that was written and does not show is written again after a while: it may have been deleted since.
+func TestServiceThatDoesNotShow(t *testing.T) {
+	api := &server{}
+	d, told := desk(t, api)
+	now := testclock.NewFakePassiveClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))
+	d.clock = now
+	order := func() {
+		t.Helper()
+		if err := errors.Join(d.Order(owner("a"), service("1")), work(t, d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order()
+	order()
+	if len(api.applied) != 1 {
+		t.Errorf("a Service that a cache does not show yet was written %d times", len(api.applied))
+	}
+	now.SetTime(now.Now().Add(lag))
+	order()
+	if len(api.applied) != 2 {
+		t.Errorf("a Service that does not show was written %d times, want it again", len(api.applied))
+	}
+	if *told != 0 {
+		t.Errorf("told %d times of what a watch tells", *told)
+	}
+}
