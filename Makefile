@@ -151,12 +151,13 @@ test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuf
 		$(RACED) $(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
 	done; exit $$status
 
-# How many stories are told; SEED=N tells one of them in full.
+# How many stories are told, from which seed on; SEED=N tells one of them in full.
 RUNS ?= 100000
+FROM ?= 0
 
 .PHONY: test-simulation
-test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (an hour)
-	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS))
+test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (half an hour)
+	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM))
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) ## The controller against a real API server and etcd

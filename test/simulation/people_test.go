@@ -110,12 +110,29 @@ func (p *people) act() {
 	if known := all[v1beta1.Workspace](w.server); len(known) > 0 {
 		ws = one(w, known...)
 	}
+	if w.draw(w.faults.outages) {
+		w.noClaims = w.now().Add(w.karpenter.cloud.between(time.Second, 10*time.Minute))
+		w.tell("the API server takes no claims until %s", w.noClaims.Format(time.TimeOnly))
+	}
 	if what := w.random.IntN(20); ws == nil || what < 11 {
 		w.karpenter.cloud.stir()
 		w.tell("the cloud changes its mind: %s", w.karpenter.cloud)
 	} else {
 		p.do(what, ws)
 	}
+}
+
+// hear may have somebody do something while the controller does.
+func (p *people) hear() {
+	w := p.world
+	if !w.draw(w.faults.meddling) {
+		return
+	}
+	w.after(w.karpenter.cloud.between(0, 5*time.Second), func() {
+		if known := all[v1beta1.Workspace](w.server); len(known) > 0 && w.faults.meddling > 0 {
+			p.do(11+w.random.IntN(9), one(w, known...))
+		}
+	})
 }
 
 func (p *people) do(what int, ws *v1beta1.Workspace) {
@@ -183,6 +200,7 @@ func (p *people) read() {
 // mend ends the trouble: one offer of each Workspace works for good, and nobody's mind changes any more.
 func (p *people) mend() {
 	w := p.world
+	w.faults.meddling, w.faults.outages = 0, 0
 	var working []script.Offer
 	for _, ws := range all[v1beta1.Workspace](w.server) {
 		if ws.Suspend {

@@ -166,6 +166,12 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 		w.rules.lets(claim)
 	}
 	switch {
+	case !w.isStalled && w.draw(w.faults.stalls):
+		return p.stall(verb, object, do)
+	case verb == "create" && kindOf(object) == claims && w.now().Before(w.noClaims):
+		w.tell("%s %T %s: nobody takes it", verb, object, object.GetName())
+		w.people.hear()
+		return apierrors.NewInternalError(errors.New("failed calling webhook"))
 	case w.draw(w.faults.deaths):
 		if w.random.IntN(2) == 0 {
 			w.tell("%s %T %s, and nobody hears how it went", verb, object, object.GetName())
@@ -188,10 +194,29 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 		return err
 	}
 	w.writes++
+	w.people.hear()
 	if w.isCalm {
 		w.fail("the controller wrote %T %s although nothing had happened", object, object.GetName())
 	}
 	return err
+}
+
+// stall has a request arrive late: the lease runs out meanwhile, another controller goes on, and this one ends
+// once it hears how it went.
+func (p *process) stall(verb string, object client.Object, do func() error) error {
+	w := p.world
+	w.tell("%s %T %s takes its time, and the lease is lost", verb, object, object.GetName())
+	w.isStalled, w.process = true, nil
+	p.stop()
+	w.restarts++
+	w.after(w.karpenter.cloud.between(0, 15*time.Second), w.begin)
+	w.until(w.now().Add(w.karpenter.cloud.between(time.Second, 10*time.Minute)))
+	w.tell("%s %T %s arrives", verb, object, object.GetName())
+	w.isStalled, w.isLate = false, true
+	_ = do()
+	w.isLate = false
+	p.isDead = true
+	return errDead
 }
 
 // pass has the controller look at one Workspace.

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -67,9 +68,33 @@ func (r *rules) noticed(made *change) {
 		return
 	}
 	r.bought++
+	if r.world.isLate {
+		r.mustGo(claim)
+		return
+	}
 	r.mayBuy(claim)
 	r.checkNumber(claim)
 	r.checkMoney(claim)
+}
+
+// late is how long a machine may stand that was asked for by a request which came late.
+const late = time.Hour
+
+// mustGo has a machine that nobody may ask for any more, but whose request was on its way, be wanted or let go
+// after a while. Nothing keeps it from coming.
+func (r *rules) mustGo(claim *karpv1.NodeClaim) {
+	r.world.after(late, func() {
+		known, _ := r.world.server.objects[claims][nameOf(claim.Name)].(*karpv1.NodeClaim)
+		if known == nil || known.UID != claim.UID || !known.DeletionTimestamp.IsZero() {
+			return
+		}
+		ws := r.ownerOf(known)
+		if ws == nil || !slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool {
+			return a.Reason == "" && a.Number == r.attemptOf(known)
+		}) {
+			r.world.fail("%s came late, and nobody wants it or lets it go", claim.Name)
+		}
+	})
 }
 
 // lets says that the controller lets go of a machine, which it must not where all machines of the attempt work
@@ -143,6 +168,8 @@ func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 		return
 	case !ws.DeletionTimestamp.IsZero() || ws.Suspend:
 		r.world.fail("%s was bought for a Workspace that wants none", claim.Name)
+	case r.seen(ws) != ws.Generation:
+		r.world.fail("%s was bought for generation %d of a Workspace that is at %d", claim.Name, r.seen(ws), ws.Generation)
 	}
 	r.wanted[claim.UID] = ws.Generation
 	number := r.attemptOf(claim)
@@ -194,6 +221,16 @@ func (r *rules) pinned(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) *v1beta1.
 		}
 	}
 	return nil
+}
+
+// seen is the generation of a Workspace that the controller's watch has shown; 0 where it has shown none. A pass
+// that buys must have made sure that there is none that is newer.
+func (r *rules) seen(ws *v1beta1.Workspace) int64 {
+	shown := r.world.process.watched.objects[workspaces][client.ObjectKeyFromObject(ws)]
+	if shown == nil || shown.GetUID() != ws.UID {
+		return 0
+	}
+	return shown.GetGeneration()
 }
 
 // checkCooling says that an attempt was begun while its offer cooled down, and somebody knew: this controller, or

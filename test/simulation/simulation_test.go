@@ -18,7 +18,8 @@ import (
 )
 
 var (
-	runs = flag.Int("runs", 400, "random stories to tell")
+	runs = flag.Int("runs", 600, "random stories to tell")
+	from = flag.Uint64("from", 0, "seed of the first of them")
 	only = flag.Int64("seed", -1, "tell only the story of this seed, and all of it")
 )
 
@@ -44,7 +45,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetGCPercent(debug.SetGCPercent(1600))
 	broken := tellAll(t, f)
 	if len(broken) == 0 {
 		return
@@ -64,12 +65,13 @@ const mostBroken = 3
 // tellAll tells the stories of all seeds on all processors, and returns what was wrong with some.
 func tellAll(t *testing.T, f *facts) map[uint64]error {
 	var next atomic.Uint64
+	next.Store(*from)
 	var mu sync.Mutex
 	broken := map[uint64]error{}
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
-			for seed := next.Add(1) - 1; seed < uint64(*runs); seed = next.Add(1) - 1 {
+			for seed := next.Add(1) - 1; seed < *from+uint64(*runs); seed = next.Add(1) - 1 {
 				err := simulate(t, f, seed, nil)
 				mu.Lock()
 				if err != nil {

@@ -32,6 +32,12 @@ type faults struct {
 	// lags are writes that the watches show late, by lag at most.
 	lags int
 	lag  time.Duration
+	// stalls are writes that arrive once another controller has taken over.
+	stalls int
+	// meddling is what people do just after the controller has written something.
+	meddling int
+	// outages are times in which the API server takes no claims: a webhook is away.
+	outages int
 }
 
 // deed is something that is due at a time.
@@ -61,6 +67,10 @@ type world struct {
 	lives map[types.UID]*life
 	// isWriting says that the controller writes, and isCalm that nobody else has since it had nothing to do.
 	isWriting, isCalm bool
+	// isStalled says that a request of a former controller is on its way, isLate that it arrives.
+	isStalled, isLate bool
+	// noClaims is until when the API server takes no claims.
+	noClaims time.Time
 	// unsettled says that pods or nodes have changed.
 	unsettled bool
 	// broken is the first rule that did not hold.
@@ -95,16 +105,17 @@ func drawFaults(random *rand.Rand) faults {
 	one := func(of ...int) int { return of[random.IntN(len(of))] }
 	out := faults{
 		deaths: one(0, 15, 60), writes: one(0, 0, 30), reads: one(0, 0, 100), events: one(0, 0, 2), watches: one(0, 20, 100),
-		lags: one(0, 4, 20, 100),
+		lags: one(0, 4, 20, 100), stalls: one(0, 0, 60), meddling: one(0, 0, 40),
+		outages: one(0, 0, 3),
 	}
-	// The longer they last, the fewer there are: a Workspace that cannot be written looks again five times a second.
+	// The longer they last, the fewer there are.
 	switch out.lags {
 	case 4:
 		out.lag = time.Second
 	case 20:
 		out.lag = 5 * time.Second
 	case 100:
-		out.lag = time.Minute
+		out.lag = 5 * time.Minute
 	}
 	return out
 }
@@ -240,7 +251,7 @@ func (w *world) take(from *queue, do func(reconcile.Request)) {
 
 // bury starts another controller in the place of one that died, after a while.
 func (w *world) bury() {
-	if !w.process.isDead {
+	if w.process == nil || !w.process.isDead {
 		return
 	}
 	w.process.stop()

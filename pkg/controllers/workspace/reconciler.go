@@ -143,6 +143,8 @@ type Reconciler struct {
 	unsaid *unsaid
 	// past are the versions of Workspaces that were written over.
 	past *past
+	// behind is since when passes find that the cache lags.
+	behind *behind
 	// pins are the revisions that were decoded last.
 	pins *pins
 	// published is what was read about pods that are held up.
@@ -159,7 +161,7 @@ func New(config Config) *Reconciler {
 	}
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(),
+		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
 	}
 }
 
@@ -174,13 +176,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	ws := &v1beta1.Workspace{}
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
 	if apierrors.IsNotFound(err) {
+		r.behind.over(request.NamespacedName)
 		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName, "")
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
 	if r.past.isPast(ws) {
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+		return ctrl.Result{RequeueAfter: r.behind.again(request.NamespacedName, r.Clock.Now())}, nil
 	}
 	s := newScope(ws)
 	s.words, s.pins = r.Words, r.pins
@@ -190,7 +193,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if !s.observed && len(ws.Status.Conditions) > 0 {
-		return result(ctx, s, err) // what was said before still holds, as far as we know
+		return r.result(ctx, s, err) // what was said before still holds, as far as we know
 	}
 	if reportErr := r.report(ctx, s, err); reportErr != nil {
 		if err != nil {
@@ -198,7 +201,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		err = reportErr // what was not written must be tried again
 	}
-	return result(ctx, s, err)
+	return r.result(ctx, s, err)
 }
 
 func (r *Reconciler) run(ctx context.Context, s *scope) error {
@@ -239,15 +242,20 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 
 // result turns the kind of an error into what happens next: conflicts and waiting come back by
 // themselves, what the user must change waits for the user, everything else backs off.
-func result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
+func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
 	var wait *waitingError
 	var stall *stalledError
+	key := client.ObjectKeyFromObject(s.ws)
+	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.after == conflictDelay
+	if !isBehind {
+		r.behind.over(key)
+	}
 	switch {
 	case err == nil:
 		return ctrl.Result{RequeueAfter: s.requeueAfter}, nil
-	case apierrors.IsConflict(err):
-		log.FromContext(ctx).V(1).Info("object changed underneath, trying again", "reason", err.Error())
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	case isBehind:
+		log.FromContext(ctx).V(1).Info("the cache is behind, trying again", "reason", err.Error())
+		return ctrl.Result{RequeueAfter: r.behind.again(key, r.Clock.Now())}, nil
 	case errors.As(err, &wait):
 		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.message)
 		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, wait.after)}, nil
@@ -266,9 +274,6 @@ func sooner(a, b time.Duration) time.Duration {
 	}
 	return a
 }
-
-// conflictDelay lets the cache catch up with the write that got in between.
-const conflictDelay = 200 * time.Millisecond
 
 // forget drops what is kept of a Workspace that is gone, and has those look again that waited for what became
 // of it: the first to ask for an offer again, or money for a machine that never came.
