@@ -95,7 +95,7 @@ func TestPreflight(t *testing.T) {
 		nothing   = "nothing is bought yet: "
 		noPlugin  = nothing + "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: "
 		otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes bring one of their own"
-		install   = noPlugin + "install a device plugin or GPU operator that tolerates it" + otherwise
+		install   = noPlugin + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it" + otherwise
 	)
 	tolerant := plugin(corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists})
 	ours := map[string]string{v1beta1.LabelWorkspaceUID: "uid-2"}
