@@ -45,22 +45,29 @@ func TestHelp(t *testing.T) {
 		want     string
 	}{
 		{
-			"that of the accepted plan", []ladder.Exclusion{left("A", refusal.Quota), left("B", refusal.NoCapacity)}, nil, refusal.Quota,
+			"that of the accepted plan",
+			[]ladder.Exclusion{left("A", refusal.Quota), left("B", refusal.NoCapacity)},
+			nil, refusal.Quota,
 			"a bigger quota would open 2 × A (1 × T4)" + retry + otherwise,
 		},
 		{
-			"that of another one", []ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)}, nil, refusal.NoCapacity,
+			"that of another one",
+			[]ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)},
+			nil, refusal.NoCapacity,
 			"a bigger quota would open 2 × B (1 × T4)" + retry + otherwise,
 		},
 		{"no quota is in the way", []ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.TimedOut)}, nil, refusal.NoCapacity, noQuota},
 		{
 			"a quota for what the Workspace does not allow opens nothing",
 			[]ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)},
-			[]string{"B"}, refusal.NoCapacity, noQuota,
+			[]string{"B"},
+			refusal.NoCapacity, noQuota,
 		},
 		{
-			"the accepted plan stands, though it could not be made any more", []ladder.Exclusion{left("A", refusal.Quota)},
-			[]string{"A", "B"}, refusal.Quota,
+			"the accepted plan stands, though it could not be made any more",
+			[]ladder.Exclusion{left("A", refusal.Quota)},
+			[]string{"A", "B"},
+			refusal.Quota,
 			"a bigger quota" + retry + ", or allowing another machine type or region, would help sooner",
 		},
 	}

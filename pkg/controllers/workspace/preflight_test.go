@@ -6,6 +6,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,8 +119,10 @@ func TestPreflight(t *testing.T) {
 		}, nothing + `SomeNodeClass "gpu" is not ready: SubnetsReady=False: mend what its conditions name`, true},
 		{"a node class that says nothing of itself", func(at *site) { at.class.state = refusal.ClassNotSeen }, "", false},
 		{"no device plugin", func(at *site) { at.plugins = nil }, install, true},
-		{"a device plugin that does not tolerate our taint", func(at *site) { at.plugins = []client.Object{plugin()} },
-			noPlugin + "add the toleration to DaemonSet gpus/nvidia-device-plugin" + otherwise, true},
+		{
+			"a device plugin that does not tolerate our taint", func(at *site) { at.plugins = []client.Object{plugin()} },
+			noPlugin + "add the toleration to DaemonSet gpus/nvidia-device-plugin" + otherwise, true,
+		},
 		{"a GPU operator, which makes its plugin later", func(at *site) { at.plugins, at.operator = nil, true }, "", false},
 		{"nobody may look for plugins", func(at *site) { at.plugins, at.forbidden = nil, true }, "", false},
 		{"the administrator says that nodes bring their own", func(at *site) { at.plugins, at.unchecked = nil, true }, "", false},
@@ -128,10 +131,10 @@ func TestPreflight(t *testing.T) {
 		}, "", false},
 		{"a cluster that has just been started", func(at *site) { at.nodes = silent }, unsettled, false},
 		{"whose only Ready node was bought", func(at *site) {
-			at.nodes = append(silent, someNode("chat-0", corev1.ConditionTrue, ours))
+			at.nodes = slices.Concat(silent, []client.Object{someNode("chat-0", corev1.ConditionTrue, ours)})
 		}, unsettled, false},
 		{"one node is enough", func(at *site) {
-			at.nodes = append(silent, someNode("system-3", corev1.ConditionTrue, nil))
+			at.nodes = slices.Concat(silent, []client.Object{someNode("system-3", corev1.ConditionTrue, nil)})
 		}, "", false},
 		{"the first nodes may be ours", func(at *site) { at.nodes = nil }, "", false},
 		{"and need not be Ready", func(at *site) {
