@@ -19,12 +19,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
@@ -348,6 +353,34 @@ func TestLint(t *testing.T) {
 		}
 		if strings.Contains(out, "[WARNING]") || strings.Contains(out, "[ERROR]") {
 			t.Errorf("helm lint %v is not clean:\n%s", args, out)
+		}
+	}
+}
+
+// TestDevicePlugin: what the chart installs runs where machines are bought, and is what the controller looks for
+// before it buys one.
+func TestDevicePlugin(t *testing.T) {
+	for enabled, want := range map[string]int{"false": 0, "true": 1} {
+		rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", "devicePlugin.enabled="+enabled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plugins := find[*appsv1.DaemonSet](t, rendered)
+		if len(plugins) != want {
+			t.Fatalf("enabled %s: %d DaemonSets, want %d", enabled, len(plugins), want)
+		}
+		for _, plugin := range plugins {
+			if missing := gpuplugin.Missing([]appsv1.DaemonSet{*plugin}, "nvidia.com/gpu"); missing != "" {
+				t.Errorf("the controller does not know it: %s", missing)
+			}
+			terms := plugin.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+			if on := terms[0].MatchExpressions[0]; len(terms) != 1 || on.Key != v1beta1.LabelWorkspaceUID || on.Operator != corev1.NodeSelectorOpExists {
+				t.Errorf("it runs on nodes with %v, want those with the label %s", terms, v1beta1.LabelWorkspaceUID)
+			}
+			controller := find[*appsv1.Deployment](t, rendered)[0]
+			if selector, err := metav1.LabelSelectorAsSelector(controller.Spec.Selector); err != nil || selector.Matches(labels.Set(plugin.Spec.Template.Labels)) {
+				t.Errorf("its pods are taken for the controller's (%v): %v", err, plugin.Spec.Template.Labels)
+			}
 		}
 	}
 }

@@ -37,7 +37,7 @@ func Missing(daemonSets []appsv1.DaemonSet, resource string) string {
 	sentence := fmt.Sprintf("nothing would advertise %s on a node with the taint %s: ", resource, taint)
 	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes bring one of their own"
 	if len(intolerant) == 0 {
-		return sentence + "install a device plugin or GPU operator that tolerates it" + otherwise
+		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it" + otherwise
 	}
 	slices.Sort(intolerant)
 	return sentence + "add the toleration to DaemonSet " + strings.Join(intolerant, ", ") + otherwise

@@ -27,7 +27,7 @@ func TestMissing(t *testing.T) {
 	ours := corev1.Toleration{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	usual := corev1.Toleration{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}
 	none := "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: " +
-		"install a device plugin or GPU operator that tolerates it, or set the chart's capacity.gpuPluginCheck to false " +
+		"set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, or set the chart's capacity.gpuPluginCheck to false " +
 		"if the nodes bring one of their own"
 	refuses := "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: " +
 		"add the toleration to DaemonSet gpus/nvidia, or set the chart's capacity.gpuPluginCheck to false " +

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -419,6 +420,26 @@ func TestReleaseAsksTheServer(t *testing.T) {
 	left, err := nodeclaim.New(newClient(t), live, class).Release(t.Context(), owner)
 	if err != nil || len(left) != 1 {
 		t.Errorf("%v left, error %v; want 1: an empty cache proves nothing", left, err)
+	}
+}
+
+// TestReleaseNamesUIDs: a claim that has taken the name of one that went is not let go for it.
+func TestReleaseNamesUIDs(t *testing.T) {
+	var deleted []types.UID
+	c := interceptor.NewClient(newClient(t, held("0", "A")), interceptor.Funcs{
+		Delete: func(ctx context.Context, inner client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			asked := (&client.DeleteOptions{}).ApplyOptions(options)
+			if asked.Preconditions != nil && asked.Preconditions.UID != nil {
+				deleted = append(deleted, *asked.Preconditions.UID)
+			}
+			return inner.Delete(ctx, object, options...)
+		},
+	})
+	if _, err := nodeclaim.New(c, c, class).Release(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]types.UID{"held"}, deleted); diff != "" {
+		t.Errorf("deleted by UID (-want +got):\n%s", diff)
 	}
 }
 

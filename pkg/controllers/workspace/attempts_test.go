@@ -85,7 +85,7 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 		Events: []string{"Warning Quota attempt 1, Standard_NC24ads_A100_v4: the words of the cloud; mend it"},
 		Metrics: []string{
 			"modelberth_capacity_attempts_total Standard_NC24ads_A100_v4 Quota 1",
-			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s", "modelberth_spending_wasted_usd_total 0",
+			"modelberth_capacity_cooldowns_active 1", "modelberth_capacity_seconds 0 0s", "modelberth_spending_wasted_usd_total 3",
 		},
 	}
 	again := told{Metrics: all.Metrics}
@@ -104,6 +104,7 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 	s.revision = accepted(1)
 	s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 	s.end(refused(refusal.Quota), now.Time)
+	s.wasted = 3
 	steps := []struct {
 		reason string
 		fault  error

@@ -240,7 +240,7 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 	return &waitingError{
 		reason: string(pinned.Cause),
 		message: fmt.Sprintf("no machine that would do is left to ask for before %s: %s%s",
-			clockTime(reopens), helpFor(pinned.Cause), s.wordsAbout(pinned)),
+			clockTime(reopens), r.help(asked.request, excluded, pinned.Cause), s.wordsAbout(pinned)),
 		after: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
 }
@@ -248,11 +248,30 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 // reopens is when a plan can be made again at the earliest; zero where waiting alone does not help.
 func (r *Reconciler) reopens(asked planner.Request, excluded []ladder.Exclusion) time.Time {
 	return ladder.Reopens(excluded, func(left []ladder.Exclusion) bool {
-		again := asked
-		again.Constraints.Excluded = append(slices.Clone(asked.Constraints.Excluded), exclusions(left)...)
-		_, err := r.Planner.Plan(again)
+		_, err := r.planBut(asked, left)
 		return err == nil
 	})
+}
+
+// planBut is what would be asked for if no more than this were left alone.
+func (r *Reconciler) planBut(asked planner.Request, excluded []ladder.Exclusion) (planner.Plan, error) {
+	asked.Constraints.Excluded = append(slices.Clone(asked.Constraints.Excluded), exclusions(excluded)...)
+	return r.Planner.Plan(asked)
+}
+
+// help is what would help sooner than waiting: what a bigger quota would open, whichever cause the accepted plan
+// waits for.
+func (r *Reconciler) help(asked planner.Request, excluded []ladder.Exclusion, cause refusal.Cause) string {
+	isQuota := func(e ladder.Exclusion) bool { return e.Cause == refusal.Quota }
+	if !slices.ContainsFunc(excluded, isQuota) {
+		return helpFor(cause)
+	}
+	opened, err := r.planBut(asked, slices.DeleteFunc(slices.Clone(excluded), isQuota))
+	if err != nil {
+		return helpFor(cause)
+	}
+	return fmt.Sprintf("a bigger quota would open %s (then set the annotation %s to a new value); "+
+		"allowing another machine type or region would help sooner, too", opened.Summary(), v1beta1.AnnotationRetryCapacity)
 }
 
 // wordsAbout quotes the latest attempt of this Workspace that led to an exclusion; empty where others

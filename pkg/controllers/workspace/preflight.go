@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,6 +65,11 @@ func (p *preflight) look(what string, now time.Time, look func() (string, error)
 
 // checkPrepared sees to it that a machine of a plan can come to something, before money is spent on it.
 func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
+	if problem, err := r.unsettled(ctx); err != nil {
+		return err
+	} else if problem != "" {
+		return &waitingError{message: "nothing is bought yet: " + problem, after: retryClass}
+	}
 	class := r.classOf(made.NodeClass)
 	if problem := placeProblem(&made.Plan, class); problem != "" {
 		return &stalledError{reason: v1beta1.ReasonSpecInvalid, message: "nothing is bought yet: " + problem}
@@ -85,6 +91,33 @@ func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 	return &stalledError{
 		reason: v1beta1.ReasonMisconfigured, message: "nothing is bought yet: " + problem, retryAfter: retryClass,
 	}
+}
+
+// unsettled says that a cluster has just been started, or that its control plane does not hear its nodes: of
+// those that were not bought for a Workspace none is Ready. They may be back within a minute, with GPUs that are
+// free, and before that there is neither DNS nor a device plugin for a machine. A cluster without any of them
+// may be one whose first nodes are ours. The cache answers, so that this is looked at each time.
+func (r *Reconciler) unsettled(ctx context.Context) (string, error) {
+	list := &corev1.NodeList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return "", fmt.Errorf("listing nodes: %w", err)
+	}
+	others := 0
+	for i := range list.Items {
+		node := &list.Items[i]
+		if node.Labels[v1beta1.LabelWorkspaceUID] != "" {
+			continue
+		}
+		if isReady, _ := readiness(node); isReady {
+			return "", nil
+		}
+		others++
+	}
+	if others == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("none of the cluster's own nodes is Ready (there are %d): it is being started, or its control plane does not hear them; "+
+		"kubectl get nodes tells, and it goes on by itself once one is Ready", others), nil
 }
 
 // classProblem says what is wrong with a node class. One that nobody may read, or that says nothing of

@@ -170,6 +170,10 @@ func TestStatus(t *testing.T) {
 			s.revision = accepted(1)
 			s.machines = []capacity.Machine{machine(withoutGPUs)}
 		}},
+		{reason: "the node shows some of its GPUs", change: func(s *scope) {
+			s.revision, s.machines = accepted(1), []capacity.Machine{machine()}
+			s.revision.Plan.GPUsPerNode, s.revision.Plan.MachineGPUs = 8, 8
+		}},
 		{reason: "it serves", change: func(s *scope) {
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
 			s.machines = []capacity.Machine{machine()}

@@ -232,6 +232,7 @@ func blindNode(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	c.autoscaler.Serve(ws.Namespace, c.group(t, cheap, sim.Blind), c.group(t, dear, sim.Scales))
 	c.create(t, ws)
+	c.until(t, ws, "1 "+cheap) // one that begins on a clock that is ahead takes what is said then for older than itself
 	eventually(t, "a node without GPUs", func() (bool, string) {
 		c.clock.step(time.Second) // what is mere progress is told a little later
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)

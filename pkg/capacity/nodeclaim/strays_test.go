@@ -1,0 +1,107 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeclaim_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+)
+
+// claimsOfAll stores a claim of each who may have one, by name: ours, gpu-provisioner's ones of ours, KAITO's, and
+// somebody's.
+func claimsOfAll(t *testing.T) client.WithWatch {
+	t.Helper()
+	c := newClient(t)
+	for name, labels := range map[string]map[string]string{
+		"ours": {
+			v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspaceUID: "uid-1",
+			v1beta1.LabelMachineWorkspaceName: "chat", v1beta1.LabelMachineWorkspaceNamespace: "team-a",
+		},
+		"ours-as-agent-pool": {
+			v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspaceUID: "uid-2",
+			v1beta1.LabelMachineWorkspaceName: "pool", v1beta1.LabelMachineWorkspaceNamespace: "team-a",
+			v1beta1.LabelWorkspace: "pool", v1beta1.LabelWorkspaceNamespace: "team-a",
+		},
+		"ours-without-managed-by": {
+			v1beta1.LabelWorkspaceUID: "uid-3", v1beta1.LabelWorkspace: "pool", v1beta1.LabelWorkspaceNamespace: "team-a",
+		},
+		"ours-without-uid": {
+			v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: "pool", v1beta1.LabelWorkspaceNamespace: "team-a",
+		},
+		"kaito":                  {v1beta1.LabelWorkspace: "old", v1beta1.LabelWorkspaceNamespace: "team-b"},
+		"kaito-leaving":          {v1beta1.LabelWorkspace: "old", v1beta1.LabelWorkspaceNamespace: "team-b"},
+		"kaito-of-no-namespace":  {v1beta1.LabelWorkspace: "old"},
+		"somebodys-node-pool":    {karpv1.NodePoolLabelKey: "general"},
+		"somebodys-without-pool": nil,
+	} {
+		claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Finalizers: []string{"karpenter.sh/termination"}}}
+		if err := c.Create(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+		if name != "kaito-leaving" {
+			continue
+		}
+		if err := c.Delete(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func machinesOf(bills []capacity.Bill) []string {
+	var names []string
+	for _, bill := range bills {
+		names = append(names, bill.Owner.Namespace+"/"+bill.Owner.Name+" "+bill.Machine)
+	}
+	return names
+}
+
+// TestBillsAreOurs: what others made is neither counted against ceilings nor swept.
+func TestBillsAreOurs(t *testing.T) {
+	c := claimsOfAll(t)
+	p := nodeclaim.New(c, c, class)
+	for source, list := range map[string]func() ([]capacity.Bill, error){
+		"cached": func() ([]capacity.Bill, error) { return p.Bills(t.Context()) },
+		"live":   func() ([]capacity.Bill, error) { return p.LiveBills(t.Context()) },
+	} {
+		bills, err := list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"team-a/chat ours", "team-a/pool ours-as-agent-pool", "/ ours-without-uid"}
+		if diff := cmp.Diff(want, machinesOf(bills)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", source, diff)
+		}
+	}
+}
+
+// TestStraysAreKAITOs: of what carries KAITO's labels, ours is not KAITO's.
+func TestStraysAreKAITOs(t *testing.T) {
+	c := claimsOfAll(t)
+	strays := nodeclaim.KAITO{Provisioner: nodeclaim.New(c, c, class)}
+	found, err := strays.Strays(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"team-b/old kaito"}, machinesOf(found)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for range 2 { // somebody else may have deleted it
+		if err := strays.Delete(t.Context(), "kaito-of-no-namespace"); err != nil {
+			t.Errorf("deleting: %v", err)
+		}
+	}
+	claim := &karpv1.NodeClaim{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "kaito-of-no-namespace"}, claim); err != nil || claim.DeletionTimestamp.IsZero() {
+		t.Errorf("it was not deleted: %v", err)
+	}
+}
