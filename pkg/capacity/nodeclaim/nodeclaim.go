@@ -73,7 +73,7 @@ func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassRe
 }
 
 // Kind is what stands for a machine.
-func (*Provisioner) Kind() string { return "nodeclaim" }
+func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
 // Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else
 // names them, so that what is known of them tells nothing.
@@ -180,6 +180,9 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 	return p.ReleaseBut(ctx, owner, nil)
 }
 
+// CanSurge says that claims tell the machines of one attempt from those of another.
+func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
+
 // ReleaseBut is Release of all but the machines of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	claims, err := List(ctx, p.cached, owner)
@@ -216,6 +219,23 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	var owners []capacity.Owner
 	for i := range claims.Items {
 		owners = append(owners, OwnerOf(claims.Items[i].Labels))
+	}
+	return capacity.Distinct(owners), nil
+}
+
+// Holders returns everybody for whom there are claims that were made here, one by one and for the same reader, as
+// the API server has them.
+func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
+	claims := &karpv1.NodeClaimList{}
+	err := p.live.List(ctx, claims, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}, client.HasLabels{v1beta1.LabelMachineOrdinal})
+	if err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	var owners []capacity.Owner
+	for i := range claims.Items {
+		if profileOf(MachineOf(&claims.Items[i]).NodeClass) == p.profile {
+			owners = append(owners, OwnerOf(claims.Items[i].Labels))
+		}
 	}
 	return capacity.Distinct(owners), nil
 }

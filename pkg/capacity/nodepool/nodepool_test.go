@@ -71,7 +71,7 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 func provisioner(cached client.Client, live client.Reader, isStatic bool) *nodepool.Provisioner {
 	claims := nodeclaim.New(cached, live, class)
 	if isStatic {
-		return nodepool.NewStatic(cached, live, claims).Provisioner
+		return nodepool.NewStatic(cached, live, claims)
 	}
 	return nodepool.New(cached, live, claims)
 }

@@ -400,9 +400,9 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	bill := func(owner capacity.Owner, machine string, launched bool) capacity.Bill {
 		return capacity.Bill{Owner: owner, Machine: machine, InstanceType: "Standard_NC24ads_A100_v4", HourlyPrice: 3.673, Launched: launched}
 	}
-	want := []capacity.Bill{
-		bill(owner(), "team-a/chat-0.2", false), bill(owner(), "team-a/chat-1.2", true), bill(former, "team-a/chat-5.1", false),
-	}
+	left := bill(former, "team-a/chat-5.1", false)
+	left.Leaving = true
+	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", false), bill(owner(), "team-a/chat-1.2", true), left}
 	if diff := cmp.Diff(want, bills); diff != "" || err != nil {
 		t.Errorf("bills %v (-want +got):\n%s", err, diff)
 	}
