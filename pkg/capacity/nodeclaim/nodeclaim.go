@@ -227,7 +227,8 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 // the API server has them.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	claims := &karpv1.NodeClaimList{}
-	err := p.live.List(ctx, claims, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}, client.HasLabels{v1beta1.LabelMachineOrdinal})
+	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+	err := p.live.List(ctx, claims, managed, client.HasLabels{v1beta1.LabelMachineOrdinal})
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims: %w", err)
 	}

@@ -89,7 +89,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 // end would call them was begun by another one, and so was one whose machines that still looks after.
 func (r *Reconciler) namesOf(s *scope, open *v1beta1.Attempt) (names []string, isFormer bool, err error) {
 	names, err = r.Provisioner.Names(s.owner, open.Number, s.revision.Plan.Nodes)
-	if noted := open.NodeClaims; len(noted) > 0 && (err != nil || !slices.Contains(names, noted[0])) {
+	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
 		return noted, true, nil
 	}
 	return names, s.isFormer(), err

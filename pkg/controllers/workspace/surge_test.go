@@ -29,6 +29,7 @@ import (
 type apart struct{ account }
 
 func (apart) CanSurge(capacity.Owner) bool { return true }
+
 func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, error) { return nil, nil }
 
 // names of the machines of an attempt of the Workspace of these tests.

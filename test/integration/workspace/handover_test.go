@@ -201,10 +201,6 @@ func handedOrphaned(t *testing.T, h *handover) {
 	h.untilServing(t, h.ws)
 	h.life.end(t)
 	h.forceAway(t, h.ws)
-	again := plannerForm(h.ws.Namespace, h.ws.Name)
-	again.Suspend = true
 	h.begin(t, h.next)
-	h.create(t, again)
-	eventually(t, "no machine of the former Workspace", func() (bool, string) { return len(h.claims(t, h.ws)) == 0, "" })
-	h.remove(t, again)
+	h.untilReleased(t, h.ws)
 }
