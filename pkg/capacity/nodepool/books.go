@@ -70,15 +70,15 @@ func (h holding) owners() []capacity.Owner {
 // Holders returns everybody for whom there are pools, or claims that Karpenter made of one, as the API server has
 // them.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
-	held, err := ours(ctx, p.live, nil)
+	claims, err := nodeclaim.Made(ctx, p.live, "!"+v1beta1.LabelMachineOrdinal)
 	if err != nil {
 		return nil, err
 	}
-	held.claims = slices.DeleteFunc(held.claims, func(claim karpv1.NodeClaim) bool {
-		_, isAlone := claim.Labels[v1beta1.LabelMachineOrdinal]
-		return isAlone
-	})
-	return held.owners(), nil
+	pools := &karpv1.NodePoolList{}
+	if err := p.live.List(ctx, pools, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}); err != nil {
+		return nil, fmt.Errorf("listing NodePools: %w", err)
+	}
+	return holding{pools: pools.Items, claims: claims}.owners(), nil
 }
 
 // Events returns what was published about claims. A machine without one has no UID to ask for.

@@ -584,3 +584,17 @@ func TestKeep(t *testing.T) {
 		t.Errorf("held afterwards (-want +got):\n%s", diff)
 	}
 }
+
+// TestHolders tells who has a pool, or what Karpenter made of one that is gone.
+func TestHolders(t *testing.T) {
+	waits, late := request(1, "p4d.24xlarge"), request(1, "p4d.24xlarge")
+	waits.Owner.UID, late.Owner.UID = "waits", "late"
+	c := newClient(t, made(t, false, waits), claimOf(made(t, false, late), "a", 1))
+	if _, err := nodeclaim.New(c, c, class).Ensure(t.Context(), request(1, "p4d.24xlarge")); err != nil { // a claim of its own
+		t.Fatal(err)
+	}
+	got, err := provisioner(c, c, false).Holders(t.Context())
+	if diff := cmp.Diff([]capacity.Owner{late.Owner, waits.Owner}, got); err != nil || diff != "" {
+		t.Errorf("error %v, (-want +got):\n%s", err, diff)
+	}
+}

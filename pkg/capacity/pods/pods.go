@@ -240,13 +240,18 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	return ownersOf(slots), nil
 }
 
-// Holders returns everybody for whom there are pods that ask for a machine, as the API server has them.
+// Holders returns everybody for whom there are pods that ask for a machine, as the API server has them, and
+// StatefulSets that are to make such.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
-	slots, err := list(ctx, p.live, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
-	if err != nil {
-		return nil, err
+	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
+	if err := p.live.List(ctx, pods, managed, client.HasLabels{v1beta1.LabelWorkspaceUID}); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	return ownersOf(slots), nil
+	if err := p.cached.List(ctx, sets, managed, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing StatefulSets: %w", err)
+	}
+	return ownersOf(slotsIn(sets.Items, pods.Items)), nil
 }
 
 func ownersOf(slots []slot) []capacity.Owner {

@@ -407,3 +407,17 @@ func TestHeldOwnersAndBills(t *testing.T) {
 		t.Errorf("bills %v (-want +got):\n%s", err, diff)
 	}
 }
+
+// TestHolders tells for whom pods ask, or are to.
+func TestHolders(t *testing.T) {
+	stranger, idle := podOf(setOf(1, 1), 1, 0, ""), setOf(1, 1)
+	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"
+	idle.Name, idle.UID, idle.Spec.Template.Annotations = "other", "other", nil
+	p, _ := newProvisioner(t, setOf(2, 2), stranger, idle)
+	former := owner()
+	former.UID = "uid-0"
+	got, err := p.Holders(t.Context())
+	if diff := cmp.Diff([]capacity.Owner{former, owner()}, got); err != nil || diff != "" {
+		t.Errorf("error %v, (-want +got):\n%s", err, diff)
+	}
+}
