@@ -27,13 +27,10 @@ func TestHandover(t *testing.T) {
 		former, next func(*options.Controller)
 		tell         func(*testing.T, *handover)
 	}{
-		{"from claims to pools, and deleted", claims, dynamic, handedDeleted},
-		{"from claims to pods, and deleted", claims, pods, handedDeleted},
 		{"from claims to nodes that exist, and suspended", claims, existing, handedSuspended},
 		{"from claims of Karpenter's to those of gpu-provisioner's, and deleted", claims, withAgentPools, handedDeleted},
 		{"from static pools to claims, and deleted", static, claims, handedDeleted},
 		{"from dynamic pools to nodes that exist, and deleted", dynamic, existing, handedDeleted},
-		{"from pods to claims, and suspended", pods, claims, handedSuspended},
 		{"from claims to pools, and edited", claims, static, handedEdited},
 		{"from dynamic pools to claims, and edited", dynamic, claims, handedEdited},
 		{"from claims to pods, and edited", claims, pods, handedEdited},
