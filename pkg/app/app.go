@@ -101,18 +101,18 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
 	// API server would remark on at every write, is part of the contract.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	chosen, err := chooseBackEnd(config, o)
+	chosen, served, err := chooseBackEnd(config, o)
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := manager.New(config, managerOptions(scheme, o, chosen))
+	mgr, err := manager.New(config, managerOptions(scheme, o, cacheOptions(chosen, served)))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
 	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
-	at := siteOf(mgr, hooks)
+	at := siteOf(mgr, served, hooks)
 	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
 		return nil, err
 	}
@@ -218,10 +218,10 @@ func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) 
 	return out, nil
 }
 
-func managerOptions(scheme *runtime.Scheme, o options.Controller, chosen backEnd) manager.Options {
+func managerOptions(scheme *runtime.Scheme, o options.Controller, watched cache.Options) manager.Options {
 	return manager.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(chosen),
+		Cache:                         watched,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
@@ -232,7 +232,7 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, chosen backEnd
 }
 
 // cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
-func cacheOptions(chosen backEnd) cache.Options {
+func cacheOptions(chosen backEnd, served kinds) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
 		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
@@ -244,10 +244,10 @@ func cacheOptions(chosen backEnd) cache.Options {
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 	}
-	if chosen.readsNodeClaims() {
+	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
 	}
-	if chosen == options.BackendNodePool {
+	if served.has(nodePoolKind()) {
 		byObject[nodepool.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
 	}
 	if chosen == options.BackendPods {

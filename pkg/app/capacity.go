@@ -22,6 +22,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/handover"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
@@ -76,16 +77,13 @@ func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) erro
 	}
 }
 
-// readsNodeClaims says whether NodeClaims are watched.
-func (b backEnd) readsNodeClaims() bool { return slices.Contains(b.needs(), nodeClaimKind()) }
-
 // needs are the kinds that the cluster has to serve.
 func (b backEnd) needs() []schema.GroupKind {
 	switch b {
 	case options.BackendNodeClaim:
 		return []schema.GroupKind{nodeClaimKind()}
 	case options.BackendNodePool:
-		return []schema.GroupKind{{Group: nodeClaimKind().Group, Kind: "NodePool"}, nodeClaimKind()}
+		return []schema.GroupKind{nodePoolKind(), nodeClaimKind()}
 	default:
 		return nil
 	}
@@ -94,6 +92,10 @@ func (b backEnd) needs() []schema.GroupKind {
 // nodeClaimKind is what Karpenter's back ends need the cluster to serve.
 func nodeClaimKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
+}
+
+func nodePoolKind() schema.GroupKind {
+	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodePool"}
 }
 
 // cloudsFor are those whose machine types may come: where pods wait for them and nobody says which, those of
@@ -109,24 +111,60 @@ func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen b
 	return cloudsOf(nodes.Items), nil
 }
 
-// chooseBackEnd probes the cluster for what was asked for, or for what there is.
-func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, error) {
+// chooseBackEnd probes the cluster for what was asked for, or for what there is. What it serves of Karpenter's
+// kinds is what any back end may have made machines with.
+func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return "", fmt.Errorf("probing for Karpenter: %w", err)
+		return "", nil, fmt.Errorf("probing for Karpenter: %w", err)
 	}
 	mapper, err := apiutil.NewDynamicRESTMapper(config, httpClient)
 	if err != nil {
-		return "", fmt.Errorf("probing for Karpenter: %w", err)
+		return "", nil, fmt.Errorf("probing for Karpenter: %w", err)
 	}
-	chosen, err := choose(mapper, o.CapacityBackend)
+	served, err := servedBy(mapper)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return chosen, checkNodeClasses(o.NodeClasses, chosen)
+	chosen, err := choose(served, o.CapacityBackend)
+	if err != nil {
+		return "", nil, err
+	}
+	return chosen, served, checkNodeClasses(o.NodeClasses, chosen)
 }
 
-func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
+// kinds of Karpenter's that a cluster serves.
+type kinds []schema.GroupKind
+
+func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind) }
+
+// news are what tells of machines.
+func (k kinds) news() []workspace.News {
+	var out []workspace.News
+	if k.has(nodeClaimKind()) {
+		out = append(out, workspace.News{Object: nodeclaim.Object()})
+	}
+	if k.has(nodePoolKind()) {
+		out = append(out, workspace.News{Object: nodepool.Object()})
+	}
+	return out
+}
+
+func servedBy(mapper meta.RESTMapper) (kinds, error) {
+	var served kinds
+	for _, kind := range []schema.GroupKind{nodeClaimKind(), nodePoolKind()} {
+		_, err := mapper.RESTMapping(kind, nodeclaim.GroupVersion().Version)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("probing for Karpenter: %w", err)
+		}
+		if err == nil {
+			served = append(served, kind)
+		}
+	}
+	return served, nil
+}
+
+func choose(served kinds, asked string) (backEnd, error) {
 	isAuto := asked == "" || asked == options.BackendAuto
 	chosen := backEnd(asked)
 	if isAuto {
@@ -134,11 +172,7 @@ func choose(mapper meta.RESTMapper, asked string) (backEnd, error) {
 	}
 	var missing []string
 	for _, kind := range chosen.needs() {
-		_, err := mapper.RESTMapping(kind, nodeclaim.GroupVersion().Version)
-		if err != nil && !meta.IsNoMatchError(err) {
-			return "", fmt.Errorf("probing for Karpenter: %w", err)
-		}
-		if err != nil {
+		if !served.has(kind) {
 			missing = append(missing, strings.ToLower(kind.Kind)+"s."+kind.Group)
 		}
 	}
@@ -168,16 +202,17 @@ func cloudsOf(nodes []corev1.Node) []string {
 }
 
 // site is where a back end works: a client that reads what the watches saw and writes, one that asks the API
-// server, and the time.
+// server, the time, and the kinds that are served.
 type site struct {
 	mgr    manager.Manager
 	cached client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
+	served kinds
 }
 
-func siteOf(mgr manager.Manager, hooks Hooks) site {
-	out := site{mgr: mgr, cached: mgr.GetClient(), live: mgr.GetAPIReader(), clock: clock.RealClock{}}
+func siteOf(mgr manager.Manager, served kinds, hooks Hooks) site {
+	out := site{mgr: mgr, cached: mgr.GetClient(), live: mgr.GetAPIReader(), clock: clock.RealClock{}, served: served}
 	if hooks.WrapClient != nil {
 		out.cached = hooks.WrapClient(out.cached)
 	}
@@ -187,44 +222,72 @@ func siteOf(mgr manager.Manager, hooks Hooks) site {
 	return out
 }
 
-// newBackEnd returns what gets machines, and what tells of them. Without a provisioner the controller runs all
-// the same: it plans, and says what is missing.
+// newBackEnd returns what gets machines, with those beside it that look after what other back ends got before it
+// was chosen, and what tells of machines. Without a provisioner the controller runs all the same: it plans, and
+// says what is missing.
 func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (machines, []workspace.News, error) {
+	news := at.served.news()
+	var set handover.BackEnd
+	var err error
 	switch chosen {
 	case options.BackendNodeClaim:
-		return nodeClaims(at, o)
+		set = at.nodeClaims(o.NodeClasses[0])
 	case options.BackendNodePool:
-		return nodePools(at, o)
+		set = at.nodePools(o)
 	case options.BackendPods:
-		return waitingPods(ctx, at)
+		var ofPods []workspace.News
+		set, ofPods, err = waitingPods(ctx, at)
+		news = append(news, ofPods...)
 	case options.BackendExisting:
-		return capacity.Absent{
+		set = capacity.Absent{
 			Why: "this installation uses only nodes that exist", Fix: "add a node that will do, or have the administrator set --capacity-backend",
-		}, nil, nil
+		}
 	default:
-		return nothing(at)
+		set, err = nothing(at)
 	}
+	if err != nil {
+		return nil, nil, err
+	}
+	all := handover.New(set, at.mgr.Elected(), at.formers(o, chosen)...)
+	return all, news, at.sweep(o, all)
 }
 
-func nodeClaims(at site, o options.Controller) (machines, []workspace.News, error) {
-	claims := nodeclaim.New(at.cached, at.live, o.NodeClasses[0])
-	return claims, []workspace.News{{Object: nodeclaim.Object()}}, at.sweep(o, claims, claims)
+// formers are the back ends that may have got machines before another one was chosen.
+func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
+	var out []handover.Former
+	if at.served.has(nodePoolKind()) && chosen != options.BackendNodePool {
+		out = append(out, nodepool.New(at.cached, at.live, at.nodeClaims(v1beta1.NodeClassReference{})))
+	}
+	if at.served.has(nodeClaimKind()) {
+		for _, class := range []v1beta1.NodeClassReference{{}, {Group: "kaito.sh", Kind: "KaitoNodeClass"}} {
+			if chosen != options.BackendNodeClaim || isAgentPool(class) != isAgentPool(o.NodeClasses[0]) {
+				out = append(out, at.nodeClaims(class))
+			}
+		}
+	}
+	if chosen != options.BackendPods {
+		out = append(out, pods.NewFormer(at.cached, at.live, at.clock))
+	}
+	return out
 }
 
-func nodePools(at site, o options.Controller) (machines, []workspace.News, error) {
-	claims := nodeclaim.New(at.cached, at.live, o.NodeClasses[0])
-	var pools machines = nodepool.New(at.cached, at.live, claims)
+func (at site) nodeClaims(class v1beta1.NodeClassReference) *nodeclaim.Provisioner {
+	return nodeclaim.New(at.cached, at.live, class)
+}
+
+func (at site) nodePools(o options.Controller) *nodepool.Provisioner {
+	claims := at.nodeClaims(o.NodeClasses[0])
 	if o.StaticNodePools {
-		pools = nodepool.NewStatic(at.cached, at.live, claims)
+		return nodepool.NewStatic(at.cached, at.live, claims)
 	}
-	return pools, []workspace.News{{Object: nodeclaim.Object()}, {Object: nodepool.Object()}}, at.sweep(o, pools, claims)
+	return nodepool.New(at.cached, at.live, claims)
 }
 
 // sweep has what is held swept.
-func (at site) sweep(o options.Controller, held sweep.Machines, claims *nodeclaim.Provisioner) error {
+func (at site) sweep(o options.Controller, held sweep.Machines) error {
 	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: clock.RealClock{}}
-	if o.SweepKAITO {
-		sweeper.Strays = nodeclaim.KAITO{Provisioner: claims}
+	if o.SweepKAITO && at.served.has(nodeClaimKind()) {
+		sweeper.Strays = nodeclaim.KAITO{Provisioner: at.nodeClaims(v1beta1.NodeClassReference{})}
 	}
 	if err := at.mgr.Add(sweeper); err != nil {
 		return fmt.Errorf("adding the sweeper: %w", err)
@@ -232,8 +295,7 @@ func (at site) sweep(o options.Controller, held sweep.Machines, claims *nodeclai
 	return nil
 }
 
-// waitingPods need no sweeper: what asks for a machine belongs to its Workspace, and goes with it.
-func waitingPods(ctx context.Context, at site) (machines, []workspace.News, error) {
+func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.News, error) {
 	if err := pods.IndexEvents(ctx, at.mgr.GetFieldIndexer()); err != nil {
 		return nil, nil, err
 	}
@@ -247,13 +309,13 @@ func waitingPods(ctx context.Context, at site) (machines, []workspace.News, erro
 }
 
 // nothing starts the process anew once Karpenter is installed.
-func nothing(at site) (machines, []workspace.News, error) {
+func nothing(at site) (capacity.Absent, error) {
 	watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := at.mgr.Add(watch); err != nil {
-		return nil, nil, fmt.Errorf("watching for Karpenter: %w", err)
+		return capacity.Absent{}, fmt.Errorf("watching for Karpenter: %w", err)
 	}
 	return capacity.Absent{
 		Why: "the CustomResourceDefinition nodeclaims.karpenter.sh is not installed in this cluster",
 		Fix: "install Karpenter with a provider for your cloud, or have the administrator set --capacity-backend=pods",
-	}, nil, nil
+	}, nil
 }

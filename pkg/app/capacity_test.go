@@ -52,7 +52,11 @@ func TestChoose(t *testing.T) {
 			for _, kind := range test.served {
 				mapper.Add(kind, meta.RESTScopeRoot)
 			}
-			got, err := choose(mapper, test.asked)
+			served, err := servedBy(mapper)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := choose(served, test.asked)
 			text := ""
 			if err != nil {
 				text = err.Error()

@@ -114,6 +114,8 @@ type Machine struct {
 	// Replacement says that the provisioner made it by itself in place of one that went: it is none of those
 	// that were asked for.
 	Replacement bool
+	// Former says that a back end looks after it that gets no more machines: another one is set.
+	Former bool
 	// Deleting says that the machine is on its way out, since DeletingSince.
 	Deleting      bool
 	DeletingSince time.Time
@@ -159,8 +161,9 @@ type Bill struct {
 	// InstanceType that is paid for, and its price per hour in USD; negative where it is not known.
 	InstanceType string
 	HourlyPrice  float64
-	// Launched says that the cloud has begun to charge for it.
+	// Launched says that the cloud has begun to charge for it, Leaving that it is on its way out.
 	Launched bool
+	Leaving  bool
 }
 
 // Created is a machine that was asked for. It has no UID while nobody has made the object that stands for it.
@@ -197,7 +200,7 @@ func (e *TakenError) Error() string {
 type Absent struct{ Why, Fix string }
 
 // Kind returns a word for what is never there.
-func (Absent) Kind() string { return "machine" }
+func (Absent) Kind(Owner) string { return "machine" }
 
 // Observe returns nothing.
 func (Absent) Observe(context.Context, Owner, []Created, string) ([]Machine, error) { return nil, nil }

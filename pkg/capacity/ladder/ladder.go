@@ -60,6 +60,8 @@ type Attempt struct {
 	Open bool
 	// Wanted says that the plan asks for what the open one has.
 	Wanted bool
+	// Former says that another back end began it than the one that is set, so that it gets no more machines.
+	Former bool
 	// Machines of the open one, all that it asks for.
 	Machines []Machine
 	// Cause that a closed one ended with; None where its machines were let go.
@@ -129,6 +131,8 @@ func (a *Attempt) decide(s State) Step {
 	switch {
 	case verdict.Final:
 		return Step{Do: End, Verdict: verdict}
+	case isMissing && a.Former:
+		return Step{Do: End, Verdict: refusal.Verdict{Message: "machines of it were still to be got, and another back end is set since"}}
 	case s.Strays > 0:
 		return Step{Do: Release}
 	case isMissing && s.Leaving > 0:

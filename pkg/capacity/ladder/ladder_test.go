@@ -24,6 +24,9 @@ func TestDecide(t *testing.T) {
 	open := func(machines ...ladder.Machine) *ladder.Attempt {
 		return &ladder.Attempt{Open: true, Wanted: true, Machines: machines}
 	}
+	former := func(machines ...ladder.Machine) *ladder.Attempt {
+		return &ladder.Attempt{Open: true, Wanted: true, Former: true, Machines: machines}
+	}
 	closed := func(cause refusal.Cause) *ladder.Attempt { return &ladder.Attempt{Cause: cause} }
 	unmended := &ladder.Attempt{Cause: refusal.Misconfigured, Unchanged: true}
 	tests := []struct {
@@ -47,6 +50,13 @@ func TestDecide(t *testing.T) {
 			ladder.Step{Do: ladder.Release},
 		},
 		{"one of two was asked for", ladder.State{Last: open(stands, ladder.Machine{})}, ladder.Step{Do: ladder.Ask}},
+		{
+			"a former back end had one of two asked for",
+			ladder.State{Last: former(stands, ladder.Machine{})},
+			ladder.Step{Do: ladder.End, Verdict: refusal.Verdict{Message: "machines of it were still to be got, and another back end is set since"}},
+		},
+		{"a former back end lost one of two", ladder.State{Last: former(stands, leaves)}, ladder.Step{Do: ladder.End, Verdict: leaves.Verdict}},
+		{"a former back end has all", ladder.State{Last: former(stands, stands)}, ladder.Step{Do: ladder.Keep}},
 		{
 			"all stand",
 			ladder.State{Last: open(stands, waits)},

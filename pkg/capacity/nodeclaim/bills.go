@@ -49,6 +49,7 @@ func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		HourlyPrice:  PriceOf(claim.Annotations),
 		Launched:     isTrue(claim.StatusConditions(), karpv1.ConditionTypeLaunched),
+		Leaving:      !claim.DeletionTimestamp.IsZero(),
 	}
 }
 

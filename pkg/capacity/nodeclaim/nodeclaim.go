@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -73,7 +74,7 @@ func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassRe
 }
 
 // Kind is what stands for a machine.
-func (*Provisioner) Kind() string { return "nodeclaim" }
+func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
 // Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else
 // names them, so that what is known of them tells nothing.
@@ -180,6 +181,9 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 	return p.ReleaseBut(ctx, owner, nil)
 }
 
+// CanSurge says that claims tell the machines of one attempt from those of another.
+func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
+
 // ReleaseBut is Release of all but the machines of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	claims, err := List(ctx, p.cached, owner)
@@ -218,6 +222,37 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 		owners = append(owners, OwnerOf(claims.Items[i].Labels))
 	}
 	return capacity.Distinct(owners), nil
+}
+
+// Holders returns everybody for whom there are claims that were made here, one by one and for the same reader, as
+// the API server has them.
+func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
+	isRead := "!" + v1beta1.LabelWorkspace
+	if p.profile == gpuProvisioner {
+		isRead = v1beta1.LabelWorkspace
+	}
+	claims, err := Made(ctx, p.live, v1beta1.LabelMachineOrdinal, isRead)
+	if err != nil {
+		return nil, err
+	}
+	owners := make([]capacity.Owner, 0, len(claims))
+	for i := range claims {
+		owners = append(owners, OwnerOf(claims[i].Labels))
+	}
+	return capacity.Distinct(owners), nil
+}
+
+// Made returns the claims that we made, or had made, and whose labels are so: each is a part of a selector.
+func Made(ctx context.Context, from client.Reader, so ...string) ([]karpv1.NodeClaim, error) {
+	selector, err := labels.Parse(strings.Join(append(so, v1beta1.LabelManagedBy+"="+v1beta1.ManagedBy), ","))
+	if err != nil {
+		return nil, fmt.Errorf("selecting NodeClaims: %w", err)
+	}
+	claims := &karpv1.NodeClaimList{}
+	if err := from.List(ctx, claims, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, fmt.Errorf("listing NodeClaims: %w", err)
+	}
+	return claims.Items, nil
 }
 
 // decision is what to do about the claims that a Workspace holds.

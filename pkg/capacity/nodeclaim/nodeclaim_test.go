@@ -476,3 +476,32 @@ func TestName(t *testing.T) {
 		}
 	}
 }
+
+// TestHolders tells whose claims were made one by one, and for which reader.
+func TestHolders(t *testing.T) {
+	other, agents := owner, v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}
+	other.UID = "other"
+	c := newClient(t)
+	for _, made := range []struct {
+		owner capacity.Owner
+		class v1beta1.NodeClassReference
+	}{{owner, class}, {other, agents}} {
+		req := request(2, "A")
+		req.Owner = made.owner
+		if _, err := nodeclaim.New(c, c, made.class).Ensure(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ofPool := held("0", "A", func(claim *karpv1.NodeClaim) {
+		claim.Name, claim.Labels = "of-a-pool", nodeclaim.Labels(capacity.Request{Owner: capacity.Owner{UID: "pool"}})
+	})
+	if err := c.Create(t.Context(), ofPool); err != nil {
+		t.Fatal(err)
+	}
+	for reader, want := range map[v1beta1.NodeClassReference][]capacity.Owner{class: {owner}, agents: {other}} {
+		got, err := nodeclaim.New(c, c, reader).Holders(t.Context())
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("for %s: error %v, (-want +got):\n%s", reader.Kind, err, diff)
+		}
+	}
+}

@@ -38,7 +38,7 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	for _, s := range all.slots(nil) {
 		out = append(out, capacity.Bill{
 			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, InstanceType: s.InstanceType,
-			HourlyPrice: s.HourlyPrice, Launched: s.Launched,
+			HourlyPrice: s.HourlyPrice, Launched: s.Launched, Leaving: s.Deleting,
 		})
 	}
 	return out, nil
@@ -53,14 +53,32 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	if err != nil {
 		return nil, err
 	}
+	return held.owners(), nil
+}
+
+func (h holding) owners() []capacity.Owner {
 	var owners []capacity.Owner
-	for i := range held.pools {
-		owners = append(owners, nodeclaim.OwnerOf(held.pools[i].Labels))
+	for i := range h.pools {
+		owners = append(owners, nodeclaim.OwnerOf(h.pools[i].Labels))
 	}
-	for i := range held.claims {
-		owners = append(owners, nodeclaim.OwnerOf(held.claims[i].Labels))
+	for i := range h.claims {
+		owners = append(owners, nodeclaim.OwnerOf(h.claims[i].Labels))
 	}
-	return capacity.Distinct(owners), nil
+	return capacity.Distinct(owners)
+}
+
+// Holders returns everybody for whom there are pools, or claims that Karpenter made of one, as the API server has
+// them.
+func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
+	claims, err := nodeclaim.Made(ctx, p.live, "!"+v1beta1.LabelMachineOrdinal)
+	if err != nil {
+		return nil, err
+	}
+	pools := &karpv1.NodePoolList{}
+	if err := p.live.List(ctx, pools, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}); err != nil {
+		return nil, fmt.Errorf("listing NodePools: %w", err)
+	}
+	return holding{pools: pools.Items, claims: claims}.owners(), nil
 }
 
 // Events returns what was published about claims. A machine without one has no UID to ask for.

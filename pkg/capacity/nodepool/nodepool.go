@@ -56,19 +56,14 @@ func New(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner
 	return &Provisioner{claims: claims, cached: cached, live: live}
 }
 
-// Static is a Provisioner of static pools. Their machines come without pods, so that it can get those of a new
-// plan while the pods serve on those of the old one.
-type Static struct{ *Provisioner }
-
 // NewStatic returns a Provisioner of static pools. The live reader must not be backed by a cache.
-func NewStatic(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) Static {
-	return Static{&Provisioner{claims: claims, cached: cached, live: live, isStatic: true}}
+func NewStatic(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
+	return &Provisioner{claims: claims, cached: cached, live: live, isStatic: true}
 }
 
-// ReleaseBut is Release of all but the pools that have a machine of these names.
-func (p Static) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
-	return p.releaseBut(ctx, owner, keep)
-}
+// CanSurge says whether machines come without pods, so that those of a new plan can be got while the pods serve
+// on those of the old one.
+func (p *Provisioner) CanSurge(capacity.Owner) bool { return p.isStatic }
 
 // Class returns what a node class says about itself, as the API server has it.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
@@ -79,7 +74,7 @@ func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference)
 func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Kind is what stands for a machine.
-func (*Provisioner) Kind() string { return "nodeclaim" }
+func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
 // Observe returns the machines held for a Workspace, by name, from the cache.
 func (p *Provisioner) Observe(
@@ -163,10 +158,11 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 // Release deletes everything that is held for a Workspace and returns the names of what is left. Nothing
 // means that the API server itself said so.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
-	return p.releaseBut(ctx, owner, nil)
+	return p.ReleaseBut(ctx, owner, nil)
 }
 
-func (p *Provisioner) releaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
+// ReleaseBut is Release of all but the pools that have a machine of these names.
+func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	held, err := hold(ctx, p.cached, owner)
 	if held = held.without(keep); err == nil && held.isEmpty() {
 		held, err = hold(ctx, p.live, owner)

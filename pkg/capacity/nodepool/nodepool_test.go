@@ -71,7 +71,7 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 func provisioner(cached client.Client, live client.Reader, isStatic bool) *nodepool.Provisioner {
 	claims := nodeclaim.New(cached, live, class)
 	if isStatic {
-		return nodepool.NewStatic(cached, live, claims).Provisioner
+		return nodepool.NewStatic(cached, live, claims)
 	}
 	return nodepool.New(cached, live, claims)
 }
@@ -582,5 +582,19 @@ func TestKeep(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{next + " 1"}, everything(t, live)); diff != "" {
 		t.Errorf("held afterwards (-want +got):\n%s", diff)
+	}
+}
+
+// TestHolders tells who has a pool, or what Karpenter made of one that is gone.
+func TestHolders(t *testing.T) {
+	waits, late := request(1, "p4d.24xlarge"), request(1, "p4d.24xlarge")
+	waits.Owner.UID, late.Owner.UID = "waits", "late"
+	c := newClient(t, made(t, false, waits), claimOf(made(t, false, late), "a", 1))
+	if _, err := nodeclaim.New(c, c, class).Ensure(t.Context(), request(1, "p4d.24xlarge")); err != nil { // a claim of its own
+		t.Fatal(err)
+	}
+	got, err := provisioner(c, c, false).Holders(t.Context())
+	if diff := cmp.Diff([]capacity.Owner{late.Owner, waits.Owner}, got); err != nil || diff != "" {
+		t.Errorf("error %v, (-want +got):\n%s", err, diff)
 	}
 }

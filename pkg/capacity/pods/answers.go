@@ -97,6 +97,9 @@ func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) type
 
 func (p *Provisioner) events(ctx context.Context, subject string) ([]corev1.Event, error) {
 	list := &corev1.EventList{}
+	if p.isDeaf {
+		return nil, nil
+	}
 	if err := p.cached.List(ctx, list, client.MatchingFields{subjectIndex: subject}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing events: %w", err)
 	}

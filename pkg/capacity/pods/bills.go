@@ -33,7 +33,7 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 		s := &slots[i]
 		out = append(out, capacity.Bill{
 			Owner: s.owner, Machine: s.name(), InstanceType: s.asked.InstanceType, HourlyPrice: price(s.asked),
-			Launched: s.pod != nil && s.pod.Spec.NodeName != "",
+			Launched: s.pod != nil && s.pod.Spec.NodeName != "", Leaving: s.isLeaving,
 		})
 	}
 	return out, nil

@@ -33,6 +33,8 @@ type Provisioner struct {
 	cached client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
+	// isDeaf says that nobody keeps what is said about pods.
+	isDeaf bool
 }
 
 // New returns a Provisioner. The live reader must not be backed by a cache; the cache must have the index of
@@ -41,8 +43,14 @@ func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Pr
 	return &Provisioner{cached: cached, live: live, clock: clock}
 }
 
+// NewFormer returns a Provisioner that looks after pods that were made before another back end was set. What is
+// said about them it does not hear.
+func NewFormer(cached client.Client, live client.Reader, clock clock.PassiveClock) *Provisioner {
+	return &Provisioner{cached: cached, live: live, clock: clock, isDeaf: true}
+}
+
 // Kind is what stands for a machine.
-func (*Provisioner) Kind() string { return "pod" }
+func (*Provisioner) Kind(capacity.Owner) string { return "pod" }
 
 // Observe returns the machines held for a Workspace, by ordinal, from the cache.
 func (p *Provisioner) Observe(
@@ -229,11 +237,29 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	if err != nil {
 		return nil, fmt.Errorf("looking for the pods of workspace %s/%s: %w", namespace, name, err)
 	}
+	return ownersOf(slots), nil
+}
+
+// Holders returns everybody for whom there are pods that ask for a machine, as the API server has them, and
+// StatefulSets that are to make such.
+func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
+	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
+	if err := p.live.List(ctx, pods, managed, client.HasLabels{v1beta1.LabelWorkspaceUID}); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	if err := p.cached.List(ctx, sets, managed, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing StatefulSets: %w", err)
+	}
+	return ownersOf(slotsIn(sets.Items, pods.Items)), nil
+}
+
+func ownersOf(slots []slot) []capacity.Owner {
 	var owners []capacity.Owner
 	for i := range slots {
 		owners = append(owners, slots[i].owner)
 	}
-	return capacity.Distinct(owners), nil
+	return capacity.Distinct(owners)
 }
 
 // Events returns nothing: what is said about pods is among the words of their machines.

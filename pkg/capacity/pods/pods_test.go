@@ -400,10 +400,24 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	bill := func(owner capacity.Owner, machine string, launched bool) capacity.Bill {
 		return capacity.Bill{Owner: owner, Machine: machine, InstanceType: "Standard_NC24ads_A100_v4", HourlyPrice: 3.673, Launched: launched}
 	}
-	want := []capacity.Bill{
-		bill(owner(), "team-a/chat-0.2", false), bill(owner(), "team-a/chat-1.2", true), bill(former, "team-a/chat-5.1", false),
-	}
+	left := bill(former, "team-a/chat-5.1", false)
+	left.Leaving = true
+	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", false), bill(owner(), "team-a/chat-1.2", true), left}
 	if diff := cmp.Diff(want, bills); diff != "" || err != nil {
 		t.Errorf("bills %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestHolders tells for whom pods ask, or are to.
+func TestHolders(t *testing.T) {
+	stranger, idle := podOf(setOf(1, 1), 1, 0, ""), setOf(1, 1)
+	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"
+	idle.Name, idle.UID, idle.Spec.Template.Annotations = "other", "other", nil
+	p, _ := newProvisioner(t, setOf(2, 2), stranger, idle)
+	former := owner()
+	former.UID = "uid-0"
+	got, err := p.Holders(t.Context())
+	if diff := cmp.Diff([]capacity.Owner{former, owner()}, got); err != nil || diff != "" {
+		t.Errorf("error %v, (-want +got):\n%s", err, diff)
 	}
 }

@@ -96,6 +96,9 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if areLeaving(held, owner) {
+			continue // which was said when they were released
+		}
 		log.FromContext(ctx).Info("released machines of a workspace that is gone",
 			"namespace", owner.Namespace, "workspace", owner.Name, "uid", owner.UID, "nodeClaims", names)
 	}
@@ -138,6 +141,11 @@ func owners(held []capacity.Bill) []capacity.Owner {
 	}
 	slices.SortFunc(out, func(a, b capacity.Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
 	return out
+}
+
+// areLeaving says whether all machines of an owner are on their way out.
+func areLeaving(held []capacity.Bill, owner capacity.Owner) bool {
+	return !slices.ContainsFunc(held, func(bill capacity.Bill) bool { return bill.Owner == owner && !bill.Leaving })
 }
 
 // isGone says whether an owner is gone. An owner without a UID is whoever has the name.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -118,6 +120,25 @@ func TestSweep(t *testing.T) {
 				t.Errorf("the API server was asked %d times, want %d", liveGets, test.asked)
 			}
 		})
+	}
+}
+
+// What is on its way out takes as long as it takes: that it was released is said once.
+func TestSweepSaysOnce(t *testing.T) {
+	gone := capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
+	held := []capacity.Bill{{Owner: gone, Machine: "m", Leaving: true}, {Owner: gone, Machine: "n"}}
+	gets, said := 0, 0
+	read := reader(t, &gets, nil)
+	sweeper := &sweep.Sweeper{Cached: read, Live: read, Machines: machines{held: held, released: make(chan types.UID, 3)}}
+	ctx := log.IntoContext(t.Context(), funcr.New(func(string, string) { said++ }, funcr.Options{}))
+	for range 3 {
+		if err := sweeper.Sweep(ctx); err != nil {
+			t.Fatal(err)
+		}
+		held[1].Leaving = true
+	}
+	if said != 1 {
+		t.Errorf("said %d times that machines were released, want once", said)
 	}
 }
 

@@ -55,8 +55,9 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	}
 	last := s.latestAttempt()
 	var names []string
+	isFormer := false
 	if last != nil && last.Reason == "" {
-		if names, err = r.Provisioner.Names(s.owner, last.Number, s.revision.Plan.Nodes); err != nil {
+		if names, isFormer, err = r.namesOf(s, last); err != nil {
 			return out, err
 		}
 	}
@@ -64,7 +65,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	if last == nil {
 		return out, nil
 	}
-	out.Last = &ladder.Attempt{Open: last.Reason == "", Unchanged: s.isUnchangedSince(last)}
+	out.Last = &ladder.Attempt{Open: last.Reason == "", Former: isFormer, Unchanged: s.isUnchangedSince(last)}
 	if !out.Last.Open {
 		if last.Reason != reasonReleased {
 			out.Last.Cause = refusal.Cause(last.Reason)
@@ -82,6 +83,21 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
 	return out, err
+}
+
+// namesOf are the names of the machines of an open attempt. One whose machines are called otherwise than the back
+// end would call them was begun by another one, and so was one whose machines that still looks after.
+func (r *Reconciler) namesOf(s *scope, open *v1beta1.Attempt) (names []string, isFormer bool, err error) {
+	names, err = r.Provisioner.Names(s.owner, open.Number, s.revision.Plan.Nodes)
+	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
+		return noted, true, nil
+	}
+	return names, s.isFormer(), err
+}
+
+// isFormer says whether the machines are those of a back end that gets no more.
+func (s *scope) isFormer() bool {
+	return slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool { return machine.Former })
 }
 
 // tally counts the machines that are not of an attempt, whose names are given, nor held beside it.

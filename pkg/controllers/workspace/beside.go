@@ -22,6 +22,9 @@ func (r *Reconciler) checkBeside(s *scope, made *revision) error {
 	if held == nil {
 		return nil
 	}
+	if s.isFormer() {
+		return &recreateError{"another back end is set since they were got"}
+	}
 	if !s.isServing(r.Clock.Now()) {
 		return &recreateError{"the model does not answer on them"}
 	}

@@ -27,7 +27,7 @@ import (
 // empty is a provisioner that holds nothing for anybody.
 type empty struct{ account }
 
-func (empty) Kind() string { return "machine" }
+func (empty) Kind(capacity.Owner) string { return "machine" }
 func (empty) Observe(context.Context, capacity.Owner, []capacity.Created, string) ([]capacity.Machine, error) {
 	return nil, nil
 }

@@ -102,6 +102,6 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	s.machines, s.machineKind = machines, r.Provisioner.Kind()
+	s.machines, s.machineKind = machines, r.Provisioner.Kind(s.owner)
 	return r.observeNodes(ctx, s, names)
 }

@@ -67,7 +67,7 @@ type Hub interface {
 // them, follows from those that are known.
 type Provisioner interface {
 	// Kind is what stands for a machine, as kubectl calls it.
-	Kind() string
+	Kind(owner capacity.Owner) string
 	Observe(ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string) ([]capacity.Machine, error)
 	Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error)
 	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)

@@ -5,6 +5,7 @@ package workspace
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,9 +20,9 @@ import (
 const (
 	// spentPending are asked for, and not launched yet.
 	spentPending = "pending"
-	// spentRunning are launched for a Workspace that is Ready.
+	// spentRunning are launched, and a model answers on them.
 	spentRunning = "running"
-	// spentIdle are launched for one that is not.
+	// spentIdle are launched, and none does.
 	spentIdle = "idle"
 )
 
@@ -32,7 +33,7 @@ const scrapeLimit = 10 * time.Second
 func (r *Reconciler) RegisterSpending(registry prometheus.Registerer) error {
 	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
-		"What machines cost in USD per hour: running for a Workspace that is Ready, idle for one that is not, or pending: not launched yet.",
+		"What machines cost in USD per hour: running where a model answers on them, idle where none does, or pending: not launched yet.",
 		[]string{"state"}, nil)})
 }
 
@@ -72,22 +73,38 @@ func (s spending) sums(ctx context.Context) (map[string]float64, error) {
 	if err := s.reader.List(ctx, list); err != nil {
 		return nil, err
 	}
-	isReady := map[types.UID]bool{}
+	workspaces := map[types.UID]*v1beta1.Workspace{}
 	for i := range list.Items {
-		isReady[list.Items[i].UID] = isTrue(list.Items[i].Status.Conditions, v1beta1.ConditionReady)
+		workspaces[list.Items[i].UID] = &list.Items[i]
 	}
 	sums := map[string]float64{}
 	for _, bill := range bills {
-		state := spentIdle
-		switch {
-		case !bill.Launched:
-			state = spentPending
-		case isReady[bill.Owner.UID]:
-			state = spentRunning
-		}
-		sums[state] += max(bill.HourlyPrice, 0)
+		sums[spentFor(workspaces[bill.Owner.UID], bill)] += max(bill.HourlyPrice, 0)
 	}
 	return sums, nil
+}
+
+// spentFor is what a machine of a Workspace is doing; of none where that is nil.
+func spentFor(ws *v1beta1.Workspace, bill capacity.Bill) string {
+	switch {
+	case !bill.Launched:
+		return spentPending
+	case ws == nil || !isTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady) || !hasCome(ws, bill.Machine):
+		return spentIdle
+	default:
+		return spentRunning
+	}
+}
+
+// hasCome says whether a machine is one of those that an attempt has got, while others may be on their way. One
+// that no attempt names is taken for one that serves.
+func hasCome(ws *v1beta1.Workspace, machine string) bool {
+	for _, a := range slices.Backward(ws.Status.Attempts) {
+		if slices.Contains(a.NodeClaims, machine) {
+			return a.ReadyTime != nil && a.Reason == ""
+		}
+	}
+	return true
 }
 
 // waste is what the machines of the open attempt cost that are launched, where they never were of use.

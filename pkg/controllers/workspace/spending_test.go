@@ -205,11 +205,46 @@ func TestWaste(t *testing.T) {
 	}
 }
 
+// TestSpentFor says what each of the machines of one Workspace is doing.
+func TestSpentFor(t *testing.T) {
+	answering := workspaceObject()
+	answering.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
+	answering.Status.Attempts = []v1beta1.Attempt{
+		{Number: 1, NodeClaims: []string{"lost"}, ReadyTime: &now, EndTime: &now, Reason: "Lost"},
+		{Number: 2, NodeClaims: []string{"serves"}, ReadyTime: &now},
+		{Number: 3, NodeClaims: []string{"comes"}},
+	}
+	silent := answering.DeepCopy()
+	silent.Status.Conditions[0].Status = metav1.ConditionFalse
+	tests := []struct {
+		reason  string
+		ws      *v1beta1.Workspace
+		machine string
+		pending bool
+		want    string
+	}{
+		{"the model answers on it", answering, "serves", false, spentRunning},
+		{"it is got beside the one that serves", answering, "comes", false, spentIdle},
+		{"it is asked for beside the one that serves", answering, "comes", true, spentPending},
+		{"it is on its way out", answering, "lost", false, spentIdle},
+		{"no attempt is remembered", answering, "found", false, spentRunning},
+		{"the model does not answer", silent, "serves", false, spentIdle},
+		{"its Workspace is gone", nil, "serves", false, spentIdle},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if got := spentFor(test.ws, capacity.Bill{Machine: test.machine, Launched: !test.pending}); got != test.want {
+				t.Errorf("it is %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
 // TestSpendingRates says what machines are doing for their money.
 func TestSpendingRates(t *testing.T) {
 	ready := workspaceObject()
 	ready.UID = "ready"
-	ready.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+	ready.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
 	r, _ := teller(t, ready, func() error { return nil })
 	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
 		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}

@@ -25,9 +25,11 @@ import (
 // A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open
 // and is held, while the ladder works for the machines of the accepted plan beside it. At most one is held.
 
-// Surger is a Provisioner that tells the machines of one attempt from those of another, so that two can be
+// Surger is a Provisioner that may tell the machines of one attempt from those of another, so that two can be
 // held together.
 type Surger interface {
+	// CanSurge says whether it does for a Workspace.
+	CanSurge(owner capacity.Owner) bool
 	// ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.
 	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
 }
@@ -36,7 +38,8 @@ type Surger interface {
 // what was begun beside it is let go.
 func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	s.held, s.trouble = 0, ""
-	_, s.canSurge = r.Provisioner.(Surger)
+	surger, isSurger := r.Provisioner.(Surger)
+	s.canSurge = isSurger && surger.CanSurge(s.owner)
 	if !s.canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
 		return nil
 	}
@@ -261,8 +264,8 @@ func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verd
 
 // releaseBut lets go of all machines but those that are held.
 func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error) {
-	surger, canSurge := r.Provisioner.(Surger)
-	if keep := s.keptNames(); canSurge && len(keep) > 0 {
+	surger, isSurger := r.Provisioner.(Surger)
+	if keep := s.keptNames(); isSurger && len(keep) > 0 {
 		return surger.ReleaseBut(ctx, s.owner, keep)
 	}
 	return r.Provisioner.Release(ctx, s.owner)

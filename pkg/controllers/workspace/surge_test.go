@@ -28,6 +28,8 @@ import (
 // apart is a provisioner that keeps the machines of two attempts apart. Their names are those of nodeclaim.
 type apart struct{ account }
 
+func (apart) CanSurge(capacity.Owner) bool { return true }
+
 func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, error) { return nil, nil }
 
 // names of the machines of an attempt of the Workspace of these tests.

@@ -28,17 +28,17 @@ const (
 
 // TestOutcomes tells what a cloud does beside refusing, and then what operators see of it all.
 func TestOutcomes(t *testing.T) {
-	w := theWorld
+	w := enterAlone(t)
 	w.begin(t, faults.NewRecorder())
 	t.Run("stories", func(t *testing.T) {
-		for reason, tell := range map[string]func(*testing.T){
+		for reason, tell := range map[string]func(*testing.T, *world){
 			"a burst of errors of the cloud's API costs neither the machine type nor a second machine": errorsInBursts,
 			"a machine that does not go is named by the Workspace that waits for it":                   stuckMachine,
 			"a quota": refusedQuota,
 		} {
 			t.Run(reason, func(t *testing.T) {
 				t.Parallel()
-				tell(t)
+				tell(t, w)
 			})
 		}
 	})
@@ -61,18 +61,16 @@ func TestOutcomes(t *testing.T) {
 }
 
 // outcome is a Workspace that runs on one machine type, with whose requests a cloud does as a rule says.
-func outcome(t *testing.T, instanceType string, rule script.Rule) *v1beta1.Workspace {
+func outcome(t *testing.T, w *world, instanceType string, rule script.Rule) *v1beta1.Workspace {
 	t.Helper()
-	w := theWorld
 	ws := named(w.namespace(t), "chat", instanceType)
 	w.karpenter.Play(ws.Namespace, script.Script{Cloud: script.Azure, Rules: []script.Rule{rule}})
 	w.create(t, ws)
 	return ws
 }
 
-func errorsInBursts(t *testing.T) {
-	w := theWorld
-	ws := outcome(t, flakyType, script.Rule{Outcome: script.APIError, Times: 3})
+func errorsInBursts(t *testing.T, w *world) {
+	ws := outcome(t, w, flakyType, script.Rule{Outcome: script.APIError, Times: 3})
 	w.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "CreateInstanceFailed")
 	w.untilServing(t, ws)
 	checkAttempts(t, ws, "1 ")
@@ -85,9 +83,8 @@ func errorsInBursts(t *testing.T) {
 	w.remove(t, ws)
 }
 
-func stuckMachine(t *testing.T) {
-	w := theWorld
-	ws := outcome(t, stuckType, script.Rule{Outcome: script.Stuck, Delay: metav1.Duration{Duration: 3 * time.Second}})
+func stuckMachine(t *testing.T, w *world) {
+	ws := outcome(t, w, stuckType, script.Rule{Outcome: script.Stuck, Delay: metav1.Duration{Duration: 3 * time.Second}})
 	w.untilServing(t, ws)
 	machine := w.claims(t, ws)[0].Name
 	if err := w.client.Delete(t.Context(), ws); err != nil {
@@ -105,9 +102,8 @@ func stuckMachine(t *testing.T) {
 	w.checkNothingLeft(t, ws)
 }
 
-func refusedQuota(t *testing.T) {
-	w := theWorld
-	ws := outcome(t, refusedType, script.Rule{Outcome: script.Quota, Kind: "family"})
+func refusedQuota(t *testing.T, w *world) {
+	ws := outcome(t, w, refusedType, script.Rule{Outcome: script.Quota, Kind: "family"})
 	w.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonQuota)
 	w.untilReleased(t, ws)
 	w.remove(t, ws)

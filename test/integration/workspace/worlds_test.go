@@ -54,6 +54,13 @@ var (
 func enter(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
+	return enterAlone(t)
+}
+
+// enterAlone is enter for a test that must have no other beside it, because it reads what all controllers of a process
+// share: their metrics.
+func enterAlone(t *testing.T) *world {
+	t.Helper()
 	w := <-worlds
 	var err error
 	if w == nil {

@@ -1,0 +1,297 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package handover lets an administrator choose another back end while machines are held: none is lost sight
+// of, and none is bought twice.
+//
+// It decides which back end a Workspace is with: a former one as long as that holds anything for it, else the
+// one that is set. Former ones are told apart by what they made, as the API server has it when this process
+// begins to lead; from then on nobody makes more of it. It must not know how any of them gets machines.
+package handover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// BackEnd gets machines, lets them go, and keeps the books of what they cost.
+type BackEnd interface {
+	Kind(owner capacity.Owner) string
+	Observe(ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string) ([]capacity.Machine, error)
+	Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error)
+	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
+	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
+	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
+	Aim(request capacity.Request, pods *corev1.PodTemplateSpec) error
+	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
+	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
+	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
+	Bills(ctx context.Context) ([]capacity.Bill, error)
+	LiveBills(ctx context.Context) ([]capacity.Bill, error)
+}
+
+// Former is a back end that is not the one that is set.
+type Former interface {
+	BackEnd
+	// Holders are those for whom it holds what it made itself, as the API server has them.
+	Holders(ctx context.Context) ([]capacity.Owner, error)
+}
+
+// surger is a back end that may tell the machines of two attempts apart.
+type surger interface {
+	CanSurge(owner capacity.Owner) bool
+	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
+}
+
+// BackEnds are the one that is set and the former ones, as one. It may be used from several goroutines.
+type BackEnds struct {
+	// BackEnd is the one that is set.
+	BackEnd
+	former []Former
+	// elected is closed once this process leads. Before that another one may still make what a former back end
+	// makes.
+	elected <-chan struct{}
+
+	mu       sync.Mutex
+	isLoaded bool
+	// holders are the Workspaces that are not with the back end that is set, by UID.
+	holders map[types.UID]holder
+}
+
+// holder is a Workspace that is with former back ends: with the first of them until it holds nothing there.
+type holder struct {
+	capacity.Owner
+	with []Former
+}
+
+// New returns the back end that is set, with the former ones beside it.
+func New(set BackEnd, elected <-chan struct{}, former ...Former) *BackEnds {
+	return &BackEnds{BackEnd: set, former: former, elected: elected, holders: map[types.UID]holder{}}
+}
+
+// load finds out once who holds what former back ends made. Who gets machines or lets them go leads.
+func (b *BackEnds) load(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isLoaded {
+		return nil
+	}
+	found := map[types.UID]holder{}
+	for _, former := range b.former {
+		owners, err := former.Holders(ctx)
+		if err != nil {
+			return fmt.Errorf("looking for machines of former back ends: %w", err)
+		}
+		for _, owner := range owners {
+			found[owner.UID] = holder{Owner: owner, with: append(found[owner.UID].with, former)}
+		}
+	}
+	b.holders, b.isLoaded = found, true
+	return nil
+}
+
+// formerOf returns the former back end that a Workspace is with, or nil.
+func (b *BackEnds) formerOf(owner capacity.Owner) Former {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.holders[owner.UID]; len(known.with) > 0 {
+		return known.with[0]
+	}
+	return nil
+}
+
+// of returns the back end that a Workspace is with.
+func (b *BackEnds) of(owner capacity.Owner) BackEnd {
+	if former := b.formerOf(owner); former != nil {
+		return former
+	}
+	return b.BackEnd
+}
+
+// leave notes that a Workspace holds nothing any more with the former back end that it was with.
+func (b *BackEnds) leave(owner capacity.Owner) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := b.holders[owner.UID]
+	if len(known.with) > 1 {
+		known.with = known.with[1:]
+		b.holders[owner.UID] = known
+		return
+	}
+	delete(b.holders, owner.UID)
+}
+
+// Observe returns the machines of the back end that a Workspace is with, and hands it over where that has none.
+func (b *BackEnds) Observe(
+	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
+) ([]capacity.Machine, error) {
+	if err := b.load(ctx); err != nil {
+		return nil, err
+	}
+	for former := b.formerOf(owner); former != nil; former = b.formerOf(owner) {
+		machines, err := former.Observe(ctx, owner, known, gpuResource)
+		if err != nil {
+			return nil, err
+		}
+		for i := range machines {
+			machines[i].Former = true
+		}
+		if len(machines) > 0 {
+			return machines, nil
+		}
+		left, err := former.Held(ctx, owner, known)
+		if err != nil {
+			return nil, err
+		}
+		if len(left) > 0 {
+			return nil, fmt.Errorf("machines of workspace %s/%s do not show in the cache yet: %s",
+				owner.Namespace, owner.Name, strings.Join(left, ", "))
+		}
+		b.leave(owner)
+	}
+	return b.BackEnd.Observe(ctx, owner, known, gpuResource)
+}
+
+// Kind is what stands for the machines of a Workspace.
+func (b *BackEnds) Kind(owner capacity.Owner) string { return b.of(owner).Kind(owner) }
+
+// Held returns the names of the machines that are held for a Workspace and not on their way out.
+func (b *BackEnds) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error) {
+	return b.of(owner).Held(ctx, owner, known)
+}
+
+// Names returns the names of the machines of one attempt.
+func (b *BackEnds) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
+	return b.of(owner).Names(owner, attempt, count)
+}
+
+// Aim has pods run on the machines of a request.
+func (b *BackEnds) Aim(req capacity.Request, pods *corev1.PodTemplateSpec) error {
+	return b.of(req.Owner).Aim(req, pods)
+}
+
+// Ensure brings what is held in line with a request.
+func (b *BackEnds) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
+	return b.of(req.Owner).Ensure(ctx, req)
+}
+
+// CanSurge says whether the machines of two attempts of a Workspace are told apart.
+func (b *BackEnds) CanSurge(owner capacity.Owner) bool {
+	with, ok := b.of(owner).(surger)
+	return ok && with.CanSurge(owner)
+}
+
+// ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.
+func (b *BackEnds) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
+	with, ok := b.of(owner).(surger)
+	if !ok {
+		return nil, fmt.Errorf("workspace %s/%s: its back end does not tell the machines of two attempts apart", owner.Namespace, owner.Name)
+	}
+	return with.ReleaseBut(ctx, owner, keep)
+}
+
+// Release lets go of everything that is held for a Workspace, by one back end after the other, and returns what
+// is left.
+func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
+	if err := b.load(ctx); err != nil {
+		return nil, err
+	}
+	for former := b.formerOf(owner); former != nil; former = b.formerOf(owner) {
+		if left, err := former.Release(ctx, owner); err != nil || len(left) > 0 {
+			return left, err
+		}
+		b.leave(owner)
+	}
+	return b.BackEnd.Release(ctx, owner)
+}
+
+// Owners returns everybody of that name for whom something is held.
+func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
+	if err := b.load(ctx); err != nil {
+		return nil, err
+	}
+	owners, err := b.BackEnd.Owners(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, known := range b.holders {
+		if known.Namespace == namespace && known.Name == name {
+			owners = append(owners, known.Owner)
+		}
+	}
+	return capacity.Distinct(owners), nil
+}
+
+// Events returns what was published about machines, whosever they are.
+func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
+	out, err := b.BackEnd.Events(ctx, machines)
+	for _, former := range b.inUse() {
+		if err != nil {
+			return nil, err
+		}
+		var more []refusal.Event
+		more, err = former.Events(ctx, machines)
+		out = append(out, more...)
+	}
+	return out, err
+}
+
+// Bills returns what every machine costs, from the cache.
+func (b *BackEnds) Bills(ctx context.Context) ([]capacity.Bill, error) {
+	select {
+	case <-b.elected:
+		return b.bills(ctx, BackEnd.Bills)
+	default:
+		return b.BackEnd.Bills(ctx) // a metric may be asked for before
+	}
+}
+
+// LiveBills returns the same as the API server has it.
+func (b *BackEnds) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
+	return b.bills(ctx, BackEnd.LiveBills)
+}
+
+// bills are those of everybody as the back end tells them that they are with: another one may see the same
+// machines, and call them something else.
+func (b *BackEnds) bills(ctx context.Context, of func(BackEnd, context.Context) ([]capacity.Bill, error)) ([]capacity.Bill, error) {
+	if err := b.load(ctx); err != nil {
+		return nil, err
+	}
+	var out []capacity.Bill
+	for _, end := range append([]BackEnd{b.BackEnd}, b.inUse()...) {
+		all, err := of(end, ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, slices.DeleteFunc(all, func(bill capacity.Bill) bool { return b.of(bill.Owner) != end })...)
+	}
+	return out, nil
+}
+
+// inUse are the former back ends that somebody is with.
+func (b *BackEnds) inUse() []BackEnd {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []BackEnd
+	for _, former := range b.former {
+		for _, known := range b.holders {
+			if known.with[0] == former {
+				out = append(out, former)
+				break
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package handover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/handover"
+)
+
+var owner = capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
+
+// backEnd holds machines for owner, of which the cache may show fewer.
+type backEnd struct {
+	capacity.Absent
+	name         string
+	held, cached []string
+	released     int
+	broken       error
+}
+
+func (b *backEnd) Holders(context.Context) ([]capacity.Owner, error) {
+	if len(b.held) == 0 {
+		return nil, b.broken
+	}
+	return []capacity.Owner{owner}, b.broken
+}
+
+func (b *backEnd) Observe(context.Context, capacity.Owner, []capacity.Created, string) ([]capacity.Machine, error) {
+	var out []capacity.Machine
+	for _, name := range b.cached {
+		out = append(out, capacity.Machine{Name: name})
+	}
+	return out, nil
+}
+
+func (b *backEnd) Held(context.Context, capacity.Owner, []capacity.Created) ([]string, error) {
+	return b.held, nil
+}
+
+func (b *backEnd) Names(_ capacity.Owner, attempt int32, _ int) ([]string, error) {
+	return []string{fmt.Sprintf("%s-%d", b.name, attempt)}, nil
+}
+
+func (b *backEnd) Release(context.Context, capacity.Owner) ([]string, error) {
+	b.released++
+	left := b.held
+	b.held, b.cached = nil, nil
+	return left, nil
+}
+
+func (b *backEnd) Bills(context.Context) ([]capacity.Bill, error) {
+	var out []capacity.Bill
+	for _, name := range b.cached {
+		out = append(out, capacity.Bill{Owner: owner, Machine: b.name + " tells of " + name})
+	}
+	return out, nil
+}
+
+func (b *backEnd) hold(names ...string) *backEnd {
+	b.held, b.cached = names, names
+	return b
+}
+
+func machineNames(machines []capacity.Machine) []string {
+	var out []string
+	for _, machine := range machines {
+		name := machine.Name
+		if machine.Former {
+			name = "former " + name
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func leads() <-chan struct{} {
+	elected := make(chan struct{})
+	close(elected)
+	return elected
+}
+
+// TestObserve: a Workspace is with a former back end as long as that holds anything for it.
+func TestObserve(t *testing.T) {
+	tests := []struct {
+		reason        string
+		set, old, odd *backEnd
+		want          []string
+		names         string
+		fails         bool
+	}{
+		{"nobody holds anything", &backEnd{name: "set"}, &backEnd{name: "old"}, &backEnd{name: "odd"}, nil, "set-1", false},
+		{"the one that is set does", (&backEnd{name: "set"}).hold("a"), &backEnd{name: "old"}, &backEnd{name: "odd"}, []string{"a"}, "set-1", false},
+		{"a former one does", &backEnd{name: "set"}, &backEnd{name: "old"}, (&backEnd{name: "odd"}).hold("b"), []string{"former b"}, "odd-1", false},
+		{"two do, and the first goes first", &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b"), []string{"former a"}, "old-1", false},
+		{"the cache does not show it yet", &backEnd{name: "set"}, &backEnd{name: "old", held: []string{"a"}}, &backEnd{name: "odd"}, nil, "old-1", true},
+		{"nobody may look", &backEnd{name: "set"}, &backEnd{name: "old", broken: errors.New("forbidden")}, &backEnd{name: "odd"}, nil, "set-1", true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			all := handover.New(test.set, leads(), test.old, test.odd)
+			machines, err := all.Observe(t.Context(), owner, nil, "")
+			if (err != nil) != test.fails {
+				t.Errorf("error %v, want one: %t", err, test.fails)
+			}
+			if diff := cmp.Diff(test.want, machineNames(machines)); diff != "" {
+				t.Errorf("machines (-want +got):\n%s", diff)
+			}
+			if names, _ := all.Names(owner, 1, 1); !slices.Equal(names, []string{test.names}) {
+				t.Errorf("its machines are called %v, want %s", names, test.names)
+			}
+		})
+	}
+}
+
+// TestHandedOver: what a former back end is rid of is the matter of the one that is set, and stays it.
+func TestHandedOver(t *testing.T) {
+	set, old := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a")
+	all := handover.New(set, leads(), old)
+	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"a"}) || set.released > 0 {
+		t.Fatalf("left %v, error %v, of the one that is set released %d times; want the former one's first", left, err, set.released)
+	}
+	if left, err := all.Release(t.Context(), owner); err != nil || len(left) > 0 || set.released != 1 {
+		t.Fatalf("left %v, error %v, of the one that is set released %d times; want it to follow", left, err, set.released)
+	}
+	set.hold("b")
+	old.hold("late")
+	if machines, err := all.Observe(t.Context(), owner, nil, ""); err != nil || !slices.Equal(machineNames(machines), []string{"b"}) {
+		t.Errorf("machines %v, error %v; want those of the one that is set", machineNames(machines), err)
+	}
+}
+
+// TestBills: nobody pays twice for what two back ends see, and who does not lead does not look for former ones.
+func TestBills(t *testing.T) {
+	told := func(elected <-chan struct{}) []string {
+		all := handover.New((&backEnd{name: "set"}).hold("a"), elected, (&backEnd{name: "old"}).hold("a"))
+		bills, err := all.Bills(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, bill := range bills {
+			out = append(out, bill.Machine)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"old tells of a"}, told(leads())); diff != "" {
+		t.Errorf("the leader's bills (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"set tells of a"}, told(nil)); diff != "" {
+		t.Errorf("another replica's bills (-want +got):\n%s", diff)
+	}
+}
+
+// TestOwners finds who is gone and left machines with a former back end.
+func TestOwners(t *testing.T) {
+	all := handover.New(&backEnd{name: "set"}, leads(), (&backEnd{name: "old"}).hold("a"))
+	for name, want := range map[string][]capacity.Owner{"chat": {owner}, "other": nil} {
+		got, err := all.Owners(t.Context(), "team-a", name)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: error %v, owners (-want +got):\n%s", name, err, diff)
+		}
+	}
+}
