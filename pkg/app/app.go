@@ -96,11 +96,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = float32(o.QPS), o.Burst
-	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
-	// API server would remark on at every write, is part of the contract.
-	config.WarningHandlerWithContext = rest.NoWarnings{}
+	config = accessOf(config, o)
 	chosen, served, err := chooseBackEnd(config, o)
 	if err != nil {
 		return nil, err
@@ -153,6 +149,16 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	return mgr, endpoints.SetupWithManager(mgr, controllerOptions, reconciler.LookAgain)
+}
+
+// accessOf is how the controller talks to the API server.
+func accessOf(config *rest.Config, o options.Controller) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = float32(o.QPS), o.Burst
+	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
+	// API server would remark on at every write, is part of the contract.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return config
 }
 
 // newReconciler fills in what follows from the catalogue and the options.

@@ -24,6 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // ControllerName is the name of the controller in logs and metrics.
@@ -44,7 +46,7 @@ const lag = 10 * time.Second
 
 // order is a Service that is to be written.
 type order struct {
-	owner   client.Object
+	owner   *v1beta1.Workspace
 	service client.Object
 	// failure is how the last try ended; nil before the first.
 	failure error
@@ -98,7 +100,7 @@ func (d *Desk) start(_ context.Context, queue queue) error {
 
 // Order has a Service written that does not stand as it is to be, as far as the cache shows. It returns at once, with
 // the error of the last try if this very Service has been ordered before.
-func (d *Desk) Order(owner, service client.Object) error {
+func (d *Desk) Order(owner *v1beta1.Workspace, service client.Object) error {
 	key := client.ObjectKeyFromObject(owner)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +109,7 @@ func (d *Desk) Order(owner, service client.Object) error {
 	if isSame && (known.done.IsZero() || d.clock.Since(known.done) < lag) {
 		return known.failure
 	}
-	d.orders[key] = &order{owner: owner.DeepCopyObject().(client.Object), service: service} //nolint:forcetypeassert // a copy
+	d.orders[key] = &order{owner: owner.DeepCopy(), service: service}
 	if d.queue != nil {
 		d.queue.Add(reconcile.Request{NamespacedName: key})
 	}

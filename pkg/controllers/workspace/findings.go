@@ -264,6 +264,14 @@ func (s *scope) readyFinding(err error, planned, resource, inference finding) fi
 	case inference.holds() && (resource.holds() || s.servesSpec()) && s.isReachable():
 		return yes(v1beta1.ConditionReady, v1beta1.ReasonServing,
 			fmt.Sprintf("answers at http://%s.%s.svc/v1", s.ws.Name, s.ws.Namespace))
+	default:
+		return s.unreadyFinding(err, resource, inference)
+	}
+}
+
+// unreadyFinding says what a model that has a plan lacks until it answers: first what went wrong, then what comes first.
+func (s *scope) unreadyFinding(err error, resource, inference finding) finding {
+	switch {
 	case s.stalled(err) != nil:
 		return no(v1beta1.ConditionReady, s.stalled(err).reason, s.stalled(err).message)
 	case err != nil && !isWaiting(err) && !apierrors.IsConflict(err):

@@ -82,7 +82,7 @@ type orders struct {
 	err   error
 }
 
-func (o *orders) Order(_, service client.Object) error {
+func (o *orders) Order(_ *v1beta1.Workspace, service client.Object) error {
 	o.kinds = append(o.kinds, service.GetObjectKind().GroupVersionKind().Kind)
 	return o.err
 }

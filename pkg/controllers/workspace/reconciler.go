@@ -91,7 +91,7 @@ type Applier interface {
 // Endpoints makes the Services that lead to Workspaces, in its own time.
 type Endpoints interface {
 	// Order has a Service written, and returns how the last try ended.
-	Order(owner, service client.Object) error
+	Order(owner *v1beta1.Workspace, service client.Object) error
 	Forget(owner types.NamespacedName)
 }
 

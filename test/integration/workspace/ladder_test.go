@@ -414,7 +414,7 @@ func (c *climber) checkSilent(t *testing.T, when string) {
 
 func allOrNone(t *testing.T, c *climber) {
 	c.karpenter.ScriptOrdinal(dear, "1", sim.NoCapacity)
-	ws := templateForm(c.namespace(t), "mine")
+	ws := templateForm(c.namespace(t))
 	ws.Resource.InstanceType, ws.Resource.Count = dear, new(2)
 	c.create(t, ws)
 	c.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonNoCapacity)

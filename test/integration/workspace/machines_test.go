@@ -23,8 +23,8 @@ import (
 )
 
 // templateForm is a Workspace with pods of its user's own.
-func templateForm(namespace, name string) *v1beta1.Workspace {
-	ws := kaitoForm(namespace, name)
+func templateForm(namespace string) *v1beta1.Workspace {
+	ws := kaitoForm(namespace, "mine")
 	ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 		Containers: []corev1.Container{{
 			Name: "server", Image: "registry.example/server:1", Command: []string{"serve"},

@@ -73,7 +73,7 @@ func configBackAndForth(t *testing.T, life *life) {
 
 func refusedTemplate(t *testing.T, life *life) {
 	w := life.world
-	ws := templateForm(w.namespace(t), "mine")
+	ws := templateForm(w.namespace(t))
 	ws.Inference.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonSpecInvalid)

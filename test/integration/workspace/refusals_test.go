@@ -45,7 +45,7 @@ func TestRefusalsOfOtherBackEnds(t *testing.T) {
 
 // poolGroupRefused has Karpenter be refused one of two machines, and get it when it tries again by itself.
 func poolGroupRefused(t *testing.T, c *climber) {
-	ws := templateForm(c.namespace(t), "mine")
+	ws := templateForm(c.namespace(t))
 	ws.Resource.InstanceType, ws.Resource.Count = dear, new(2)
 	c.karpenter.Play(ws.Namespace, cloudscript.Script{Rules: []cloudscript.Rule{
 		{SKU: dear, Skip: 1, Times: 1, Outcome: cloudscript.NoCapacity},
@@ -69,7 +69,7 @@ func poolGroupRefused(t *testing.T, c *climber) {
 
 func agentGroupRefused(t *testing.T, c *climber) {
 	c.karpenter.ScriptOrdinal(dear, "1", sim.NoQuota)
-	ws := templateForm(c.namespace(t), "mine")
+	ws := templateForm(c.namespace(t))
 	ws.Resource.InstanceType, ws.Resource.Count = dear, new(2)
 	c.create(t, ws)
 	c.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonQuota)

@@ -226,7 +226,7 @@ func TestTroubleOfWeightsIsVisibleAndHeals(t *testing.T) {
 func TestTemplateWorkspace(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())
-	ws := templateForm(w.namespace(t), "mine")
+	ws := templateForm(w.namespace(t))
 	ws.Resource.Count = new(2)
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
