@@ -148,6 +148,7 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 		p.change(ws, p.wish)
 	case 15:
 		p.change(ws, func(next *v1beta1.Workspace) { next.Suspend = !next.Suspend })
+		w.after(late, func() { w.rules.checkSuspended(ws) })
 	case 16:
 		w.tell("somebody deletes %s", ws.Name)
 		_ = w.server.delete(ws, nil)
