@@ -345,6 +345,17 @@ func (r *rules) heard(made *change) {
 	}
 }
 
+// unanswered learns what the controller knows by now, whether or not it is written down.
+func (r *rules) unanswered(object client.Object) {
+	ws, isWorkspace := object.(*v1beta1.Workspace)
+	if !isWorkspace {
+		return
+	}
+	for i := range ws.Status.Attempts {
+		r.learned = append(r.learned, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
+	}
+}
+
 // learnt is an attempt as refusals are remembered.
 func (r *rules) learnt(ws types.UID, a *v1beta1.Attempt) []refusal.Attempt {
 	known := refusal.Attempt{Workspace: ws, Offering: r.offering(a), Started: a.StartTime.Time}
