@@ -148,6 +148,7 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 		p.change(ws, p.wish)
 	case 15:
 		p.change(ws, func(next *v1beta1.Workspace) { next.Suspend = !next.Suspend })
+		w.after(late, func() { w.rules.checkSuspended(ws) })
 	case 16:
 		w.tell("somebody deletes %s", ws.Name)
 		_ = w.server.delete(ws, nil)
@@ -255,7 +256,11 @@ func (p *people) lacking() string {
 		for _, offer := range p.possible(ws) {
 			price, _ := p.world.facts.price(ws, offer.SKU, v1beta1.CapacityType(offer.CapacityType))
 			if p.works(ws, offer) && p.isLeft(ws, price) {
-				return fmt.Sprintf("%s is not ready: %s, and %v works", ws.Name, wishOf(ws), offer)
+				said := ""
+				if ready := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionReady); ready != nil {
+					said = ready.Reason + ": " + ready.Message
+				}
+				return fmt.Sprintf("%s is not ready (%s): %s, and %v works", ws.Name, said, wishOf(ws), offer)
 			}
 		}
 	}

@@ -184,6 +184,7 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 			w.tell("%s %T %s, and the answer is lost", verb, object, object.GetName())
 			_ = do()
 		}
+		w.rules.unanswered(object)
 		return apierrors.NewTimeoutError("writing", 1)
 	}
 	w.isWriting = true

@@ -77,7 +77,7 @@ func (r *rules) noticed(made *change) {
 	r.checkMoney(claim)
 }
 
-// late is how long a machine may stand that was asked for by a request which came late.
+// late is how long a machine may stand that nobody wants any more.
 const late = time.Hour
 
 // mustGo has a machine that nobody may ask for any more, but whose request was on its way, be wanted or let go
@@ -95,6 +95,17 @@ func (r *rules) mustGo(claim *karpv1.NodeClaim) {
 			r.world.fail("%s came late, and nobody wants it or lets it go", claim.Name)
 		}
 	})
+}
+
+// checkSuspended says that a Workspace whose spec has not changed since it was suspended still holds machines.
+func (r *rules) checkSuspended(before *v1beta1.Workspace) {
+	for _, claim := range r.of(before.UID) {
+		ws := r.ownerOf(claim)
+		isAsked := ws != nil && ws.Suspend && ws.Generation == before.Generation+1 && ws.DeletionTimestamp.IsZero()
+		if isAsked && claim.DeletionTimestamp.IsZero() {
+			r.world.fail("%s is held although %s is suspended", claim.Name, ws.Name)
+		}
+	}
 }
 
 // lets says that the controller lets go of a machine, which it must not where all machines of the attempt work
@@ -361,6 +372,17 @@ func (r *rules) heard(made *change) {
 		if !isOld {
 			r.learned = append(r.learned, r.learnt(after.UID, a)...)
 		}
+	}
+}
+
+// unanswered learns what the controller knows by now, whether or not it is written down.
+func (r *rules) unanswered(object client.Object) {
+	ws, isWorkspace := object.(*v1beta1.Workspace)
+	if !isWorkspace {
+		return
+	}
+	for i := range ws.Status.Attempts {
+		r.learned = append(r.learned, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *scope) endpoint(err error) *v1beta1.Endpoint {
 	}
 	return &v1beta1.Endpoint{
 		URL:    fmt.Sprintf("http://%s.%s.svc", s.ws.Name, s.ws.Namespace),
-		Models: s.running().ServedNames,
+		Models: slices.Clone(s.running().ServedNames), // what is sent is read back into it
 	}
 }
 
