@@ -126,6 +126,9 @@ func (r *Reconciler) reserve(ctx context.Context, s *scope, made *revision, numb
 	}
 	var bills []capacity.Bill
 	for _, name := range names {
+		if s.hasBeen(name) {
+			continue // its cache may lag: it is paid for, and is not asked for again
+		}
 		bills = append(bills, capacity.Bill{
 			Owner: s.owner, Machine: name, InstanceType: plan.InstanceType, HourlyPrice: machinePrice(plan),
 		})

@@ -156,6 +156,26 @@ func queueOf(t *testing.T, r *Reconciler) queue {
 	return q
 }
 
+// A watch that lags may show machines that are gone by now, and not yet those that were bought in their place:
+// money that has been spent is not short.
+func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
+	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
+	r := New(Config{
+		Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+	})
+	s := newScope(workspaceObject())
+	s.revision = accepted(1)
+	names, err := books.Names(s.owner, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.begin(s.revision, 1, names, now.Time)
+	s.noteCreated([]capacity.Created{{Name: names[0], UID: "there"}}, now.Time)
+	if err := r.reserveAgain(t.Context(), s); err != nil || s.openAttempt() == nil {
+		t.Errorf("got %v, want the attempt to go on", err)
+	}
+}
+
 // TestMoneyForMoreMachinesWakes has a Workspace that serves lack the money for a machine that its plan asks for
 // since: the end of another one's machine must wake it, because nothing else will.
 func TestMoneyForMoreMachinesWakes(t *testing.T) {
