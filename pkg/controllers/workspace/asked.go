@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -55,6 +54,7 @@ func (a *asked) recall(s *scope) {
 		return
 	}
 	s.attempts, s.created = cloneAttempts(known.attempts), slices.Clone(known.created)
+	s.lookAgain(cacheLag) // should they vanish before the cache shows them
 }
 
 // forget drops what has been written down, or is of a Workspace that is gone.
@@ -63,6 +63,3 @@ func (a *asked) forget(workspace types.UID) {
 	defer a.mu.Unlock()
 	delete(a.news, workspace)
 }
-
-// sayLater is how a pass ends that leaves it to the next one to say what it did.
-func sayLater() (ctrl.Result, error) { return ctrl.Result{RequeueAfter: behindTheOthers}, nil }

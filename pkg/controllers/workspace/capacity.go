@@ -277,13 +277,15 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	return err
 }
 
-// seeCreated has this pass tell of the machines that it asked for what the next one will see of them.
+// seeCreated has a pass tell of the machines that were asked for what the next one will see of them.
 func (s *scope) seeCreated(created []capacity.Created, now time.Time) {
-	plan := &s.revision.Plan
+	last := s.lastAttempt()
 	for _, made := range created {
-		s.machines = append(s.machines, capacity.Machine{
-			Name: made.Name, UID: made.UID, InstanceType: plan.InstanceType, CapacityType: plan.CapacityType, CreatedAt: now,
-		})
+		if s.machine(made.Name) == nil {
+			s.machines = append(s.machines, capacity.Machine{
+				Name: made.Name, UID: made.UID, InstanceType: last.InstanceType, CapacityType: last.CapacityType, CreatedAt: now,
+			})
+		}
 	}
 }
 
