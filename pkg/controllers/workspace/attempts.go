@@ -278,7 +278,7 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 // revision is pinned, the names of its machines follow from their Workspace alone, and it would tell no more than
 // they do.
 func (s *scope) isFirstAttempt() bool {
-	return s.isNew && len(s.ws.Status.Attempts) == 0 && len(s.attempts) == 1 && s.attempts[0].Number == 1 && len(s.machines) == len(s.created)
+	return s.isNew && len(s.ws.Status.Attempts) == 0 && len(s.attempts) == 1 && s.attempts[0].Number == 1 && len(s.machines) == 0
 }
 
 // noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,

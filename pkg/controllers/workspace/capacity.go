@@ -277,15 +277,13 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	return err
 }
 
-// seeCreated has a pass tell of the machines that were asked for what the next one will see of them.
+// seeCreated has this pass tell of the machines that it asked for what the next one will see of them.
 func (s *scope) seeCreated(created []capacity.Created, now time.Time) {
-	last := s.lastAttempt()
+	plan := &s.revision.Plan
 	for _, made := range created {
-		if s.machine(made.Name) == nil {
-			s.machines = append(s.machines, capacity.Machine{
-				Name: made.Name, UID: made.UID, InstanceType: last.InstanceType, CapacityType: last.CapacityType, CreatedAt: now,
-			})
-		}
+		s.machines = append(s.machines, capacity.Machine{
+			Name: made.Name, UID: made.UID, InstanceType: plan.InstanceType, CapacityType: plan.CapacityType, CreatedAt: now,
+		})
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 
 // observe reads the world once, from caches. Nobody writes to the revisions and pods: the cache's own are read.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
-	r.asked.recall(s)
 	if err := r.observeRevisions(ctx, s); err != nil {
 		return err
 	}
@@ -30,7 +29,6 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeMachines(ctx, s); err != nil {
 		return err
 	}
-	s.seeCreated(s.created, r.Clock.Now())
 	s.observed = true
 	return nil
 }

@@ -141,8 +141,6 @@ type Reconciler struct {
 	preflight *preflight
 	// unsaid is the news of mere progress that is not written yet.
 	unsaid *unsaid
-	// asked is for what machines are there and not written down yet.
-	asked *asked
 	// past are the versions of Workspaces that were written over.
 	past *past
 	// behind is since when passes find that the cache lags.
@@ -163,7 +161,7 @@ func New(config Config) *Reconciler {
 	}
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(), asked: newAsked(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
+		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
 	}
 }
 
@@ -193,9 +191,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if s.finalized {
 		r.forget(ws)
 		return ctrl.Result{}, err
-	}
-	if r.asked.postpone(s, err) {
-		return ctrl.Result{RequeueAfter: behindTheOthers}, nil
 	}
 	if !s.observed && len(ws.Status.Conditions) > 0 {
 		return r.result(ctx, s, err) // what was said before still holds, as far as we know
@@ -284,7 +279,6 @@ func sooner(a, b time.Duration) time.Duration {
 // of it: the first to ask for an offer again, or money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.unsaid.forget(ws.UID)
-	r.asked.forget(ws.UID)
 	r.past.forget(ws.UID)
 	r.published.keep(ws.UID, nil)
 	r.Memory.Forget(ws.UID)

@@ -39,7 +39,6 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 		r.past.note(former, s.ws)
-		r.asked.forget(s.ws.UID)
 	}
 	r.awaitFigures(s)
 	r.emit(s, events)
