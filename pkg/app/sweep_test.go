@@ -20,6 +20,10 @@ type runner struct {
 	runs []manager.Runnable
 }
 
+// Elected implements manager.Manager.
+func (r *runner) Elected() <-chan struct{} { return nil }
+
+// Add implements manager.Manager.
 func (r *runner) Add(runs manager.Runnable) error {
 	r.runs = append(r.runs, runs)
 	return nil
@@ -31,7 +35,7 @@ func TestWhatIsSwept(t *testing.T) {
 		for _, isTold := range []bool{false, true} {
 			mgr := &runner{}
 			o := options.Controller{SweepKAITO: isTold, NodeClasses: []v1beta1.NodeClassReference{{Group: "g", Kind: "K", Name: "n"}}}
-			bought, _, err := newBackEnd(t.Context(), site{mgr: mgr}, o, chosen)
+			bought, _, err := newBackEnd(t.Context(), site{mgr: mgr, served: kinds{nodeClaimKind(), nodePoolKind()}}, o, chosen)
 			if err != nil || len(mgr.runs) != 1 {
 				t.Fatalf("%s: %d things run beside the controllers, error %v; want the sweeper", chosen, len(mgr.runs), err)
 			}

@@ -31,8 +31,9 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "endpoint"
 
-// workers is how many Services are written at once. More would only wait for each other in the API server.
-const workers = 4
+// workers is how many Services are written at once. They wait for each other in the API server, and are few enough to
+// leave it room for others.
+const workers = 16
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
