@@ -5,6 +5,7 @@ package simulation
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -42,7 +43,16 @@ type rules struct {
 	sizes map[types.UID]size
 	// attempts are the claims' by name.
 	attempts map[string]int32
-	bought   int
+	// begun says for each attempt why its offer was left alone when it was written down; empty where it was not.
+	begun  map[beginning]string
+	bought int
+}
+
+// beginning tells attempts apart, though a status was lost between them.
+type beginning struct {
+	workspace types.UID
+	number    int32
+	start     time.Time
 }
 
 type size struct {
@@ -55,6 +65,7 @@ type size struct {
 func newRules(w *world) *rules {
 	return &rules{
 		world: w, wanted: map[types.UID]int64{}, sizes: map[types.UID]size{}, attempts: map[string]int32{},
+		begun: map[beginning]string{},
 	}
 }
 
@@ -247,8 +258,19 @@ func (r *rules) seen(ws *v1beta1.Workspace) int64 {
 // checkCooling says that an attempt was begun while its offer cooled down, and somebody knew: this controller, or
 // a status. What nobody knows may be asked for once after a restart, and is known then. What is learned after an
 // attempt was begun comes too late for it: an attempt that was written down is completed, whoever was refused
-// before its machines were asked for.
+// before its machines were asked for, even within the second that the status tells.
 func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
+	why, isKnown := r.begun[beginning{ws.UID, a.Number, a.StartTime.UTC()}]
+	if !isKnown {
+		why = r.cooling(ws, a)
+	}
+	if why != "" {
+		r.world.fail("attempt %d of %s asks for %s, which is left alone %s", a.Number, ws.Name, a.InstanceType, why)
+	}
+}
+
+// cooling is why an attempt's offer is left alone by whoever knows all that is told; empty where it is not.
+func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
 	told := slices.Clone(r.learned)
 	for _, other := range all[v1beta1.Workspace](r.world.server) {
 		for i := range other.Status.Attempts {
@@ -257,10 +279,10 @@ func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	}
 	told = slices.DeleteFunc(told, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
 	until, cause, isCooling := refusal.NewCooldowns(told).Active(a.StartTime.Time, ws.UID, r.offering(a))
-	if isCooling {
-		r.world.fail("attempt %d of %s asks for %s, which is left alone until %s: %s",
-			a.Number, ws.Name, a.InstanceType, until.Format(time.TimeOnly), cause)
+	if !isCooling {
+		return ""
 	}
+	return fmt.Sprintf("until %s: %s", until.Format(time.TimeOnly), cause)
 }
 
 // checkNumber counts the machines of a Workspace, those on their way out, too.
@@ -371,6 +393,10 @@ func (r *rules) heard(made *change) {
 		isOld := slices.ContainsFunc(before.Status.Attempts, func(b v1beta1.Attempt) bool { return reflect.DeepEqual(*a, b) })
 		if !isOld {
 			r.learned = append(r.learned, r.learnt(after.UID, a)...)
+		}
+		start := beginning{after.UID, a.Number, a.StartTime.UTC()}
+		if _, isKnown := r.begun[start]; !isKnown {
+			r.begun[start] = r.cooling(after, a)
 		}
 	}
 }

@@ -185,6 +185,11 @@ func (s *scope) knownMachines() []capacity.Created {
 	return out
 }
 
+// hasBeen says whether a machine of an attempt that goes on is known to have been made.
+func (s *scope) hasBeen(name string) bool {
+	return slices.ContainsFunc(s.knownMachines(), func(known capacity.Created) bool { return known.Name == name })
+}
+
 // noteMachines keeps what will explain the machines of the open attempt, should they vanish.
 func (s *scope) noteMachines(names []string, now time.Time) {
 	for i := range s.machines {

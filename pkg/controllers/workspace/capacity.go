@@ -131,6 +131,7 @@ func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict)
 	s.wasted += s.waste(r.Clock.Now())
 	last := s.openAttempt()
 	s.end(verdict, r.Clock.Now())
+	last.Revision = s.revision.Name // an edit may have gone on with what was asked for before: this plan has stumbled, too
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
 		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -102,6 +103,21 @@ func TestStopLooksAtTheClass(t *testing.T) {
 				t.Errorf("message %q does not say what to do", stalled.message)
 			}
 		})
+	}
+}
+
+// An edit may go on with the machines that were asked for before it. What they stumble over then is to be mended
+// for it, too: it is not tried again by itself.
+func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
+	r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
+	s := newScope(workspaceObject())
+	before := accepted(1)
+	before.Name = "chat-before"
+	s.revision = accepted(1)
+	s.begin(before, 1, []string{"chat-aaaa"}, now.Time)
+	r.end(t.Context(), s, refusal.Verdict{Cause: refusal.Misconfigured, Message: "its words", Final: true})
+	if last := s.latestAttempt(); last.Reason != v1beta1.ReasonMisconfigured || !s.isUnchangedSince(last) {
+		t.Errorf("attempt %+v counts as mended", last)
 	}
 }
 

@@ -88,12 +88,12 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 	if err := s.insteadOf(over); err != nil {
 		return nil, err
 	}
-	if over.Room <= 0 {
-		return nil, r.short(over)
-	}
 	excluded, err := r.excluded(ctx, s)
 	if err != nil {
 		return nil, err
+	}
+	if over.Room <= 0 {
+		return nil, r.shortUntil(ctx, s, over, excluded)
 	}
 	now := limits{
 		excluded: excluded,
@@ -101,7 +101,7 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 	}
 	cheaper, err := r.makePlan(ctx, s, s.inputs, now)
 	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
-		return nil, r.shortUntil(ctx, s, over, now)
+		return nil, r.shortUntil(ctx, s, over, excluded)
 	}
 	if err != nil {
 		return nil, err
@@ -126,6 +126,9 @@ func (r *Reconciler) reserve(ctx context.Context, s *scope, made *revision, numb
 	}
 	var bills []capacity.Bill
 	for _, name := range names {
+		if s.hasBeen(name) {
+			continue // its cache may lag: it is paid for, and is not asked for again
+		}
 		bills = append(bills, capacity.Bill{
 			Owner: s.owner, Machine: name, InstanceType: plan.InstanceType, HourlyPrice: machinePrice(plan),
 		})
@@ -154,14 +157,19 @@ func (r *Reconciler) short(over *ledger.OverError) error {
 	return wait
 }
 
-// shortUntil says that money is short, until a cheaper machine that is left alone now may be asked for again.
-func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.OverError, now limits) error {
+// shortUntil says that money is short, until a cheaper machine that is left alone now may be asked for again: one
+// that there is room for, if only in place of what serves.
+func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.OverError, excluded []ladder.Exclusion) error {
+	room := over.Room + max(s.heldPrice(), 0)
+	if room <= 0 {
+		return r.short(over)
+	}
 	asked, err := r.demand(ctx, s, s.inputs)
 	if err != nil {
 		return err
 	}
-	asked.request.Constraints.Ceiling = now.room
-	over.LookAgain = ladder.Earliest(over.LookAgain, r.reopens(asked.request, now.excluded))
+	asked.request.Constraints.Ceiling = planner.Ceiling{HourlyPrice: room + priceTolerance}
+	over.LookAgain = ladder.Earliest(over.LookAgain, r.reopens(asked.request, excluded))
 	return r.short(over)
 }
 

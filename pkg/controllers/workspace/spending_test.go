@@ -111,7 +111,7 @@ func TestAfford(t *testing.T) {
 type thrifty struct{}
 
 func (thrifty) Plan(r planner.Request) (planner.Plan, error) {
-	if len(r.Constraints.Excluded) > 0 {
+	if len(r.Constraints.Excluded) > 0 || r.Constraints.Ceiling.HourlyPrice < 1 {
 		return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "left alone"}
 	}
 	return planner.Plan{InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}, nil
@@ -124,19 +124,30 @@ func TestShortUntil(t *testing.T) {
 		reason    string
 		excluded  []ladder.Exclusion
 		lookAgain time.Time
+		room      float64
+		held      float64
 		want      time.Duration
 	}{
-		{"only the end of a machine helps, which wakes it", nil, time.Time{}, 0},
-		{"a cheaper machine may be asked for later", []ladder.Exclusion{cheap}, time.Time{}, 10 * time.Minute},
-		{"money that was granted may be free before", []ladder.Exclusion{cheap}, now.Add(time.Minute), time.Minute},
+		{"only the end of a machine helps, which wakes it", nil, time.Time{}, 1, 0, 0},
+		{"a cheaper machine may be asked for later", []ladder.Exclusion{cheap}, time.Time{}, 1, 0, 10 * time.Minute},
+		{"money that was granted may be free before", []ladder.Exclusion{cheap}, now.Add(time.Minute), 1, 0, time.Minute},
+		{"nothing is left for it", []ladder.Exclusion{cheap}, time.Time{}, 0, 0, 0},
+		{"too little is left for it", []ladder.Exclusion{cheap}, time.Time{}, 0.5, 0, 0},
+		{"there is room for it in place of what serves", []ladder.Exclusion{cheap}, time.Time{}, 0.5, 0.5, 10 * time.Minute},
+		{"nothing is left but for what serves", []ladder.Exclusion{cheap}, time.Time{}, 0, 2, 10 * time.Minute},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			ws := workspaceObject()
 			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 			r := New(Config{Planner: thrifty{}, Catalog: emptyCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			over := &ledger.OverError{Room: 1, LookAgain: test.lookAgain}
-			err := r.shortUntil(t.Context(), newScope(ws), over, limits{excluded: test.excluded})
+			s := newScope(ws)
+			if test.held > 0 {
+				s.begin(accepted(1), 1, []string{"chat-aaaa"}, now.Time)
+				s.held, s.machines = 1, []capacity.Machine{{Name: "chat-aaaa", HourlyPrice: test.held}}
+			}
+			over := &ledger.OverError{Room: test.room, LookAgain: test.lookAgain}
+			err := r.shortUntil(t.Context(), s, over, test.excluded)
 			waiting, isShort := errors.AsType[*waitingError](err)
 			if !isShort || waiting.after != test.want {
 				t.Errorf("got %v, want to look again after %s", err, test.want)
@@ -154,6 +165,26 @@ func queueOf(t *testing.T, r *Reconciler) queue {
 		t.Fatal(err)
 	}
 	return q
+}
+
+// A watch that lags may show machines that are gone by now, and not yet those that were bought in their place:
+// money that has been spent is not short.
+func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
+	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
+	r := New(Config{
+		Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+	})
+	s := newScope(workspaceObject())
+	s.revision = accepted(1)
+	names, err := books.Names(s.owner, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.begin(s.revision, 1, names, now.Time)
+	s.noteCreated([]capacity.Created{{Name: names[0], UID: "there"}}, now.Time)
+	if err := r.reserveAgain(t.Context(), s); err != nil || s.openAttempt() == nil {
+		t.Errorf("got %v, want the attempt to go on", err)
+	}
 }
 
 // TestMoneyForMoreMachinesWakes has a Workspace that serves lack the money for a machine that its plan asks for

@@ -74,8 +74,10 @@ func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta
 		return ladder.Open{}, err
 	}
 	s.trouble = s.troubleOf(first, r.Clock.Now())
+	// Trouble goes with its node: machines that are gone will not do again, whatever is known of them.
+	isWhole := first == last || len(s.machinesOf(first)) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
 	hasMoved, err := r.hasMoved(ctx, s, first, last)
-	return ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && s.trouble == "", Moved: hasMoved}, err
+	return ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && isWhole && s.trouble == "", Moved: hasMoved}, err
 }
 
 // isWantedOf says whether the plan asks for what an attempt has.

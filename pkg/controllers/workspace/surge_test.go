@@ -90,6 +90,8 @@ func TestHold(t *testing.T) {
 		attempts []v1beta1.Attempt
 		pinned   int32
 		trouble  nodehealth.Trouble
+		// lost says that the first machine is on its way out, gone that it is not there any more.
+		lost, gone bool
 		// held and open are the numbers of the attempts; 0 where there is none.
 		held, open int32
 	}{
@@ -121,6 +123,15 @@ func TestHold(t *testing.T) {
 			reason: "its machine has trouble that may pass", attempts: []v1beta1.Attempt{attempt(1, near, true)},
 			trouble: nodehealth.Trouble{Message: "ill", Since: now.Time, Grace: time.Minute}, open: 1,
 		},
+		{
+			reason:   "its machine is taken back, and the trouble goes with it: the same was asked for beside it",
+			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, false)}, lost: true, held: 1, open: 2,
+		},
+		{
+			reason:   "its machine is gone: the same was asked for beside it",
+			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, true)}, gone: true, held: 1, open: 2,
+		},
+		{reason: "its machine is gone, and nothing is beside it", attempts: []v1beta1.Attempt{attempt(1, near, true)}, gone: true, open: 1},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -130,8 +141,10 @@ func TestHold(t *testing.T) {
 			for i := range test.attempts {
 				held := machine()
 				held.Name, held.InstanceType = test.attempts[i].NodeClaims[0], test.attempts[i].InstanceType
-				held.Trouble = test.trouble
-				s.machines = append(s.machines, held)
+				held.Trouble, held.Deleting = test.trouble, test.lost && i == 0
+				if !test.gone || i > 0 {
+					s.machines = append(s.machines, held)
+				}
 			}
 			if err := r.hold(t.Context(), s); err != nil {
 				t.Fatal(err)
