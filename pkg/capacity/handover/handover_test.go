@@ -25,6 +25,8 @@ type backEnd struct {
 	held, cached []string
 	released     int
 	broken       error
+	// meanwhile happens once while the last of it is let go.
+	meanwhile func()
 }
 
 func (b *backEnd) Holders(context.Context) ([]capacity.Owner, error) {
@@ -52,6 +54,10 @@ func (b *backEnd) Names(_ capacity.Owner, attempt int32, _ int) ([]string, error
 
 func (b *backEnd) Release(context.Context, capacity.Owner) ([]string, error) {
 	b.released++
+	if meanwhile := b.meanwhile; meanwhile != nil && len(b.held) == 0 {
+		b.meanwhile = nil
+		meanwhile()
+	}
 	left := b.held
 	b.held, b.cached = nil, nil
 	return left, nil
@@ -135,6 +141,25 @@ func TestHandedOver(t *testing.T) {
 	old.hold("late")
 	if machines, err := all.Observe(t.Context(), owner, nil, ""); err != nil || !slices.Equal(machineNames(machines), []string{"b"}) {
 		t.Errorf("machines %v, error %v; want those of the one that is set", machineNames(machines), err)
+	}
+}
+
+// TestHandedOverTwice: the sweeper and a pass may both find that a former back end is rid of everything. The next one
+// still has a machine that costs money.
+func TestHandedOverTwice(t *testing.T) {
+	set, old, odd := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b")
+	all := handover.New(set, leads(), old, odd)
+	if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	old.hold()
+	old.meanwhile = func() {
+		if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"b"}) || set.released > 0 {
+		t.Errorf("left %v, error %v, of the one that is set released %d times; want what the second former one holds", left, err, set.released)
 	}
 }
 
