@@ -237,18 +237,15 @@ func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capaci
 	return capacity.Distinct(owners), nil
 }
 
-// Events returns what was published about machines, whosever they are.
+// Events returns what was published about machines of one Workspace, as the first back end tells that knows of any:
+// several may read the same.
 func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
-	out, err := b.BackEnd.Events(ctx, machines)
-	for _, former := range b.inUse() {
-		if err != nil {
-			return nil, err
+	for _, end := range append([]BackEnd{b.BackEnd}, b.inUse()...) {
+		if events, err := end.Events(ctx, machines); err != nil || len(events) > 0 {
+			return events, err
 		}
-		var more []refusal.Event
-		more, err = former.Events(ctx, machines)
-		out = append(out, more...)
 	}
-	return out, err
+	return nil, nil
 }
 
 // Bills returns what every machine costs, from the cache.
