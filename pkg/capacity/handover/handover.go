@@ -118,17 +118,20 @@ func (b *BackEnds) of(owner capacity.Owner) BackEnd {
 	return b.BackEnd
 }
 
-// leave notes that a Workspace holds nothing any more with the former back end that it was with.
-func (b *BackEnds) leave(owner capacity.Owner) {
+// leave notes that a Workspace holds nothing any more with a former back end, which somebody else may have found
+// out before: what it holds with the next one is not to be forgotten for that.
+func (b *BackEnds) leave(owner capacity.Owner, former Former) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := b.holders[owner.UID]
-	if len(known.with) > 1 {
-		known.with = known.with[1:]
-		b.holders[owner.UID] = known
+	if len(known.with) == 0 || known.with[0] != former {
 		return
 	}
-	delete(b.holders, owner.UID)
+	if known.with = known.with[1:]; len(known.with) == 0 {
+		delete(b.holders, owner.UID)
+		return
+	}
+	b.holders[owner.UID] = known
 }
 
 // Observe returns the machines of the back end that a Workspace is with, and hands it over where that has none.
@@ -157,7 +160,7 @@ func (b *BackEnds) Observe(
 			return nil, fmt.Errorf("machines of workspace %s/%s do not show in the cache yet: %s",
 				owner.Namespace, owner.Name, strings.Join(left, ", "))
 		}
-		b.leave(owner)
+		b.leave(owner, former)
 	}
 	return b.BackEnd.Observe(ctx, owner, known, gpuResource)
 }
@@ -210,7 +213,7 @@ func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string,
 		if left, err := former.Release(ctx, owner); err != nil || len(left) > 0 {
 			return left, err
 		}
-		b.leave(owner)
+		b.leave(owner, former)
 	}
 	return b.BackEnd.Release(ctx, owner)
 }
@@ -234,18 +237,15 @@ func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capaci
 	return capacity.Distinct(owners), nil
 }
 
-// Events returns what was published about machines, whosever they are.
+// Events returns what was published about machines of one Workspace, as the first back end tells that knows of any:
+// several may read the same.
 func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
-	out, err := b.BackEnd.Events(ctx, machines)
-	for _, former := range b.inUse() {
-		if err != nil {
-			return nil, err
+	for _, end := range append([]BackEnd{b.BackEnd}, b.inUse()...) {
+		if events, err := end.Events(ctx, machines); err != nil || len(events) > 0 {
+			return events, err
 		}
-		var more []refusal.Event
-		more, err = former.Events(ctx, machines)
-		out = append(out, more...)
 	}
-	return out, err
+	return nil, nil
 }
 
 // Bills returns what every machine costs, from the cache.

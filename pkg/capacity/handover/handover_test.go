@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/handover"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
 var owner = capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
@@ -23,8 +25,11 @@ type backEnd struct {
 	capacity.Absent
 	name         string
 	held, cached []string
+	said         []string
 	released     int
 	broken       error
+	// meanwhile happens once while the last of it is let go.
+	meanwhile func()
 }
 
 func (b *backEnd) Holders(context.Context) ([]capacity.Owner, error) {
@@ -52,6 +57,10 @@ func (b *backEnd) Names(_ capacity.Owner, attempt int32, _ int) ([]string, error
 
 func (b *backEnd) Release(context.Context, capacity.Owner) ([]string, error) {
 	b.released++
+	if meanwhile := b.meanwhile; meanwhile != nil && len(b.held) == 0 {
+		b.meanwhile = nil
+		meanwhile()
+	}
 	left := b.held
 	b.held, b.cached = nil, nil
 	return left, nil
@@ -63,6 +72,14 @@ func (b *backEnd) Bills(context.Context) ([]capacity.Bill, error) {
 		out = append(out, capacity.Bill{Owner: owner, Machine: b.name + " tells of " + name})
 	}
 	return out, nil
+}
+
+func (b *backEnd) Events(context.Context, []types.UID) ([]refusal.Event, error) {
+	var out []refusal.Event
+	for _, what := range b.said {
+		out = append(out, refusal.Event{Message: what})
+	}
+	return out, b.broken
 }
 
 func (b *backEnd) hold(names ...string) *backEnd {
@@ -138,6 +155,25 @@ func TestHandedOver(t *testing.T) {
 	}
 }
 
+// TestHandedOverTwice: the sweeper and a pass may both find that a former back end is rid of everything. The next one
+// still has a machine that costs money.
+func TestHandedOverTwice(t *testing.T) {
+	set, old, odd := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b")
+	all := handover.New(set, leads(), old, odd)
+	if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
+		t.Fatal(err)
+	}
+	old.hold()
+	old.meanwhile = func() {
+		if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"b"}) || set.released > 0 {
+		t.Errorf("left %v, error %v, of the one that is set released %d times; want what the second former one holds", left, err, set.released)
+	}
+}
+
 // TestBills: nobody pays twice for what two back ends see, and who does not lead does not look for former ones.
 func TestBills(t *testing.T) {
 	told := func(elected <-chan struct{}) []string {
@@ -168,5 +204,30 @@ func TestOwners(t *testing.T) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: error %v, owners (-want +got):\n%s", name, err, diff)
 		}
+	}
+}
+
+// TestEvents: what was said counts once, whoever hears of it, and is heard of where only a former back end listens.
+func TestEvents(t *testing.T) {
+	tests := []struct {
+		reason   string
+		set, old []string
+		want     []refusal.Event
+	}{
+		{"nothing was", nil, nil, nil},
+		{"both read the same", []string{"refused"}, []string{"refused"}, []refusal.Event{{Message: "refused"}}},
+		{"the one that is set reads nothing", nil, []string{"refused"}, []refusal.Event{{Message: "refused"}}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			all := handover.New(&backEnd{said: test.set}, leads(), (&backEnd{said: test.old}).hold("a"))
+			if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
+				t.Fatal(err)
+			}
+			got, err := all.Events(t.Context(), []types.UID{"1"})
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("error %v, (-want +got):\n%s", err, diff)
+			}
+		})
 	}
 }

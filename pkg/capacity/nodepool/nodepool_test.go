@@ -585,12 +585,17 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestHolders tells who has a pool, or what Karpenter made of one that is gone.
+// TestHolders tells who has a pool, or what Karpenter made of one that is gone. Nobody has the one that claims on
+// Azure name as theirs.
 func TestHolders(t *testing.T) {
 	waits, late := request(1, "p4d.24xlarge"), request(1, "p4d.24xlarge")
 	waits.Owner.UID, late.Owner.UID = "waits", "late"
 	c := newClient(t, made(t, false, waits), claimOf(made(t, false, late), "a", 1))
-	if _, err := nodeclaim.New(c, c, class).Ensure(t.Context(), request(1, "p4d.24xlarge")); err != nil { // a claim of its own
+	azure := v1beta1.NodeClassReference{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"}
+	if _, err := nodeclaim.New(c, c, azure).Ensure(t.Context(), request(1, "p4d.24xlarge")); err != nil { // a claim of its own
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), types.NamespacedName{Name: "modelberth-default"}, &karpv1.NodePool{}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := provisioner(c, c, false).Holders(t.Context())

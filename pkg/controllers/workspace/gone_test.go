@@ -31,7 +31,8 @@ func (empty) Kind(capacity.Owner) string { return "machine" }
 func (empty) Observe(context.Context, capacity.Owner, []capacity.Created, string) ([]capacity.Machine, error) {
 	return nil, nil
 }
-func (empty) Release(context.Context, capacity.Owner) ([]string, error) { return nil, nil }
+func (empty) Release(context.Context, capacity.Owner) ([]string, error)        { return nil, nil }
+func (empty) Owners(context.Context, string, string) ([]capacity.Owner, error) { return nil, nil }
 
 // TestEndOfAWorkspaceFreesWhatItAskedFor has a Workspace deleted between its turn to ask for an offer, with the
 // money reserved, and its first machine: no machine's end will ever tell the others.

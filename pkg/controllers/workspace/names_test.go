@@ -10,8 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
@@ -78,8 +81,9 @@ func (s stands) State(context.Context, client.Object, client.Object) (apply.Stat
 
 // orders are those for Services, and how the last try ended.
 type orders struct {
-	kinds []string
-	err   error
+	kinds     []string
+	err       error
+	forgotten int
 }
 
 func (o *orders) Order(_ *v1beta1.Workspace, service client.Object) error {
@@ -87,7 +91,7 @@ func (o *orders) Order(_ *v1beta1.Workspace, service client.Object) error {
 	return o.err
 }
 
-func (o *orders) Forget(types.NamespacedName) {}
+func (o *orders) Forget(types.NamespacedName) { o.forgotten++ }
 
 // TestEndpoint says when a Service is ordered, and when there is one that leads to the model.
 func TestEndpoint(t *testing.T) {
@@ -118,5 +122,48 @@ func TestEndpoint(t *testing.T) {
 				t.Errorf("ordered a %s", desk.kinds[0])
 			}
 		})
+	}
+}
+
+// TestForgottenOrders says whose orders are dropped: an old one would be tried again seldom, and tell of a failure
+// that is over.
+func TestForgottenOrders(t *testing.T) {
+	tests := []struct {
+		reason  string
+		applier Applier
+		want    int
+	}{
+		{"the Service is to be made", stands(apply.Missing), 0},
+		{"it is as it is to be", stands(apply.Applied), 1},
+		{"its name is somebody else's by now", takenKind("Service"), 1},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			desk := &orders{}
+			r, s := New(Config{Applier: test.applier, Endpoints: desk}), newScope(workspaceObject())
+			s.revision, s.statefulSet = accepted(1), readySet()
+			err := r.ensureNames(t.Context(), s)
+			if _, isStalled := errors.AsType[*stalledError](err); err != nil && !isStalled {
+				t.Fatal(err)
+			}
+			if desk.forgotten != test.want {
+				t.Errorf("forgotten %d times, want %d", desk.forgotten, test.want)
+			}
+		})
+	}
+}
+
+// TestOrderOfAWorkspaceThatIsGone: one whose finalizer was taken off by hand is not waited for by a Service that
+// cannot be made.
+func TestOrderOfAWorkspaceThatIsGone(t *testing.T) {
+	known := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(known); err != nil {
+		t.Fatal(err)
+	}
+	kube, desk := fake.NewClientBuilder().WithScheme(known).Build(), &orders{}
+	r := New(Config{Client: kube, Live: kube, Provisioner: empty{}, Endpoints: desk})
+	key := types.NamespacedName{Namespace: "team-a", Name: "chat"}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil || desk.forgotten != 1 {
+		t.Errorf("error %v, forgotten %d times, want once", err, desk.forgotten)
 	}
 }

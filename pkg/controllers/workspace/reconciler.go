@@ -177,6 +177,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
 	if apierrors.IsNotFound(err) {
 		r.behind.over(request.NamespacedName)
+		r.Endpoints.Forget(request.NamespacedName)
 		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName, "")
 	}
 	if err != nil {

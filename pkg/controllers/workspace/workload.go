@@ -48,12 +48,14 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 // ensureEndpoint orders the Service that leads to the Workspace, unless it stands as it is to be. Pods start without.
 func (r *Reconciler) ensureEndpoint(ctx context.Context, s *scope, service render.Object) error {
 	state, err := r.Applier.State(ctx, s.ws, service)
+	if err != nil || state == apply.Applied { // how an earlier try ended tells nothing of the next one
+		r.Endpoints.Forget(client.ObjectKeyFromObject(s.ws))
+	}
 	if err != nil {
 		return classify(err)
 	}
 	s.named = state != apply.Missing
 	if state == apply.Applied {
-		r.Endpoints.Forget(client.ObjectKeyFromObject(s.ws))
 		return nil
 	}
 	s.lookAgain(cacheLag) // should it vanish before the cache shows it
