@@ -21,7 +21,7 @@ import (
 
 // cacheLag is how long a machine that was asked for may be missing from the cache before the API
 // server is asked whether it has vanished.
-const cacheLag = 10 * time.Second
+const cacheLag = 5 * time.Second
 
 // Answers are how the answers of a provisioner are read.
 type Answers struct {
