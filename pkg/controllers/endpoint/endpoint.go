@@ -35,6 +35,13 @@ const ControllerName = "endpoint"
 // leave it room for others.
 const workers = 16
 
+// A Service that could not be made is tried again after soon, then less and less often, down to once in seldom: what is
+// in the way of it, a quota for example, goes without a word to us.
+const (
+	soon   = 200 * time.Millisecond
+	seldom = time.Minute
+)
+
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
@@ -77,6 +84,7 @@ func New(applier Applier, clock clock.PassiveClock) *Desk {
 func (d *Desk) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
 	d.tell = tell
 	options.MaxConcurrentReconciles = workers
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soon, seldom)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).

@@ -28,6 +28,16 @@ func (r *Reconciler) checkBeside(s *scope, made *revision) error {
 	if !s.isServing(r.Clock.Now()) {
 		return &recreateError{"the model does not answer on them"}
 	}
+	return r.checkBothPrices(s, made)
+}
+
+// checkBothPrices says whether the limit on what a Workspace may cost has room for the machines of a plan beside those
+// that are held. Errors are *recreateError.
+func (r *Reconciler) checkBothPrices(s *scope, made *revision) error {
+	held := s.heldAttempt()
+	if held == nil {
+		return nil
+	}
 	limit, name := request.MaxHourlyPrice(s.ws), "resource.placement.maxHourlyPrice"
 	if limit <= 0 {
 		limit, name = r.Limits.MaxHourlyPrice, "this installation's default limit"

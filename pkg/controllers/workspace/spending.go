@@ -178,6 +178,10 @@ func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.Over
 // kept; an attempt that cannot be completed any more is let go.
 func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
+	if over := r.checkBothPrices(s, s.revision); over != nil { // the limit was lowered meanwhile
+		s.letGo("the machines were let go: "+over.Error(), r.Clock.Now())
+		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), after: conflictDelay}
+	}
 	r.waiting.add(key) // before it looks: money that is freed meanwhile must wake it
 	over, err := r.reserve(ctx, s, s.revision, open.Number)
 	if over == nil {

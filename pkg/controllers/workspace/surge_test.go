@@ -350,6 +350,31 @@ func TestBeside(t *testing.T) {
 	}
 }
 
+// A limit that is lowered before the machines of an attempt are all asked for counts, too.
+func TestLimitLoweredMeanwhile(t *testing.T) {
+	r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
+	s := newScope(workspaceObject())
+	surging(s)
+	for i := range s.machines {
+		s.machines[i].HourlyPrice = 3
+	}
+	s.ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "6"}
+	s.begin(s.revision, 7, []string{"chat-cccc"}, now.Time)
+	err := r.reserveAgain(t.Context(), s)
+	if waiting, isWaiting := errors.AsType[*waitingError](err); !isWaiting || waiting.reason != v1beta1.ReasonSpendingCeiling {
+		t.Errorf("error %v, want one that tells of the limit", err)
+	}
+	last := s.lastAttempt()
+	want := "the machines were let go: the machines that serve are let go first: resource.placement.maxHourlyPrice of 6 USD/h " +
+		"leaves no room for Standard_NC24ads_A100_v4 (3.673) beside Standard_NC24ads_A100_v4 (3)"
+	if last.Reason != reasonReleased || last.Message != want {
+		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
+	}
+	if held := s.heldAttempt(); held == nil || held.Reason != "" {
+		t.Errorf("what serves was let go: %+v", held)
+	}
+}
+
 // unready has the pod not answer for a while.
 func unready(since time.Duration) func(*scope) {
 	return func(s *scope) {
