@@ -105,8 +105,12 @@ const (
 
 // State tells from the cache how desired stands. Errors are as of Apply.
 func (a *Applier) State(ctx context.Context, owner, desired client.Object) (State, error) {
-	found, err := a.look(ctx, a.cached, owner, desired)
-	if err != nil || found.existing == nil {
+	existing, gvk, err := a.ours(ctx, a.cached, owner, desired)
+	if err != nil || existing == nil {
+		return Missing, err
+	}
+	found, err := a.sightOf(existing, gvk, desired)
+	if err != nil {
 		return Missing, err
 	}
 	if same, err := a.isSettled(found, desired); err != nil || !same {
@@ -197,6 +201,11 @@ func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired c
 	if err != nil {
 		return sight{}, err
 	}
+	return a.sightOf(existing, gvk, desired)
+}
+
+// sightOf puts what is wanted beside what is there, which may be nil.
+func (a *Applier) sightOf(existing client.Object, gvk schema.GroupVersionKind, desired client.Object) (sight, error) {
 	if existing != nil && a.settled.holds(desired, existing) {
 		return sight{existing: existing, isSettled: true}, nil
 	}

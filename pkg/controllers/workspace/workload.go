@@ -90,8 +90,9 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if !s.isOnNodes() && s.openAttempt() == nil && s.heldAttempt() == nil {
 		return nil // whatever runs goes on: nobody knows which machines it was made for
 	}
-	around := s.revision.Network(s.ws)
-	if s.statefulSet == nil { // else it is done
+	var around []render.Object
+	if s.statefulSet == nil { // else they have been seen to with the names
+		around = s.revision.Network(s.ws)
 		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
 			return err
 		}
