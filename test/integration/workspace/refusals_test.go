@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/integration/faults"
@@ -88,48 +87,30 @@ func agentGroupRefused(t *testing.T, c *climber) {
 func TestPodsCrashInAFallback(t *testing.T) {
 	const step = 4
 	w := enter(t)
+	begin := func(t *testing.T, recorder *faults.Recorder) *life {
+		return w.beginWith(t, recorder, &stepClock{}, w.podOptions())
+	}
 	for number, crashed := 1, true; crashed && !t.Failed(); number += step {
-		crashed = false
+		var c *crash
 		t.Run(fmt.Sprintf("write %d", number), func(t *testing.T) {
-			var first *life
-			recorder := faults.CrashAt(number, faults.After, func() { first.cancel() })
-			first = w.beginWith(t, recorder, &stepClock{}, w.podOptions())
+			c = w.crashAt(t, number, faults.After, begin)
 			ws := eitherForm(w.namespace(t), "chat")
 			w.autoscaler.Serve(ws.Namespace, w.group(t, cheap, sim.Full), w.group(t, dear, sim.Scales))
 			count := w.attemptsOf(t, ws)
 			w.create(t, ws)
-			takeOver := func() {
-				if recorder.Crashed() && !crashed {
-					crashed = true
-					first.end(t)
-					w.beginWith(t, faults.NewRecorder(), &stepClock{}, w.podOptions())
-				}
-			}
-			eventually(t, "ready", func() (bool, string) {
-				takeOver()
-				if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
-					return false, err.Error()
-				}
-				return ws.Status.State == v1beta1.StateReady, saying(ws)
-			})
+			c.untilReady(t, ws)
 			for _, a := range ws.Status.Attempts {
 				if a.InstanceType == cheap && a.Reason != v1beta1.ReasonQuota {
 					t.Errorf("attempt %d, %s: ended with %q %q, want the refusal that it was", a.Number, a.InstanceType, a.Reason, a.Message)
 				}
 			}
-			if err := w.client.Delete(t.Context(), ws); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "gone", func() (bool, string) {
-				takeOver()
-				err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-				return err != nil && client.IgnoreNotFound(err) == nil, saying(ws)
-			})
+			c.untilDeleted(t, ws)
 			w.checkNothingLeft(t, ws)
 			if most, ever := count(); most != 1 || ever != 2 || ws.Status.Plan.InstanceType != dear {
 				t.Errorf("pods of %d attempts at once, %d pods ever, serving on %s; want 1, 2 and %s", most, ever, ws.Status.Plan.InstanceType, dear)
 			}
 		})
+		crashed = c.came
 		if !crashed && number < 12 {
 			t.Errorf("the story had only %d writes: is the recorder in the way of all of them?", number-1)
 		}

@@ -197,28 +197,13 @@ func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recor
 	w.karpenter.Script(cheap, sim.NoCapacity)
 	t.Cleanup(func() { w.karpenter.Script(cheap, sim.Works) })
 	for number := 1; !t.Failed(); number++ {
-		crashed := false
+		var c *crash
 		t.Run(fmt.Sprintf("write %d", number), func(t *testing.T) {
-			var first *life
-			recorder := faults.CrashAt(number, faults.After, func() { first.cancel() })
-			first = begin(t, recorder)
+			c = w.crashAt(t, number, faults.After, begin)
 			ws := eitherForm(w.namespace(t), "chat")
 			w.create(t, ws)
 			most := w.watchClaims(t, ws)
-			takeOver := func() {
-				if recorder.Crashed() && !crashed {
-					crashed = true
-					first.end(t)
-					begin(t, faults.NewRecorder())
-				}
-			}
-			eventually(t, "ready", func() (bool, string) {
-				takeOver()
-				if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
-					return false, err.Error()
-				}
-				return ws.Status.State == v1beta1.StateReady, saying(ws)
-			})
+			c.untilReady(t, ws)
 			if got := w.karpenter.ClaimsEver(ws.UID); got > mostEver {
 				t.Errorf("NodeClaims ever made: %d, want at most %d", got, mostEver)
 			}
@@ -233,17 +218,10 @@ func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recor
 					t.Errorf("attempt %d, %s: ended with %q %q, want the refusal that it was", a.Number, a.InstanceType, a.Reason, a.Message)
 				}
 			}
-			if err := w.client.Delete(t.Context(), ws); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "gone", func() (bool, string) {
-				takeOver()
-				err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-				return err != nil && client.IgnoreNotFound(err) == nil, saying(ws)
-			})
+			c.untilDeleted(t, ws)
 			w.checkNothingLeft(t, ws)
 		})
-		if !crashed {
+		if !c.came {
 			t.Logf("crashed at each of %d writes", number-1)
 			if number < 12 {
 				t.Errorf("the story had only %d writes: is the recorder in the way of all of them?", number-1)
@@ -256,41 +234,20 @@ func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recor
 // crashStory tells the whole story with one crash, and says whether the crash came.
 func (w *world) crashStory(t *testing.T, number int, moment faults.Moment) (crashed bool) {
 	t.Helper()
+	var c *crash
 	t.Run(fmt.Sprintf("%s write %d", moment, number), func(t *testing.T) {
-		var first *life
-		recorder := faults.CrashAt(number, moment, func() { first.cancel() })
-		first = w.begin(t, recorder)
+		c = w.crashAt(t, number, moment, w.begin)
 		ws := kaitoForm(w.namespace(t), "chat")
 		w.create(t, ws)
-		takeOver := func() {
-			if recorder.Crashed() && !crashed {
-				crashed = true
-				first.end(t)
-				w.begin(t, faults.NewRecorder())
-			}
-		}
-		eventually(t, "ready", func() (bool, string) {
-			takeOver()
-			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
-				return false, err.Error()
-			}
-			return ws.Status.State == v1beta1.StateReady, saying(ws)
-		})
+		c.untilReady(t, ws)
 		if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
 			t.Errorf("NodeClaims ever made: %d, want 1", got)
 		}
-		if err := w.client.Delete(t.Context(), ws); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "gone", func() (bool, string) {
-			takeOver()
-			err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-			return err != nil && client.IgnoreNotFound(err) == nil, saying(ws)
-		})
+		c.untilDeleted(t, ws)
 		if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
 			t.Errorf("NodeClaims ever made: %d, want 1", got)
 		}
 		w.checkNothingLeft(t, ws)
 	})
-	return crashed
+	return c.came
 }
