@@ -47,6 +47,9 @@ type Finding struct {
 	Message string
 }
 
+// WaitsForMachines is the message while there is no machine that could run a pod.
+const WaitsForMachines = "the inference server waits for its machines: see ResourceReady for how far they are"
+
 // maxMessage is what a condition of ours holds at most.
 const maxMessage = 1024
 

@@ -166,7 +166,7 @@ func TestInference(t *testing.T) {
 		{
 			"what the scheduler says while the machine comes up is no news",
 			diagnosis.Input{Want: 1, Pods: []corev1.Pod{pod(unscheduled("Unschedulable", schedulerMessage))}, Nodes: []corev1.Node{node("node-a")}},
-			pending(`pod "chat-0" waits for its machine: see ResourceReady for how far that is`),
+			pending(diagnosis.WaitsForMachines),
 		},
 		{
 			"a scheduling gate",

@@ -26,7 +26,7 @@ func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 			continue
 		}
 		if !slices.ContainsFunc(in.Nodes, isReady) {
-			return pending("pod %q waits for its machine: see ResourceReady for how far that is", pod.Name), true
+			return pending(WaitsForMachines), true
 		}
 		if why, next := lacking(pod, in.Nodes); why != "" {
 			return finding(v1beta1.ReasonUnschedulable, "no node takes pod %q, because %s: %s", pod.Name, why, next), true

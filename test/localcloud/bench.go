@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,12 +21,17 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 )
 
+// inFlightPerCore is how many requests a benchmark's API server serves at once for each core: with its default of 600
+// on two cores it is so busy with requests that those who watch are cut off, and it measures that.
+const inFlightPerCore = 16
+
 // benchmark is what `localcloud bench-capacity` is told.
 type benchmark struct {
 	cloud      demoCloud
 	demo       demo.Settings
 	workspaces int
 	model      string
+	takes      time.Duration
 	check      bool
 	keepLog    string
 }
@@ -44,6 +50,9 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 			if b.cloud.flags.kwok == "" {
 				return errors.New("flag --kwok is required: build it with make kwok")
 			}
+			if !cmd.Flags().Changed("in-flight") {
+				b.cloud.flags.inFlight = inFlightPerCore * runtime.NumCPU()
+			}
 			b.demo.Kubectl = filepath.Join(b.cloud.flags.binDir, "kubectl")
 			out := cmd.OutOrStdout()
 			return alone(cmd.Context(), &b.cloud, out, func(ctx context.Context) error {
@@ -55,6 +64,7 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 	registerChart(cmd, &b.demo)
 	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
 	cmd.Flags().StringVar(&b.model, "model", "tiny-chat", "the preset that they name")
+	cmd.Flags().DurationVar(&b.takes, "machines-take", 0, "how long the cloud takes to sell a machine")
 	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
 	cmd.Flags().StringVar(&b.keepLog, "keep-log", "", "file to keep the API server's audit log in, for a closer look")
 	return cmd
@@ -116,7 +126,9 @@ func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer)
 	if err := demo.New(b.demo, &b.cloud, console).Install(ctx); err != nil {
 		return err
 	}
-	figures, err := bench.Run(ctx, bench.Settings{Layout: l, Workspaces: b.workspaces, Model: b.model, Say: console.Step})
+	figures, err := bench.Run(ctx, bench.Settings{
+		Layout: l, Workspaces: b.workspaces, Model: b.model, MachinesTake: b.takes, Say: console.Step,
+	})
 	if figures.Workspaces > 0 {
 		fmt.Fprintln(out)
 		err = errors.Join(err, figures.Print(out))

@@ -26,7 +26,9 @@ type settings struct {
 	pauseImage string
 	// Where machines are only objects, and where the API server's books are special.
 	kwok, auditPolicy string
-	apiPort           int
+	// How many requests the API server serves at once; 0 leaves it its own measure.
+	inFlight int
+	apiPort  int
 }
 
 // register adds the flags. Their defaults are what the Makefile exports and
@@ -40,6 +42,7 @@ func (s *settings) register(cmd *cobra.Command) {
 	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces")
 	flags.StringVar(&s.kwok, "kwok", "", "the kwok program: machines that are sold are nodes that it keeps, and no more; empty means real ones")
 	flags.StringVar(&s.auditPolicy, "audit-policy", "", "file that says what the API server's audit log holds; empty means what is installed in the cluster")
+	flags.IntVar(&s.inFlight, "in-flight", 0, "how many requests the API server serves at once; 0 means its default, 600")
 	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
 }
 
@@ -55,7 +58,7 @@ func builtPauseImage() string {
 
 // args are the flags for the supervisor, which works in another directory.
 func (s *settings) args() ([]string, error) {
-	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort)}
+	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort), fmt.Sprintf("--in-flight=%d", s.inFlight)}
 	for _, path := range []struct{ flag, value string }{
 		{"bin-dir", s.binDir},
 		{"coredns", s.coreDNS},
@@ -101,7 +104,7 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 		Layout:     l,
 		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Kwok: s.kwok, Self: self},
 		SKUs:       s.skus,
-		PauseImage: s.pauseImage, AuditPolicy: s.auditPolicy,
+		PauseImage: s.pauseImage, AuditPolicy: s.auditPolicy, InFlight: s.inFlight,
 		APIPort: s.apiPort,
 		Hub: hub.New(map[string]hub.Files{
 			modelRepository:          {modelFile: tinymodel.Bytes()},

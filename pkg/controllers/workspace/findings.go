@@ -193,8 +193,7 @@ func (s *scope) inferenceFinding() finding {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, "the inference server is not started")
 	}
 	if s.statefulSet == nil {
-		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending,
-			"the inference server starts when the machines are launched")
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, diagnosis.WaitsForMachines)
 	}
 	if failed, found := s.groupFinding(); found {
 		return failed
@@ -207,6 +206,9 @@ func (s *scope) inferenceFinding() finding {
 	if seen.Ready {
 		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 	}
+	if s.isComing() {
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, diagnosis.WaitsForMachines)
+	}
 	if s.isGroup() && s.group.Failure != "" {
 		seen.Message += "; it is started again because " + s.group.Failure
 	}
@@ -214,6 +216,18 @@ func (s *scope) inferenceFinding() finding {
 		seen.Message += s.wayBack()
 	}
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
+}
+
+// isComing says whether no pod is on a machine, and those of the open attempt were not usable when this Workspace was
+// last told of: what the scheduler says of its pods is about what there was before.
+func (s *scope) isComing() bool {
+	open := s.openAttempt()
+	isPlaced := slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName != "" })
+	if s.isOnNodes() || isPlaced || open == nil {
+		return false
+	}
+	told := slices.IndexFunc(s.ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == open.Number })
+	return told < 0 || s.ws.Status.Attempts[told].ReadyTime == nil
 }
 
 // diagnosed is what there is to see of the pods.

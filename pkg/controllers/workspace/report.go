@@ -67,12 +67,14 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 		status.Plan = request.Status(&s.revision.Plan, s.revision.Name)
 		status.TargetNodeCount = int32(s.revision.Plan.Nodes)
 	}
-	status.Endpoint = s.endpoint(err)
 	if s.engine != nil {
 		status.Engine = s.engine
 	}
 	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
 	set.all(s.findings(err))
+	if set.isTrue(v1beta1.ConditionInferenceReady) || s.isNameTaken(err) {
+		status.Endpoint = s.endpoint(err)
+	}
 	if s.revision != nil && set.isTrue(v1beta1.ConditionReady) {
 		status.LatestReadyRevision = s.running().Name
 	}
@@ -82,8 +84,7 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	return status, events
 }
 
-// endpoint is where the model answers, from the moment that its Service is there and as long as its
-// name is not somebody else's.
+// endpoint is where the model answers, from its first answer on and as long as its name is not somebody else's.
 func (s *scope) endpoint(err error) *v1beta1.Endpoint {
 	switch {
 	case s.isNameTaken(err):

@@ -158,18 +158,9 @@ func (s *scope) servingMachines() []capacity.Machine {
 	})
 }
 
-// hasLaunched says whether every machine of the plan has been launched, or is there already.
-func (s *scope) hasLaunched() bool {
-	if s.isOnNodes() {
-		return true
-	}
-	machines := s.servingMachines()
-	for _, machine := range machines {
-		if !machine.Launched {
-			return false
-		}
-	}
-	return s.revision != nil && len(machines) == s.revision.Plan.Nodes
+// hasMachines says whether every machine of the plan has been asked for, or is there already.
+func (s *scope) hasMachines() bool {
+	return s.isOnNodes() || s.revision != nil && len(s.servingMachines()) == s.revision.Plan.Nodes
 }
 
 // accepted returns the revision in use: the one that the status names, else the one that the pods

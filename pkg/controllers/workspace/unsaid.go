@@ -80,8 +80,8 @@ func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 		switch condition.Type {
 		case v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady: // ResourceReady sums them up
 			*condition = metav1.Condition{Type: condition.Type, ObservedGeneration: condition.ObservedGeneration}
-		case v1beta1.ConditionInferenceReady: // pods may be ready before their machines are
-			if condition.Status == metav1.ConditionTrue && !isReady {
+		case v1beta1.ConditionInferenceReady: // pods may be ready before their machines are, and wait for these
+			if condition.Status == metav1.ConditionTrue && !isReady || condition.Reason == v1beta1.ReasonUnschedulable {
 				condition.Status, condition.Reason = metav1.ConditionFalse, v1beta1.ReasonInferencePending
 			}
 			condition.LastTransitionTime = metav1.Time{}

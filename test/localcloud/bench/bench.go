@@ -65,6 +65,8 @@ type Settings struct {
 	// Workspaces is how many are applied at once, and Model the name of their preset.
 	Workspaces int
 	Model      string
+	// MachinesTake is how long the cloud takes to sell a machine, with a controller and without.
+	MachinesTake time.Duration
 	// Say tells whoever looks on what is going on.
 	Say func(format string, args ...any)
 }
@@ -97,7 +99,7 @@ func Run(ctx context.Context, settings Settings) (Figures, error) {
 	}
 	defer func() { _ = log.Close() }()
 	b := &Bench{settings: settings, kube: kube, log: log, courses: map[string]*Course{}}
-	b.figures = Figures{Workspaces: settings.Workspaces, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace)}
+	b.figures = Figures{Workspaces: settings.Workspaces, MachinesTake: settings.MachinesTake, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace)}
 	err = b.run(ctx)
 	return b.figures, err
 }
@@ -129,8 +131,7 @@ func (b *Bench) run(ctx context.Context) error {
 func (b *Bench) waiting(ctx context.Context) error {
 	n := min(b.settings.Workspaces, waitingWorkspaces)
 	b.settings.Say("%d Workspaces whose machines take %s", n, slowness)
-	slow := script.Rule{Outcome: script.SlowCreate, Delay: metav1.Duration{Duration: slowness}}
-	if err := b.play(script.Script{Rules: []script.Rule{slow}}); err != nil {
+	if err := b.slow(slowness); err != nil {
 		return err
 	}
 	course, err := b.apply(ctx, waitingNamespace, n)
@@ -145,7 +146,7 @@ func (b *Bench) waiting(ctx context.Context) error {
 	if err := b.await(ctx, "ready", course.Ready, n); err != nil {
 		return err
 	}
-	if err := b.play(script.Script{}); err != nil {
+	if err := b.slow(b.settings.MachinesTake); err != nil {
 		return err
 	}
 	if !until.After(from) {
@@ -175,8 +176,12 @@ func (b *Bench) load(ctx context.Context) error {
 	return err
 }
 
-// play sets the cloud's script.
-func (b *Bench) play(rules script.Script) error {
+// slow has the cloud take so long for each machine from now on.
+func (b *Bench) slow(delay time.Duration) error {
+	var rules script.Script
+	if delay > 0 {
+		rules.Rules = []script.Rule{{Outcome: script.SlowCreate, Delay: metav1.Duration{Duration: delay}}}
+	}
 	data, err := json.Marshal(rules)
 	if err != nil {
 		return fmt.Errorf("encoding the cloud's script: %w", err)

@@ -15,6 +15,8 @@ import (
 // Figures is what was measured.
 type Figures struct {
 	Workspaces int
+	// MachinesTake is how long the cloud took to sell a machine.
+	MachinesTake time.Duration
 	// Load is how the Workspaces went, and Floor what stood in for them.
 	Load, Floor *Course
 	// Requests are the controller's from the first Workspace until all was quiet,
@@ -47,6 +49,9 @@ type Row struct {
 // Rows compares the figures with the budgets.
 func (f Figures) Rows() []Row {
 	rows := slices.Concat(f.times(), f.costs())
+	if f.MachinesTake > 0 {
+		rows = slices.Insert(rows, 0, Row{What: "a machine takes", Seen: seconds(f.MachinesTake)})
+	}
 	return append(rows, Row{
 		"controller's memory, peak", "150 MB", fmt.Sprintf("%.0f MB", float64(f.Memory)/1e6), f.Memory > memoryMost,
 	})

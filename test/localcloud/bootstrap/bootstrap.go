@@ -71,7 +71,7 @@ func Objects() ([]*unstructured.Unstructured, error) {
 		unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
 		out = append(out, object)
 	}
-	for _, name := range []string{"nodeclass-crd.yaml", "coredns.yaml", "nodeclass.yaml"} {
+	for _, name := range []string{"nodeclass-crd.yaml", "coredns.yaml", "karpenter.yaml", "nodeclass.yaml"} {
 		decoded, err := decode(name)
 		if err != nil {
 			return nil, err

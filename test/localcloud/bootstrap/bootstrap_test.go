@@ -31,6 +31,7 @@ func TestObjects(t *testing.T) {
 		"rbac.authorization.k8s.io/v1 ClusterRoleBinding system:coredns",
 		"v1 Service kube-dns",
 		"discovery.k8s.io/v1 EndpointSlice kube-dns",
+		"rbac.authorization.k8s.io/v1 ClusterRoleBinding karpenter",
 		"local.modelberth.dev/v1alpha1 LocalNodeClass default",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -63,6 +63,8 @@ type Plan struct {
 	Programs Programs
 	// AuditPolicy is the file that says what the API server books; empty means our own.
 	AuditPolicy string
+	// InFlight is how many requests the API server serves at once; 0 means its default.
+	InFlight int
 }
 
 // Probe says where a program answers that it is ready.
@@ -118,7 +120,7 @@ func (p Plan) Etcd() Program {
 // kube-proxy where it runs.
 func (p Plan) APIServer() Program {
 	ready := Probe{Address: fmt.Sprintf("%s:%d", layout.ControlAddress, layout.APIServerPort), Path: "/readyz", TLS: true}
-	return p.kubernetes(APIServer, ready,
+	program := p.kubernetes(APIServer, ready,
 		"--advertise-address="+layout.ControlAddress,
 		fmt.Sprintf("--secure-port=%d", layout.APIServerPort),
 		"--etcd-servers="+etcdURL,
@@ -150,6 +152,11 @@ func (p Plan) APIServer() Program {
 		"--audit-log-maxsize=100000",
 		"--profiling=false",
 	)
+	if p.InFlight > 0 { // a third of them writes, as in its defaults; it adds them up
+		program.Args = append(program.Args,
+			fmt.Sprintf("--max-mutating-requests-inflight=%d", p.InFlight/3), fmt.Sprintf("--max-requests-inflight=%d", p.InFlight-p.InFlight/3))
+	}
+	return program
 }
 
 // ControllerManager leaves addresses to the cloud, which gives each node its range.

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 func testPlan(root string) Plan {
-	return Plan{Layout: layout.Layout{Root: root}, Programs: Programs{BinDir: "/tools", CoreDNS: "/tools/coredns", Kwok: "/tools/kwok", Self: "/proc/self/exe"}}
+	return Plan{Layout: layout.Layout{Root: root}, Programs: Programs{BinDir: "/tools", CoreDNS: "/tools/coredns", Kwok: "/tools/kwok", Self: "/proc/self/exe"}, InFlight: 32}
 }
 
 func TestPrograms(t *testing.T) {

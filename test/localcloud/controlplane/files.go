@@ -26,8 +26,16 @@ const (
 // aggregatorUser is who the API server is to the APIs that it passes requests on to.
 const aggregatorUser = "front-proxy-client"
 
-// administrators may do everything.
+// administrators may do everything, and the API server never has them wait for others.
 const administrators = "system:masters"
+
+// karpenter is the service account that Karpenter asks as.
+func karpenter() pki.Subject {
+	return pki.Subject{
+		User:   "system:serviceaccount:kube-system:karpenter",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"},
+	}
+}
 
 func (p Plan) cert(name string) string { return filepath.Join(p.Layout.PKI(), name+".crt") }
 func (p Plan) key(name string) string  { return filepath.Join(p.Layout.PKI(), name+".key") }
@@ -105,7 +113,7 @@ func (p Plan) writeKubeconfigs(ca *pki.Authority, hostURL string) error {
 		{p.kubeconfig(ControllerManager), APIServerURL(), pki.Subject{User: "system:kube-controller-manager"}},
 		{p.kubeconfig(Scheduler), APIServerURL(), pki.Subject{User: "system:kube-scheduler"}},
 		{p.kubeconfig(CoreDNS), APIServerURL(), pki.Subject{User: "system:coredns"}},
-		{p.kubeconfig(Karpenter), APIServerURL(), pki.Subject{User: "karpenter", Groups: []string{administrators}}},
+		{p.kubeconfig(Karpenter), APIServerURL(), karpenter()},
 		{p.kubeconfig(Kwok), APIServerURL(), pki.Subject{User: Kwok, Groups: []string{administrators}}},
 	}
 	for _, user := range users {

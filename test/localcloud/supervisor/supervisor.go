@@ -40,6 +40,8 @@ type Options struct {
 	PauseImage string
 	// AuditPolicy is the file that says what the API server books; empty means the usual.
 	AuditPolicy string
+	// InFlight is how many requests the API server serves at once; 0 means its default.
+	InFlight int
 	// APIPort is the loopback port for the API server; 0 takes a free one.
 	APIPort int
 	// Hub answers at layout.HubHost, and on the socket below /hub/; nil leaves it out.
@@ -91,7 +93,9 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 		options:  options,
 		log:      log,
 		progress: newProgress(time.Now()),
-		plan:     controlplane.Plan{Layout: options.Layout, Programs: options.Programs, AuditPolicy: options.AuditPolicy},
+		plan: controlplane.Plan{
+			Layout: options.Layout, Programs: options.Programs, AuditPolicy: options.AuditPolicy, InFlight: options.InFlight,
+		},
 	}
 	// Not derived from ctx: the control plane ends after the machines, and the
 	// network after both.
