@@ -32,6 +32,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/events"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -64,7 +65,8 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 			t.Fatal(err)
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Event{}, events.SubjectIndex, events.Subject).Build()
 }
 
 // provisioner of one kind of pools.

@@ -37,8 +37,8 @@ type Provisioner struct {
 	isDeaf bool
 }
 
-// New returns a Provisioner. The live reader must not be backed by a cache; the cache must have the index of
-// IndexEvents.
+// New returns a Provisioner. The live reader must not be backed by a cache; the cache must find
+// events by Subject.
 func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Provisioner {
 	return &Provisioner{cached: cached, live: live, clock: clock}
 }

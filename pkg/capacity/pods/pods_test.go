@@ -28,6 +28,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/events"
 )
 
 func owner() capacity.Owner {
@@ -106,7 +107,7 @@ func clientOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, subjectIndex, Subject).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, events.SubjectIndex, Subject).Build()
 }
 
 func newProvisioner(t *testing.T, objects ...client.Object) (*Provisioner, client.WithWatch) {
