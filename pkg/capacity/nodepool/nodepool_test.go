@@ -527,7 +527,7 @@ func TestBooks(t *testing.T) {
 	live := newClient(t, pool, claimOf(pool, "a", 1, launchedIn("z1")))
 	pools := provisioner(live, live, false)
 	want := []capacity.Bill{
-		{Owner: owner, Machine: pool.Name + "-0", InstanceType: "A", HourlyPrice: 5.672, Launched: true},
+		{Owner: owner, Machine: pool.Name + "-0", UID: "a", InstanceType: "A", HourlyPrice: 5.672, Launched: true},
 		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672}, // Karpenter may buy it at any time
 	}
 	for _, read := range []func(context.Context) ([]capacity.Bill, error){pools.Bills, pools.LiveBills} {
