@@ -193,7 +193,7 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.
 	if err != nil {
 		return fmt.Errorf("reading ControllerRevision %s: %w", last.Revision, err)
 	}
-	return &waitingError{message: "waiting for the newest plan to show", after: conflictDelay}
+	return &waitingError{message: "waiting for the newest plan to show", isBrief: true}
 }
 
 // isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to
