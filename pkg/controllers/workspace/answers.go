@@ -277,18 +277,27 @@ func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time)
 	if machine.NodeReady || !machine.Initialized || r.Answers.NodeGrace <= 0 {
 		return "", time.Time{}
 	}
-	since := machine.NodeSince
+	since, counted := machine.NodeSince, time.Time{}
 	if since.IsZero() { // there is no node to ask
-		since = now
-		if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
-			since = nodes.LastTransitionTime.Time
-		}
-		if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
-			since = joined
-		}
+		since = s.missingSince(machine, now)
+		counted = since
+	} else if counted = s.countsSince(since); counted.IsZero() {
+		return "", time.Time{}
 	}
 	why := fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
-	return why, since.Add(r.Answers.NodeGrace)
+	return why, counted.Add(r.Answers.NodeGrace)
+}
+
+// missingSince is when a machine was found to have no node any more.
+func (s *scope) missingSince(machine *capacity.Machine, now time.Time) time.Time {
+	since := now
+	if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
+		since = nodes.LastTransitionTime.Time
+	}
+	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
+		since = joined
+	}
+	return since
 }
 
 // machine returns the machine of that name, or nil.

@@ -48,6 +48,7 @@ const (
 	retryRelease     = time.Minute
 	retryClass       = time.Minute
 	retryHub         = time.Minute
+	retrySilence     = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.
