@@ -268,38 +268,6 @@ func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, no
 	return lost
 }
 
-// failing says what is wrong with the node of a machine, and when it has lasted for too long; nothing where
-// nothing is.
-func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time) (string, time.Time) {
-	if trouble := machine.Trouble; trouble.Message != "" && !s.isExcused(machine.Name) {
-		return trouble.Message, trouble.Since.Add(trouble.Grace)
-	}
-	if machine.NodeReady || !machine.Initialized || r.Answers.NodeGrace <= 0 {
-		return "", time.Time{}
-	}
-	since, counted := machine.NodeSince, time.Time{}
-	if since.IsZero() { // there is no node to ask
-		since = s.missingSince(machine, now)
-		counted = since
-	} else if counted = s.countsSince(since); counted.IsZero() {
-		return "", time.Time{}
-	}
-	why := fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
-	return why, counted.Add(r.Answers.NodeGrace)
-}
-
-// missingSince is when a machine was found to have no node any more.
-func (s *scope) missingSince(machine *capacity.Machine, now time.Time) time.Time {
-	since := now
-	if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
-		since = nodes.LastTransitionTime.Time
-	}
-	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
-		since = joined
-	}
-	return since
-}
-
 // machine returns the machine of that name, or nil.
 func (s *scope) machine(name string) *capacity.Machine {
 	for i := range s.machines {

@@ -161,44 +161,6 @@ func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
 	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, clockTime(since))
 }
 
-// listen finds out whether the silence of the Workspace's nodes is their own. The cache answers.
-func (r *Reconciler) listen(ctx context.Context, s *scope) error {
-	s.silence = nodehealth.Silence{}
-	isSilent := func(node corev1.Node) bool {
-		isReady, _ := nodehealth.Ready(&node)
-		return !isReady
-	}
-	if !slices.ContainsFunc(s.nodes, isSilent) {
-		return nil
-	}
-	all := &corev1.NodeList{}
-	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
-	}
-	s.silence = nodehealth.Listen(all.Items)
-	return nil
-}
-
-// countsSince is since when the silence of a node counts that has been silent since a time; zero while it does not,
-// which the conditions say. No event tells this Workspace that other nodes are heard again.
-func (s *scope) countsSince(since time.Time) time.Time {
-	counted, whyNot := s.silence.Counts(since)
-	if whyNot != "" {
-		s.unheard = whyNot
-		s.lookAgain(retrySilence)
-	}
-	return counted
-}
-
-// notReady says that a node is not, and that nothing is made of it where that is so.
-func (s *scope) notReady(name string) finding {
-	message := fmt.Sprintf("node %s is not Ready", name)
-	if s.unheard != "" {
-		message += "; " + s.unheard
-	}
-	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
-}
-
 // turnedDown says that the scheduler does not put a pod of the plan on any of its nodes, in its words, and
 // notes the nodes that have no pod.
 func (r *Reconciler) turnedDown(s *scope) string {
