@@ -101,7 +101,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := manager.New(config, managerOptions(scheme, o, cacheOptions(chosen, served)))
+	mgr, err := manager.New(config, managerOptions(scheme, o, cacheOptions(o, chosen, served)))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -238,7 +238,7 @@ func managerOptions(scheme *runtime.Scheme, o options.Controller, watched cache.
 }
 
 // cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
-func cacheOptions(chosen backEnd, served kinds) cache.Options {
+func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Options {
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
 		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
@@ -256,8 +256,11 @@ func cacheOptions(chosen backEnd, served kinds) cache.Options {
 	if served.has(nodePoolKind()) {
 		byObject[nodepool.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
 	}
-	if chosen == options.BackendPods {
+	switch {
+	case chosen == options.BackendPods:
 		byObject[&corev1.Event{}] = pods.EventCache()
+	case chosen == options.BackendNodePool && !o.StaticNodePools:
+		byObject[&corev1.Event{}] = nodepool.EventCache()
 	}
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/events"
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
@@ -233,7 +234,9 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	case options.BackendNodeClaim:
 		set = at.nodeClaims(o.NodeClasses[0])
 	case options.BackendNodePool:
-		set = at.nodePools(o)
+		var ofPods []workspace.News
+		set, ofPods, err = at.nodePools(ctx, o)
+		news = append(news, ofPods...)
 	case options.BackendPods:
 		var ofPods []workspace.News
 		set, ofPods, err = waitingPods(ctx, at)
@@ -256,7 +259,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
 	var out []handover.Former
 	if at.served.has(nodePoolKind()) && chosen != options.BackendNodePool {
-		out = append(out, nodepool.New(at.cached, at.live, at.nodeClaims(v1beta1.NodeClassReference{})))
+		out = append(out, nodepool.NewFormer(at.cached, at.live, at.nodeClaims(v1beta1.NodeClassReference{})))
 	}
 	if at.served.has(nodeClaimKind()) {
 		for _, class := range []v1beta1.NodeClassReference{{}, {Group: "kaito.sh", Kind: "KaitoNodeClass"}} {
@@ -275,12 +278,17 @@ func (at site) nodeClaims(class v1beta1.NodeClassReference) *nodeclaim.Provision
 	return nodeclaim.New(at.cached, at.live, class)
 }
 
-func (at site) nodePools(o options.Controller) *nodepool.Provisioner {
+// nodePools are static, or dynamic: why Karpenter makes no machine of the latter it says in events.
+func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.Provisioner, []workspace.News, error) {
 	claims := at.nodeClaims(o.NodeClasses[0])
 	if o.StaticNodePools {
-		return nodepool.NewStatic(at.cached, at.live, claims)
+		return nodepool.NewStatic(at.cached, at.live, claims), nil, nil
 	}
-	return nodepool.New(at.cached, at.live, claims)
+	if err := events.Index(ctx, at.mgr.GetFieldIndexer(), events.Subject); err != nil {
+		return nil, nil, err
+	}
+	pools := nodepool.New(at.cached, at.live, claims)
+	return pools, []workspace.News{{Object: &corev1.Event{}, WorkspaceOf: pools.WorkspaceOf}}, nil
 }
 
 // sweep has what is held swept.
@@ -296,7 +304,7 @@ func (at site) sweep(o options.Controller, held sweep.Machines) error {
 }
 
 func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.News, error) {
-	if err := pods.IndexEvents(ctx, at.mgr.GetFieldIndexer()); err != nil {
+	if err := events.Index(ctx, at.mgr.GetFieldIndexer(), pods.Subject); err != nil {
 		return nil, nil, err
 	}
 	waiting := pods.New(at.cached, at.live, at.clock)

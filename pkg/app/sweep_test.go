@@ -4,8 +4,10 @@
 package app
 
 import (
+	"context"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -22,6 +24,14 @@ type runner struct {
 
 // Elected implements manager.Manager.
 func (r *runner) Elected() <-chan struct{} { return nil }
+
+// GetFieldIndexer implements manager.Manager.
+func (r *runner) GetFieldIndexer() client.FieldIndexer { return r }
+
+// IndexField implements client.FieldIndexer.
+func (*runner) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}
 
 // Add implements manager.Manager.
 func (r *runner) Add(runs manager.Runnable) error {

@@ -158,6 +158,9 @@ func SpotLabels() []Label {
 type Bill struct {
 	Owner   Owner
 	Machine string
+	// UID of the object that stands for the machine, by which several back ends may see it; empty where there is none
+	// yet.
+	UID types.UID
 	// InstanceType that is paid for, and its price per hour in USD; negative where it is not known.
 	InstanceType string
 	HourlyPrice  float64

@@ -293,6 +293,50 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
+// TestBackEndPrivileges: who gets machines in one way may not get them in another, and may let go what is left of
+// any.
+func TestBackEndPrivileges(t *testing.T) {
+	tests := []struct {
+		values string
+		want   []string
+	}{
+		{"clouds={azure}", []string{"nodeclaims create", "nodeclaims get", "nodepools create"}},
+		{"clouds={aws},capacity.backend=nodeclaim", []string{"nodeclaims create", "nodeclaims get"}},
+		{"clouds={azure},capacity.backend=nodepool", []string{"events watch", "nodepools create", "nodepools get", "nodepools patch"}},
+		{"clouds={azure},capacity.backend=nodepool,capacity.staticNodePools=true", []string{"nodepools create", "nodepools get", "nodepools patch"}},
+		{"clouds={azure},capacity.backend=pods", []string{"events watch"}},
+		{"clouds={azure},capacity.backend=existing", nil},
+	}
+	always := []string{"nodeclaims delete", "nodeclaims list", "nodeclaims watch", "nodepools delete", "nodepools list", "nodepools watch"}
+	for _, test := range tests {
+		t.Run(test.values, func(t *testing.T) {
+			rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set="+test.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, role := range find[*rbacv1.ClusterRole](t, rendered) {
+				for _, rule := range role.Rules {
+					for _, resource := range rule.Resources {
+						for _, verb := range rule.Verbs {
+							isOfBackEnd := slices.Contains(rule.APIGroups, "karpenter.sh") || resource == "events" && verb == "watch"
+							if isOfBackEnd {
+								got = append(got, resource+" "+verb)
+							}
+						}
+					}
+				}
+			}
+			want := slices.Concat(always, test.want)
+			slices.Sort(got)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestGeneratedFiles checks that every generated file reaches the cluster as it is, can be left out,
 // and that a CustomResourceDefinition outlives the release.
 func TestGeneratedFiles(t *testing.T) {
@@ -370,6 +414,10 @@ func TestDevicePlugin(t *testing.T) {
 			t.Fatalf("enabled %s: %d DaemonSets, want %d", enabled, len(plugins), want)
 		}
 		for _, plugin := range plugins {
+			confined := plugin.Spec.Template.Spec.Containers[0].SecurityContext.SeccompProfile
+			if confined == nil || confined.Type != corev1.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("its system calls are confined by %v, want the runtime's default", confined)
+			}
 			if missing := gpuplugin.Missing([]appsv1.DaemonSet{*plugin}, "nvidia.com/gpu"); missing != "" {
 				t.Errorf("the controller does not know it: %s", missing)
 			}

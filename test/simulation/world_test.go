@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,7 +98,18 @@ func newWorld(ctx context.Context, f *facts, seed uint64, story *strings.Builder
 	w.rules = newRules(w)
 	w.people = &people{world: w}
 	w.faults = drawFaults(random)
+	_ = w.server.create(systemNode(start()))
 	return w
+}
+
+// systemNode is one of the cluster's own, where the controller runs: without any, nobody could tell machines that
+// are silent from a control plane that does not hear them.
+func systemNode(since time.Time) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "system"}}
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since),
+	}}
+	return node
 }
 
 // drawFaults makes some runs calm and others wild.

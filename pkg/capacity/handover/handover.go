@@ -6,7 +6,9 @@
 //
 // It decides which back end a Workspace is with: a former one as long as that holds anything for it, else the
 // one that is set. Former ones are told apart by what they made, as the API server has it when this process
-// begins to lead; from then on nobody makes more of it. It must not know how any of them gets machines.
+// begins to lead. To look once is enough, for nobody makes more of it: only who leads asks for machines, a process
+// whose Lease somebody else gets has ended its passes before it let the Lease go, or has ended itself for want of it
+// some seconds earlier, and one process leads once. It must not know how any of them gets machines.
 package handover
 
 import (
@@ -263,21 +265,35 @@ func (b *BackEnds) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
 	return b.bills(ctx, BackEnd.LiveBills)
 }
 
-// bills are those of everybody as the back end tells them that they are with: another one may see the same
-// machines, and call them something else.
+// bills are those of everybody from all back ends that they are or will be with. Several may see the same machine,
+// and call it something else: it is paid for once, as the first one tells that a Workspace is with.
 func (b *BackEnds) bills(ctx context.Context, of func(BackEnd, context.Context) ([]capacity.Bill, error)) ([]capacity.Bill, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
 	var out []capacity.Bill
-	for _, end := range append([]BackEnd{b.BackEnd}, b.inUse()...) {
+	paid := map[types.UID]bool{}
+	for _, end := range append(b.inUse(), b.BackEnd) {
 		all, err := of(end, ctx)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, slices.DeleteFunc(all, func(bill capacity.Bill) bool { return b.of(bill.Owner) != end })...)
+		for _, bill := range all {
+			if end != b.BackEnd && !b.isWith(bill.Owner, end) || bill.UID != "" && paid[bill.UID] {
+				continue
+			}
+			paid[bill.UID] = true
+			out = append(out, bill)
+		}
 	}
 	return out, nil
+}
+
+// isWith says whether a Workspace holds something with a former back end.
+func (b *BackEnds) isWith(owner capacity.Owner, former BackEnd) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.holders[owner.UID].with, func(with Former) bool { return with == former })
 }
 
 // inUse are the former back ends that somebody is with.
@@ -287,7 +303,7 @@ func (b *BackEnds) inUse() []BackEnd {
 	var out []BackEnd
 	for _, former := range b.former {
 		for _, known := range b.holders {
-			if known.with[0] == former {
+			if slices.Contains(known.with, former) {
 				out = append(out, former)
 				break
 			}

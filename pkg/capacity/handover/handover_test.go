@@ -27,12 +27,14 @@ type backEnd struct {
 	held, cached []string
 	said         []string
 	released     int
+	looks        int
 	broken       error
 	// meanwhile happens once while the last of it is let go.
 	meanwhile func()
 }
 
 func (b *backEnd) Holders(context.Context) ([]capacity.Owner, error) {
+	b.looks++
 	if len(b.held) == 0 {
 		return nil, b.broken
 	}
@@ -69,7 +71,7 @@ func (b *backEnd) Release(context.Context, capacity.Owner) ([]string, error) {
 func (b *backEnd) Bills(context.Context) ([]capacity.Bill, error) {
 	var out []capacity.Bill
 	for _, name := range b.cached {
-		out = append(out, capacity.Bill{Owner: owner, Machine: b.name + " tells of " + name})
+		out = append(out, capacity.Bill{Owner: owner, Machine: b.name + " tells of " + name, UID: types.UID(name)})
 	}
 	return out, nil
 }
@@ -138,6 +140,27 @@ func TestObserve(t *testing.T) {
 	}
 }
 
+// TestLooksOnce: a look that failed is repeated, and none that did not. Waiting is to cost nothing.
+func TestLooksOnce(t *testing.T) {
+	old, odd := (&backEnd{name: "old"}).hold("a"), &backEnd{name: "odd", broken: errors.New("timed out")}
+	all := handover.New(&backEnd{name: "set"}, leads(), old, odd)
+	look := func(fails bool, want ...string) {
+		t.Helper()
+		machines, err := all.Observe(t.Context(), owner, nil, "")
+		if got := machineNames(machines); (err != nil) != fails || !slices.Equal(got, want) {
+			t.Errorf("machines %v, error %v; want %v, an error: %t", got, err, want, fails)
+		}
+	}
+	look(true)
+	odd.broken = nil
+	for range 3 {
+		look(false, "former a")
+	}
+	if old.looks != 2 || odd.looks != 2 {
+		t.Errorf("looked %d and %d times, want 2: for what failed and for what did not", old.looks, odd.looks)
+	}
+}
+
 // TestHandedOver: what a former back end is rid of is the matter of the one that is set, and stays it.
 func TestHandedOver(t *testing.T) {
 	set, old := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a")
@@ -174,10 +197,12 @@ func TestHandedOverTwice(t *testing.T) {
 	}
 }
 
-// TestBills: nobody pays twice for what two back ends see, and who does not lead does not look for former ones.
+// TestBills: everything is paid for, nothing twice that two back ends see, and who does not lead does not look for
+// former ones.
 func TestBills(t *testing.T) {
 	told := func(elected <-chan struct{}) []string {
-		all := handover.New((&backEnd{name: "set"}).hold("a"), elected, (&backEnd{name: "old"}).hold("a"))
+		all := handover.New((&backEnd{name: "set"}).hold("a", "c"), elected,
+			(&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
 		bills, err := all.Bills(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -188,10 +213,10 @@ func TestBills(t *testing.T) {
 		}
 		return out
 	}
-	if diff := cmp.Diff([]string{"old tells of a"}, told(leads())); diff != "" {
+	if diff := cmp.Diff([]string{"old tells of a", "odd tells of b", "set tells of c"}, told(leads())); diff != "" {
 		t.Errorf("the leader's bills (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"set tells of a"}, told(nil)); diff != "" {
+	if diff := cmp.Diff([]string{"set tells of a", "set tells of c"}, told(nil)); diff != "" {
 		t.Errorf("another replica's bills (-want +got):\n%s", diff)
 	}
 }

@@ -46,6 +46,7 @@ func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
 	return capacity.Bill{
 		Owner:        OwnerOf(claim.Labels),
 		Machine:      claim.Name,
+		UID:          claim.UID,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		HourlyPrice:  PriceOf(claim.Annotations),
 		Launched:     isTrue(claim.StatusConditions(), karpv1.ConditionTypeLaunched),

@@ -1,10 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodehealth reads from a node whether its machine is broken or about to be taken back.
+// Package nodehealth reads from a node whether its machine is broken or about to be taken back, and from all nodes
+// whether the silence of one says anything about it.
 //
 // It is pure, and knows the conditions and taints by which clouds say so. It must not know what is done
-// about it. Whether the kubelet answers, which Ready says, is not its matter.
+// about it.
 package nodehealth
 
 import (

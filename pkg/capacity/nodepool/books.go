@@ -37,7 +37,7 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	var out []capacity.Bill
 	for _, s := range all.slots(nil) {
 		out = append(out, capacity.Bill{
-			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, InstanceType: s.InstanceType,
+			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, UID: s.UID, InstanceType: s.InstanceType,
 			HourlyPrice: s.HourlyPrice, Launched: s.Launched, Leaving: s.Deleting,
 		})
 	}

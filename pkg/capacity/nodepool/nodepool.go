@@ -49,10 +49,19 @@ type Provisioner struct {
 	live   client.Reader
 	// isStatic says that pools have replicas.
 	isStatic bool
+	// listens says that the cache keeps events, by events.Subject.
+	listens bool
 }
 
-// New returns a Provisioner of dynamic pools. The live reader must not be backed by a cache.
+// New returns a Provisioner of dynamic pools. The live reader must not be backed by a cache; the cache must keep
+// EventCache, and find events by events.Subject.
 func New(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
+	return &Provisioner{claims: claims, cached: cached, live: live, listens: true}
+}
+
+// NewFormer returns a Provisioner that looks after pools that were made before another back end was set. What is
+// said about them it does not hear.
+func NewFormer(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
 	return &Provisioner{claims: claims, cached: cached, live: live}
 }
 
@@ -85,6 +94,9 @@ func (p *Provisioner) Observe(
 		return nil, err
 	}
 	slots := held.slots(known)
+	if err := p.listen(ctx, owner, slots); err != nil {
+		return nil, err
+	}
 	machines := make([]capacity.Machine, 0, len(slots))
 	for i := range slots {
 		machine := slots[i].Machine

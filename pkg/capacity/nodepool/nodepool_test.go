@@ -32,6 +32,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/events"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -64,7 +65,8 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 			t.Fatal(err)
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Event{}, events.SubjectIndex, events.Subject).Build()
 }
 
 // provisioner of one kind of pools.
@@ -525,7 +527,7 @@ func TestBooks(t *testing.T) {
 	live := newClient(t, pool, claimOf(pool, "a", 1, launchedIn("z1")))
 	pools := provisioner(live, live, false)
 	want := []capacity.Bill{
-		{Owner: owner, Machine: pool.Name + "-0", InstanceType: "A", HourlyPrice: 5.672, Launched: true},
+		{Owner: owner, Machine: pool.Name + "-0", UID: "a", InstanceType: "A", HourlyPrice: 5.672, Launched: true},
 		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672}, // Karpenter may buy it at any time
 	}
 	for _, read := range []func(context.Context) ([]capacity.Bill, error){pools.Bills, pools.LiveBills} {

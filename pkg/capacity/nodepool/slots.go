@@ -25,6 +25,8 @@ type slot struct {
 	capacity.Machine
 	// claim that was made for it; nil while there is none.
 	claim *karpv1.NodeClaim
+	// pool that is to make one; nil where there is a claim.
+	pool *karpv1.NodePool
 	// labels of the claim, or of the pool.
 	labels map[string]string
 }
@@ -89,7 +91,7 @@ func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity
 		out = append(out, s)
 	}
 	for _, name := range free {
-		out = append(out, slot{Machine: awaited(pool, name), labels: pool.Labels})
+		out = append(out, slot{Machine: awaited(pool, name), pool: pool, labels: pool.Labels})
 	}
 	return out
 }
@@ -113,7 +115,7 @@ func awaited(pool *karpv1.NodePool, name string) capacity.Machine {
 	said := refusal.Condition{Status: refusal.StatusUnknown, Since: pool.CreationTimestamp.Time}
 	said.Reason, said.Message = whyAwaited(pool)
 	machine.Words = capacity.Words{Launched: said}
-	machine.Message = said.Message
+	machine.Reason, machine.Message = "", said.Message
 	if !refusal.IsNeutral(said.Reason) {
 		machine.Reason = said.Reason
 	}

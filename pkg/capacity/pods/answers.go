@@ -4,9 +4,7 @@
 package pods
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,101 +38,66 @@ const inBackoff = "in backoff after failed scale-up"
 // autoscaler is the source of its events.
 const autoscaler = "cluster-autoscaler"
 
-// subjectIndex finds events by what they are about: a pod's UID, or a node group.
-const subjectIndex = "subject"
-
-// aboutGroups is the value of subjectIndex for all events about node groups, which it publishes about its
+// aboutGroups is the subject of all events about node groups, which it publishes about its
 // ConfigMap.
 const aboutGroups = "groups"
 
 // EventCache is what a cache has to keep of events.
-func EventCache() cache.ByObject {
-	return cache.ByObject{
-		Field: fields.OneTermEqualSelector("source", autoscaler),
-		Transform: func(object any) (any, error) {
-			if event, ok := object.(*corev1.Event); ok {
-				event.ManagedFields, event.Annotations, event.Labels = nil, nil, nil
-			}
-			return object, nil
-		},
-	}
-}
+func EventCache() cache.ByObject { return events.Kept(fields.Set{"source": autoscaler}) }
 
-// IndexEvents has a cache find the events about a pod.
-func IndexEvents(ctx context.Context, indexer client.FieldIndexer) error {
-	if err := indexer.IndexField(ctx, &corev1.Event{}, subjectIndex, Subject); err != nil {
-		return fmt.Errorf("indexing events: %w", err)
-	}
-	return nil
-}
-
-// Subject is the value of an event in the index of IndexEvents.
+// Subject is what an event is about, by which a cache has to find it: a pod, or node groups.
 func Subject(object client.Object) []string {
-	event, ok := object.(*corev1.Event)
-	switch {
-	case !ok:
-		return nil
-	case event.InvolvedObject.Kind == "ConfigMap":
+	if event, ok := object.(*corev1.Event); ok && event.InvolvedObject.Kind == "ConfigMap" {
 		return []string{aboutGroups}
-	default:
-		return []string{string(event.InvolvedObject.UID)}
 	}
+	return events.Subject(object)
 }
 
 // WorkspaceOf names the Workspace of the pod that an event is about; nothing where that is nobody's.
 func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) types.NamespacedName {
-	about, ok := event.(*corev1.Event)
-	if !ok || about.InvolvedObject.Kind != "Pod" {
-		return types.NamespacedName{}
-	}
 	pod := &corev1.Pod{}
-	key := types.NamespacedName{Namespace: about.InvolvedObject.Namespace, Name: about.InvolvedObject.Name}
-	if err := p.cached.Get(ctx, key, pod); err != nil {
+	if !events.Involved(ctx, p.cached, event, "Pod", pod) {
 		return types.NamespacedName{} // not one of ours, which are all that the cache has
 	}
-	return types.NamespacedName{Namespace: key.Namespace, Name: pod.Labels[v1beta1.LabelWorkspace]}
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.LabelWorkspace]}
 }
 
 func (p *Provisioner) events(ctx context.Context, subject string) ([]corev1.Event, error) {
-	list := &corev1.EventList{}
 	if p.isDeaf {
 		return nil, nil
 	}
-	if err := p.cached.List(ctx, list, client.MatchingFields{subjectIndex: subject}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing events: %w", err)
-	}
-	return list.Items, nil
+	return events.Watched(ctx, p.cached, subject)
 }
 
 // answerOf is what was said last about a pod that waits: that a node was asked for, or why not, in the cloud's
 // own words where somebody told them. Empty where nobody has answered.
 func answerOf(own, groups []corev1.Event) refusal.Condition {
-	last := newest(own, func(e *corev1.Event) bool { return e.Reason == triggered || e.Reason == notTriggered })
+	last := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == triggered || e.Reason == notTriggered })
 	if last == nil {
 		return refusal.Condition{}
 	}
 	said := refusal.Condition{
-		Status: refusal.StatusUnknown, Reason: last.Reason, Message: tidy(last.Message), Since: events.LastSeen(last),
+		Status: refusal.StatusUnknown, Reason: last.Reason, Message: tidy(events.Text(last)), Since: events.LastSeen(last),
 	}
 	if last.Reason != notTriggered || !strings.Contains(said.Message, inBackoff) {
 		return said
 	}
 	if why := failure(own, groups); why != nil {
-		said.Reason, said.Message = why.Reason, tidy(why.Message)
+		said.Reason, said.Message = why.Reason, tidy(events.Text(why))
 	}
 	return said
 }
 
 // failure is why a node did not come that was asked for.
 func failure(own, groups []corev1.Event) *corev1.Event {
-	if said := newest(own, func(e *corev1.Event) bool { return e.Reason == failedForPod }); said != nil {
+	if said := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == failedForPod }); said != nil {
 		return said
 	}
-	asking := newest(own, func(e *corev1.Event) bool { return e.Reason == triggered })
+	asking := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == triggered })
 	if asking == nil {
 		return nil
 	}
-	return newest(groups, func(e *corev1.Event) bool {
+	return events.Newest(groups, func(e *corev1.Event) bool {
 		isFailure := e.Reason == failedGroup || e.Reason == groupFailed || e.Reason == groupTimedOut
 		return isFailure && !events.LastSeen(e).Before(asking.CreationTimestamp.Time) && isAbout(e, asking.Message)
 	})
@@ -151,33 +114,11 @@ func isAbout(event *corev1.Event, asking string) bool {
 	})
 }
 
-// newest returns the latest event that is meant, or nil. Of two at once, the one that asks goes before.
-func newest(events []corev1.Event, isMeant func(*corev1.Event) bool) *corev1.Event {
-	var out *corev1.Event
-	for i := range events {
-		event := &events[i]
-		if !isMeant(event) {
-			continue
-		}
-		if out == nil || later(event, out) > 0 {
-			out = event
-		}
-	}
-	return out
-}
-
-func later(a, b *corev1.Event) int {
-	return cmp.Or(
-		events.LastSeen(a).Compare(events.LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message),
-	)
-}
-
 // The parts of an answer, which come in any order, begin with how many node groups they are about.
 var partBreak = regexp.MustCompile(`, (\d+ )`)
 
 // tidy is a message without what changes from one telling to the next.
 func tidy(message string) string {
-	message = strings.TrimPrefix(message, "(combined from similar events): ")
 	head, rest, ok := strings.Cut(message, "scale-up: ")
 	if !ok || !strings.HasPrefix(message, "pod didn't trigger") {
 		return message

@@ -32,7 +32,7 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	for i := range slots {
 		s := &slots[i]
 		out = append(out, capacity.Bill{
-			Owner: s.owner, Machine: s.name(), InstanceType: s.asked.InstanceType, HourlyPrice: price(s.asked),
+			Owner: s.owner, Machine: s.name(), UID: s.uid(), InstanceType: s.asked.InstanceType, HourlyPrice: price(s.asked),
 			Launched: s.pod != nil && s.pod.Spec.NodeName != "", Leaving: s.isLeaving,
 		})
 	}

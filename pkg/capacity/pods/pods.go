@@ -24,6 +24,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -37,8 +38,8 @@ type Provisioner struct {
 	isDeaf bool
 }
 
-// New returns a Provisioner. The live reader must not be backed by a cache; the cache must have the index of
-// IndexEvents.
+// New returns a Provisioner. The live reader must not be backed by a cache; the cache must find
+// events by Subject.
 func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Provisioner {
 	return &Provisioner{cached: cached, live: live, clock: clock}
 }
@@ -223,7 +224,7 @@ func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading node %q: %w", pod.Spec.NodeName, err)
 	}
-	if isReady, _ := readiness(node); err == nil && isReady {
+	if isReady, _ := nodehealth.Ready(node); err == nil && isReady {
 		return nil
 	}
 	return p.delete(ctx, pod, client.GracePeriodSeconds(0))

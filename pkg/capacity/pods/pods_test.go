@@ -28,6 +28,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/events"
 )
 
 func owner() capacity.Owner {
@@ -106,7 +107,7 @@ func clientOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, subjectIndex, Subject).Build()
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, events.SubjectIndex, Subject).Build()
 }
 
 func newProvisioner(t *testing.T, objects ...client.Object) (*Provisioner, client.WithWatch) {
@@ -397,12 +398,14 @@ func TestHeldOwnersAndBills(t *testing.T) {
 		t.Errorf("owners %v (-want +got):\n%s", err, diff)
 	}
 	bills, err := p.LiveBills(t.Context())
-	bill := func(owner capacity.Owner, machine string, launched bool) capacity.Bill {
-		return capacity.Bill{Owner: owner, Machine: machine, InstanceType: "Standard_NC24ads_A100_v4", HourlyPrice: 3.673, Launched: launched}
+	bill := func(owner capacity.Owner, machine string, uid types.UID, launched bool) capacity.Bill {
+		return capacity.Bill{
+			Owner: owner, Machine: machine, UID: uid, InstanceType: "Standard_NC24ads_A100_v4", HourlyPrice: 3.673, Launched: launched,
+		}
 	}
-	left := bill(former, "team-a/chat-5.1", false)
+	left := bill(former, "team-a/chat-5.1", "set-1-5", false)
 	left.Leaving = true
-	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", false), bill(owner(), "team-a/chat-1.2", true), left}
+	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", "set-2-0", false), bill(owner(), "team-a/chat-1.2", "set-2-1", true), left}
 	if diff := cmp.Diff(want, bills); diff != "" || err != nil {
 		t.Errorf("bills %v (-want +got):\n%s", err, diff)
 	}

@@ -155,7 +155,7 @@ func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 // describe fills in what the node says.
 func describe(out *capacity.Machine, node *corev1.Node, gpuResource corev1.ResourceName) {
 	out.ProviderID, out.Zone = node.Spec.ProviderID, node.Labels[corev1.LabelTopologyZone]
-	out.NodeReady, out.NodeSince = readiness(node)
+	out.NodeReady, out.NodeSince = nodehealth.Ready(node)
 	gpus := node.Status.Allocatable[gpuResource]
 	out.GPUs, out.Trouble = int(gpus.Value()), nodehealth.Of(node)
 }
@@ -174,14 +174,4 @@ func scheduled(pod *corev1.Pod) corev1.PodCondition {
 		}
 	}
 	return corev1.PodCondition{}
-}
-
-// readiness is a node's own word, and since when.
-func readiness(node *corev1.Node) (isReady bool, since time.Time) {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
-		}
-	}
-	return false, node.CreationTimestamp.Time
 }

@@ -46,7 +46,7 @@ func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdi
 // launching judges a claim without a machine: by the words about it, else by its deadline.
 func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	deadline := after(o.CreatedAt, deadlines.Registered)
-	if o.Provider == GPUProvisioner || o.Launched.Reason == ReasonNoNodeClaim {
+	if o.Provider == GPUProvisioner || hasNoClaim(o.Launched.Reason) {
 		deadline = earlier(after(o.CreatedAt, deadlines.Launched), deadline)
 	}
 	said := o.launchSignals()

@@ -393,6 +393,30 @@ ERROR CODE: ` + code + `
 			outcome{Misconfigured, everything(Any), 0, "node-pool-not-ready", true, 0},
 		},
 		{
+			"Karpenter knows of no offer for a pool", claim(says(ReasonNoInstanceTypes, "NodePool requirements filtered out all compatible available instance types")), soon,
+			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "karpenter-hidden", true, 0},
+		},
+		{
+			"nor for a pod", claim(says(ReasonFailedScheduling, "no instance type met the scheduling requirements or had a required offering, requirements=x")), soon,
+			outcome{NoCapacity, offering("", onDemand), 10 * time.Minute, "karpenter-no-offering", true, 0},
+		},
+		{
+			"a machine that is too small for the pod", claim(says(ReasonFailedScheduling, "no instance type has enough resources, requirements=x")), soon,
+			outcome{NotOffered, sku(onDemand), time.Hour, "karpenter-too-small", true, 0},
+		},
+		{
+			"a volume may still be made", claim(says(ReasonFailedScheduling, "failed to validate pvc, it must be bound")), soon,
+			outcome{Misconfigured, everything(Any), 0, "karpenter-volume", false, 5 * time.Minute},
+		},
+		{
+			"other words may be about another pool that is to come", claim(says(ReasonFailedScheduling, "something else")), soon,
+			outcome{Unknown, offering("", onDemand), 10 * time.Minute, "", false, 2 * time.Minute},
+		},
+		{
+			"whoever says so has until the launch deadline", claim(by(UnknownProvider), says(ReasonFailedScheduling, "something else")), 10 * time.Minute,
+			outcome{TimedOut, offering("", onDemand), 10 * time.Minute, "", true, 0},
+		},
+		{
 			"gpu-provisioner deletes nothing: a claim that vanished was deleted by somebody", claim(by(GPUProvisioner), gone(soon)), soon,
 			outcome{Lost, offering("", onDemand), time.Minute, "", true, 0},
 		},

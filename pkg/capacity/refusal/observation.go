@@ -183,7 +183,16 @@ const (
 	ReasonNoNodeClaim = "NoNodeClaim"
 	// ReasonNodePoolNotReady: it makes none of a pool like this.
 	ReasonNodePoolNotReady = "NodePoolNotReady"
+	// ReasonNoInstanceTypes and ReasonFailedScheduling are those of Karpenter's events about such a pool, and about
+	// a pod for which it is to make a machine.
+	ReasonNoInstanceTypes  = "NoCompatibleInstanceTypes"
+	ReasonFailedScheduling = "FailedScheduling"
 )
+
+// hasNoClaim says that a reason tells why there is nothing yet that Karpenter would time out.
+func hasNoClaim(reason string) bool {
+	return slices.Contains([]string{ReasonNoNodeClaim, ReasonNodePoolNotReady, ReasonNoInstanceTypes, ReasonFailedScheduling}, reason)
+}
 
 // IsNeutral says that a reason of the Launched condition blames nobody.
 func IsNeutral(reason string) bool {

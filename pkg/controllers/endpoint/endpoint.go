@@ -10,6 +10,7 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,11 +22,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 )
 
 // ControllerName is the name of the controller in logs and metrics.
@@ -41,6 +44,9 @@ const (
 	soon   = 200 * time.Millisecond
 	seldom = time.Minute
 )
+
+// leaving is when to try again where a former Service of the name is on its way out.
+const leaving = 2 * time.Second
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
@@ -144,10 +150,26 @@ func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if isNews := d.settle(ordered, err); isNews {
 		d.tell(request.NamespacedName)
 	}
+	if wait := expected(err); wait > 0 {
+		log.FromContext(ctx).V(1).Info("a service has to wait", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("making the Service of workspace %s: %w", request.NamespacedName, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+// expected is when to try again after what is no failure of ours, and which the Workspace is told: its name is
+// somebody else's, or not free yet. Zero for all other errors.
+func expected(err error) time.Duration {
+	if _, isTaken := errors.AsType[*apply.TakenError](err); isTaken {
+		return seldom
+	}
+	if _, isLeaving := errors.AsType[*apply.TerminatingError](err); isLeaving {
+		return leaving
+	}
+	return 0
 }
 
 // settle notes how a try ended, and says whether nobody but the Desk can tell. Of what was written, a watch tells.

@@ -6,6 +6,7 @@ package endpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 )
 
 // server answers writes of Services.
@@ -179,6 +181,35 @@ func TestServiceThatCannotBeMade(t *testing.T) {
 	}
 	if err := d.Order(owner("a"), service("1")); err != nil {
 		t.Errorf("what failed once fails for ever: %v", err)
+	}
+}
+
+// A name that is not free is no error of the controller, is told to the Workspace like any, and is tried again.
+func TestServiceWhoseNameIsNotFree(t *testing.T) {
+	tests := []struct {
+		reason string
+		err    error
+		again  time.Duration
+	}{
+		{"somebody else has it", &apply.TakenError{Kind: "Service", Namespace: "team", Name: "chat"}, time.Minute},
+		{"a former one is on its way out", fmt.Errorf("applying: %w", &apply.TerminatingError{Kind: "Service"}), 2 * time.Second},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			d, told := desk(t, &server{err: test.err})
+			if err := d.Order(owner("a"), service("1")); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				result, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()})
+				if want := (reconcile.Result{RequeueAfter: test.again}); result != want || err != nil {
+					t.Errorf("%v, %v; want %v and no error", result, err, want)
+				}
+			}
+			if err := d.Order(owner("a"), service("1")); !errors.Is(err, test.err) || *told != 1 {
+				t.Errorf("whoever orders it again hears %v, and was told %d times; want once %v", err, *told, test.err)
+			}
+		})
 	}
 }
 

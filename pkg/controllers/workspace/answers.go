@@ -193,7 +193,7 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.
 	if err != nil {
 		return fmt.Errorf("reading ControllerRevision %s: %w", last.Revision, err)
 	}
-	return &waitingError{message: "waiting for the newest plan to show", after: conflictDelay}
+	return &waitingError{message: "waiting for the newest plan to show", isBrief: true}
 }
 
 // isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to
@@ -266,29 +266,6 @@ func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, no
 	lost := r.Answers.Rules.Classify(gone, r.Answers.Deadlines, now)
 	lost.Message = why
 	return lost
-}
-
-// failing says what is wrong with the node of a machine, and when it has lasted for too long; nothing where
-// nothing is.
-func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time) (string, time.Time) {
-	if trouble := machine.Trouble; trouble.Message != "" && !s.isExcused(machine.Name) {
-		return trouble.Message, trouble.Since.Add(trouble.Grace)
-	}
-	if machine.NodeReady || !machine.Initialized || r.Answers.NodeGrace <= 0 {
-		return "", time.Time{}
-	}
-	since := machine.NodeSince
-	if since.IsZero() { // there is no node to ask
-		since = now
-		if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
-			since = nodes.LastTransitionTime.Time
-		}
-		if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
-			since = joined
-		}
-	}
-	why := fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
-	return why, since.Add(r.Answers.NodeGrace)
 }
 
 // machine returns the machine of that name, or nil.

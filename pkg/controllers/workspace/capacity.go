@@ -65,7 +65,7 @@ func (r *Reconciler) climb(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
-	return &waitingError{message: "deciding about machines", after: conflictDelay}
+	return &waitingError{message: "deciding about machines", isBrief: true}
 }
 
 // take takes one step, and says whether it was the last one of this pass.

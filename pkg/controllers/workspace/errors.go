@@ -33,6 +33,8 @@ type waitingError struct {
 	reason string
 	// after asks for a look after that time; 0 where a watch tells.
 	after time.Duration
+	// isBrief asks for a look in a moment: what is in the way is about to pass. Where it does not, less and less often.
+	isBrief bool
 }
 
 func (e *waitingError) Error() string { return e.message }
@@ -46,6 +48,7 @@ const (
 	retryRelease     = time.Minute
 	retryClass       = time.Minute
 	retryHub         = time.Minute
+	retrySilence     = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.

@@ -127,7 +127,7 @@ func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 		return nil
 	}
 	r.Ledger.Forget(s.ws.UID)
-	return &waitingError{message: "another Workspace asks for " + plan.InstanceType + " first", after: conflictDelay}
+	return &waitingError{message: "another Workspace asks for " + plan.InstanceType + " first", isBrief: true}
 }
 
 // pin pins a plan that was made anew, before anything of it is bought.
@@ -140,7 +140,7 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 		return err
 	}
 	if !sameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
-		return &waitingError{message: "waiting for the newest revision to show", after: conflictDelay}
+		return &waitingError{message: "waiting for the newest revision to show", isBrief: true}
 	}
 	s.fellBack = s.revision.Plan.Summary()
 	log.FromContext(ctx).Info("falling back to another plan", "from", s.fellBack, "to", pinned.Plan.Summary())

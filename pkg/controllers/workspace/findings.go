@@ -172,8 +172,7 @@ func (s *scope) nodeFinding() finding {
 		case machine.NodeName == "" || !machine.Initialized:
 			continue
 		case !machine.NodeReady:
-			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady,
-				fmt.Sprintf("node %s is not Ready", machine.NodeName))
+			return s.notReady(machine.NodeName)
 		case machine.GPUs < plan.GPUsPerNode:
 			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady,
 				fmt.Sprintf("node %s shows %d of %d %s: is the device plugin running there?",

@@ -85,7 +85,7 @@ func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string)
 		s.nodes = append(s.nodes, *node)
 	}
 	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return nil
+	return r.listen(ctx, s)
 }
 
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
@@ -146,25 +146,19 @@ func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
 		}
 		s.lookAgain(left)
 	}
-	isReady, since := readiness(node)
+	isReady, since := nodehealth.Ready(node)
 	if isReady || r.Answers.NodeGrace <= 0 {
 		return ""
 	}
-	if left := since.Add(r.Answers.NodeGrace).Sub(r.Clock.Now()); left > 0 {
+	counted := s.countsSince(since)
+	if counted.IsZero() {
+		return ""
+	}
+	if left := counted.Add(r.Answers.NodeGrace).Sub(r.Clock.Now()); left > 0 {
 		s.lookAgain(left)
 		return ""
 	}
 	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, clockTime(since))
-}
-
-// readiness is a node's own word, and since when. One that has said nothing is not Ready since it was made.
-func readiness(node *corev1.Node) (isReady bool, since time.Time) {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
-		}
-	}
-	return false, node.CreationTimestamp.Time
 }
 
 // turnedDown says that the scheduler does not put a pod of the plan on any of its nodes, in its words, and
@@ -246,8 +240,8 @@ func (s *scope) onNodesFinding() finding {
 		if node == nil {
 			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, fmt.Sprintf("node %s is gone", name))
 		}
-		if isReady, _ := readiness(node); !isReady {
-			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, fmt.Sprintf("node %s is not Ready", name))
+		if isReady, _ := nodehealth.Ready(node); !isReady {
+			return s.notReady(name)
 		}
 		gpus := node.Status.Allocatable[corev1.ResourceName(plan.GPUResource)]
 		if plan.GPUResource != "" && int(gpus.Value()) < plan.GPUsPerNode {

@@ -20,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclass"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
@@ -65,14 +66,14 @@ func (p *preflight) look(what string, now time.Time, look func() (string, error)
 
 // checkPrepared sees to it that a machine of a plan can come to something, before money is spent on it.
 func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
+	class := r.classOf(made.NodeClass)
+	if problem := placeProblem(&made.Plan, class); problem != "" { // the user's mistake, whatever the cluster is like
+		return &stalledError{reason: v1beta1.ReasonSpecInvalid, message: "nothing is bought yet: " + problem}
+	}
 	if problem, err := r.unsettled(ctx); err != nil {
 		return err
 	} else if problem != "" {
 		return &waitingError{message: "nothing is bought yet: " + problem, after: retryClass}
-	}
-	class := r.classOf(made.NodeClass)
-	if problem := placeProblem(&made.Plan, class); problem != "" {
-		return &stalledError{reason: v1beta1.ReasonSpecInvalid, message: "nothing is bought yet: " + problem}
 	}
 	problem, err := r.preflight.look("class "+class.Group+"/"+class.Kind+"/"+class.Name, r.Clock.Now(), func() (string, error) {
 		return r.classProblem(ctx, class)
@@ -102,18 +103,8 @@ func (r *Reconciler) unsettled(ctx context.Context) (string, error) {
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return "", fmt.Errorf("listing nodes: %w", err)
 	}
-	others := 0
-	for i := range list.Items {
-		node := &list.Items[i]
-		if node.Labels[v1beta1.LabelWorkspaceUID] != "" {
-			continue
-		}
-		if isReady, _ := readiness(node); isReady {
-			return "", nil
-		}
-		others++
-	}
-	if others == 0 {
+	others, isUnheard := nodehealth.Listen(list.Items).Unheard()
+	if !isUnheard {
 		return "", nil
 	}
 	return fmt.Sprintf("none of the cluster's own nodes is Ready (there are %d): it is being started, or its control plane does not hear them; "+

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,4 +194,18 @@ func TestPreflightRemembers(t *testing.T) {
 	check(time.Minute, false, 2)
 	check(10*time.Minute, false, 2)
 	check(12*time.Minute, false, 3)
+}
+
+// TestMistakesComeFirst: what the user has to mend is said whatever state the cluster is in.
+func TestMistakesComeFirst(t *testing.T) {
+	at := &site{nodes: []client.Object{someNode("system-1", corev1.ConditionUnknown, nil)}}
+	r := at.begin(t, testclock.NewFakePassiveClock(now.Time))
+	r.NodeClasses = []v1beta1.NodeClassReference{{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}}
+	made := accepted(1)
+	made.Plan.Zones = []string{"eastus-1"}
+	err := r.checkPrepared(t.Context(), made)
+	stalled, isStalled := errors.AsType[*stalledError](err)
+	if !isStalled || stalled.reason != v1beta1.ReasonSpecInvalid || !strings.Contains(stalled.message, "leave zones out") {
+		t.Errorf("%v; want the zones that cannot be had, before the node that is not Ready", err)
+	}
 }

@@ -247,7 +247,7 @@ func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Resu
 	var wait *waitingError
 	var stall *stalledError
 	key := client.ObjectKeyFromObject(s.ws)
-	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.after == conflictDelay
+	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.isBrief
 	if !isBehind {
 		r.behind.over(key)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/group"
@@ -92,6 +93,9 @@ type scope struct {
 	heldKnown bool
 	// verdict is on the machines that are waited for: what was heard, before it is final.
 	verdict refusal.Verdict
+	// silence is what it means that nodes are not Ready, and unheard why it means nothing; empty where it does.
+	silence nodehealth.Silence
+	unheard string
 	// engine is what the engine told in this pass; nil where it was not asked.
 	engine *v1beta1.EngineStatus
 	// warnings are what was published about what says nothing of itself.

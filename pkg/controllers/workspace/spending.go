@@ -180,7 +180,7 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
 	if over := r.checkBothPrices(s, s.revision); over != nil { // the limit was lowered meanwhile
 		s.letGo("the machines were let go: "+over.Error(), r.Clock.Now())
-		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), after: conflictDelay}
+		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), isBrief: true}
 	}
 	r.waiting.add(key) // before it looks: money that is freed meanwhile must wake it
 	over, err := r.reserve(ctx, s, s.revision, open.Number)
@@ -191,7 +191,7 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	wait := r.short(over)
 	if open.ReadyTime == nil {
 		s.letGo("the machines were let go: "+over.Error(), r.Clock.Now())
-		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), after: conflictDelay}
+		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), isBrief: true}
 	}
 	return wait
 }

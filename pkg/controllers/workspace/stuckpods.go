@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
 // ensureNoStuckPods deletes pods whose end no kubelet will tell of, so that their StatefulSet makes others.
@@ -49,7 +50,7 @@ func (r *Reconciler) stuck(ctx context.Context, s *scope, pod *corev1.Pod) (stri
 	if pod.DeletionTimestamp.IsZero() || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
 		return "", nil
 	}
-	if isReady, _ := readiness(node); isReady || r.unfit(s, node) == "" {
+	if isReady, _ := nodehealth.Ready(node); isReady || r.unfit(s, node) == "" {
 		return "", nil
 	}
 	if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {

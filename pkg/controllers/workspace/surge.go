@@ -293,7 +293,9 @@ func (s *scope) await(now time.Time) error {
 func (s *scope) serveOn(err error) error {
 	var after time.Duration
 	if wait, ok := errors.AsType[*waitingError](err); ok {
-		after = wait.after
+		if after = wait.after; wait.isBrief {
+			after = conflictDelay
+		}
 	} else if stalled, ok := errors.AsType[*stalledError](err); ok {
 		after = stalled.retryAfter
 	} else {

@@ -53,6 +53,10 @@ const (
 	NoRights Behaviour = "NoRights"
 	// NoGPUs registers a node that never shows its GPUs.
 	NoGPUs Behaviour = "NoGPUs"
+	// Hidden makes no claim of a pool, and says in an event that there is no offer.
+	Hidden Behaviour = "Hidden"
+	// Ignored makes none, without a word.
+	Ignored Behaviour = "Ignored"
 )
 
 // Karpenter is a stand-in for Karpenter: it answers NodeClaims as its script says.
@@ -156,6 +160,13 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	default:
 		return againAfterRace(k.advance(ctx, claim, behaviour))
 	}
+}
+
+// behaviour towards whatever asks for an instance type.
+func (k *Karpenter) behaviour(instanceType string) Behaviour {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.script[target{instanceType, anyOrdinal}]
 }
 
 func (k *Karpenter) note(claim *karpv1.NodeClaim) Behaviour {

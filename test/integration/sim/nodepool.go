@@ -24,16 +24,21 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
+// HiddenWords are Karpenter's of a pool for which there is no offer.
+const HiddenWords = "NodePool requirements filtered out all compatible available instance types"
+
 // pools is the part of Karpenter that makes NodeClaims of NodePools, and the garbage collector of what a pool
 // that is gone has left. A claim that goes is made again at once, as Karpenter does for a static pool, and for
 // a dynamic one while its pods are pending.
 type pools struct {
 	client client.Client
 	live   client.Reader
+	// karpenter has the script.
+	karpenter *Karpenter
 }
 
 // SetupNodePools registers the stand-in with a manager.
-func SetupNodePools(mgr manager.Manager) error {
+func (k *Karpenter) SetupNodePools(mgr manager.Manager) error {
 	skip := true
 	byClaim := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		pool := object.GetLabels()[karpv1.NodePoolLabelKey]
@@ -46,7 +51,7 @@ func SetupNodePools(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("sim-pools").
 		WithOptions(controller.Options{SkipNameValidation: &skip}).
 		For(&karpv1.NodePool{}).Watches(&karpv1.NodeClaim{}, byClaim).Watches(&corev1.Pod{}, all).
-		Complete(&pools{client: mgr.GetClient(), live: mgr.GetAPIReader()})
+		Complete(&pools{client: mgr.GetClient(), live: mgr.GetAPIReader(), karpenter: k})
 }
 
 // Reconcile makes a pool ready and as many claims as it is to have.
@@ -74,12 +79,31 @@ func (p *pools) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, err
 	}
 	limit := pool.Spec.Limits["nodes"]
-	for range min(wanted, int(limit.Value())) - len(claims.Items) {
+	lacks := min(wanted, int(limit.Value())) - len(claims.Items)
+	switch behaviour := p.karpenter.behaviour(instanceType(pool.Spec.Template.ToNodeClaim())); {
+	case behaviour == Ignored:
+		return ctrl.Result{}, nil
+	case behaviour == Hidden && lacks > 0:
+		return ctrl.Result{}, p.tell(ctx, pool)
+	}
+	for range lacks {
 		if err := p.client.Create(ctx, claimFor(pool, requests)); err != nil {
 			return againAfterRace(err)
 		}
 	}
 	return ctrl.Result{}, nil
+}
+
+// tell says once that no offer is left for a pool, as Karpenter does.
+func (p *pools) tell(ctx context.Context, pool *karpv1.NodePool) error {
+	now := metav1.Now()
+	err := p.client.Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: pool.Name + ".hidden"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "karpenter.sh/v1", Kind: "NodePool", Name: pool.Name, UID: pool.UID},
+		Reason:         "NoCompatibleInstanceTypes", Message: HiddenWords, Type: corev1.EventTypeWarning,
+		Source: corev1.EventSource{Component: "karpenter"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	})
+	return client.IgnoreAlreadyExists(err)
 }
 
 // wanted is how many machines a pool is to have: its replicas, or as many as there are pods for it.

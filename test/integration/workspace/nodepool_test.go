@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,11 +32,16 @@ func TestNodePools(t *testing.T) {
 		{"a lost status buys nothing twice", poolLosesStatus},
 		{"two machines are in the zone of the first, and go together", poolOfTwo},
 		{"a pool that is not asked for any more leaves nothing", poolSuspended},
+		{"nothing is asked while machines are awaited", poolsWait},
 	}
 	w := enter(t)
 	for _, isStatic := range []bool{false, true} {
 		t.Run(map[bool]string{false: "dynamic", true: "static"}[isStatic], func(t *testing.T) {
-			for _, story := range stories {
+			told := slices.Clone(stories)
+			if !isStatic { // of static ones Karpenter says nothing
+				told = append(told, ladderStory{"the first machine type is hidden, and the second serves", poolHidden})
+			}
+			for _, story := range told {
 				story.runWith(t, w, func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) })
 			}
 		})
@@ -105,6 +113,38 @@ func poolRefused(t *testing.T, c *climber) {
 		t.Errorf("a settled Workspace cost writes: %v", all[writes:])
 	}
 	c.remove(t, ws)
+}
+
+func poolHidden(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.Hidden)
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap+" NoCapacity", "2 "+dear)
+	if got := ws.Status.Attempts[0]; got.Message != sim.HiddenWords || !strings.Contains(got.Fix, "quota") {
+		t.Errorf("attempt 1 ended with %q and the fix %q; want Karpenter's own words, and to look at the quota", got.Message, got.Fix)
+	}
+	c.remove(t, ws)
+}
+
+// poolsWait counts requests while one pool has a machine that does not come, and another one has none.
+func poolsWait(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.Hangs)
+	c.karpenter.Script(dear, sim.Ignored)
+	one, none := kaitoForm(c.namespace(t), "one"), kaitoForm(c.namespace(t), "none")
+	one.Resource.InstanceType, none.Resource.InstanceType = cheap, dear
+	c.create(t, one)
+	c.create(t, none)
+	c.untilCondition(t, one, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "LaunchFailed")
+	c.clock.step(11 * time.Second) // what is mere progress is told a little later
+	c.patch(t, none, nil)
+	eventually(t, "it says that there is no claim", func() (bool, string) {
+		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(none), none)
+		return err == nil && strings.Contains(condition(none, v1beta1.ConditionNodeClaimReady).Message, "Karpenter has made no NodeClaim"), saying(none)
+	})
+	c.checkSilent(t, "pools wait")
+	c.remove(t, one)
+	c.remove(t, none)
 }
 
 func poolLosesMachine(t *testing.T, c *climber) {

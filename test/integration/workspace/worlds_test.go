@@ -145,7 +145,7 @@ func (w *world) populate(ctx context.Context) error {
 	if w.karpenter, err = sim.SetupKarpenter(mgr); err != nil {
 		return err
 	}
-	if err := sim.SetupNodePools(mgr); err != nil {
+	if err := w.karpenter.SetupNodePools(mgr); err != nil {
 		return err
 	}
 	if w.autoscaler, err = sim.SetupAutoscaler(mgr); err != nil {

@@ -1,0 +1,95 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodehealth
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// mostSilent is the percentage of nodes from which on silence is not taken for their own, and fewSilent how many may
+// be silent whatever their share. By these bounds Kubernetes finds a zone disrupted, and evicts no pods from small
+// ones (pkg/controller/nodelifecycle, 1.34: ComputeZoneState, --unhealthy-zone-threshold).
+const (
+	mostSilent = 55
+	fewSilent  = 2
+)
+
+// Silence tells whether nodes that are not Ready can be taken for lost. Where hardly any of the cluster's own nodes is
+// heard of, it is rather the control plane that does not hear: machines that were bought say nothing of that, for
+// they may have gone together. The zero Silence takes every node at its word.
+type Silence struct {
+	// heard and silent count the cluster's own nodes; all of them where it has no others than machines that were bought.
+	heard, silent int
+	// isBought says that it has no others.
+	isBought bool
+	// since when one of those that are heard has been.
+	since time.Time
+}
+
+// Listen looks at all nodes of a cluster.
+func Listen(nodes []corev1.Node) Silence {
+	own, bought := Silence{}, Silence{isBought: true}
+	for i := range nodes {
+		if node := &nodes[i]; node.Labels[v1beta1.LabelWorkspaceUID] == "" {
+			own.count(node)
+		} else {
+			bought.count(node)
+		}
+	}
+	if own.heard+own.silent == 0 {
+		return bought
+	}
+	return own
+}
+
+func (s *Silence) count(node *corev1.Node) {
+	isReady, since := Ready(node)
+	if !isReady {
+		s.silent++
+		return
+	}
+	if s.heard == 0 || since.Before(s.since) {
+		s.since = since
+	}
+	s.heard++
+}
+
+// Unheard says that the cluster has nodes of its own, how many, and that none of them is Ready.
+func (s Silence) Unheard() (count int, isSo bool) {
+	return s.silent, !s.isBought && s.heard == 0 && s.silent > 0
+}
+
+// Counts returns since when the silence of a node counts that has lasted since a time, or why it does not. One that
+// began before anybody was heard again counts from then: others may be about to be heard, too.
+func (s Silence) Counts(since time.Time) (from time.Time, whyNot string) {
+	const tail = " Ready: the control plane does not hear them, and nothing is given up for that"
+	_, isUnheard := s.Unheard()
+	isMost := s.silent > fewSilent && 100*s.silent >= mostSilent*(s.silent+s.heard)
+	switch {
+	case isUnheard:
+		return time.Time{}, "none of the cluster's own nodes is" + tail
+	case s.isBought && s.heard == 0 && s.silent > 1:
+		return time.Time{}, "none of the cluster's nodes is" + tail
+	case !s.isBought && isMost:
+		return time.Time{}, "most of the cluster's own nodes are not" + tail
+	case s.since.After(since):
+		return s.since, ""
+	default:
+		return since, ""
+	}
+}
+
+// Ready is a node's own word, and since when. One that has said nothing is not Ready since it was made.
+func Ready(node *corev1.Node) (isReady bool, since time.Time) {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue, condition.LastTransitionTime.Time
+		}
+	}
+	return false, node.CreationTimestamp.Time
+}

@@ -1,0 +1,76 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// TestSilenceOfAll: a node that is not Ready for too long is given up, bought or not, but not where nobody is heard:
+// every machine would be bought anew.
+func TestSilenceOfAll(t *testing.T) {
+	silent := func(name string) *corev1.Node {
+		node := someNode(name, corev1.ConditionUnknown, nil)
+		node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
+		return node
+	}
+	heard := someNode("system-2", corev1.ConditionTrue, nil)
+	heard.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Minute))
+	tests := []struct {
+		reason  string
+		others  []client.Object
+		lost    time.Time // zero for never
+		says    string
+		isUnfit bool
+	}{
+		{
+			"it alone", []client.Object{someNode("system-1", corev1.ConditionTrue, nil)}, now.Add(-50 * time.Minute),
+			"node gpu-1 is not Ready", true,
+		},
+		{
+			"the others were heard a minute ago for the first time", []client.Object{silent("system-1"), heard}, now.Add(9 * time.Minute),
+			"node gpu-1 is not Ready", false,
+		},
+		{
+			"everybody", []client.Object{silent("system-1")}, time.Time{},
+			"node gpu-1 is not Ready; none of the cluster's own nodes is Ready: the control plane does not hear them, and nothing is given up for that", false,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			kube := fake.NewClientBuilder().WithObjects(test.others...).WithObjects(silent("gpu-1")).Build()
+			r := New(Config{Client: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: Answers{NodeGrace: 10 * time.Minute}})
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			if err := r.observeNodes(t.Context(), s, []string{"gpu-1"}); err != nil {
+				t.Fatal(err)
+			}
+			machine := capacity.Machine{NodeName: "gpu-1", Initialized: true, NodeSince: now.Add(-time.Hour)}
+			why, deadline := r.failing(s, &machine, now.Time)
+			if !deadline.Equal(test.lost) || (why == "") != test.lost.IsZero() {
+				t.Errorf("its machine is lost at %s (%q), want at %s", deadline, why, test.lost)
+			}
+			if problem := r.unfit(s, s.node("gpu-1")); (problem != "") != test.isUnfit {
+				t.Errorf("as a node that was there before it is left: %q, want so: %v", problem, test.isUnfit)
+			}
+			machine.InstanceType, machine.CapacityType = s.revision.Plan.InstanceType, s.revision.Plan.CapacityType
+			s.machines = []capacity.Machine{machine}
+			if got := s.nodeFinding(); got.holds() || got.message != test.says {
+				t.Errorf("NodesReady says %q, want %q", got.message, test.says)
+			}
+			if test.lost.IsZero() && s.requeueAfter != time.Minute {
+				t.Errorf("looks again after %s, want a minute: nobody tells that others are heard", s.requeueAfter)
+			}
+		})
+	}
+}

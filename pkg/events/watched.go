@@ -1,0 +1,88 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// SubjectIndex finds events in a cache by what they are about.
+const SubjectIndex = "subject"
+
+// Kept is what a cache has to keep of events: those with these fields, without what nobody reads.
+func Kept(with fields.Set) cache.ByObject {
+	return cache.ByObject{
+		Field: fields.SelectorFromSet(with),
+		Transform: func(object any) (any, error) {
+			if event, ok := object.(*corev1.Event); ok {
+				event.ManagedFields, event.Annotations, event.Labels = nil, nil, nil
+			}
+			return object, nil
+		},
+	}
+}
+
+// Index has a cache find events by their subject.
+func Index(ctx context.Context, indexer client.FieldIndexer, subject client.IndexerFunc) error {
+	if err := indexer.IndexField(ctx, &corev1.Event{}, SubjectIndex, subject); err != nil {
+		return fmt.Errorf("indexing events: %w", err)
+	}
+	return nil
+}
+
+// Subject is the UID of the object that an event is about.
+func Subject(object client.Object) []string {
+	if event, ok := object.(*corev1.Event); ok {
+		return []string{string(event.InvolvedObject.UID)}
+	}
+	return nil
+}
+
+// Watched returns the events about a subject that a cache keeps, in no order. They are not to be changed.
+func Watched(ctx context.Context, cached client.Reader, subject string) ([]corev1.Event, error) {
+	list := &corev1.EventList{}
+	if err := cached.List(ctx, list, client.MatchingFields{SubjectIndex: subject}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing events: %w", err)
+	}
+	return list.Items, nil
+}
+
+// Involved reads the object that an event is about, and says whether it is of a kind and there.
+func Involved(ctx context.Context, cached client.Reader, event client.Object, kind string, into client.Object) bool {
+	published, ok := event.(*corev1.Event)
+	if !ok || published.InvolvedObject.Kind != kind {
+		return false
+	}
+	about := &published.InvolvedObject
+	return cached.Get(ctx, types.NamespacedName{Namespace: about.Namespace, Name: about.Name}, into) == nil
+}
+
+// Newest returns the latest event that is meant, or nil. Of two at once, it is always the same.
+func Newest(all []corev1.Event, isMeant func(*corev1.Event) bool) *corev1.Event {
+	var out *corev1.Event
+	for i := range all {
+		if event := &all[i]; isMeant(event) && (out == nil || later(event, out) > 0) {
+			out = event
+		}
+	}
+	return out
+}
+
+func later(a, b *corev1.Event) int {
+	return cmp.Or(LastSeen(a).Compare(LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+}
+
+// Text is the message of an event, without what recorders put before it when they are told much at once.
+func Text(event *corev1.Event) string {
+	return strings.TrimPrefix(event.Message, "(combined from similar events): ")
+}
