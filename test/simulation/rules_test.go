@@ -35,8 +35,10 @@ const tolerance = 1e-6
 // rules hold the controller's deeds against what must always be so, at every write.
 type rules struct {
 	world *world
-	// learned is all that was written down since the controller started, whatever became of the status.
+	// learned is all that was written down since the controller started, whatever became of the status, and hidden
+	// what its watches had not shown by then.
 	learned []refusal.Attempt
+	hidden  map[refusal.Attempt]bool
 	// wanted are the generations of the Workspaces that machines were bought for.
 	wanted map[types.UID]int64
 	// sizes are how many machines revisions ask for, and of which type.
@@ -69,8 +71,29 @@ func newRules(w *world) *rules {
 	}
 }
 
-// restarted takes the controller's memory away.
-func (r *rules) restarted() { r.learned = nil }
+// restarted takes the controller's memory away, but for what its watches have shown.
+func (r *rules) restarted(shown map[types.NamespacedName]client.Object) {
+	r.learned, r.hidden = nil, map[refusal.Attempt]bool{}
+	for _, known := range r.written(r.world.server.objects[workspaces]) {
+		r.hidden[known] = true
+	}
+	for _, known := range r.written(shown) {
+		delete(r.hidden, known)
+	}
+}
+
+// written is what the statuses of Workspaces tell of attempts.
+func (r *rules) written(in map[types.NamespacedName]client.Object) []refusal.Attempt {
+	var out []refusal.Attempt
+	for _, object := range in {
+		if ws, isWorkspace := object.(*v1beta1.Workspace); isWorkspace {
+			for i := range ws.Status.Attempts {
+				out = append(out, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
+			}
+		}
+	}
+	return out
+}
 
 // noticed holds a write of a claim against the rules.
 func (r *rules) noticed(made *change) {
@@ -271,12 +294,8 @@ func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 
 // cooling is why an attempt's offer is left alone by whoever knows all that is told; empty where it is not.
 func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
-	told := slices.Clone(r.learned)
-	for _, other := range all[v1beta1.Workspace](r.world.server) {
-		for i := range other.Status.Attempts {
-			told = append(told, r.learnt(other.UID, &other.Status.Attempts[i])...)
-		}
-	}
+	told := slices.DeleteFunc(r.written(r.world.server.objects[workspaces]), func(t refusal.Attempt) bool { return r.hidden[t] })
+	told = append(told, r.learned...)
 	told = slices.DeleteFunc(told, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
 	until, cause, isCooling := refusal.NewCooldowns(told).Active(a.StartTime.Time, ws.UID, r.offering(a))
 	if !isCooling {
@@ -395,20 +414,24 @@ func (r *rules) heard(made *change) {
 			r.learned = append(r.learned, r.learnt(after.UID, a)...)
 		}
 		start := beginning{after.UID, a.Number, a.StartTime.UTC()}
-		if _, isKnown := r.begun[start]; !isKnown {
+		if _, isKnown := r.begun[start]; isKnown {
+			continue
+		}
+		isAdopted := slices.ContainsFunc(a.NodeClaims, func(name string) bool { return r.world.server.objects[claims][nameOf(name)] != nil })
+		if r.begun[start] = ""; !isAdopted { // one that is, was begun before
 			r.begun[start] = r.cooling(after, a)
 		}
 	}
 }
 
-// unanswered learns what the controller knows by now, whether or not it is written down.
+// unanswered learns what the controller is about to write down: it knows that, whether or not it hears how it went.
 func (r *rules) unanswered(object client.Object) {
-	ws, isWorkspace := object.(*v1beta1.Workspace)
-	if !isWorkspace {
-		return
-	}
-	for i := range ws.Status.Attempts {
-		r.learned = append(r.learned, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
+	one := func(of client.Object) map[types.NamespacedName]client.Object { return map[types.NamespacedName]client.Object{{}: of} }
+	before := r.written(one(r.world.server.objects[workspaces][client.ObjectKeyFromObject(object)]))
+	for _, known := range r.written(one(object)) {
+		if !slices.Contains(before, known) {
+			r.learned = append(r.learned, known)
+		}
 	}
 }
 
