@@ -111,69 +111,6 @@ func (r *rules) noticed(made *change) {
 	r.checkMoney(claim)
 }
 
-// late is how long a machine may stand that nobody wants any more.
-const late = time.Hour
-
-// mustGo has a machine that nobody may ask for any more, but whose request was on its way, be wanted or let go
-// after a while. Nothing keeps it from coming.
-func (r *rules) mustGo(claim *karpv1.NodeClaim) {
-	r.world.after(late, func() {
-		known, _ := r.world.server.objects[claims][nameOf(claim.Name)].(*karpv1.NodeClaim)
-		if known == nil || known.UID != claim.UID || !known.DeletionTimestamp.IsZero() {
-			return
-		}
-		ws := r.ownerOf(known)
-		if ws == nil || !slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool {
-			return a.Reason == "" && a.Number == r.attemptOf(known)
-		}) {
-			r.world.fail("%s came late, and nobody wants it or lets it go", claim.Name)
-		}
-	})
-}
-
-// checkSuspended says that a Workspace whose spec has not changed since it was suspended still holds machines.
-func (r *rules) checkSuspended(before *v1beta1.Workspace) {
-	for _, claim := range r.of(before.UID) {
-		ws := r.ownerOf(claim)
-		isAsked := ws != nil && ws.Suspend && ws.Generation == before.Generation+1 && ws.DeletionTimestamp.IsZero()
-		if isAsked && claim.DeletionTimestamp.IsZero() {
-			r.world.fail("%s is held although %s is suspended", claim.Name, ws.Name)
-		}
-	}
-}
-
-// lets says that the controller lets go of a machine, which it must not where all machines of the attempt work
-// and nobody wants anything else: neither a status that was lost nor caches that lag are a reason.
-func (r *rules) lets(claim *karpv1.NodeClaim) {
-	ws := r.ownerOf(claim)
-	if ws == nil || !ws.DeletionTimestamp.IsZero() || ws.Suspend || ws.Generation != r.wanted[claim.UID] {
-		return
-	}
-	newest := claim
-	for _, other := range r.of(ws.UID) {
-		if r.attemptOf(other) > r.attemptOf(newest) {
-			newest = other
-		}
-	}
-	if newest != claim && r.works(ws, newest) {
-		return // others have taken its place
-	}
-	if r.works(ws, claim) {
-		r.world.fail("%s was let go although it works and is wanted", claim.Name)
-	}
-}
-
-// works says whether all machines of the attempt of a claim work.
-func (r *rules) works(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {
-	working := 0
-	for _, other := range r.of(ws.UID) {
-		if r.attemptOf(other) == r.attemptOf(claim) && r.world.isWorking(other) {
-			working++
-		}
-	}
-	return working > 0 && working == r.planned(ws.UID, instanceType(claim))
-}
-
 // ownerOf is the Workspace of a claim; nil where it is gone.
 func (r *rules) ownerOf(claim *karpv1.NodeClaim) *v1beta1.Workspace {
 	for _, ws := range all[v1beta1.Workspace](r.world.server) {
@@ -313,12 +250,37 @@ func (r *rules) checkNumber(claim *karpv1.NodeClaim) {
 			byAttempt[r.attemptOf(other)]++
 		}
 	}
+	for number := range byAttempt {
+		if number != r.attemptOf(claim) && !r.isDeclared(claim, number) {
+			r.world.fail("%s was bought while machines of attempt %d were there, which does not serve", claim.Name, number)
+		}
+	}
 	if len(byAttempt) > mostPlans {
 		r.world.fail("machines of %d attempts are held at once: %v", len(byAttempt), byAttempt)
 	}
 	if most := r.planned(types.UID(uid), instanceType(claim)); byAttempt[r.attemptOf(claim)] > most {
 		r.world.fail("%d machines are held for attempt %d, whose plan has %d", byAttempt[r.attemptOf(claim)], r.attemptOf(claim), most)
 	}
+}
+
+// isDeclared says whether machines of an earlier attempt may be held beside a claim: it got them, and it stands in the
+// status that it has them.
+func (r *rules) isDeclared(claim *karpv1.NodeClaim, number int32) bool {
+	ws := r.ownerOf(claim)
+	if ws == nil {
+		return false
+	}
+	held := attemptIn(ws, number)
+	return held != nil && held.Reason == "" && held.ReadyTime != nil && number < r.attemptOf(claim)
+}
+
+// attemptIn is the attempt of a number as it stands in the status, or nil.
+func attemptIn(ws *v1beta1.Workspace, number int32) *v1beta1.Attempt {
+	i := slices.IndexFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == number })
+	if i < 0 {
+		return nil
+	}
+	return &ws.Status.Attempts[i]
 }
 
 // planned is how many machines of a type the plans of a Workspace ask for at most.
@@ -426,7 +388,9 @@ func (r *rules) heard(made *change) {
 
 // unanswered learns what the controller is about to write down: it knows that, whether or not it hears how it went.
 func (r *rules) unanswered(object client.Object) {
-	one := func(of client.Object) map[types.NamespacedName]client.Object { return map[types.NamespacedName]client.Object{{}: of} }
+	one := func(of client.Object) map[types.NamespacedName]client.Object {
+		return map[types.NamespacedName]client.Object{{}: of}
+	}
 	before := r.written(one(r.world.server.objects[workspaces][client.ObjectKeyFromObject(object)]))
 	for _, known := range r.written(one(object)) {
 		if !slices.Contains(before, known) {
