@@ -142,7 +142,9 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 	case 11, 12:
 		w.tell("the status of %s is lost", ws.Name)
 		edit(w.server, ws, func(next *v1beta1.Workspace) { next.Status = v1beta1.WorkspaceStatus{} })
-		// Our own status is no news to the controller. What takes it away, the restore of a backup, takes the lease, too.
+		// Our own status is no news to the controller. What takes it away, the restore of a backup, takes the lease, too,
+		// and whoever leads next has heard of it.
+		w.server.heard[workspaces] = len(w.server.log[workspaces])
 		w.after(w.karpenter.cloud.between(0, 10*time.Minute), w.kill)
 	case 13, 14:
 		p.change(ws, p.wish)

@@ -85,7 +85,7 @@ func (h *host) IndexField(_ context.Context, _ client.Object, field string, inde
 
 // newProcess starts a controller, wired as the product wires it.
 func newProcess(w *world) (*process, error) {
-	p := &process{world: w, watched: watch(w.server), queue: newQueue(w.now), orders: newQueue(w.now), sweepAt: w.now().Add(sweepPeriod)}
+	p := &process{world: w, watched: watch(w.server, w.late), queue: newQueue(w.now), orders: newQueue(w.now), sweepAt: w.now().Add(sweepPeriod)}
 	fail := func() error {
 		if p.isDead {
 			return errDead
@@ -180,11 +180,11 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 		p.die()
 		return errDead
 	case w.draw(w.faults.writes):
+		w.rules.unanswered(object)
 		if w.random.IntN(2) == 0 {
 			w.tell("%s %T %s, and the answer is lost", verb, object, object.GetName())
 			_ = do()
 		}
-		w.rules.unanswered(object)
 		return apierrors.NewTimeoutError("writing", 1)
 	}
 	w.isWriting = true

@@ -35,8 +35,10 @@ const tolerance = 1e-6
 // rules hold the controller's deeds against what must always be so, at every write.
 type rules struct {
 	world *world
-	// learned is all that was written down since the controller started, whatever became of the status.
+	// learned is all that was written down since the controller started, whatever became of the status, and hidden
+	// what its watches had not shown by then.
 	learned []refusal.Attempt
+	hidden  map[refusal.Attempt]bool
 	// wanted are the generations of the Workspaces that machines were bought for.
 	wanted map[types.UID]int64
 	// sizes are how many machines revisions ask for, and of which type.
@@ -69,8 +71,29 @@ func newRules(w *world) *rules {
 	}
 }
 
-// restarted takes the controller's memory away.
-func (r *rules) restarted() { r.learned = nil }
+// restarted takes the controller's memory away, but for what its watches have shown.
+func (r *rules) restarted(shown map[types.NamespacedName]client.Object) {
+	r.learned, r.hidden = nil, map[refusal.Attempt]bool{}
+	for _, known := range r.written(r.world.server.objects[workspaces]) {
+		r.hidden[known] = true
+	}
+	for _, known := range r.written(shown) {
+		delete(r.hidden, known)
+	}
+}
+
+// written is what the statuses of Workspaces tell of attempts.
+func (r *rules) written(in map[types.NamespacedName]client.Object) []refusal.Attempt {
+	var out []refusal.Attempt
+	for _, object := range in {
+		if ws, isWorkspace := object.(*v1beta1.Workspace); isWorkspace {
+			for i := range ws.Status.Attempts {
+				out = append(out, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
+			}
+		}
+	}
+	return out
+}
 
 // noticed holds a write of a claim against the rules.
 func (r *rules) noticed(made *change) {
@@ -86,69 +109,6 @@ func (r *rules) noticed(made *change) {
 	r.mayBuy(claim)
 	r.checkNumber(claim)
 	r.checkMoney(claim)
-}
-
-// late is how long a machine may stand that nobody wants any more.
-const late = time.Hour
-
-// mustGo has a machine that nobody may ask for any more, but whose request was on its way, be wanted or let go
-// after a while. Nothing keeps it from coming.
-func (r *rules) mustGo(claim *karpv1.NodeClaim) {
-	r.world.after(late, func() {
-		known, _ := r.world.server.objects[claims][nameOf(claim.Name)].(*karpv1.NodeClaim)
-		if known == nil || known.UID != claim.UID || !known.DeletionTimestamp.IsZero() {
-			return
-		}
-		ws := r.ownerOf(known)
-		if ws == nil || !slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool {
-			return a.Reason == "" && a.Number == r.attemptOf(known)
-		}) {
-			r.world.fail("%s came late, and nobody wants it or lets it go", claim.Name)
-		}
-	})
-}
-
-// checkSuspended says that a Workspace whose spec has not changed since it was suspended still holds machines.
-func (r *rules) checkSuspended(before *v1beta1.Workspace) {
-	for _, claim := range r.of(before.UID) {
-		ws := r.ownerOf(claim)
-		isAsked := ws != nil && ws.Suspend && ws.Generation == before.Generation+1 && ws.DeletionTimestamp.IsZero()
-		if isAsked && claim.DeletionTimestamp.IsZero() {
-			r.world.fail("%s is held although %s is suspended", claim.Name, ws.Name)
-		}
-	}
-}
-
-// lets says that the controller lets go of a machine, which it must not where all machines of the attempt work
-// and nobody wants anything else: neither a status that was lost nor caches that lag are a reason.
-func (r *rules) lets(claim *karpv1.NodeClaim) {
-	ws := r.ownerOf(claim)
-	if ws == nil || !ws.DeletionTimestamp.IsZero() || ws.Suspend || ws.Generation != r.wanted[claim.UID] {
-		return
-	}
-	newest := claim
-	for _, other := range r.of(ws.UID) {
-		if r.attemptOf(other) > r.attemptOf(newest) {
-			newest = other
-		}
-	}
-	if newest != claim && r.works(ws, newest) {
-		return // others have taken its place
-	}
-	if r.works(ws, claim) {
-		r.world.fail("%s was let go although it works and is wanted", claim.Name)
-	}
-}
-
-// works says whether all machines of the attempt of a claim work.
-func (r *rules) works(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {
-	working := 0
-	for _, other := range r.of(ws.UID) {
-		if r.attemptOf(other) == r.attemptOf(claim) && r.world.isWorking(other) {
-			working++
-		}
-	}
-	return working > 0 && working == r.planned(ws.UID, instanceType(claim))
 }
 
 // ownerOf is the Workspace of a claim; nil where it is gone.
@@ -271,12 +231,8 @@ func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 
 // cooling is why an attempt's offer is left alone by whoever knows all that is told; empty where it is not.
 func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
-	told := slices.Clone(r.learned)
-	for _, other := range all[v1beta1.Workspace](r.world.server) {
-		for i := range other.Status.Attempts {
-			told = append(told, r.learnt(other.UID, &other.Status.Attempts[i])...)
-		}
-	}
+	told := slices.DeleteFunc(r.written(r.world.server.objects[workspaces]), func(t refusal.Attempt) bool { return r.hidden[t] })
+	told = append(told, r.learned...)
 	told = slices.DeleteFunc(told, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
 	until, cause, isCooling := refusal.NewCooldowns(told).Active(a.StartTime.Time, ws.UID, r.offering(a))
 	if !isCooling {
@@ -294,12 +250,37 @@ func (r *rules) checkNumber(claim *karpv1.NodeClaim) {
 			byAttempt[r.attemptOf(other)]++
 		}
 	}
+	for number := range byAttempt {
+		if number != r.attemptOf(claim) && !r.isDeclared(claim, number) {
+			r.world.fail("%s was bought while machines of attempt %d were there, which does not serve", claim.Name, number)
+		}
+	}
 	if len(byAttempt) > mostPlans {
 		r.world.fail("machines of %d attempts are held at once: %v", len(byAttempt), byAttempt)
 	}
 	if most := r.planned(types.UID(uid), instanceType(claim)); byAttempt[r.attemptOf(claim)] > most {
 		r.world.fail("%d machines are held for attempt %d, whose plan has %d", byAttempt[r.attemptOf(claim)], r.attemptOf(claim), most)
 	}
+}
+
+// isDeclared says whether machines of an earlier attempt may be held beside a claim: it got them, and it stands in the
+// status that it has them.
+func (r *rules) isDeclared(claim *karpv1.NodeClaim, number int32) bool {
+	ws := r.ownerOf(claim)
+	if ws == nil {
+		return false
+	}
+	held := attemptIn(ws, number)
+	return held != nil && held.Reason == "" && held.ReadyTime != nil && number < r.attemptOf(claim)
+}
+
+// attemptIn is the attempt of a number as it stands in the status, or nil.
+func attemptIn(ws *v1beta1.Workspace, number int32) *v1beta1.Attempt {
+	i := slices.IndexFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == number })
+	if i < 0 {
+		return nil
+	}
+	return &ws.Status.Attempts[i]
 }
 
 // planned is how many machines of a type the plans of a Workspace ask for at most.
@@ -395,20 +376,26 @@ func (r *rules) heard(made *change) {
 			r.learned = append(r.learned, r.learnt(after.UID, a)...)
 		}
 		start := beginning{after.UID, a.Number, a.StartTime.UTC()}
-		if _, isKnown := r.begun[start]; !isKnown {
+		if _, isKnown := r.begun[start]; isKnown {
+			continue
+		}
+		isAdopted := slices.ContainsFunc(a.NodeClaims, func(name string) bool { return r.world.server.objects[claims][nameOf(name)] != nil })
+		if r.begun[start] = ""; !isAdopted { // one that is, was begun before
 			r.begun[start] = r.cooling(after, a)
 		}
 	}
 }
 
-// unanswered learns what the controller knows by now, whether or not it is written down.
+// unanswered learns what the controller is about to write down: it knows that, whether or not it hears how it went.
 func (r *rules) unanswered(object client.Object) {
-	ws, isWorkspace := object.(*v1beta1.Workspace)
-	if !isWorkspace {
-		return
+	one := func(of client.Object) map[types.NamespacedName]client.Object {
+		return map[types.NamespacedName]client.Object{{}: of}
 	}
-	for i := range ws.Status.Attempts {
-		r.learned = append(r.learned, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
+	before := r.written(one(r.world.server.objects[workspaces][client.ObjectKeyFromObject(object)]))
+	for _, known := range r.written(one(object)) {
+		if !slices.Contains(before, known) {
+			r.learned = append(r.learned, known)
+		}
 	}
 }
 

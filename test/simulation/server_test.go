@@ -76,8 +76,8 @@ func kindOf(object runtime.Object) kind {
 type change struct {
 	kind          kind
 	before, after client.Object
-	// seen is when the watches of the controller show it.
-	seen time.Time
+	// at is when it was done, seen when the watches of the controller show it.
+	at, seen time.Time
 }
 
 // server stands in for an API server: one order of writes, optimistic locks, preconditions, finalizers, and a
@@ -86,6 +86,8 @@ type server struct {
 	now     func() time.Time
 	objects [kinds]map[types.NamespacedName]client.Object
 	log     [kinds][]change
+	// heard is how many changes of a kind every process has been shown.
+	heard   [kinds]int
 	uids    map[types.UID]bool
 	version int64
 	made    int

@@ -28,15 +28,38 @@ type watched struct {
 	objects   [kinds]map[types.NamespacedName]client.Object
 	seen      [kinds]int
 	informers [kinds]controllertest.FakeInformer
+	// silent is until when a kind shows nothing new.
+	silent [kinds]time.Time
 }
 
-// watch lists everything, as a process does that starts.
-func watch(s *server) *watched {
+// lateness is how far the watches of a process are behind when it begins to lead, and for how long.
+type lateness struct{ by, lasts time.Duration }
+
+// watch has seen what a process has that stood by while another one led: what was shown so far, and of some kinds less.
+func watch(s *server, late func() lateness) *watched {
 	w := &watched{server: s}
 	for k := range kinds {
+		is := late()
+		w.silent[k] = s.now().Add(is.lasts)
 		w.objects[k], w.seen[k] = maps.Clone(s.objects[k]), len(s.log[k])
+		for ; w.seen[k] > s.heard[k]; w.seen[k]-- {
+			made := s.log[k][w.seen[k]-1]
+			if !made.seen.After(s.now()) && !made.at.After(s.now().Add(-is.by)) {
+				break
+			}
+			w.undo(made)
+		}
 	}
 	return w
+}
+
+// undo takes a change back.
+func (w *watched) undo(made change) {
+	if made.before == nil {
+		delete(w.objects[made.kind], client.ObjectKeyFromObject(made.after))
+		return
+	}
+	w.objects[made.kind][client.ObjectKeyFromObject(made.before)] = made.before
 }
 
 // GetInformer implements cache.Cache.
@@ -64,7 +87,10 @@ func (w *watched) next(k kind) time.Time {
 	if w.seen[k] == len(w.server.log[k]) {
 		return time.Time{}
 	}
-	return w.server.log[k][w.seen[k]].seen
+	if at := w.server.log[k][w.seen[k]].seen; at.After(w.silent[k]) {
+		return at
+	}
+	return w.silent[k]
 }
 
 // step shows the next change of a kind.

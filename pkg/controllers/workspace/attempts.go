@@ -266,12 +266,11 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	before := s.ws.DeepCopy()
 	s.ws.Status.Attempts = cloneAttempts(s.attempts)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
+	if err := r.past.write(s.ws, func() error { return r.Client.Status().Patch(ctx, s.ws, patch) }); err != nil {
 		s.ws.Status.Attempts = before.Status.Attempts
 		r.learnUnanswered(err, s.ws.UID, before.Status.Attempts, s.attempts)
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
-	r.past.note(before, s.ws)
 	s.persisted = true
 	r.emit(s, refusals(before.Status.Attempts, s.attempts))
 	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)

@@ -19,14 +19,31 @@ type past struct {
 	versions map[types.UID][]string
 }
 
-// note says that a version has been written over.
-func (p *past) note(before, after *v1beta1.Workspace) {
-	if before.ResourceVersion == after.ResourceVersion {
-		return
+// write has a Workspace written over. The version that it is written over is past from before the write, whose event
+// may come before its answer, unless that says that nothing was written.
+func (p *past) write(ws *v1beta1.Workspace, patch func() error) error {
+	uid, version := ws.UID, ws.ResourceVersion
+	p.mu.Lock()
+	p.versions[uid] = append(p.versions[uid], version)
+	p.mu.Unlock()
+	err := patch()
+	if err == nil && ws.ResourceVersion != version {
+		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.versions[before.UID] = append(p.versions[before.UID], before.ResourceVersion)
+	p.versions[uid] = slices.DeleteFunc(p.versions[uid], func(known string) bool { return known == version })
+	if len(p.versions[uid]) == 0 {
+		delete(p.versions, uid)
+	}
+	return err
+}
+
+// isOurs says whether what came after a version of a Workspace was written here: of one version there is one next.
+func (p *past) isOurs(before *v1beta1.Workspace) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(p.versions[before.UID], before.ResourceVersion)
 }
 
 // isPast says whether a Workspace has been written over. What is shown after that is as new as what we know.

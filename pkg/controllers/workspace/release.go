@@ -138,10 +138,9 @@ func (r *Reconciler) patchFinalizers(
 	// The list is replaced as a whole, so it must be the list that we read.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	status := s.ws.Status.DeepCopy()
-	if err := r.Client.Patch(ctx, s.ws, patch); err != nil {
+	if err := r.past.write(s.ws, func() error { return r.Client.Patch(ctx, s.ws, patch) }); err != nil {
 		return fmt.Errorf("patching finalizers: %w", err)
 	}
 	s.ws.Status = *status
-	r.past.note(before, s.ws)
 	return nil
 }

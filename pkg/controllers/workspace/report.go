@@ -34,11 +34,10 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		s.ws.Status = status
 		// The status is computed from the one that we read: a newer one must not be overwritten.
 		patch := client.MergeFromWithOptions(former, client.MergeFromWithOptimisticLock{})
-		if err := r.Client.Status().Patch(ctx, s.ws, patch); err != nil {
+		if err := r.past.write(s.ws, func() error { return r.Client.Status().Patch(ctx, s.ws, patch) }); err != nil {
 			r.learnUnanswered(err, s.ws.UID, before.Attempts, status.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
-		r.past.note(former, s.ws)
 	}
 	r.awaitFigures(s)
 	r.emit(s, events)

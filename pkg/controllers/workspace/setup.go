@@ -11,11 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -60,9 +62,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, 
 	if err := indexNodes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	// Status is ours alone: its changes are no news.
 	changed := predicate.Or[client.Object](
-		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, r.statusChanged(),
 	)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
@@ -83,6 +84,16 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, 
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
 	}
 	return nil
+}
+
+// statusChanged lets pass what others write into a status: somebody who restores a backup, or a controller that led
+// before and was heard of late. What is written here is no news.
+func (r *Reconciler) statusChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1beta1.Workspace)
+		after, okAfter := e.ObjectNew.(*v1beta1.Workspace)
+		return ok && okAfter && !r.past.isOurs(before) && !equality.Semantic.DeepEqual(before.Status, after.Status)
+	}}
 }
 
 func (n News) requests(ctx context.Context, object client.Object) []reconcile.Request {

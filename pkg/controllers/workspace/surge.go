@@ -74,8 +74,9 @@ func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta
 		return ladder.Open{}, err
 	}
 	s.trouble = s.troubleOf(first, r.Clock.Now())
-	// Trouble goes with its node: machines that are gone will not do again, whatever is known of them.
-	isWhole := first == last || len(s.machinesOf(first)) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
+	// Trouble goes with its node: machines without one will not do again, whatever else is known of them.
+	answering := slices.DeleteFunc(s.machinesOf(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
+	isWhole := first == last || len(answering) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
 	hasMoved, err := r.hasMoved(ctx, s, first, last)
 	return ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && isWhole && s.trouble == "", Moved: hasMoved}, err
 }

@@ -90,8 +90,8 @@ func TestHold(t *testing.T) {
 		attempts []v1beta1.Attempt
 		pinned   int32
 		trouble  nodehealth.Trouble
-		// lost says that the first machine is on its way out, gone that it is not there any more.
-		lost, gone bool
+		// lost says that the first machine is on its way out, gone that it is not there any more, silent that its node is not.
+		lost, gone, silent bool
 		// held and open are the numbers of the attempts; 0 where there is none.
 		held, open int32
 	}{
@@ -131,6 +131,10 @@ func TestHold(t *testing.T) {
 			reason:   "its machine is gone: the same was asked for beside it",
 			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, true)}, gone: true, held: 1, open: 2,
 		},
+		{
+			reason:   "its node is gone, and the cache is yet to show that of the machine: the same was asked for beside it",
+			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, false)}, silent: true, held: 1, open: 2,
+		},
 		{reason: "its machine is gone, and nothing is beside it", attempts: []v1beta1.Attempt{attempt(1, near, true)}, gone: true, open: 1},
 	}
 	for _, test := range tests {
@@ -141,7 +145,7 @@ func TestHold(t *testing.T) {
 			for i := range test.attempts {
 				held := machine()
 				held.Name, held.InstanceType = test.attempts[i].NodeClaims[0], test.attempts[i].InstanceType
-				held.Trouble, held.Deleting = test.trouble, test.lost && i == 0
+				held.Trouble, held.Deleting, held.NodeReady = test.trouble, test.lost && i == 0, !test.silent || i > 0
 				if !test.gone || i > 0 {
 					s.machines = append(s.machines, held)
 				}
