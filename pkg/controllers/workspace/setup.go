@@ -63,7 +63,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, 
 		return err
 	}
 	changed := predicate.Or[client.Object](
-		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}, r.statusChanged(),
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		r.statusChanged(),
 	)
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).

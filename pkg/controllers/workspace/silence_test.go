@@ -34,15 +34,21 @@ func TestSilenceOfAll(t *testing.T) {
 		isUnfit bool
 	}{
 		{
-			"it alone", []client.Object{someNode("system-1", corev1.ConditionTrue, nil)}, now.Add(-50 * time.Minute),
+			"it alone",
+			[]client.Object{someNode("system-1", corev1.ConditionTrue, nil)},
+			now.Add(-50 * time.Minute),
 			"node gpu-1 is not Ready", true,
 		},
 		{
-			"the others were heard a minute ago for the first time", []client.Object{silent("system-1"), heard}, now.Add(9 * time.Minute),
+			"the others were heard a minute ago for the first time",
+			[]client.Object{silent("system-1"), heard},
+			now.Add(9 * time.Minute),
 			"node gpu-1 is not Ready", false,
 		},
 		{
-			"everybody", []client.Object{silent("system-1")}, time.Time{},
+			"everybody",
+			[]client.Object{silent("system-1")},
+			time.Time{},
 			"node gpu-1 is not Ready; none of the cluster's own nodes is Ready: the control plane does not hear them, and nothing is given up for that", false,
 		},
 	}
