@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +25,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// live is a provisioner of whose machines the API server has these, and that notes who lets go of some.
+// live is a provisioner that shows these machines, of which the API server has those of these names, and that notes who
+// lets go of some.
 type live struct {
 	account
+	machines []capacity.Machine
 	names    []string
 	released *int
+}
+
+func (live) Kind(capacity.Owner) string { return "nodeclaim" }
+
+func (l live) Observe(context.Context, capacity.Owner, []capacity.Created, string) ([]capacity.Machine, error) {
+	return l.machines, nil
 }
 
 func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]string, error) {
@@ -73,28 +82,109 @@ func TestLookAsksWhetherAMachineHasVanished(t *testing.T) {
 	}
 }
 
-// Machines of a plan that the cache does not show yet would be taken for those of another one, and let go.
-func TestAwaitRevision(t *testing.T) {
-	newest := appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat-newest"}}
+// Of a plan that the cache does not show yet the machines would be taken for those of another one, and let go; and where
+// an older one is taken for it, the wrong ones are bought.
+func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
+	of := func(name string, number int64, owner *v1beta1.Workspace) *appsv1.ControllerRevision {
+		return &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "team-a", Name: name, Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())},
+			},
+			Revision: number,
+		}
+	}
+	ours, other := workspaceObject(), workspaceObject()
+	other.UID = "former"
+	former, newest, foreign := of("chat-former", 1, ours), of("chat-newest", 2, ours), of("chat-newest", 2, other)
+	plan := v1beta1.WorkspaceStatus{Plan: &v1beta1.PlanStatus{Revision: "chat-newest"}}
+	ended := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
+	open := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"}}}
+	past := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{
+		{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"},
+	}}
 	tests := []struct {
-		reason  string
-		shown   []appsv1.ControllerRevision
-		objects []client.Object
-		waits   bool
+		reason string
+		status v1beta1.WorkspaceStatus
+		shown  []client.Object
+		there  []client.Object
+		want   []string
 	}{
-		{"it is shown", []appsv1.ControllerRevision{newest}, []client.Object{&newest}, false},
-		{"it is yet to be shown", nil, []client.Object{&newest}, true},
-		{"it is gone", nil, nil, false},
+		{"it is shown", plan, []client.Object{former, newest}, nil, []string{"chat-former", "chat-newest"}},
+		{"the plan's is yet to be shown", plan, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"an older one is yet to be shown", plan, []client.Object{newest}, []client.Object{former, newest}, []string{"chat-newest"}},
+		{"that of the attempt that ended last", ended, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"that of an attempt that is open", open, nil, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"that of an attempt that is past", past, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former"}},
+		{"it is gone", plan, []client.Object{former}, []client.Object{former}, []string{"chat-former"}},
+		{"it is that of a Workspace that is gone", plan, []client.Object{former}, []client.Object{former, foreign}, []string{"chat-former"}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Live: server(t, test.objects...)})
+			r := New(Config{
+				Client: server(t, test.shown...), Live: server(t, test.there...), Provisioner: live{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			ws := workspaceObject()
+			ws.Status = test.status
+			s := newScope(ws)
+			if err := r.observe(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range s.revisions {
+				got = append(got, s.revisions[i].Name)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A controller that takes over may have heard of the status and the machines, and not yet of the StatefulSet: what its pods
+// serve on would be taken for a stray.
+func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
+	ours, other := workspaceObject(), workspaceObject()
+	other.UID = "former"
+	setOf := func(owner *v1beta1.Workspace) *appsv1.StatefulSet {
+		set := pinnedSet(1)
+		set.Namespace, set.Name, set.UID = "team-a", "chat", "set-1"
+		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())}
+		return set
+	}
+	pod := podReady()
+	pod.Namespace, pod.Labels = "team-a", map[string]string{v1beta1.LabelWorkspace: "chat"}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(setOf(ours), appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+	ready := v1beta1.Attempt{Number: 1, NodeClaims: []string{"chat-aaaa"}, ReadyTime: &now}
+	began := v1beta1.Attempt{Number: 1, NodeClaims: []string{"chat-aaaa"}}
+	works, comes := machine(), machine(launching)
+	tests := []struct {
+		reason   string
+		there    client.Object
+		attempt  *v1beta1.Attempt
+		machine  capacity.Machine
+		isLooked bool
+	}{
+		{"the attempt got its machines", setOf(ours), &ready, comes, true},
+		{"the status is lost, and a machine works", setOf(ours), nil, works, true},
+		{"nothing works yet: nobody is asked", setOf(ours), &began, comes, false},
+		{"it is that of a Workspace that is gone", setOf(other), &ready, works, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{
+				Client: server(t, &pod), Live: server(t, test.there),
+				Provisioner: live{machines: []capacity.Machine{test.machine}}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
 			s := newScope(workspaceObject())
-			s.revision, s.revisions = accepted(1), test.shown
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.attempts[0].Revision = newest.Name
-			if err := r.awaitRevision(t.Context(), s, s.lastAttempt()); isWaiting(err) != test.waits || err != nil != test.waits {
-				t.Errorf("error %v, want to wait: %v", err, test.waits)
+			if test.attempt != nil {
+				s.attempts = []v1beta1.Attempt{*test.attempt}
+			}
+			if err := r.observe(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if isLooked := s.statefulSet != nil && len(s.pods) == 1; isLooked != test.isLooked {
+				t.Errorf("set %v, %d pods; want them to be known: %v", s.statefulSet != nil, len(s.pods), test.isLooked)
 			}
 		})
 	}

@@ -57,11 +57,7 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 		return err
 	case oldest.IsHeld():
 		s.held = first.Number
-		return r.awaitRevision(ctx, s, first)
 	case first != last:
-		if err := r.awaitRevision(ctx, s, last); err != nil {
-			return err
-		}
 		s.letGo("the machines were let go: those that were there before do again", r.Clock.Now())
 	}
 	return nil
