@@ -190,6 +190,26 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 	}
 }
 
+// The revision that a pass pins counts from then on: one that began from an old Workspace must not pin any.
+func TestPinKnowsTheNewest(t *testing.T) {
+	kube := server(t, workspaceObject())
+	ws := &v1beta1.Workspace{}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(workspaceObject()), ws); err != nil {
+		t.Fatal(err)
+	}
+	ws.ResourceVersion = "1"
+	r := New(Config{Client: kube, Live: kube})
+	s := newScope(ws)
+	s.revision = accepted(1)
+	if err := r.pin(t.Context(), s, accepted(2)); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	pinned := &appsv1.ControllerRevisionList{}
+	if err := kube.List(t.Context(), pinned); err != nil || len(pinned.Items) > 0 {
+		t.Errorf("it pinned %d revisions, error %v", len(pinned.Items), err)
+	}
+}
+
 // A pass that has nothing to write down lets go of nothing before it knows that it began from the newest Workspace, whose
 // status may tell of an attempt that holds the machines.
 func TestReleaseKnowsTheNewest(t *testing.T) {
