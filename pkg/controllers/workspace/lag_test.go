@@ -210,6 +210,17 @@ func TestPinKnowsTheNewest(t *testing.T) {
 	}
 }
 
+// What a Workspace goes on with while its spec's plan is not known must not be written down as that plan: the next pass
+// would take it for what the new spec comes to, and buy it.
+func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
+	s := newScope(workspaceObject())
+	s.ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-newest"}
+	s.revision = accepted(1)
+	if got, _ := s.status(errors.New("nobody answers"), now); got.Plan.Revision != "chat-newest" {
+		t.Errorf("it names %s, want the plan that was made before", got.Plan.Revision)
+	}
+}
+
 // A pass that has nothing to write down lets go of nothing before it knows that it began from the newest Workspace, whose
 // status may tell of an attempt that holds the machines.
 func TestReleaseKnowsTheNewest(t *testing.T) {
