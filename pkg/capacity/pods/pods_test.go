@@ -133,6 +133,15 @@ func TestObserve(t *testing.T) {
 	onNode := func(m *capacity.Machine) {
 		m.NodeReady, m.NodeSince, m.ProviderID, m.Zone = true, start, "azure:///gpu-1", "eastus-1"
 	}
+	blind := func(age time.Duration) []capacity.Machine {
+		return with(func(m *capacity.Machine) {
+			waits(m)
+			onNode(m)
+			came := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(age)}
+			m.Launched, m.Registered, m.NodeName, m.Words = true, true, "gpu-1", capacity.Words{Launched: came, Registered: came}
+			m.Reason, m.Message = "", "the device plugin does not show its GPUs"
+		})
+	}
 	answer := said(90, notTriggered, "pod didn't trigger scale-up: 1 max node group size reached")
 	answer.Namespace, answer.Name, answer.InvolvedObject = "team-a", "e", corev1.ObjectReference{Kind: "Pod", UID: "pod-2-0"}
 	tests := []struct {
@@ -157,13 +166,8 @@ func TestObserve(t *testing.T) {
 			}
 			m.Reason, m.Message = answer.Reason, answer.Message
 		})},
-		{"a node has come without its GPUs", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 2*time.Minute)}, with(func(m *capacity.Machine) {
-			waits(m)
-			onNode(m)
-			came := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(2 * time.Minute)}
-			m.Launched, m.Registered, m.NodeName, m.Words = true, true, "gpu-1", capacity.Words{Launched: came, Registered: came}
-			m.Reason, m.Message = "", "the device plugin does not show its GPUs"
-		})},
+		{"a node has come without its GPUs", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 2*time.Minute)}, blind(2 * time.Minute)},
+		{"it has come in the pod's second", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", time.Minute)}, blind(time.Minute)},
 		{"a node without GPUs was there before", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 0)}, with(waits)},
 		{"a node has come whose GPUs are another's", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("1", 2*time.Minute)}, with(waits)},
 		{"a pod has its node", []client.Object{set, podOf(set, 2, 0, "gpu-1"), nodeOf("1", 0)}, with(func(m *capacity.Machine) {

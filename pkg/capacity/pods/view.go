@@ -79,9 +79,9 @@ func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1
 	})
 	for _, pod := range waiting {
 		at := slices.IndexFunc(fresh, func(node *corev1.Node) bool {
-			// Terms that cannot be read match nothing, for the scheduler as well.
+			// Terms that cannot be read match nothing, for the scheduler as well. Both times are in whole seconds.
 			fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-			return err == nil && fits && node.CreationTimestamp.After(pod.CreationTimestamp.Time) && lacksGPUs(node, pod)
+			return err == nil && fits && !node.CreationTimestamp.Before(&pod.CreationTimestamp) && lacksGPUs(node, pod)
 		})
 		if at >= 0 {
 			found[pod.Name] = fresh[at]

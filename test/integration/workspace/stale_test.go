@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -59,6 +60,10 @@ func pendingMachine(t *testing.T, life *life) {
 	w.karpenter.Play(ws.Namespace, script.Script{Rules: []script.Rule{slow}})
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonNodeClaimNotReady)
+	eventually(t, "its pods are made meanwhile", func() (bool, string) {
+		err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), &appsv1.StatefulSet{})
+		return err == nil, fmt.Sprint(err)
+	})
 	time.Sleep(told) // events are published a little later
 	about := func() []string {
 		return slices.Concat(life.requests.about("/"+ws.Namespace), life.requests.about(string(ws.UID)), life.requests.about(w.claims(t, ws)[0].Name))
