@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -187,6 +188,58 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 				t.Errorf("set %v, %d pods; want them to be known: %v", s.statefulSet != nil, len(s.pods), test.isLooked)
 			}
 		})
+	}
+}
+
+// A controller that takes over may not have heard of the trouble for which other machines are on their way: they would be let
+// go, to be asked for again.
+func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
+	for name, isOld := range map[string]bool{"it is over": false, "the node has changed since": true} {
+		t.Run(name, func(t *testing.T) {
+			kube := server(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+			node := corev1.Node{}
+			if err := kube.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node); err != nil {
+				t.Fatal(err)
+			}
+			if isOld {
+				node.ResourceVersion = "1"
+			}
+			r := New(Config{Live: kube, Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision, s.statefulSet, s.nodes = accepted(1), pinnedSet(0), []corev1.Node{node}
+			for number := int32(1); number <= 2; number++ {
+				s.begin(s.revision, number, names(t, number), now.Time)
+			}
+			s.attempts[0].ReadyTime = &now
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
+			if err := r.hold(t.Context(), s); isWaiting(err) != isOld || err != nil != isOld {
+				t.Errorf("error %v, want to wait: %v", err, isOld)
+			}
+			if isOpen := s.attempts[1].Reason == ""; isOpen != isOld {
+				t.Errorf("what is on its way goes on: %v, want %v", isOpen, isOld)
+			}
+		})
+	}
+}
+
+// A pass that has not heard that its Workspace is to go on takes nothing away.
+func TestSuspendKnowsTheNewest(t *testing.T) {
+	set := readySet()
+	set.Namespace, set.Name = "team-a", "chat"
+	kube := server(t, workspaceObject(), set)
+	ws := &v1beta1.Workspace{}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(workspaceObject()), ws); err != nil {
+		t.Fatal(err)
+	}
+	ws.ResourceVersion = "1"
+	r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
+	s := newScope(ws)
+	s.statefulSet = set
+	if err := r.ensureSuspended(t.Context(), s); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(set), &appsv1.StatefulSet{}); err != nil {
+		t.Errorf("the StatefulSet is gone: %v", err)
 	}
 }
 
