@@ -41,6 +41,8 @@ type life struct {
 	asked int
 	// waits says that the cloud has not answered.
 	waits bool
+	// isTroubled says that it was refused, does not come as it should, or has met its fate.
+	isTroubled bool
 }
 
 // noticed is what Karpenter does about a write of a claim.
@@ -110,6 +112,7 @@ func (k *karpenter) ask(st *life) {
 // answered is the cloud's answer. A claim whose end was asked for meanwhile ends now.
 func (k *karpenter) answered(st *life, got sale) {
 	st.waits = false
+	st.isTroubled = st.isTroubled || got.refusal != nil || got.rule.Outcome != script.Accept && got.rule.After.Duration == 0
 	claim := k.standing(st)
 	switch {
 	case claim == nil:
@@ -221,6 +224,7 @@ func (k *karpenter) fail(st *life) {
 		return
 	}
 	rule := st.sale.rule
+	st.isTroubled = true
 	k.world.tell("%s meets its fate: %s", claim.Name, describe(rule))
 	switch rule.Outcome {
 	case script.GPUFault:

@@ -45,9 +45,7 @@ func (r *rules) checkSuspended(before *v1beta1.Workspace) {
 	}
 }
 
-// lets says that the controller lets go of a machine: not before the status says so, and not where all machines of the
-// attempt work and are wanted, or serve and are not in the way, until others have taken their place. Neither a status
-// that was lost nor caches that lag are a reason.
+// lets says that the controller lets go of a machine.
 func (r *rules) lets(claim *karpv1.NodeClaim) {
 	ws := r.ownerOf(claim)
 	if ws == nil || !ws.DeletionTimestamp.IsZero() || ws.Suspend || !claim.DeletionTimestamp.IsZero() {
@@ -60,12 +58,23 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 	if r.hasSuccessor(ws, claim) {
 		return
 	}
-	switch {
-	case !r.works(ws, claim):
-	case ws.Generation == r.wanted[claim.UID]:
-		r.world.fail("%s was let go although it works and is wanted", claim.Name)
-	case a != nil && a.ReadyTime != nil && r.hasAnswering(claim) && !isRecreated(a):
+	if ws.Generation == r.wanted[claim.UID] {
+		r.letsWanted(ws, claim, a)
+	}
+	if a != nil && a.ReadyTime != nil && r.works(ws, claim) && r.hasAnswering(claim) && !isRecreated(a) {
 		r.world.fail("%s was let go although it serves and nothing has taken its place: %s", claim.Name, a.Message)
+	}
+}
+
+// letsWanted says that a machine is let go that was bought for what is wanted now. It must not be where all machines of
+// its attempt work, or come as they should, unless money is short: neither a status that was lost nor caches that lag
+// are a reason.
+func (r *rules) letsWanted(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1beta1.Attempt) {
+	switch {
+	case r.works(ws, claim):
+		r.world.fail("%s was let go although it works and is wanted", claim.Name)
+	case a != nil && a.Reason != "" && !isRecreated(a) && !strings.Contains(a.Message, "ceiling") && r.areSound(a):
+		r.world.fail("%s was let go although it is on its way and wanted: %s", claim.Name, a.Message)
 	}
 }
 
@@ -95,6 +104,31 @@ func (r *rules) hasAnswering(claim *karpv1.NodeClaim) bool {
 	return slices.ContainsFunc(all[corev1.Pod](r.world.server), func(pod *corev1.Pod) bool {
 		return pod.Spec.NodeName == nodeName(claim) && isReady(pod)
 	})
+}
+
+// soonest is the first of the controller's own deadlines for a machine.
+const soonest = 10 * time.Minute
+
+// areSound says whether nothing is wrong with the machines of an attempt: all are there, and none has been refused, has
+// failed or has taken its time.
+func (r *rules) areSound(a *v1beta1.Attempt) bool {
+	return len(a.NodeClaims) > 0 && !slices.ContainsFunc(a.NodeClaims, func(name string) bool {
+		claim, isThere := r.world.server.objects[claims][nameOf(name)].(*karpv1.NodeClaim)
+		return !isThere || !claim.DeletionTimestamp.IsZero() || r.world.lives[claim.UID].isTroubled ||
+			r.world.now().Sub(claim.CreationTimestamp.Time) > soonest
+	})
+}
+
+// checkEnds says that an attempt is said to have been refused, or to have lost its machines, with which nothing is wrong.
+func (r *rules) checkEnds(before, after *v1beta1.Workspace) {
+	for i := range after.Status.Attempts {
+		a := &after.Status.Attempts[i]
+		was := attemptIn(before, a.Number)
+		isEnd := a.Reason != "" && a.Reason != "Released" && was != nil && was.Reason == ""
+		if isEnd && r.areSound(a) {
+			r.world.fail("attempt %d of %s is said to have ended with %s, and nothing is wrong with its machines: %s", a.Number, after.Name, a.Reason, a.Message)
+		}
+	}
 }
 
 // works says whether all machines of the attempt of a claim work.

@@ -369,6 +369,7 @@ func (r *rules) heard(made *change) {
 	if before == nil || after == nil {
 		return
 	}
+	r.checkEnds(before, after)
 	for i := range after.Status.Attempts {
 		a := &after.Status.Attempts[i]
 		isOld := slices.ContainsFunc(before.Status.Attempts, func(b v1beta1.Attempt) bool { return reflect.DeepEqual(*a, b) })

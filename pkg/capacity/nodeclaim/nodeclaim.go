@@ -76,10 +76,10 @@ func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassRe
 // Kind is what stands for a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
-// Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else
-// names them, so that what is known of them tells nothing.
+// Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else names them, so
+// that what is known of them tells only which claim of a name it was.
 func (p *Provisioner) Observe(
-	ctx context.Context, owner capacity.Owner, _ []capacity.Created, gpuResource string,
+	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
 ) ([]capacity.Machine, error) {
 	claims, err := List(ctx, p.cached, owner)
 	if err != nil {
@@ -87,6 +87,9 @@ func (p *Provisioner) Observe(
 	}
 	machines := make([]capacity.Machine, 0, len(claims))
 	for i := range claims {
+		if err := p.renew(ctx, &claims[i], known); err != nil {
+			return nil, err
+		}
 		machine := MachineOf(&claims[i])
 		if err := p.ObserveNode(ctx, &machine, gpuResource); err != nil {
 			return nil, err
@@ -100,6 +103,25 @@ func (p *Provisioner) Observe(
 		return strings.Compare(a.Name, b.Name)
 	})
 	return machines, nil
+}
+
+// renew reads a claim past the cache where another one of its name is known: the cache may still be showing the former
+// one, whose refusal or end is not that of its successor.
+func (p *Provisioner) renew(ctx context.Context, claim *karpv1.NodeClaim, known []capacity.Created) error {
+	isAnother := func(other capacity.Created) bool {
+		return other.Name == claim.Name && other.UID != "" && other.UID != claim.UID
+	}
+	if !slices.ContainsFunc(known, isAnother) {
+		return nil
+	}
+	newest := &karpv1.NodeClaim{}
+	if err := client.IgnoreNotFound(p.live.Get(ctx, client.ObjectKeyFromObject(claim), newest)); err != nil {
+		return fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
+	}
+	if newest.Labels[v1beta1.LabelWorkspaceUID] == claim.Labels[v1beta1.LabelWorkspaceUID] {
+		*claim = *newest
+	}
+	return nil
 }
 
 // Held returns the names of the machines that are held for a Workspace and not on their way out, as

@@ -456,6 +456,41 @@ func TestHeldAsksTheServer(t *testing.T) {
 	}
 }
 
+// A cache that lags may show the former claim of a name on its way out, after its successor has been asked for: it says
+// nothing of that.
+func TestObserveTellsAClaimFromTheFormerOfItsName(t *testing.T) {
+	uid := func(is types.UID) func(*karpv1.NodeClaim) {
+		return func(claim *karpv1.NodeClaim) { claim.UID = is }
+	}
+	name := nodeclaim.Name(owner, 1, 0)
+	former, newest := held("0", "A", uid("former"), deleting), held("0", "A", uid("newest"))
+	foreign := held("0", "A", uid("newest"), func(claim *karpv1.NodeClaim) { claim.Labels[v1beta1.LabelWorkspaceUID] = "other" })
+	tests := []struct {
+		reason string
+		known  types.UID
+		there  *karpv1.NodeClaim
+		want   types.UID
+	}{
+		{"it is the one that is known", "former", newest, "former"},
+		{"none is known", "", newest, "former"},
+		{"its successor is known", "newest", newest, "newest"},
+		{"another one is known, and the server has this one", "lost", former, "former"},
+		{"the name is somebody else's by now", "newest", foreign, "former"},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			pools := nodeclaim.New(newClient(t, former), newClient(t, test.there), class)
+			got, err := pools.Observe(t.Context(), owner, []capacity.Created{{Name: name, UID: test.known}}, "nvidia.com/gpu")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 1 || got[0].UID != test.want {
+				t.Errorf("got %+v, want the one with UID %s", got, test.want)
+			}
+		})
+	}
+}
+
 func TestName(t *testing.T) {
 	legal := regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 	seen := map[string]bool{}

@@ -5,12 +5,9 @@ package workspace
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -74,7 +71,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	}
 	out.Last.Wanted = s.isWanted(last, names)
 	if !out.Last.Wanted {
-		return out, r.awaitRevision(ctx, s, last)
+		return out, nil
 	}
 	if last.Revision == "" { // an earlier version wrote it down
 		last.Revision, last.Zone = s.revision.Name, zoneOf(s.revision.Plan.Zones)
@@ -176,24 +173,6 @@ func (s *scope) machinesOf(attempt *v1beta1.Attempt) []capacity.Machine {
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
 		return !slices.Contains(attempt.NodeClaims, machine.Name)
 	})
-}
-
-// awaitRevision returns an error while the cache does not show the plan that an attempt was made for:
-// its machines would be taken for those of another plan.
-func (r *Reconciler) awaitRevision(ctx context.Context, s *scope, last *v1beta1.Attempt) error {
-	isSeen := slices.ContainsFunc(s.revisions, func(known appsv1.ControllerRevision) bool { return known.Name == last.Revision })
-	if isSeen || last.Revision == "" || last.Revision == s.revision.Name {
-		return nil
-	}
-	unseen := &appsv1.ControllerRevision{}
-	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.ws.Namespace, Name: last.Revision}, unseen)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reading ControllerRevision %s: %w", last.Revision, err)
-	}
-	return &waitingError{message: "waiting for the newest plan to show", isBrief: true}
 }
 
 // isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to

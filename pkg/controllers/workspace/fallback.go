@@ -130,10 +130,14 @@ func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 	return &waitingError{message: "another Workspace asks for " + plan.InstanceType + " first", isBrief: true}
 }
 
-// pin pins a plan that was made anew, before anything of it is bought.
+// pin pins a plan that was made anew, before anything of it is bought. What a pass pins that started from an old
+// Workspace would be taken for the plan that the next attempt follows, and the machines of the open one be let go.
 func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	if made == s.revision {
 		return nil
+	}
+	if err := r.confirm(ctx, s); err != nil {
+		return err
 	}
 	pinned, err := r.createRevision(ctx, s, s.inputs, made, fallbackRevision)
 	if err != nil {

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,11 +26,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// live is a provisioner of whose machines the API server has these, and that notes who lets go of some.
+// live is a provisioner that shows these machines, of which the API server has those of these names, and that notes who
+// lets go of some.
 type live struct {
 	account
+	machines []capacity.Machine
 	names    []string
 	released *int
+}
+
+func (live) Kind(capacity.Owner) string { return "nodeclaim" }
+
+func (l live) Observe(context.Context, capacity.Owner, []capacity.Created, string) ([]capacity.Machine, error) {
+	return l.machines, nil
 }
 
 func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]string, error) {
@@ -73,30 +83,194 @@ func TestLookAsksWhetherAMachineHasVanished(t *testing.T) {
 	}
 }
 
-// Machines of a plan that the cache does not show yet would be taken for those of another one, and let go.
-func TestAwaitRevision(t *testing.T) {
-	newest := appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat-newest"}}
+// Of a plan that the cache does not show yet the machines would be taken for those of another one, and let go; and where
+// an older one is taken for it, the wrong ones are bought.
+func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
+	of := func(name string, number int64, owner *v1beta1.Workspace) *appsv1.ControllerRevision {
+		return &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "team-a", Name: name, Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())},
+			},
+			Revision: number,
+		}
+	}
+	ours, other := workspaceObject(), workspaceObject()
+	other.UID = "former"
+	former, newest, foreign := of("chat-former", 1, ours), of("chat-newest", 2, ours), of("chat-newest", 2, other)
+	plan := v1beta1.WorkspaceStatus{Plan: &v1beta1.PlanStatus{Revision: "chat-newest"}}
+	ended := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
+	open := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"}}}
+	past := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{
+		{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"},
+	}}
 	tests := []struct {
-		reason  string
-		shown   []appsv1.ControllerRevision
-		objects []client.Object
-		waits   bool
+		reason string
+		status v1beta1.WorkspaceStatus
+		shown  []client.Object
+		there  []client.Object
+		want   []string
 	}{
-		{"it is shown", []appsv1.ControllerRevision{newest}, []client.Object{&newest}, false},
-		{"it is yet to be shown", nil, []client.Object{&newest}, true},
-		{"it is gone", nil, nil, false},
+		{"it is shown", plan, []client.Object{former, newest}, nil, []string{"chat-former", "chat-newest"}},
+		{"the plan's is yet to be shown", plan, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"an older one is yet to be shown", plan, []client.Object{newest}, []client.Object{former, newest}, []string{"chat-newest"}},
+		{"that of the attempt that ended last", ended, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"that of an attempt that is open", open, nil, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"that of an attempt that is past", past, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former"}},
+		{"it is gone", plan, []client.Object{former}, []client.Object{former}, []string{"chat-former"}},
+		{"it is that of a Workspace that is gone", plan, []client.Object{former}, []client.Object{former, foreign}, []string{"chat-former"}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Live: server(t, test.objects...)})
-			s := newScope(workspaceObject())
-			s.revision, s.revisions = accepted(1), test.shown
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.attempts[0].Revision = newest.Name
-			if err := r.awaitRevision(t.Context(), s, s.lastAttempt()); isWaiting(err) != test.waits || err != nil != test.waits {
-				t.Errorf("error %v, want to wait: %v", err, test.waits)
+			r := New(Config{
+				Client: server(t, test.shown...), Live: server(t, test.there...), Provisioner: live{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			ws := workspaceObject()
+			ws.Status = test.status
+			s := newScope(ws)
+			if err := r.observe(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range s.revisions {
+				got = append(got, s.revisions[i].Name)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A controller that takes over may have heard of the status and the machines, and not yet of the StatefulSet: what its pods
+// serve on would be taken for a stray.
+func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
+	ours, other := workspaceObject(), workspaceObject()
+	other.UID = "former"
+	setOf := func(owner *v1beta1.Workspace) *appsv1.StatefulSet {
+		set := pinnedSet(1)
+		set.Namespace, set.Name, set.UID = "team-a", "chat", "set-1"
+		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())}
+		return set
+	}
+	pod := podReady()
+	pod.Namespace, pod.Labels = "team-a", map[string]string{v1beta1.LabelWorkspace: "chat"}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(setOf(ours), appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+	ready := v1beta1.Attempt{Number: 1, NodeClaims: []string{"chat-aaaa"}, ReadyTime: &now}
+	began := v1beta1.Attempt{Number: 1, NodeClaims: []string{"chat-aaaa"}}
+	works, comes := machine(), machine(launching)
+	tests := []struct {
+		reason   string
+		there    client.Object
+		attempt  *v1beta1.Attempt
+		machine  capacity.Machine
+		isLooked bool
+	}{
+		{"the attempt got its machines", setOf(ours), &ready, comes, true},
+		{"the status is lost, and a machine works", setOf(ours), nil, works, true},
+		{"nothing works yet: nobody is asked", setOf(ours), &began, comes, false},
+		{"it is that of a Workspace that is gone", setOf(other), &ready, works, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{
+				Client: server(t, &pod), Live: server(t, test.there),
+				Provisioner: live{machines: []capacity.Machine{test.machine}}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			s := newScope(workspaceObject())
+			if test.attempt != nil {
+				s.attempts = []v1beta1.Attempt{*test.attempt}
+			}
+			if err := r.observe(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if isLooked := s.statefulSet != nil && len(s.pods) == 1; isLooked != test.isLooked {
+				t.Errorf("set %v, %d pods; want them to be known: %v", s.statefulSet != nil, len(s.pods), test.isLooked)
+			}
+		})
+	}
+}
+
+// A controller that takes over may not have heard of the trouble for which other machines are on their way: they would be let
+// go, to be asked for again.
+func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
+	for name, isOld := range map[string]bool{"it is over": false, "the node has changed since": true} {
+		t.Run(name, func(t *testing.T) {
+			kube := server(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+			node := corev1.Node{}
+			if err := kube.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node); err != nil {
+				t.Fatal(err)
+			}
+			if isOld {
+				node.ResourceVersion = "1"
+			}
+			r := New(Config{Live: kube, Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision, s.statefulSet, s.nodes = accepted(1), pinnedSet(0), []corev1.Node{node}
+			for number := int32(1); number <= 2; number++ {
+				s.begin(s.revision, number, names(t, number), now.Time)
+			}
+			s.attempts[0].ReadyTime = &now
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
+			if err := r.hold(t.Context(), s); isWaiting(err) != isOld || err != nil != isOld {
+				t.Errorf("error %v, want to wait: %v", err, isOld)
+			}
+			if isOpen := s.attempts[1].Reason == ""; isOpen != isOld {
+				t.Errorf("what is on its way goes on: %v, want %v", isOpen, isOld)
+			}
+		})
+	}
+}
+
+// A pass that has not heard that its Workspace is to go on takes nothing away.
+func TestSuspendKnowsTheNewest(t *testing.T) {
+	set := readySet()
+	set.Namespace, set.Name = "team-a", "chat"
+	kube := server(t, workspaceObject(), set)
+	ws := &v1beta1.Workspace{}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(workspaceObject()), ws); err != nil {
+		t.Fatal(err)
+	}
+	ws.ResourceVersion = "1"
+	r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
+	s := newScope(ws)
+	s.statefulSet = set
+	if err := r.ensureSuspended(t.Context(), s); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(set), &appsv1.StatefulSet{}); err != nil {
+		t.Errorf("the StatefulSet is gone: %v", err)
+	}
+}
+
+// The revision that a pass pins counts from then on: one that began from an old Workspace must not pin any.
+func TestPinKnowsTheNewest(t *testing.T) {
+	kube := server(t, workspaceObject())
+	ws := &v1beta1.Workspace{}
+	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(workspaceObject()), ws); err != nil {
+		t.Fatal(err)
+	}
+	ws.ResourceVersion = "1"
+	r := New(Config{Client: kube, Live: kube})
+	s := newScope(ws)
+	s.revision = accepted(1)
+	if err := r.pin(t.Context(), s, accepted(2)); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	pinned := &appsv1.ControllerRevisionList{}
+	if err := kube.List(t.Context(), pinned); err != nil || len(pinned.Items) > 0 {
+		t.Errorf("it pinned %d revisions, error %v", len(pinned.Items), err)
+	}
+}
+
+// What a Workspace goes on with while its spec's plan is not known must not be written down as that plan: the next pass
+// would take it for what the new spec comes to, and buy it.
+func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
+	s := newScope(workspaceObject())
+	s.ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-newest"}
+	s.revision = accepted(1)
+	if got, _ := s.status(errors.New("nobody answers"), now); got.Plan.Revision != "chat-newest" {
+		t.Errorf("it names %s, want the plan that was made before", got.Plan.Revision)
 	}
 }
 

@@ -15,18 +15,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// observe reads the world once, from caches. Nobody writes to the revisions and pods: the cache's own are read.
+// observe reads the world once, from caches, and past them what the status tells of and they do not show yet. Nobody
+// writes to the revisions and pods: the cache's own are read.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeRevisions(ctx, s); err != nil {
 		return err
 	}
-	if err := r.observeWorkload(ctx, s); err != nil {
+	if err := r.observeWorkload(ctx, r.Client, s); err != nil {
 		return err
 	}
 	if err := r.observeMachines(ctx, s); err != nil {
+		return err
+	}
+	if err := r.observeUnshown(ctx, s); err != nil {
 		return err
 	}
 	s.observed = true
@@ -44,6 +49,9 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	s.revisions = slices.DeleteFunc(list.Items, func(item appsv1.ControllerRevision) bool {
 		return !metav1.IsControlledBy(&item, s.ws)
 	})
+	if err := r.observeNamed(ctx, s); err != nil {
+		return err
+	}
 	slices.SortFunc(s.revisions, func(a, b appsv1.ControllerRevision) int {
 		if a.Revision != b.Revision {
 			return int(a.Revision - b.Revision)
@@ -53,13 +61,44 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// observeWorkload reads the StatefulSets that are ours, and their pods.
-func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
+// observeNamed reads the revisions that the status names and the cache does not show yet: an older one would be taken
+// for the accepted one, and machines be bought, or let go, for a plan that is past.
+func (r *Reconciler) observeNamed(ctx context.Context, s *scope) error {
+	for _, name := range s.namedRevisions() {
+		isShown := slices.ContainsFunc(s.revisions, func(known appsv1.ControllerRevision) bool { return known.Name == name })
+		if isShown {
+			continue
+		}
+		unshown := appsv1.ControllerRevision{}
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, &unshown)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading ControllerRevision %s: %w", name, err)
+		}
+		if metav1.IsControlledBy(&unshown, s.ws) {
+			s.revisions = append(s.revisions, unshown)
+		}
+	}
+	return nil
+}
+
+// observeUnshown reads the StatefulSets past the cache where that shows none although machines work: those that pods
+// serve on would be let go before others have taken their place.
+func (r *Reconciler) observeUnshown(ctx context.Context, s *scope) error {
+	wasUsable := slices.ContainsFunc(s.openAttempts(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
+		slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Initialized })
+	if s.statefulSet != nil || !wasUsable {
+		return nil
+	}
+	return r.observeWorkload(ctx, r.Live, s)
+}
+
+// observeWorkload reads the StatefulSets that are ours, from the cache or past it, and their pods.
+func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s *scope) error {
 	var err error
-	if s.statefulSet, err = r.observeSet(ctx, s, s.ws.Name); err != nil {
+	if s.statefulSet, err = observeSet(ctx, from, s.ws, s.ws.Name); err != nil {
 		return err
 	}
-	if s.workers, err = r.observeSet(ctx, s, workload.WorkerName(s.ws)); err != nil {
+	if s.workers, err = observeSet(ctx, from, s.ws, workload.WorkerName(s.ws)); err != nil {
 		return err
 	}
 	s.group = workload.GroupOf(s.statefulSet)
@@ -79,14 +118,14 @@ func (r *Reconciler) observeWorkload(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// observeSet reads one StatefulSet; nil if it is not there or not ours.
-func (r *Reconciler) observeSet(ctx context.Context, s *scope, name string) (*appsv1.StatefulSet, error) {
+// observeSet reads one StatefulSet; nil if it is not there or not the Workspace's.
+func observeSet(ctx context.Context, from client.Reader, ws *v1beta1.Workspace, name string) (*appsv1.StatefulSet, error) {
 	set := &appsv1.StatefulSet{}
-	err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, set))
+	err := client.IgnoreNotFound(from.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: name}, set))
 	if err != nil {
 		return nil, fmt.Errorf("reading StatefulSet %s: %w", name, err)
 	}
-	if !metav1.IsControlledBy(set, s.ws) {
+	if !metav1.IsControlledBy(set, ws) {
 		return nil, nil
 	}
 	return set, nil

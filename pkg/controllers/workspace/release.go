@@ -53,6 +53,11 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 
 // ensureSuspended lets the machines go and keeps the Workspace, its plan and its Service.
 func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
+	if len(s.sets()) > 0 { // somebody may have had it go on since
+		if err := r.confirm(ctx, s); err != nil {
+			return err
+		}
+	}
 	if err := r.deleteStatefulSets(ctx, s); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []e
 	}
 	status.Attempts = cloneAttempts(s.attempts)
 	status.WorkerNodes = s.workerNodes()
-	if s.revision != nil {
+	if s.revision != nil && s.planned { // else it is only what goes on: the current spec may have another one
 		status.Plan = request.Status(&s.revision.Plan, s.revision.Name)
 		status.TargetNodeCount = int32(s.revision.Plan.Nodes)
 	}

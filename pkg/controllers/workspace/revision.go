@@ -227,12 +227,25 @@ func (r *Reconciler) adoptRevision(
 	}
 }
 
+// namedRevisions are those that the status names, but for attempts that are past.
+func (s *scope) namedRevisions() []string {
+	names := []string{s.ws.Status.LatestReadyRevision}
+	if s.ws.Status.Plan != nil {
+		names = append(names, s.ws.Status.Plan.Revision)
+	}
+	attempts := s.ws.Status.Attempts
+	for i := range attempts {
+		if attempts[i].Reason == "" || i == len(attempts)-1 {
+			names = append(names, attempts[i].Revision)
+		}
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
 // trimRevisions deletes the oldest revisions over the limit, never one that is in use or answered last.
 func (r *Reconciler) trimRevisions(ctx context.Context, s *scope, current *revision) error {
-	inUse := []string{current.Name, s.ws.Status.LatestReadyRevision}
-	if s.ws.Status.Plan != nil {
-		inUse = append(inUse, s.ws.Status.Plan.Revision)
-	}
+	inUse := append(s.namedRevisions(), current.Name)
 	for _, set := range s.sets() {
 		inUse = append(inUse, set.Annotations[v1beta1.AnnotationRevision])
 	}

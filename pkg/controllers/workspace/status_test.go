@@ -285,7 +285,7 @@ func TestStatus(t *testing.T) {
 			test.change(s)
 			s.before = *s.ws.Status.DeepCopy()
 		}
-		s.named = s.statefulSet != nil && !test.noService
+		s.planned, s.named = s.revision != nil, s.statefulSet != nil && !test.noService
 		status, events := s.status(test.err, now)
 		fmt.Fprintf(&out, "## %s\nstate %s, nodes %d %v\n", test.reason, status.State, status.TargetNodeCount, status.WorkerNodes)
 		for _, c := range status.Conditions {

@@ -57,12 +57,30 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 		return err
 	case oldest.IsHeld():
 		s.held = first.Number
-		return r.awaitRevision(ctx, s, first)
 	case first != last:
-		if err := r.awaitRevision(ctx, s, last); err != nil {
+		if err := r.awaitNodes(ctx, s, first); err != nil {
 			return err
 		}
 		s.letGo("the machines were let go: those that were there before do again", r.Clock.Now())
+	}
+	return nil
+}
+
+// awaitNodes returns an error while the cache does not show the nodes of an attempt as they are: the trouble for which
+// others are got in their place may be yet to show.
+func (r *Reconciler) awaitNodes(ctx context.Context, s *scope, of *v1beta1.Attempt) error {
+	for _, machine := range s.machinesOf(of) {
+		shown := s.node(machine.NodeName)
+		if shown == nil {
+			continue
+		}
+		newest := &corev1.Node{}
+		if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
+			return fmt.Errorf("reading node %q: %w", shown.Name, err)
+		}
+		if newest.ResourceVersion != shown.ResourceVersion {
+			return &waitingError{message: "waiting for the newest nodes to show", isBrief: true}
+		}
 	}
 	return nil
 }
