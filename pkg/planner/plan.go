@@ -217,10 +217,20 @@ type Plan struct {
 	Alternatives []Verdict `json:"alternatives,omitempty"`
 	// Rejected are the options that do not work, by name.
 	Rejected []Verdict `json:"rejected,omitempty"`
+	// TurnedDown is how many more there are than Rejected lists.
+	TurnedDown int `json:"turnedDown,omitempty"`
 	// Warnings in sentences: what was asked for and replaced or ignored.
 	Warnings []string `json:"warnings,omitempty"`
 	// Advice in sentences: what would be cheaper with the user's consent.
 	Advice []string `json:"advice,omitempty"`
+}
+
+// Abridged is the plan with the options that do not work counted in place of listed: they are most of what it has to
+// say, and are found again by planning.
+func (p *Plan) Abridged() Plan {
+	out := *p
+	out.Rejected, out.TurnedDown = nil, p.TurnedDown+len(p.Rejected)
+	return out
 }
 
 // Performance is how fast a plan serves a load.

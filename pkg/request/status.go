@@ -61,7 +61,7 @@ func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 			Reason:       Shorten(verdict.Reason, reasonLimit),
 		})
 	}
-	out.Rejected = int32(len(plan.Rejected) + len(plan.Alternatives) - len(out.Alternatives))
+	out.Rejected = int32(plan.TurnedDown + len(plan.Rejected) + len(plan.Alternatives) - len(out.Alternatives))
 	out.Warnings = sentences(plan.Warnings, warningLimit)
 	out.Advice = sentences(plan.Advice, adviceLimit)
 	return out

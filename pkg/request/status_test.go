@@ -65,4 +65,12 @@ func TestStatus(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	abridged := plan.Abridged()
+	abridged = abridged.Abridged() // nothing is counted twice
+	if diff := cmp.Diff(want, request.Status(&abridged, "chat-1")); diff != "" || abridged.Rejected != nil {
+		t.Errorf("abridged, it still lists %d options (-want +got):\n%s", len(abridged.Rejected), diff)
+	}
+	if len(plan.Rejected) != 20 {
+		t.Error("what was abridged has lost its options")
+	}
 }

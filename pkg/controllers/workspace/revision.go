@@ -154,7 +154,7 @@ func (s *scope) newestRevision() *revision {
 func (r *Reconciler) createRevision(
 	ctx context.Context, s *scope, in inputs, accepted *revision, isFallback bool,
 ) (*revision, error) {
-	accepted.Inputs = (*render.Inputs)(&in)
+	accepted.Inputs, accepted.Plan = (*render.Inputs)(&in), accepted.Plan.Abridged()
 	raw, err := json.Marshal(accepted)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the revision: %w", err)
