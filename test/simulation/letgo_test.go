@@ -25,10 +25,11 @@ func (r *rules) mustGo(claim *karpv1.NodeClaim) {
 		if known == nil || known.UID != claim.UID || !known.DeletionTimestamp.IsZero() {
 			return
 		}
-		ws := r.ownerOf(known)
-		if ws == nil || !slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool {
-			return a.Reason == "" && a.Number == r.attemptOf(known)
-		}) {
+		var held *v1beta1.Attempt
+		if ws := r.ownerOf(known); ws != nil {
+			held = attemptIn(ws, r.attemptOf(known))
+		}
+		if held == nil || held.Reason != "" {
 			r.world.fail("%s came late, and nobody wants it or lets it go", claim.Name)
 		}
 	})

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -265,8 +264,7 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	}
 	before := s.ws.DeepCopy()
 	s.ws.Status.Attempts = cloneAttempts(s.attempts)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.past.write(s.ws, func() error { return r.Client.Status().Patch(ctx, s.ws, patch) }); err != nil {
+	if err := r.patchStatus(ctx, before, s.ws); err != nil {
 		s.ws.Status.Attempts = before.Status.Attempts
 		r.learnUnanswered(err, s.ws.UID, before.Status.Attempts, s.attempts)
 		return fmt.Errorf("writing the attempts down: %w", err)

@@ -225,8 +225,9 @@ func (s *scope) isComing() bool {
 	if s.isOnNodes() || isPlaced || open == nil {
 		return false
 	}
-	told := slices.IndexFunc(s.ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == open.Number })
-	return told < 0 || s.ws.Status.Attempts[told].ReadyTime == nil
+	return !slices.ContainsFunc(s.ws.Status.Attempts, func(a v1beta1.Attempt) bool {
+		return a.Number == open.Number && a.ReadyTime != nil
+	})
 }
 
 // diagnosed is what there is to see of the pods.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,7 +19,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclass"
-	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
@@ -99,11 +97,11 @@ func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 // free, and before that there is neither DNS nor a device plugin for a machine. A cluster without any of them
 // may be one whose first nodes are ours. The cache answers, so that this is looked at each time.
 func (r *Reconciler) unsettled(ctx context.Context) (string, error) {
-	list := &corev1.NodeList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return "", fmt.Errorf("listing nodes: %w", err)
+	all, err := r.silence(ctx)
+	if err != nil {
+		return "", err
 	}
-	others, isUnheard := nodehealth.Listen(list.Items).Unheard()
+	others, isUnheard := all.Unheard()
 	if !isUnheard {
 		return "", nil
 	}

@@ -32,9 +32,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	if isNews {
 		former := s.ws.DeepCopy()
 		s.ws.Status = status
-		// The status is computed from the one that we read: a newer one must not be overwritten.
-		patch := client.MergeFromWithOptions(former, client.MergeFromWithOptimisticLock{})
-		if err := r.past.write(s.ws, func() error { return r.Client.Status().Patch(ctx, s.ws, patch) }); err != nil {
+		if err := r.patchStatus(ctx, former, s.ws); err != nil {
 			r.learnUnanswered(err, s.ws.UID, before.Attempts, status.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
@@ -44,6 +42,13 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	r.noteAttempts(s.ws.UID, before.Attempts, status.Attempts)
 	r.Metrics.waste(s)
 	return nil
+}
+
+// patchStatus writes the status of a Workspace over that of the one that was read, from which it was computed: a newer
+// one is not overwritten.
+func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspace) error {
+	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
+	return r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
 }
 
 // event is something that happened.

@@ -50,7 +50,7 @@ func (s *scope) missingSince(machine *capacity.Machine, now time.Time) time.Time
 	return since
 }
 
-// listen finds out whether the silence of the Workspace's nodes is their own. The cache answers.
+// listen finds out whether the silence of the Workspace's nodes is their own.
 func (r *Reconciler) listen(ctx context.Context, s *scope) error {
 	s.silence = nodehealth.Silence{}
 	isSilent := func(node corev1.Node) bool {
@@ -60,12 +60,18 @@ func (r *Reconciler) listen(ctx context.Context, s *scope) error {
 	if !slices.ContainsFunc(s.nodes, isSilent) {
 		return nil
 	}
+	var err error
+	s.silence, err = r.silence(ctx)
+	return err
+}
+
+// silence is that of all nodes. The cache answers.
+func (r *Reconciler) silence(ctx context.Context) (nodehealth.Silence, error) {
 	all := &corev1.NodeList{}
 	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
+		return nodehealth.Silence{}, fmt.Errorf("listing nodes: %w", err)
 	}
-	s.silence = nodehealth.Listen(all.Items)
-	return nil
+	return nodehealth.Listen(all.Items), nil
 }
 
 // countsSince is since when the silence of a node counts that has been silent since a time; zero while it does not,
