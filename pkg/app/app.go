@@ -245,11 +245,11 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
 		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
-		&appsv1.ControllerRevision{}:    {Label: managed},
+		&appsv1.ControllerRevision{}:    {Label: managed, Transform: render.Pack},
 		&corev1.Service{}:               {Transform: apply.Keep},
 		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},
 		&policyv1.PodDisruptionBudget{}: {Transform: apply.Keep},
-		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace)},
+		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace), Transform: workload.Keep},
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 	}
