@@ -20,7 +20,7 @@ import (
 // what somebody waits for or acts on goes first, which is never held back. Nobody waits longer than the last.
 const (
 	progressDelay = 10 * time.Second
-	progressRate  = 5
+	progressRate  = 2
 	progressBurst = 10
 	progressLimit = time.Minute
 )
