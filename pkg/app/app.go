@@ -108,7 +108,10 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
-	at := siteOf(mgr, served, hooks)
+	at, err := siteOf(ctx, mgr, served, hooks)
+	if err != nil {
+		return nil, err
+	}
 	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
 		return nil, err
 	}
@@ -117,7 +120,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
-	applier := apply.New(at.cached, at.live)
+	applier := apply.New(at.cached, at.live, at.clock)
 	endpoints := endpoint.New(applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
@@ -242,11 +245,11 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
 		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
-		&appsv1.ControllerRevision{}:    {Label: managed},
+		&appsv1.ControllerRevision{}:    {Label: managed, Transform: render.Pack},
 		&corev1.Service{}:               {Transform: apply.Keep},
 		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},
 		&policyv1.PodDisruptionBudget{}: {Transform: apply.Keep},
-		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace)},
+		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace), Transform: workload.Keep},
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 	}

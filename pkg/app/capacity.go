@@ -212,15 +212,19 @@ type site struct {
 	served kinds
 }
 
-func siteOf(mgr manager.Manager, served kinds, hooks Hooks) site {
-	out := site{mgr: mgr, cached: mgr.GetClient(), live: mgr.GetAPIReader(), clock: clock.RealClock{}, served: served}
+func siteOf(ctx context.Context, mgr manager.Manager, served kinds, hooks Hooks) (site, error) {
+	cached, err := indexed(ctx, mgr.GetClient(), mgr.GetFieldIndexer(), looksUp(served))
+	if err != nil {
+		return site{}, err
+	}
+	out := site{mgr: mgr, cached: cached, live: mgr.GetAPIReader(), clock: clock.RealClock{}, served: served}
 	if hooks.WrapClient != nil {
 		out.cached = hooks.WrapClient(out.cached)
 	}
 	if hooks.Clock != nil {
 		out.clock = hooks.Clock
 	}
-	return out
+	return out, nil
 }
 
 // newBackEnd returns what gets machines, with those beside it that look after what other back ends got before it

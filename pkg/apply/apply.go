@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
@@ -58,15 +59,16 @@ func (e *TerminatingError) Error() string {
 
 // Applier applies objects.
 type Applier struct {
-	cached  client.Client
-	live    client.Reader
-	settled *settled
+	cached   client.Client
+	live     client.Reader
+	settled  *settled
+	accepted *accepted
 }
 
 // New returns an Applier. The cache must show the names of all objects, for which Keep is enough of those of
 // others; the live reader must not be backed by a cache.
-func New(cached client.Client, live client.Reader) *Applier {
-	return &Applier{cached: cached, live: live, settled: newSettled()}
+func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Applier {
+	return &Applier{cached: cached, live: live, settled: newSettled(), accepted: newAccepted(clock)}
 }
 
 // Apply brings one object in line with desired, which must carry owner as its controller. It
@@ -119,18 +121,26 @@ func (a *Applier) State(ctx context.Context, owner, desired client.Object) (Stat
 	return Applied, nil
 }
 
-// Check returns an error if desired cannot be made: the name belongs to somebody else, or the API
-// server would refuse the object. Errors are as of Apply.
+// Check returns an error if desired cannot be made: the name belongs to somebody else, or the API server would
+// refuse the object. It is not asked again for a while whether it would make what differs only by its owner. Errors
+// are as of Apply.
 func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
 	found, err := a.look(ctx, a.cached, owner, desired)
 	if err != nil || found.existing != nil {
 		return err
+	}
+	shape, err := shapeOf(owner, found.intent)
+	if err != nil || a.accepted.holds(shape) {
+		return wrap("checking", desired, found.intent, err)
 	}
 	// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
 	err = a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
 	if apierrors.IsAlreadyExists(err) { // the cache lags
 		_, err = a.look(ctx, a.live, owner, desired)
 		return err
+	}
+	if err == nil {
+		a.accepted.note(shape)
 	}
 	return wrap("checking", desired, found.intent, err)
 }

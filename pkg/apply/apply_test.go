@@ -8,12 +8,16 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -90,7 +94,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			return inner.Apply(ctx, o, options...)
 		},
 	})
-	c.applier = apply.New(c.server, c.server)
+	c.applier = apply.New(c.server, c.server, clock.RealClock{})
 	return c
 }
 
@@ -244,7 +248,7 @@ func strict(server client.WithWatch) client.WithWatch {
 func TestNothingIsMadeOverAVersion(t *testing.T) {
 	ws := owner("")
 	c := newCluster(t)
-	if wrote, err := apply.New(strict(c.server), c.server).Apply(t.Context(), ws, service(ws)); err != nil || !wrote {
+	if wrote, err := apply.New(strict(c.server), c.server, clock.RealClock{}).Apply(t.Context(), ws, service(ws)); err != nil || !wrote {
 		t.Errorf("applying: wrote %t, %v", wrote, err)
 	}
 	if got := c.get(t); got.Name != "chat" {
@@ -313,9 +317,68 @@ func TestCheckBehindTheCache(t *testing.T) {
 					return apierrors.NewAlreadyExists(corev1.Resource("services"), object.GetName())
 				},
 			})
-			err := apply.New(blind, c.server).Check(t.Context(), ws, service(ws))
+			err := apply.New(blind, c.server, clock.RealClock{}).Check(t.Context(), ws, service(ws))
 			if taken, isTaken := errors.AsType[*apply.TakenError](err); isTaken != test.fails || !test.fails && err != nil {
 				t.Errorf("error %v (taken: %v), want one: %v", err, taken, test.fails)
+			}
+		})
+	}
+}
+
+// TestCheckAsksOnce has the API server asked once about what differs only by its owner, and again about all else.
+func TestCheckAsksOnce(t *testing.T) {
+	named := func(name string) *v1beta1.Workspace {
+		ws := owner("")
+		ws.Name, ws.UID = name, types.UID("uid-of-"+name)
+		return ws
+	}
+	serviceOf := func(ws *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Service {
+		out := service(ws, change...)
+		out.Name, out.Spec.Selector = ws.Name, map[string]string{v1beta1.LabelWorkspace: ws.Name}
+		return out
+	}
+	otherPort := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
+	elsewhere := func(s *corev1.Service) { s.Namespace = "team-b" }
+	for _, test := range []struct {
+		reason  string
+		name    string
+		change  []func(*corev1.Service)
+		after   time.Duration
+		refused bool
+		asked   bool
+	}{
+		{reason: "of another owner", name: "talk"},
+		{reason: "some seconds later", name: "talk", after: 9 * time.Second},
+		{reason: "later", name: "talk", after: 11 * time.Second, asked: true},
+		{reason: "with another port", name: "talk", change: []func(*corev1.Service){otherPort}, asked: true},
+		{reason: "in another namespace, whose policies are others", name: "talk", change: []func(*corev1.Service){elsewhere}, asked: true},
+		{reason: "with a longer name, which may be too long", name: "talking", asked: true},
+		{reason: "with a name that is no label", name: "t.lk", asked: true},
+		{reason: "the first was refused", name: "talk", refused: true, asked: true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			asked := 0
+			c := newCluster(t)
+			counting := interceptor.NewClient(c.server, interceptor.Funcs{
+				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+					asked++
+					if test.refused {
+						return apierrors.NewForbidden(corev1.Resource("services"), "chat", errors.New("exceeded quota"))
+					}
+					return nil
+				},
+			})
+			now := testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+			applier := apply.New(counting, c.server, now)
+			first := applier.Check(t.Context(), named("chat"), serviceOf(named("chat")))
+			if (first != nil) != test.refused || asked != 1 {
+				t.Fatalf("the first was asked about %d times: %v", asked, first)
+			}
+			now.Step(test.after)
+			ws := named(test.name)
+			second := applier.Check(t.Context(), ws, serviceOf(ws, test.change...))
+			if (second != nil) != test.refused || (asked == 2) != test.asked {
+				t.Errorf("asked again: %v, want %v; error %v", asked == 2, test.asked, second)
 			}
 		})
 	}

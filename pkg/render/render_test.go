@@ -112,16 +112,39 @@ func TestRevisionSurvivesStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := render.Decode(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: raw}})
-	if err != nil {
-		t.Fatal(err)
+	stored := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: raw}}
+	for _, how := range []string{"as it was written", "packed", "packed again"} {
+		if how != "as it was written" {
+			if _, err := render.Pack(stored); err != nil {
+				t.Fatal(err)
+			}
+			if len(stored.Data.Raw) > len(raw)/2 {
+				t.Errorf("%s: %d of %d bytes are kept", how, len(stored.Data.Raw), len(raw))
+			}
+		}
+		got, err := render.Decode(stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(raw), string(again)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
 	}
-	again, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// TestPackLeavesWhatItDoesNotKnow has short JSON, which packed might look like JSON, and other objects kept as they are.
+func TestPackLeavesWhatItDoesNotKnow(t *testing.T) {
+	short := `{"plan":{"instanceType":"` + strings.Repeat("x", 90) + `"}}`
+	object := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(short)}}
+	if _, err := render.Pack(object); err != nil || string(object.Data.Raw) != short {
+		t.Errorf("became %q (%v)", object.Data.Raw, err)
 	}
-	if diff := cmp.Diff(string(raw), string(again)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	if other, err := render.Pack("tombstone"); other != "tombstone" || err != nil {
+		t.Errorf("another object became %v (%v)", other, err)
 	}
 }
 

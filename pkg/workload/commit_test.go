@@ -68,6 +68,9 @@ func TestSettledCommit(t *testing.T) {
 			in := wholeRepository(input(preset(), 1))
 			pod := &corev1.Pod{Spec: podTemplate(in).Spec}
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{tc.status}
+			if _, err := workload.Keep(pod); err != nil { // that is how it is read
+				t.Fatal(err)
+			}
 			if configMap, commit := workload.SettledCommit(pod); configMap != tc.configMap || commit != tc.commit {
 				t.Errorf("%q, %q; want %q, %q", configMap, commit, tc.configMap, tc.commit)
 			}

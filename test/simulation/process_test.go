@@ -100,7 +100,7 @@ func newProcess(w *world) (*process, error) {
 	}
 	provisioner := nodeclaim.New(cached, live, w.facts.classes[0])
 	p.sweeper = &sweep.Sweeper{Cached: cached, Live: live, Machines: provisioner, Clock: testclock.NewFakeClock(w.now())}
-	applier := apply.New(cached, live)
+	applier := apply.New(cached, live, w.clock)
 	p.endpoints = endpoint.New(applier, w.clock)
 	p.reconciler = workspace.New(workspace.Config{
 		Client: cached, Live: live, Planner: w.facts.planner, Catalog: w.facts.catalog, Provisioner: provisioner,

@@ -119,12 +119,14 @@ func TestKeep(t *testing.T) {
 		n.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 		n.Spec.Unschedulable = true
 		n.Status.Images = []corev1.ContainerImage{{Names: []string{"registry.example/huge:1"}}}
+		n.Status.NodeInfo = corev1.NodeSystemInfo{Architecture: "arm64", KernelVersion: "6.1"}
 		n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
 		n.Status.Conditions[0].LastTransitionTime = metav1.Unix(1, 0)
 	})
 	want := node("n", func(n *corev1.Node) {
 		n.Annotations = map[string]string{v1beta1.AnnotationGPU: "G"}
 		n.Spec.Unschedulable = true
+		n.Status.NodeInfo = corev1.NodeSystemInfo{Architecture: "arm64"}
 		n.Status.Conditions[0].LastTransitionTime = metav1.Unix(1, 0)
 	})
 	got, err := existing.Keep(&full)

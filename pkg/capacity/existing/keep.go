@@ -23,7 +23,10 @@ func Keep(object any) (any, error) {
 	if annotated {
 		node.Annotations = map[string]string{v1beta1.AnnotationGPU: gpu}
 	}
-	node.Status = corev1.NodeStatus{Allocatable: node.Status.Allocatable, Conditions: node.Status.Conditions}
+	node.Status = corev1.NodeStatus{
+		Allocatable: node.Status.Allocatable, Conditions: node.Status.Conditions,
+		NodeInfo: corev1.NodeSystemInfo{Architecture: node.Status.NodeInfo.Architecture}, // an image may not be made for it
+	}
 	for i := range node.Status.Conditions {
 		// It tells no news, but changes all the time.
 		node.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -420,10 +421,14 @@ func (p *Provisioner) classOf(req capacity.Request) v1beta1.NodeClassReference {
 }
 
 func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim {
-	labels := p.profile.labels(req)
+	labels, class := p.profile.labels(req), p.classOf(req)
 	labels[v1beta1.LabelMachineOrdinal] = strconv.Itoa(ordinal)
-	if pool := parkedName(p.classOf(req)); pool != "" {
+	if pool := parkedName(class); pool != "" {
 		labels[karpv1.NodePoolLabelKey] = pool
+	}
+	if p.profile == karpenter && len(validation.IsValidLabelValue(class.Name)) == 0 {
+		// Karpenter's own claims have it, and to others it adds it, while it adds the finalizer: one of the two fails.
+		labels[karpv1.NodeClassLabelKey(schema.GroupKind{Group: class.Group, Kind: class.Kind})] = class.Name
 	}
 	return &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{

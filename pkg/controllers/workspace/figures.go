@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/figures"
@@ -26,8 +27,9 @@ type EngineReader interface {
 // engineMessageLimit is that of the schema.
 const engineMessageLimit = 512
 
-// figuresDelay lets the cache show that the model answers, which is told before the engine is asked.
-const figuresDelay = time.Second
+// figuresDelay is how long an engine answers before it is asked for its figures: nobody waits for them, and of
+// models that come up together the last is to be told of first.
+const figuresDelay = 10 * time.Second
 
 // awaitFigures has another pass ask the engine once it is told that the model answers: our own status is no
 // event.
@@ -37,12 +39,17 @@ func (r *Reconciler) awaitFigures(s *scope) {
 	}
 }
 
-// observeEngine asks the engine for its own figures once for each revision, after the status has told
-// that the model answers: nobody waits for them, and what fails is not tried again.
+// observeEngine asks the engine for its own figures once for each revision, some time after the status has told
+// that the model answers. What fails is not tried again.
 func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	leader := s.leader()
-	isTold := isTrue(s.before.Conditions, v1beta1.ConditionReady)
+	ready := find(s.before.Conditions, v1beta1.ConditionReady)
+	isTold := ready != nil && ready.Status == metav1.ConditionTrue
 	if r.Engines == nil || leader == nil || !isTold || !s.lacksFigures() {
+		return nil
+	}
+	if wait := figuresDelay - r.Clock.Since(ready.LastTransitionTime.Time); wait > 0 {
+		s.lookAgain(wait)
 		return nil
 	}
 	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -181,7 +182,7 @@ func TestEngineIsAwaited(t *testing.T) {
 		{"it does not answer any more", true, false, 0},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			r, s := New(Config{Engines: &askedEngine{}}), answering(tc.wasTold)
+			r, s := New(Config{Engines: &askedEngine{}, Clock: testclock.NewFakePassiveClock(now.Time)}), answering(tc.wasTold)
 			if !tc.wasTold {
 				if err := r.observeEngine(t.Context(), s); err != nil {
 					t.Fatal(err)
@@ -213,6 +214,11 @@ func TestEngineIsAskedOnce(t *testing.T) {
 		want   *v1beta1.EngineStatus
 	}{
 		{reason: "that it answers is told first", scope: answering(false)},
+		{reason: "nobody waits for what it has become: others are told of first", scope: func() *scope {
+			s := answering(true)
+			s.before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(time.Hour - figuresDelay + time.Second))
+			return s
+		}()},
 		{reason: "its figures, beside the plan's", scope: answering(true), engine: askedEngine{said: said}, asked: 1, want: planned},
 		{
 			reason: "it does not say: that is no reason to ask again", scope: answering(true), asked: 1,
@@ -246,7 +252,7 @@ func TestEngineIsAskedOnce(t *testing.T) {
 		}()},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			r := New(Config{Engines: &tc.engine})
+			r := New(Config{Engines: &tc.engine, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour))})
 			if err := r.observeEngine(t.Context(), tc.scope); err != nil {
 				t.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,35 +15,44 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// progressDelay is how long news of mere progress may wait for the next news, so that stages that follow
-// each other closely are one write. What somebody waits for or acts on is never held back.
-const progressDelay = 10 * time.Second
+// How long news of mere progress may wait for the next news, so that stages that follow each other closely are one
+// write, and how many Workspaces a second have such news written, but for a few at once: where many come up together,
+// what somebody waits for or acts on goes first, which is never held back. Nobody waits longer than the last.
+const (
+	progressDelay = 10 * time.Second
+	progressRate  = 2
+	progressBurst = 10
+	progressLimit = time.Minute
+)
 
-// unsaid remembers since when there has been news about a Workspace that is not written. It may be lost:
-// the news is seen again by the next pass.
+// unsaid remembers until when news about a Workspace may wait that is not written. It may be lost: the news is seen
+// again by the next pass.
 type unsaid struct {
-	mu    sync.Mutex
-	since map[types.UID]time.Time
+	mu   sync.Mutex
+	due  map[types.UID]time.Time
+	rate *rate.Limiter
 }
 
-func newUnsaid() *unsaid { return &unsaid{since: map[types.UID]time.Time{}} }
+func newUnsaid() *unsaid {
+	return &unsaid{due: map[types.UID]time.Time{}, rate: rate.NewLimiter(progressRate, progressBurst)}
+}
 
 // hold returns how long news may still wait; 0 says to write what there is.
 func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	since, waits := u.since[workspace]
+	due, waits := u.due[workspace]
 	if !isProgress {
-		delete(u.since, workspace)
+		delete(u.due, workspace)
 		return 0
 	}
 	if !waits {
-		u.since[workspace] = now
-		return progressDelay
+		due = now.Add(min(progressDelay+u.rate.ReserveN(now, 1).DelayFrom(now), progressLimit))
+		u.due[workspace] = due
 	}
-	wait := progressDelay - now.Sub(since)
+	wait := due.Sub(now)
 	if wait <= 0 {
-		delete(u.since, workspace)
+		delete(u.due, workspace)
 	}
 	return max(wait, 0)
 }
@@ -51,7 +61,7 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 func (u *unsaid) forget(workspace types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.since, workspace)
+	delete(u.due, workspace)
 }
 
 // isProgress says whether two statuses that differ do so only in how far something is.

@@ -4,11 +4,13 @@
 package workspace
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -119,5 +121,25 @@ func TestUnsaidWaitsOnce(t *testing.T) {
 	}
 	if got := u.hold("other", true, start); got != progressDelay {
 		t.Errorf("another Workspace waits %s, want %s of its own", got, progressDelay)
+	}
+}
+
+// TestUnsaidOfMany has the news of many be written a few at a time, and that of one as soon as ever.
+func TestUnsaidOfMany(t *testing.T) {
+	u, start := newUnsaid(), now.Time
+	for i, want := range map[int]time.Duration{
+		0: progressDelay, progressBurst - 1: progressDelay, progressBurst: progressDelay + time.Second/progressRate,
+		progressBurst + 4*progressRate - 1: progressDelay + 4*time.Second, 1000: progressLimit,
+	} {
+		u = newUnsaid()
+		for j := range i {
+			u.hold(types.UID(strconv.Itoa(j)), true, start)
+		}
+		if got := u.hold("the last", true, start); got != want {
+			t.Errorf("the news of one after %d others waits %s, want %s", i, got, want)
+		}
+	}
+	if got := u.hold("in a quiet hour", true, start.Add(time.Hour)); got != progressDelay {
+		t.Errorf("the news of one, an hour later, waits %s, want %s", got, progressDelay)
 	}
 }

@@ -230,7 +230,7 @@ func labelsOfOthers(t *testing.T, life *life) {
 	}
 	got := slices.Sorted(maps.Keys(labels))
 	want := []string{
-		v1beta1.LabelManagedBy, "example.com/ok", "karpenter.sh/nodepool", v1beta1.LabelMachineWorkspaceName,
+		v1beta1.LabelManagedBy, "example.com/ok", "karpenter.sh/nodepool", "karpenter.azure.com/aksnodeclass", v1beta1.LabelMachineWorkspaceName,
 		v1beta1.LabelMachineWorkspaceNamespace, v1beta1.LabelMachineOrdinal, v1beta1.LabelMachineAttempt, v1beta1.LabelWorkspaceUID,
 	}
 	slices.Sort(want)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -85,7 +86,7 @@ func TestNamesThatTheCacheDoesNotShow(t *testing.T) {
 			return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 		},
 	})
-	applier := apply.New(blind, w.client)
+	applier := apply.New(blind, w.client, clock.RealClock{})
 	service := func() *corev1.Service {
 		s := &corev1.Service{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},

@@ -172,7 +172,7 @@ func (b *Bench) load(ctx context.Context) error {
 		return err
 	}
 	b.figures.Requests = Count(b.requests, controller, began, time.Now())
-	b.figures.Memory, err = highWater(b.settings.Layout.Cgroup())
+	b.figures.Memory, err = memory(b.settings.Layout.Cgroup())
 	return err
 }
 

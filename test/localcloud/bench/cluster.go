@@ -28,8 +28,9 @@ const (
 	// asked what the log does not say.
 	looking = 500 * time.Millisecond
 	asking  = 2 * time.Second
-	// quiet is how long the controller must not have asked for anything to count as done.
-	quiet = 5 * time.Second
+	// quiet is how long the controller must not have asked for anything to count as
+	// done: it puts off by 10 s what nobody waits for.
+	quiet = 15 * time.Second
 	// patience is how long one step may take, and patienceEach what every Workspace adds.
 	patience     = 5 * time.Minute
 	patienceEach = time.Second
@@ -216,7 +217,9 @@ func (b *Bench) restart(ctx context.Context) error {
 		return err
 	}
 	b.figures.Restart = Count(b.requests, controller, began, time.Now())
-	return nil
+	held, err := memory(b.settings.Layout.Cgroup())
+	b.figures.Held = held.Now
+	return err
 }
 
 func isRollingOut(d *appsv1.Deployment) bool {

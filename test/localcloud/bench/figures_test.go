@@ -38,14 +38,14 @@ func TestFigures(t *testing.T) {
 			Writes: 2400, Reads: 600, Events: 800, Leases: 9, Watches: 12,
 			Kinds: map[string]int{"patch workspaces/status": 800, "create nodeclaims": 200},
 		},
-		Waited: 30 * time.Second, Memory: 86e6,
+		Waited: 30 * time.Second, Memory: Memory{Peak: 186e6}, Held: 149e6,
 	}
 	bad := good
 	bad.Load = course(200, 6, 24, 40)
 	bad.Requests.Writes, bad.Requests.Reads, bad.Requests.Events = 2600, 700, 1200
 	bad.Waiting = Tally{Writes: 1, Reads: 2, Events: 1, Kinds: map[string]int{"get nodes": 2, "patch workspaces/status": 1}}
 	bad.Restart = Tally{Writes: 1, Kinds: map[string]int{"patch services": 1}}
-	bad.Memory = 151e6
+	bad.Held = 151e6
 	for name, test := range map[string]struct {
 		figures Figures
 		missed  int
@@ -118,7 +118,7 @@ func decode(t *testing.T, text string) *unstructured.Unstructured {
 	return object
 }
 
-func TestParseHighWater(t *testing.T) {
+func TestLineOf(t *testing.T) {
 	for _, test := range []struct {
 		reason, status string
 		want           int64
@@ -129,7 +129,7 @@ func TestParseHighWater(t *testing.T) {
 		{"nonsense", "VmHWM:\tmany kB\n", 0, true},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			got, err := parseHighWater(test.status)
+			got, err := lineOf(test.status, highWater)
 			if got != test.want || (err != nil) != test.fails {
 				t.Errorf("got %d, %v; want %d, an error: %t", got, err, test.want, test.fails)
 			}

@@ -4,7 +4,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,14 +14,23 @@ import (
 // comm is the controller's name as the kernel cuts it.
 const comm = "modelberth-cont"
 
-// highWater is the most memory in bytes that any replica of the controller has
-// had so far, of those that run below the control group.
-func highWater(cgroup string) (int64, error) {
+// Memory is the most that a replica of the controller has, in bytes, and has had
+// so far.
+type Memory struct{ Now, Peak int64 }
+
+// Lines of a process's status.
+const (
+	resident  = "VmRSS:"
+	highWater = "VmHWM:"
+)
+
+// memory is that of the replicas that run below the control group.
+func memory(cgroup string) (Memory, error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		return 0, fmt.Errorf("listing processes: %w", err)
+		return Memory{}, fmt.Errorf("listing processes: %w", err)
 	}
-	var most int64
+	var most Memory
 	for _, dir := range dirs {
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil || strings.TrimSpace(string(name)) != comm {
@@ -36,22 +44,26 @@ func highWater(cgroup string) (int64, error) {
 		if err != nil {
 			continue
 		}
-		bytes, err := parseHighWater(string(status))
+		now, err := lineOf(string(status), resident)
 		if err != nil {
-			return 0, fmt.Errorf("%s/status: %w", dir, err)
+			return Memory{}, fmt.Errorf("%s/status: %w", dir, err)
 		}
-		most = max(most, bytes)
+		peak, err := lineOf(string(status), highWater)
+		if err != nil {
+			return Memory{}, fmt.Errorf("%s/status: %w", dir, err)
+		}
+		most = Memory{max(most.Now, now), max(most.Peak, peak)}
 	}
-	if most == 0 {
-		return 0, fmt.Errorf("no process %s runs in control group %s", comm, cgroup)
+	if most.Peak == 0 {
+		return Memory{}, fmt.Errorf("no process %s runs in control group %s", comm, cgroup)
 	}
 	return most, nil
 }
 
-// parseHighWater reads the line VmHWM of a process's status.
-func parseHighWater(status string) (int64, error) {
+// lineOf reads a line of a process's status, in bytes.
+func lineOf(status, name string) (int64, error) {
 	for line := range strings.Lines(status) {
-		if value, found := strings.CutPrefix(line, "VmHWM:"); found {
+		if value, found := strings.CutPrefix(line, name); found {
 			kibibytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("line %q: %w", strings.TrimSpace(line), err)
@@ -59,5 +71,5 @@ func parseHighWater(status string) (int64, error) {
 			return kibibytes << 10, nil
 		}
 	}
-	return 0, errors.New("there is no line VmHWM")
+	return 0, fmt.Errorf("there is no line %s", strings.TrimSuffix(name, ":"))
 }

@@ -1,0 +1,103 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+)
+
+// labelled is a kind of object that every pass looks for by one of a few labels.
+type labelled struct {
+	object client.Object
+	labels []string
+}
+
+// looksUp are the kinds whose objects a pass finds by the label of its Workspace. A cache compares the labels of all
+// that it has otherwise, so that a pass would cost the more, the more Workspaces there are.
+func looksUp(served kinds) []labelled {
+	out := []labelled{
+		{&corev1.Pod{}, []string{v1beta1.LabelWorkspace}},
+		{&appsv1.StatefulSet{}, []string{v1beta1.LabelWorkspace}},
+		{&corev1.Node{}, []string{v1beta1.LabelWorkspaceUID}},
+		{&appsv1.ControllerRevision{}, []string{v1beta1.LabelRevisionOwner}},
+	}
+	if served.has(nodeClaimKind()) {
+		out = append(out, labelled{nodeclaim.Object(), []string{v1beta1.LabelWorkspaceUID, v1beta1.LabelMachineWorkspaceName}})
+	}
+	if served.has(nodePoolKind()) {
+		out = append(out, labelled{nodepool.Object(), []string{v1beta1.LabelWorkspaceUID, v1beta1.LabelMachineWorkspaceName}})
+	}
+	return out
+}
+
+// byLabel has a client that reads a cache look things up in an index where they are listed by one of its labels.
+type byLabel struct {
+	client.Client
+	labels map[schema.GroupKind][]string
+}
+
+// indexed makes the indexes, and returns a client that uses them.
+func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndexer, all []labelled) (client.Client, error) {
+	out := byLabel{Client: inner, labels: map[schema.GroupKind][]string{}}
+	for _, each := range all {
+		gvk, err := inner.GroupVersionKindFor(each.object)
+		if err != nil {
+			return nil, fmt.Errorf("indexing %T: %w", each.object, err)
+		}
+		for _, label := range each.labels {
+			if err := indexer.IndexField(ctx, each.object, indexOf(label), valueOf(label)); err != nil {
+				return nil, fmt.Errorf("indexing %s by label %s: %w", gvk.Kind, label, err)
+			}
+		}
+		out.labels[gvk.GroupKind()] = each.labels
+	}
+	return out, nil
+}
+
+// List implements client.Reader. What is not listed by a label that has an index is listed as ever.
+func (c byLabel) List(ctx context.Context, list client.ObjectList, asked ...client.ListOption) error {
+	gvk, err := c.GroupVersionKindFor(list)
+	if err != nil {
+		return fmt.Errorf("listing %T: %w", list, err)
+	}
+	options := (&client.ListOptions{}).ApplyOptions(asked)
+	of := schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}
+	if options.LabelSelector == nil || options.FieldSelector != nil {
+		return c.Client.List(ctx, list, options)
+	}
+	i := slices.IndexFunc(c.labels[of], func(label string) bool {
+		_, isExact := options.LabelSelector.RequiresExactMatch(label)
+		return isExact
+	})
+	if i >= 0 {
+		label := c.labels[of][i]
+		value, _ := options.LabelSelector.RequiresExactMatch(label)
+		options.FieldSelector = fields.OneTermEqualSelector(indexOf(label), value)
+	}
+	return c.Client.List(ctx, list, options)
+}
+
+func indexOf(label string) string { return "metadata.labels." + label }
+
+func valueOf(label string) client.IndexerFunc {
+	return func(object client.Object) []string {
+		if value := object.GetLabels()[label]; value != "" {
+			return []string{value}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,97 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// indexer keeps what it is told to index.
+type indexer struct{ fields map[string]client.IndexerFunc }
+
+func (i indexer) IndexField(_ context.Context, _ client.Object, field string, value client.IndexerFunc) error {
+	i.fields[field] = value
+	return nil
+}
+
+// TestListsByLabelUseTheIndex has what is listed by a label that has an index looked up there, and nothing else.
+func TestListsByLabelUseTheIndex(t *testing.T) {
+	of := func(name, workspace string) *corev1.Pod {
+		pod := &corev1.Pod{}
+		pod.Namespace, pod.Name = "team-a", name
+		pod.Labels = map[string]string{v1beta1.LabelWorkspace: workspace, "colour": "blue"}
+		return pod
+	}
+	field := indexOf(v1beta1.LabelWorkspace)
+	var asked string
+	inner := fake.NewClientBuilder().WithObjects(of("chat-0", "chat"), of("talk-0", "talk")).
+		WithIndex(&corev1.Pod{}, field, valueOf(v1beta1.LabelWorkspace)).
+		WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				asked = ""
+				if selector := (&client.ListOptions{}).ApplyOptions(options).FieldSelector; selector != nil {
+					asked = selector.String()
+				}
+				return c.List(ctx, list, options...)
+			},
+		}).Build()
+	made := indexer{map[string]client.IndexerFunc{}}
+	c, err := indexed(t.Context(), inner, made, []labelled{{&corev1.Pod{}, []string{v1beta1.LabelWorkspace}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := made.fields[field](of("chat-0", "chat")); !cmp.Equal(got, []string{"chat"}) {
+		t.Errorf("a pod is indexed by %q, want by its Workspace", got)
+	}
+	if got := made.fields[field](&corev1.Pod{}); got != nil {
+		t.Errorf("a pod without the label is indexed by %q", got)
+	}
+	some, err := labels.Parse(v1beta1.LabelWorkspace + " in (chat,talk)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		reason  string
+		options []client.ListOption
+		asked   string
+		want    []string
+	}{
+		{"by the label", []client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}}, field + "=chat", []string{"chat-0"}},
+		{
+			"by the label in a namespace", []client.ListOption{client.InNamespace("team-b"), client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}},
+			field + "=chat", nil,
+		},
+		{
+			"by the label and another one", []client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat", "colour": "red"}},
+			field + "=chat", nil,
+		},
+		{"by another label", []client.ListOption{client.MatchingLabels{"colour": "blue"}}, "", []string{"chat-0", "talk-0"}},
+		{"by several values", []client.ListOption{client.MatchingLabelsSelector{Selector: some}}, "", []string{"chat-0", "talk-0"}},
+		{"all", nil, "", []string{"chat-0", "talk-0"}},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			list := &corev1.PodList{}
+			if err := c.List(t.Context(), list, test.options...); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, pod := range list.Items {
+				got = append(got, pod.Name)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" || asked != test.asked {
+				t.Errorf("asked for %q, want %q; (-want +got):\n%s", asked, test.asked, diff)
+			}
+		})
+	}
+}
