@@ -45,6 +45,10 @@ func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]strin
 	return l.names, nil
 }
 
+func (live) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return refusal.ClassReady, "", nil
+}
+
 func (l live) Release(context.Context, capacity.Owner) ([]string, error) {
 	*l.released++
 	return nil, nil
@@ -240,6 +244,86 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(set), &appsv1.StatefulSet{}); err != nil {
 		t.Errorf("the StatefulSet is gone: %v", err)
+	}
+}
+
+// Where the status is lost, the machines are all that tells what was asked for, and a cache that lags tells of others: one
+// that is gone would be taken for the one that serves, which would be let go.
+func TestAdoptKnowsTheMachines(t *testing.T) {
+	first, second := names(t, 1)[0], names(t, 2)[0]
+	tests := []struct {
+		reason      string
+		shown, held []string
+		leaving     string
+		want        string
+	}{
+		{"one is there", []string{first}, []string{first}, "", first},
+		{"two are there", []string{first, second}, []string{first, second}, "", first},
+		{"one of two is on its way out", []string{first, second}, []string{second}, first, second},
+		{"one of two is gone, which does not show yet", []string{first, second}, []string{second}, "", ""},
+		{"another one has come, which does not show yet", []string{first}, []string{first, second}, "", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Provisioner: live{names: test.held}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			for _, name := range test.shown {
+				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name, m.Deleting = name, name == test.leaving }))
+			}
+			err := r.adopt(t.Context(), s)
+			if waits := test.want == ""; isWaiting(err) != waits || err != nil != waits {
+				t.Fatalf("error %v, want to wait: %v", err, waits)
+			}
+			got := ""
+			if open := s.openAttempt(); open != nil {
+				got = open.NodeClaims[0]
+			}
+			if got != test.want {
+				t.Errorf("it took %q for its own, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A Workspace that tells of no attempt may have lost its status a moment after its first machines were asked for: an attempt
+// that is begun before the cache shows them has the same number, and lets go of them. The pass that puts the finalizer on
+// is the first, and asks nobody.
+func TestNextKnowsTheMachines(t *testing.T) {
+	tests := []struct {
+		reason   string
+		isNew    bool
+		held     []string
+		attempts []v1beta1.Attempt
+		want     int32
+	}{
+		{"nothing is held", false, nil, nil, 1},
+		{"a machine is held that does not show yet", false, names(t, 1), nil, 0},
+		{"it is the first pass", true, names(t, 1), nil, 1},
+		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: reasonReleased}}, 2},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Status.Attempts = test.attempts
+			r := New(Config{
+				Client: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
+				Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			s := newScope(ws)
+			s.isNew, s.revision = test.isNew, accepted(1)
+			err := r.next(t.Context(), s)
+			if waits := test.want == 0; isWaiting(err) != waits || err != nil != waits {
+				t.Fatalf("error %v, want to wait: %v", err, waits)
+			}
+			got := int32(0)
+			if open := s.openAttempt(); open != nil {
+				got = open.Number
+			}
+			if got != test.want {
+				t.Errorf("attempt %d was begun, want %d", got, test.want)
+			}
+		})
 	}
 }
 

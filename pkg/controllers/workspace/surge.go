@@ -43,7 +43,7 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	if !s.canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
 		return nil
 	}
-	if err := r.adoptServing(s); err != nil {
+	if err := r.adoptServing(ctx, s); err != nil {
 		return err
 	}
 	open := s.openAttempts()
@@ -141,7 +141,7 @@ func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta
 
 // adoptServing takes the machines that serve into an attempt where the status has lost it and another plan is
 // asked for by now: they would be taken for strays.
-func (r *Reconciler) adoptServing(s *scope) error {
+func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
 	if len(s.openAttempts()) > 0 {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (r *Reconciler) adoptServing(s *scope) error {
 	if !isServing {
 		return nil
 	}
-	isFound, err := r.adoptFor(s, runs)
+	isFound, err := r.adoptFor(ctx, s, runs)
 	if isFound {
 		s.lastAttempt().ReadyTime = new(seconds(r.Clock.Now()))
 	}
