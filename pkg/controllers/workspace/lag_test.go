@@ -103,9 +103,10 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	other.UID = "former"
 	former, newest, foreign := of("chat-former", 1, ours), of("chat-newest", 2, ours), of("chat-newest", 2, other)
 	plan := v1beta1.WorkspaceStatus{Plan: &v1beta1.PlanStatus{Revision: "chat-newest"}}
-	ended := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
-	open := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"}}}
-	past := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{
+	older := &v1beta1.PlanStatus{Revision: "chat-former"}
+	ended := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
+	open := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{{Number: 1, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"}}}
+	past := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{
 		{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"},
 	}}
 	tests := []struct {
@@ -121,6 +122,8 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 		{"that of the attempt that ended last", ended, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
 		{"that of an attempt that is open", open, nil, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
 		{"that of an attempt that is past", past, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former"}},
+		{"the status is lost", v1beta1.WorkspaceStatus{}, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"nothing is pinned yet: nobody is asked", v1beta1.WorkspaceStatus{}, nil, []client.Object{newest}, nil},
 		{"it is gone", plan, []client.Object{former}, []client.Object{former}, []string{"chat-former"}},
 		{"it is that of a Workspace that is gone", plan, []client.Object{former}, []client.Object{former, foreign}, []string{"chat-former"}},
 	}
@@ -143,6 +146,32 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Where a status is lost and the cache shows no plan at all, the one that is made again was pinned before, and maybe
+// another one after it.
+func TestCreateRevisionKnowsTheNewest(t *testing.T) {
+	kube := server(t, workspaceObject())
+	r := New(Config{Client: kube, Live: kube})
+	pin := func(instanceType string, isFallback bool, known ...appsv1.ControllerRevision) *revision {
+		t.Helper()
+		s, made := newScope(workspaceObject()), accepted(1)
+		s.revisions, made.Plan.InstanceType = known, instanceType
+		out, err := r.createRevision(t.Context(), s, inputs{}, made, isFallback)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	pin("first", firstRevision)
+	pinned := &appsv1.ControllerRevisionList{}
+	if err := kube.List(t.Context(), pinned); err != nil {
+		t.Fatal(err)
+	}
+	pin("second", fallbackRevision, pinned.Items...)
+	if got := pin("first", firstRevision).Plan.InstanceType; got != "second" {
+		t.Errorf("it goes on with %q, want the second one", got)
 	}
 }
 
