@@ -229,16 +229,22 @@ func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	}
 }
 
-// cooling is why an attempt's offer is left alone by whoever knows all that is told; empty where it is not.
+// cooling is why an attempt's offer is left alone by whoever knows all that is told, and by whoever does not know what
+// was hidden; empty where one of them does not leave it alone. To know more may be to leave less alone: words that do not
+// tell spot machines from others are held against both the first time, and then against what was asked for only.
 func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
-	told := slices.DeleteFunc(r.written(r.world.server.objects[workspaces]), func(t refusal.Attempt) bool { return r.hidden[t] })
-	told = append(told, r.learned...)
-	told = slices.DeleteFunc(told, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
-	until, cause, isCooling := refusal.NewCooldowns(told).Active(a.StartTime.Time, ws.UID, r.offering(a))
-	if !isCooling {
-		return ""
+	all := append(r.written(r.world.server.objects[workspaces]), r.learned...)
+	all = slices.DeleteFunc(all, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
+	shown := slices.DeleteFunc(slices.Clone(all), func(t refusal.Attempt) bool { return r.hidden[t] && !slices.Contains(r.learned, t) })
+	why := ""
+	for _, told := range [][]refusal.Attempt{all, shown} {
+		until, cause, isCooling := refusal.NewCooldowns(told).Active(a.StartTime.Time, ws.UID, r.offering(a))
+		if !isCooling {
+			return ""
+		}
+		why = fmt.Sprintf("until %s: %s", until.Format(time.TimeOnly), cause)
 	}
-	return fmt.Sprintf("until %s: %s", until.Format(time.TimeOnly), cause)
+	return why
 }
 
 // checkNumber counts the machines of a Workspace, those on their way out, too.
