@@ -255,6 +255,33 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	}
 }
 
+// Where a status is lost while nothing is held, the numbers of attempts begin anew. A controller that takes over may still see
+// the StatefulSet of before, whose pods were told to run on the machines of an attempt that is no later one.
+func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
+	for name, test := range map[string]struct{ pinned, held int32 }{
+		"the pods move to the second": {2, 1}, "the set is of before": {5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := pinnedSet(test.pinned)
+			r := New(Config{Live: server(t), Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision, s.statefulSet = accepted(1), set
+			s.begin(s.revision, 1, names(t, 1), now.Time)
+			s.attempts[0].ReadyTime = &now
+			if test.held > 0 {
+				s.begin(s.revision, 2, names(t, 2), now.Time)
+			}
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
+			if err := r.hold(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if s.held != test.held || s.isMoved() != (test.held > 0) {
+				t.Errorf("attempt %d is held, its pods have moved: %v; want %d", s.held, s.isMoved(), test.held)
+			}
+		})
+	}
+}
+
 // A pass that has not heard that its Workspace is to go on takes nothing away.
 func TestSuspendKnowsTheNewest(t *testing.T) {
 	set := readySet()
