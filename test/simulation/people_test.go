@@ -314,8 +314,11 @@ func (p *people) isLeft(ws *v1beta1.Workspace, price float64) bool {
 func (p *people) isServed(ws *v1beta1.Workspace) bool {
 	ready := 0
 	for _, claim := range p.world.rules.of(ws.UID) {
-		if p.world.isWorking(claim) {
+		switch {
+		case p.world.isWorking(claim):
 			ready++
+		case claim.DeletionTimestamp.IsZero():
+			return false // it is on its way, or others are got in its place
 		}
 	}
 	return ws.Status.Plan != nil && ready == int(ws.Status.Plan.Nodes)

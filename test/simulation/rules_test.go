@@ -36,8 +36,10 @@ const tolerance = 1e-6
 type rules struct {
 	world *world
 	// learned is all that was written down since the controller started, whatever became of the status, and hidden
-	// what its watches had not shown by then.
+	// what its watches had not shown by then. atStart is all that was written down then, which it may have learned although
+	// it is not told any more: a status tells of so many attempts.
 	learned []refusal.Attempt
+	atStart []refusal.Attempt
 	hidden  map[refusal.Attempt]bool
 	// wanted are the generations of the Workspaces that machines were bought for.
 	wanted map[types.UID]int64
@@ -74,6 +76,7 @@ func newRules(w *world) *rules {
 // restarted takes the controller's memory away, but for what its watches have shown.
 func (r *rules) restarted(shown map[types.NamespacedName]client.Object) {
 	r.learned, r.hidden = nil, map[refusal.Attempt]bool{}
+	r.atStart = slices.Concat(r.written(r.world.server.objects[workspaces]), r.written(shown))
 	for _, known := range r.written(r.world.server.objects[workspaces]) {
 		r.hidden[known] = true
 	}
@@ -229,16 +232,24 @@ func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	}
 }
 
-// cooling is why an attempt's offer is left alone by whoever knows all that is told; empty where it is not.
+// cooling is why an attempt's offer is left alone by whoever knows all that is or was told, and by whoever knows no more
+// than this controller must; empty where one of them does not leave it alone. To know more may be to leave less alone:
+// words that do not tell spot machines from others are held against both the first time, and then against what was asked
+// for only.
 func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
-	told := slices.DeleteFunc(r.written(r.world.server.objects[workspaces]), func(t refusal.Attempt) bool { return r.hidden[t] })
-	told = append(told, r.learned...)
-	told = slices.DeleteFunc(told, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
-	until, cause, isCooling := refusal.NewCooldowns(told).Active(a.StartTime.Time, ws.UID, r.offering(a))
-	if !isCooling {
-		return ""
+	told := r.written(r.world.server.objects[workspaces])
+	all := slices.Concat(told, r.learned, r.atStart)
+	must := append(slices.DeleteFunc(told, func(t refusal.Attempt) bool { return r.hidden[t] }), r.learned...)
+	why := ""
+	for _, known := range [][]refusal.Attempt{all, must} {
+		known = slices.DeleteFunc(known, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
+		until, cause, isCooling := refusal.NewCooldowns(known).Active(a.StartTime.Time, ws.UID, r.offering(a))
+		if !isCooling {
+			return ""
+		}
+		why = fmt.Sprintf("until %s: %s", until.Format(time.TimeOnly), cause)
 	}
-	return fmt.Sprintf("until %s: %s", until.Format(time.TimeOnly), cause)
+	return why
 }
 
 // checkNumber counts the machines of a Workspace, those on their way out, too.

@@ -73,7 +73,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	now := r.Clock.Now()
 	switch step.Do {
 	case ladder.Adopt:
-		return false, r.adopt(s)
+		return false, r.adopt(ctx, s)
 	case ladder.End:
 		r.end(ctx, s, step.Verdict)
 		return false, nil
@@ -137,8 +137,8 @@ func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict)
 }
 
 // adopt takes held machines for an attempt that nobody remembers.
-func (r *Reconciler) adopt(s *scope) error {
-	isFound, err := r.adoptFor(s, s.revision)
+func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
+	isFound, err := r.adoptFor(ctx, s, s.revision)
 	if err != nil || isFound {
 		return err
 	}
@@ -150,7 +150,10 @@ func (r *Reconciler) adopt(s *scope) error {
 }
 
 // adoptFor takes held machines that a plan asks for into an attempt whose number their names tell.
-func (r *Reconciler) adoptFor(s *scope, made *revision) (isFound bool, err error) {
+func (r *Reconciler) adoptFor(ctx context.Context, s *scope, made *revision) (isFound bool, err error) {
+	if err := r.awaitMachines(ctx, s); err != nil {
+		return false, err
+	}
 	for number := int32(1); number <= mostAttempts; number++ {
 		names, err := r.Provisioner.Names(s.owner, number, made.Plan.Nodes)
 		if err != nil {
@@ -166,6 +169,23 @@ func (r *Reconciler) adoptFor(s *scope, made *revision) (isFound bool, err error
 		}
 	}
 	return false, nil
+}
+
+// awaitMachines returns an error while the cache does not show the machines that are held. Where no attempt tells of them,
+// one that is gone would be taken for what serves, or another one be asked for in place of one that is on its way.
+func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
+	held, err := r.heldLive(ctx, s)
+	if err != nil {
+		return err
+	}
+	var shown []string
+	for _, machine := range s.heldMachines() {
+		shown = append(shown, machine.Name)
+	}
+	if slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(held))) {
+		return nil
+	}
+	return &waitingError{message: "waiting for the newest machines to show", isBrief: true}
 }
 
 // release lets go of what no open attempt holds, once it is written down why. A pass that started

@@ -45,6 +45,10 @@ func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]strin
 	return l.names, nil
 }
 
+func (live) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return refusal.ClassReady, "", nil
+}
+
 func (l live) Release(context.Context, capacity.Owner) ([]string, error) {
 	*l.released++
 	return nil, nil
@@ -99,9 +103,10 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	other.UID = "former"
 	former, newest, foreign := of("chat-former", 1, ours), of("chat-newest", 2, ours), of("chat-newest", 2, other)
 	plan := v1beta1.WorkspaceStatus{Plan: &v1beta1.PlanStatus{Revision: "chat-newest"}}
-	ended := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
-	open := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{{Number: 1, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"}}}
-	past := v1beta1.WorkspaceStatus{Attempts: []v1beta1.Attempt{
+	older := &v1beta1.PlanStatus{Revision: "chat-former"}
+	ended := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
+	open := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{{Number: 1, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"}}}
+	past := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{
 		{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}, {Number: 2, Revision: "chat-former"},
 	}}
 	tests := []struct {
@@ -117,6 +122,8 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 		{"that of the attempt that ended last", ended, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
 		{"that of an attempt that is open", open, nil, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
 		{"that of an attempt that is past", past, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former"}},
+		{"the status is lost", v1beta1.WorkspaceStatus{}, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"nothing is pinned yet: nobody is asked", v1beta1.WorkspaceStatus{}, nil, []client.Object{newest}, nil},
 		{"it is gone", plan, []client.Object{former}, []client.Object{former}, []string{"chat-former"}},
 		{"it is that of a Workspace that is gone", plan, []client.Object{former}, []client.Object{former, foreign}, []string{"chat-former"}},
 	}
@@ -139,6 +146,32 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Where a status is lost and the cache shows no plan at all, the one that is made again was pinned before, and maybe
+// another one after it.
+func TestCreateRevisionKnowsTheNewest(t *testing.T) {
+	kube := server(t, workspaceObject())
+	r := New(Config{Client: kube, Live: kube})
+	pin := func(instanceType string, isFallback bool, known ...appsv1.ControllerRevision) *revision {
+		t.Helper()
+		s, made := newScope(workspaceObject()), accepted(1)
+		s.revisions, made.Plan.InstanceType = known, instanceType
+		out, err := r.createRevision(t.Context(), s, inputs{}, made, isFallback)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	pin("first", firstRevision)
+	pinned := &appsv1.ControllerRevisionList{}
+	if err := kube.List(t.Context(), pinned); err != nil {
+		t.Fatal(err)
+	}
+	pin("second", fallbackRevision, pinned.Items...)
+	if got := pin("first", firstRevision).Plan.InstanceType; got != "second" {
+		t.Errorf("it goes on with %q, want the second one", got)
 	}
 }
 
@@ -222,6 +255,33 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	}
 }
 
+// Where a status is lost while nothing is held, the numbers of attempts begin anew. A controller that takes over may still see
+// the StatefulSet of before, whose pods were told to run on the machines of an attempt that is no later one.
+func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
+	for name, test := range map[string]struct{ pinned, held int32 }{
+		"the pods move to the second": {2, 1}, "the set is of before": {5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := pinnedSet(test.pinned)
+			r := New(Config{Live: server(t), Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision, s.statefulSet = accepted(1), set
+			s.begin(s.revision, 1, names(t, 1), now.Time)
+			s.attempts[0].ReadyTime = &now
+			if test.held > 0 {
+				s.begin(s.revision, 2, names(t, 2), now.Time)
+			}
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
+			if err := r.hold(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if s.held != test.held || s.isMoved() != (test.held > 0) {
+				t.Errorf("attempt %d is held, its pods have moved: %v; want %d", s.held, s.isMoved(), test.held)
+			}
+		})
+	}
+}
+
 // A pass that has not heard that its Workspace is to go on takes nothing away.
 func TestSuspendKnowsTheNewest(t *testing.T) {
 	set := readySet()
@@ -240,6 +300,86 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(set), &appsv1.StatefulSet{}); err != nil {
 		t.Errorf("the StatefulSet is gone: %v", err)
+	}
+}
+
+// Where the status is lost, the machines are all that tells what was asked for, and a cache that lags tells of others: one
+// that is gone would be taken for the one that serves, which would be let go.
+func TestAdoptKnowsTheMachines(t *testing.T) {
+	first, second := names(t, 1)[0], names(t, 2)[0]
+	tests := []struct {
+		reason      string
+		shown, held []string
+		leaving     string
+		want        string
+	}{
+		{"one is there", []string{first}, []string{first}, "", first},
+		{"two are there", []string{first, second}, []string{first, second}, "", first},
+		{"one of two is on its way out", []string{first, second}, []string{second}, first, second},
+		{"one of two is gone, which does not show yet", []string{first, second}, []string{second}, "", ""},
+		{"another one has come, which does not show yet", []string{first}, []string{first, second}, "", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Provisioner: live{names: test.held}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			for _, name := range test.shown {
+				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name, m.Deleting = name, name == test.leaving }))
+			}
+			err := r.adopt(t.Context(), s)
+			if waits := test.want == ""; isWaiting(err) != waits || err != nil != waits {
+				t.Fatalf("error %v, want to wait: %v", err, waits)
+			}
+			got := ""
+			if open := s.openAttempt(); open != nil {
+				got = open.NodeClaims[0]
+			}
+			if got != test.want {
+				t.Errorf("it took %q for its own, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A Workspace that tells of no attempt may have lost its status a moment after its first machines were asked for: an attempt
+// that is begun before the cache shows them has the same number, and lets go of them. The pass that puts the finalizer on
+// is the first, and asks nobody.
+func TestNextKnowsTheMachines(t *testing.T) {
+	tests := []struct {
+		reason   string
+		isNew    bool
+		held     []string
+		attempts []v1beta1.Attempt
+		want     int32
+	}{
+		{"nothing is held", false, nil, nil, 1},
+		{"a machine is held that does not show yet", false, names(t, 1), nil, 0},
+		{"it is the first pass", true, names(t, 1), nil, 1},
+		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: reasonReleased}}, 2},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Status.Attempts = test.attempts
+			r := New(Config{
+				Client: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
+				Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			s := newScope(ws)
+			s.isNew, s.revision = test.isNew, accepted(1)
+			err := r.next(t.Context(), s)
+			if waits := test.want == 0; isWaiting(err) != waits || err != nil != waits {
+				t.Fatalf("error %v, want to wait: %v", err, waits)
+			}
+			got := int32(0)
+			if open := s.openAttempt(); open != nil {
+				got = open.Number
+			}
+			if got != test.want {
+				t.Errorf("attempt %d was begun, want %d", got, test.want)
+			}
+		})
 	}
 }
 

@@ -38,10 +38,22 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// observeRevisions lists the revisions of this Workspace, oldest first.
+// observeRevisions lists the revisions of this Workspace, oldest first. Where the status names none, it may have been lost,
+// and then the newest counts, which the cache may not show yet.
 func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
+	if err := r.listRevisions(ctx, r.Client, s); err != nil {
+		return err
+	}
+	if s.ws.Status.Plan == nil && len(s.revisions) > 0 {
+		return r.listRevisions(ctx, r.Live, s)
+	}
+	return r.observeNamed(ctx, s)
+}
+
+// listRevisions lists the revisions of this Workspace from the cache or past it, oldest first.
+func (r *Reconciler) listRevisions(ctx context.Context, from client.Reader, s *scope) error {
 	list := &appsv1.ControllerRevisionList{}
-	err := r.Client.List(ctx, list, client.InNamespace(s.ws.Namespace),
+	err := from.List(ctx, list, client.InNamespace(s.ws.Namespace),
 		client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing revisions: %w", err)
@@ -49,16 +61,17 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	s.revisions = slices.DeleteFunc(list.Items, func(item appsv1.ControllerRevision) bool {
 		return !metav1.IsControlledBy(&item, s.ws)
 	})
-	if err := r.observeNamed(ctx, s); err != nil {
-		return err
-	}
+	s.sortRevisions()
+	return nil
+}
+
+func (s *scope) sortRevisions() {
 	slices.SortFunc(s.revisions, func(a, b appsv1.ControllerRevision) int {
 		if a.Revision != b.Revision {
 			return int(a.Revision - b.Revision)
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	return nil
 }
 
 // observeNamed reads the revisions that the status names and the cache does not show yet: an older one would be taken
@@ -76,6 +89,7 @@ func (r *Reconciler) observeNamed(ctx context.Context, s *scope) error {
 		}
 		if metav1.IsControlledBy(&unshown, s.ws) {
 			s.revisions = append(s.revisions, unshown)
+			s.sortRevisions()
 		}
 	}
 	return nil

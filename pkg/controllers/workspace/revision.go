@@ -150,7 +150,7 @@ func (s *scope) newestRevision() *revision {
 }
 
 // createRevision pins a revision: the first one from these inputs, or one to fall back to. If another
-// pass has pinned that one already, it counts.
+// pass has pinned that one already, it counts, or in place of the first the newest that followed it.
 func (r *Reconciler) createRevision(
 	ctx context.Context, s *scope, in inputs, accepted *revision, isFallback bool,
 ) (*revision, error) {
@@ -194,7 +194,7 @@ func (r *Reconciler) createRevision(
 	}
 	err = r.Client.Create(ctx, object, client.FieldOwner(apply.FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
-		return r.adoptRevision(ctx, s, object, hash)
+		return r.adoptRevision(ctx, s, object, in, isFallback)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating ControllerRevision %s: %w", object.Name, err)
@@ -204,14 +204,18 @@ func (r *Reconciler) createRevision(
 }
 
 func (r *Reconciler) adoptRevision(
-	ctx context.Context, s *scope, object *appsv1.ControllerRevision, hash string,
+	ctx context.Context, s *scope, object *appsv1.ControllerRevision, in inputs, isFallback bool,
 ) (*revision, error) {
 	existing := &appsv1.ControllerRevision{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s: %w", object.Name, err)
 	}
-	if metav1.IsControlledBy(existing, s.ws) && existing.Annotations[v1beta1.AnnotationHash] == hash {
-		return s.pins.decode(existing)
+	isSame := existing.Annotations[v1beta1.AnnotationHash] == object.Annotations[v1beta1.AnnotationHash]
+	if isSame && metav1.IsControlledBy(existing, s.ws) {
+		if isFallback {
+			return s.pins.decode(existing)
+		}
+		return r.newestOf(ctx, s, in)
 	}
 	if controller := metav1.GetControllerOf(existing); controller != nil && controller.Name == s.ws.Name {
 		return nil, &waitingError{
@@ -225,6 +229,18 @@ func (r *Reconciler) adoptRevision(
 			"delete it, or make the Workspace under another name", object.Namespace, object.Name),
 		retryAfter: retryTaken,
 	}
+}
+
+// newestOf returns the newest revision of some inputs past the cache, which shows none of them.
+func (r *Reconciler) newestOf(ctx context.Context, s *scope, in inputs) (*revision, error) {
+	if err := r.listRevisions(ctx, r.Live, s); err != nil {
+		return nil, err
+	}
+	newest, err := s.pinned(in)
+	if newest == nil && err == nil { // it was there just now
+		err = &waitingError{message: "waiting for the newest revision to show", isBrief: true}
+	}
+	return newest, err
 }
 
 // namedRevisions are those that the status names, but for attempts that are past.

@@ -43,7 +43,7 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	if !s.canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
 		return nil
 	}
-	if err := r.adoptServing(s); err != nil {
+	if err := r.adoptServing(ctx, s); err != nil {
 		return err
 	}
 	open := s.openAttempts()
@@ -119,7 +119,7 @@ func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
 // hasMoved says whether the pods are told to run on the machines of a later attempt than the first. The cache
 // may not show yet that they are: before those are taken for ones that nobody runs on, the API server is asked.
 func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (bool, error) {
-	if workload.PinnedAttempt(s.statefulSet) > first.Number {
+	if s.movedTo() > first.Number {
 		return true, nil
 	}
 	if first == last || last.ReadyTime == nil {
@@ -136,12 +136,21 @@ func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta
 	if newest.UID != "" && newest.ResourceVersion != s.statefulSet.ResourceVersion {
 		s.statefulSet = newest
 	}
-	return workload.PinnedAttempt(newest) > first.Number, nil
+	return newest.UID != "" && s.movedTo() > first.Number, nil
+}
+
+// movedTo is the number of the attempt that the pods are told to run on; 0 where they are told none, or one that nobody has
+// begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the set of before.
+func (s *scope) movedTo() int32 {
+	if number := workload.PinnedAttempt(s.statefulSet); number < s.nextNumber() {
+		return number
+	}
+	return 0
 }
 
 // adoptServing takes the machines that serve into an attempt where the status has lost it and another plan is
 // asked for by now: they would be taken for strays.
-func (r *Reconciler) adoptServing(s *scope) error {
+func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
 	if len(s.openAttempts()) > 0 {
 		return nil
 	}
@@ -155,7 +164,7 @@ func (r *Reconciler) adoptServing(s *scope) error {
 	if !isServing {
 		return nil
 	}
-	isFound, err := r.adoptFor(s, runs)
+	isFound, err := r.adoptFor(ctx, s, runs)
 	if isFound {
 		s.lastAttempt().ReadyTime = new(seconds(r.Clock.Now()))
 	}
@@ -258,7 +267,7 @@ func (s *scope) moveDeadline() time.Time {
 }
 
 // isMoved says whether the pods are told to run on other machines than those that are held.
-func (s *scope) isMoved() bool { return s.held > 0 && workload.PinnedAttempt(s.statefulSet) > s.held }
+func (s *scope) isMoved() bool { return s.held > 0 && s.movedTo() > s.held }
 
 // isVacated says whether all pods have moved away from the machines that are held.
 func (s *scope) isVacated() bool {
