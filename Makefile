@@ -156,7 +156,7 @@ RUNS ?= 100000
 FROM ?= 0
 
 .PHONY: test-simulation
-test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (half an hour)
+test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (20 minutes)
 	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM))
 
 .PHONY: test-integration
