@@ -101,11 +101,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := manager.New(config, managerOptions(scheme, o, cacheOptions(o, chosen, served)))
+	mgr, err := bareManager(config, managerOptions(scheme, o, cacheOptions(o, chosen, served)))
 	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
-	}
-	if err := addProbes(mgr); err != nil {
 		return nil, err
 	}
 	at, err := siteOf(ctx, mgr, served, hooks)
@@ -152,6 +149,15 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	return mgr, endpoints.SetupWithManager(mgr, controllerOptions, reconciler.LookAgain)
+}
+
+// bareManager runs nothing yet, and says how it is.
+func bareManager(config *rest.Config, options manager.Options) (manager.Manager, error) {
+	mgr, err := manager.New(config, options)
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	return mgr, addProbes(mgr)
 }
 
 // accessOf is how the controller talks to the API server.

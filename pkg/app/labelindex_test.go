@@ -69,11 +69,13 @@ func TestListsByLabelUseTheIndex(t *testing.T) {
 	}{
 		{"by the label", []client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}}, field + "=chat", []string{"chat-0"}},
 		{
-			"by the label in a namespace", []client.ListOption{client.InNamespace("team-b"), client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}},
+			"by the label in a namespace",
+			[]client.ListOption{client.InNamespace("team-b"), client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}},
 			field + "=chat", nil,
 		},
 		{
-			"by the label and another one", []client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat", "colour": "red"}},
+			"by the label and another one",
+			[]client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat", "colour": "red"}},
 			field + "=chat", nil,
 		},
 		{"by another label", []client.ListOption{client.MatchingLabels{"colour": "blue"}}, "", []string{"chat-0", "talk-0"}},
