@@ -6,12 +6,13 @@ package app
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,25 +69,24 @@ func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndex
 	return out, nil
 }
 
-// List implements client.Reader. What is not listed by a label that has an index is listed as ever.
+// List implements client.Reader. What is not listed by a label that has an index is listed as ever, and so is what is
+// not read as its own type, of which there is another cache or none.
 func (c byLabel) List(ctx context.Context, list client.ObjectList, asked ...client.ListOption) error {
+	options := (&client.ListOptions{}).ApplyOptions(asked)
+	_, isBare := list.(*metav1.PartialObjectMetadataList)
+	_, isUntyped := list.(runtime.Unstructured)
+	if options.LabelSelector == nil || options.FieldSelector != nil || isBare || isUntyped {
+		return c.Client.List(ctx, list, options)
+	}
 	gvk, err := c.GroupVersionKindFor(list)
 	if err != nil {
 		return fmt.Errorf("listing %T: %w", list, err)
 	}
-	options := (&client.ListOptions{}).ApplyOptions(asked)
-	of := schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}
-	if options.LabelSelector == nil || options.FieldSelector != nil {
-		return c.Client.List(ctx, list, options)
-	}
-	i := slices.IndexFunc(c.labels[of], func(label string) bool {
-		_, isExact := options.LabelSelector.RequiresExactMatch(label)
-		return isExact
-	})
-	if i >= 0 {
-		label := c.labels[of][i]
-		value, _ := options.LabelSelector.RequiresExactMatch(label)
-		options.FieldSelector = fields.OneTermEqualSelector(indexOf(label), value)
+	for _, label := range c.labels[schema.GroupKind{Group: gvk.Group, Kind: strings.TrimSuffix(gvk.Kind, "List")}] {
+		if value, isExact := options.LabelSelector.RequiresExactMatch(label); isExact && value != "" {
+			options.FieldSelector = fields.OneTermEqualSelector(indexOf(label), value)
+			break
+		}
 	}
 	return c.Client.List(ctx, list, options)
 }

@@ -9,7 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -61,35 +64,53 @@ func TestListsByLabelUseTheIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	byName := client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}
+	bare := &metav1.PartialObjectMetadataList{}
+	bare.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	for _, test := range []struct {
 		reason  string
+		into    client.ObjectList
 		options []client.ListOption
 		asked   string
 		want    []string
 	}{
-		{"by the label", []client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}}, field + "=chat", []string{"chat-0"}},
+		{"by the label", &corev1.PodList{}, []client.ListOption{byName}, field + "=chat", []string{"chat-0"}},
+		{"by the label in a namespace", &corev1.PodList{}, []client.ListOption{client.InNamespace("team-b"), byName}, field + "=chat", nil},
 		{
-			"by the label in a namespace",
-			[]client.ListOption{client.InNamespace("team-b"), client.MatchingLabels{v1beta1.LabelWorkspace: "chat"}},
+			"by the label and another one", &corev1.PodList{},
+			[]client.ListOption{byName, client.MatchingLabels{"colour": "red"}},
 			field + "=chat", nil,
 		},
 		{
-			"by the label and another one",
-			[]client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: "chat", "colour": "red"}},
-			field + "=chat", nil,
+			"by another label", &corev1.PodList{},
+			[]client.ListOption{client.MatchingLabels{"colour": "blue"}},
+			"",
+			[]string{"chat-0", "talk-0"},
 		},
-		{"by another label", []client.ListOption{client.MatchingLabels{"colour": "blue"}}, "", []string{"chat-0", "talk-0"}},
-		{"by several values", []client.ListOption{client.MatchingLabelsSelector{Selector: some}}, "", []string{"chat-0", "talk-0"}},
-		{"all", nil, "", []string{"chat-0", "talk-0"}},
+		{
+			"by several values", &corev1.PodList{},
+			[]client.ListOption{client.MatchingLabelsSelector{Selector: some}},
+			"",
+			[]string{"chat-0", "talk-0"},
+		},
+		{
+			"by no value, which has no index", &corev1.PodList{},
+			[]client.ListOption{client.MatchingLabels{v1beta1.LabelWorkspace: ""}},
+			"", nil,
+		},
+		{"metadata only, of which there is another cache", bare, []client.ListOption{byName}, "", []string{"chat-0"}},
+		{"all", &corev1.PodList{}, nil, "", []string{"chat-0", "talk-0"}},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			list := &corev1.PodList{}
-			if err := c.List(t.Context(), list, test.options...); err != nil {
+			if err := c.List(t.Context(), test.into, test.options...); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, pod := range list.Items {
-				got = append(got, pod.Name)
+			if err := meta.EachListItem(test.into, func(item runtime.Object) error {
+				got = append(got, item.(client.Object).GetName())
+				return nil
+			}); err != nil {
+				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" || asked != test.asked {
 				t.Errorf("asked for %q, want %q; (-want +got):\n%s", asked, test.asked, diff)

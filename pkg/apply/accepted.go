@@ -24,24 +24,39 @@ const (
 	acceptedLimit = 256
 )
 
-// accepted remembers for a while what the API server said that it would make. Workspaces that come together mostly
-// differ in nothing but their names, and each would have it asked the same.
+// accepted remembers for a while what the API server said that it would make, until one of its kind is made in its
+// namespace: that may have used a quota up. Workspaces that come together mostly differ in nothing but their names, and
+// each would have it asked the same. Somebody else may use a quota up meanwhile, as after any such question.
 type accepted struct{ seen *cache.LRUExpireCache }
 
 func newAccepted(clock cache.Clock) *accepted {
 	return &accepted{seen: cache.NewLRUExpireCacheWithClock(acceptedLimit, clock)}
 }
 
-func (a *accepted) note(shape [sha256.Size]byte) { a.seen.Add(shape, nil, acceptedFor) }
+func (a *accepted) note(of shape) { a.seen.Add(of, nil, acceptedFor) }
 
-func (a *accepted) holds(shape [sha256.Size]byte) bool {
-	_, isKnown := a.seen.Get(shape)
+func (a *accepted) holds(of shape) bool {
+	_, isKnown := a.seen.Get(of)
 	return isKnown
+}
+
+// forget drops what is known of the kind of an object in its namespace.
+func (a *accepted) forget(made *unstructured.Unstructured) {
+	a.seen.RemoveAll(func(key any) bool {
+		known, isShape := key.(shape)
+		return isShape && known.kind == made.GetKind() && known.namespace == made.GetNamespace()
+	})
+}
+
+// shape is what an object is to be, but for whose it is.
+type shape struct {
+	kind, namespace string
+	sum             [sha256.Size]byte
 }
 
 // shapeOf is what an intent says but for its owner's name and UID, wherever these are in it, and for the hash of it
 // all. Of the name it keeps what an API server may refuse: how long it is, and whether it will do for a label.
-func shapeOf(owner client.Object, intent *unstructured.Unstructured) ([sha256.Size]byte, error) {
+func shapeOf(owner client.Object, intent *unstructured.Unstructured) (shape, error) {
 	encoded, err := json.Marshal(intent.Object) // sorts its maps
 	for _, own := range []string{string(owner.GetUID()), intent.GetAnnotations()[v1beta1.AnnotationAppliedHash], owner.GetName()} {
 		if own != "" {
@@ -49,5 +64,5 @@ func shapeOf(owner client.Object, intent *unstructured.Unstructured) ([sha256.Si
 		}
 	}
 	encoded = fmt.Appendf(encoded, "%d %t", len(owner.GetName()), len(validation.IsDNS1123Label(owner.GetName())) == 0)
-	return sha256.Sum256(encoded), err
+	return shape{kind: intent.GetKind(), namespace: intent.GetNamespace(), sum: sha256.Sum256(encoded)}, err
 }

@@ -152,6 +152,7 @@ const firstVersion = "1"
 // create makes an object that is not there. Over firstVersion, one that is there is left alone, whoever made it
 // and when, and the error is a conflict: there is no need to look before.
 func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
+	a.accepted.forget(intent)
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)
 	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))

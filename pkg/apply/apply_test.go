@@ -338,20 +338,26 @@ func TestCheckAsksOnce(t *testing.T) {
 		return out
 	}
 	otherPort := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
-	elsewhere := func(s *corev1.Service) { s.Namespace = "team-b" }
+	in := func(namespace string) []func(*corev1.Service) {
+		return []func(*corev1.Service){func(s *corev1.Service) { s.Namespace = namespace }}
+	}
 	for _, test := range []struct {
 		reason  string
 		name    string
+		first   []func(*corev1.Service)
 		change  []func(*corev1.Service)
 		after   time.Duration
+		made    bool
 		refused bool
 		asked   bool
 	}{
 		{reason: "of another owner", name: "talk"},
+		{reason: "one was made meanwhile, which counts against a quota", name: "talk", made: true, asked: true},
 		{reason: "some seconds later", name: "talk", after: 9 * time.Second},
 		{reason: "later", name: "talk", after: 11 * time.Second, asked: true},
 		{reason: "with another port", name: "talk", change: []func(*corev1.Service){otherPort}, asked: true},
-		{reason: "in another namespace, whose policies are others", name: "talk", change: []func(*corev1.Service){elsewhere}, asked: true},
+		{reason: "in another namespace, whose policies are others", name: "talk", change: in("team-b"), asked: true},
+		{reason: "each in a namespace of its owner's name", name: "talk", first: in("chat"), change: in("talk"), asked: true},
 		{reason: "with a longer name, which may be too long", name: "talking", asked: true},
 		{reason: "with a name that is no label", name: "t.lk", asked: true},
 		{reason: "the first was refused", name: "talk", refused: true, asked: true},
@@ -370,11 +376,16 @@ func TestCheckAsksOnce(t *testing.T) {
 			})
 			now := testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 			applier := apply.New(counting, c.server, now)
-			first := applier.Check(t.Context(), named("chat"), serviceOf(named("chat")))
+			first := applier.Check(t.Context(), named("chat"), serviceOf(named("chat"), test.first...))
 			if (first != nil) != test.refused || asked != 1 {
 				t.Fatalf("the first was asked about %d times: %v", asked, first)
 			}
 			now.Step(test.after)
+			if test.made {
+				if _, err := applier.Apply(t.Context(), named("chat"), serviceOf(named("chat"))); err != nil {
+					t.Fatal(err)
+				}
+			}
 			ws := named(test.name)
 			second := applier.Check(t.Context(), ws, serviceOf(ws, test.change...))
 			if (second != nil) != test.refused || (asked == 2) != test.asked {

@@ -94,6 +94,8 @@ type Machine struct {
 	// Name of the object that stands for the machine, and its UID.
 	Name string
 	UID  types.UID
+	// Attempt that it was asked for in; 0 where it cannot be told.
+	Attempt int32
 	// Ordinal among the machines of its Workspace, from 0; -1 where it cannot be told.
 	Ordinal int
 	// InstanceType, Zone and CapacityType as bought; Zone is empty until the machine is launched.

@@ -9,15 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Keep is the transform of a cache of pods: it leaves where a pod runs, what it needs and what becomes of it, and
-// drops what its containers are told and what they see, which is most of a pod and only for them.
+// Keep is the transform of a cache of pods: it leaves where a pod runs and may run, what it needs and what becomes of
+// it, and drops what its containers are told and what they see, which is most of a pod and only for them.
 func Keep(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	pod.Spec.Volumes, pod.Spec.Affinity = nil, nil
+	pod.Spec.Volumes = nil
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			from := &containers[i]

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// TestKeep says what a cache keeps of a pod, which is what a diagnosis may read.
+// TestKeep says what a cache keeps of a pod, which is all that a diagnosis and a back end may read.
 func TestKeep(t *testing.T) {
 	gpu := corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}
 	probe := &corev1.Probe{FailureThreshold: 9}
@@ -44,6 +44,7 @@ func TestKeep(t *testing.T) {
 		Spec: corev1.PodSpec{
 			NodeName: "n", NodeSelector: map[string]string{"c": "d"}, Tolerations: []corev1.Toleration{{Key: "k"}},
 			SchedulingGates: []corev1.PodSchedulingGate{{Name: "gate"}}, TerminationGracePeriodSeconds: ptr.To[int64](30),
+			Affinity:       &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
 			InitContainers: []corev1.Container{{Name: "proxy", Image: "p", RestartPolicy: always, Env: []corev1.EnvVar{}}},
 			Containers:     []corev1.Container{{Name: "engine", Image: "e", Resources: gpu, StartupProbe: probe, Env: []corev1.EnvVar{}}},
 		},

@@ -53,6 +53,9 @@ func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	if ordinal, err := strconv.Atoi(claim.Labels[v1beta1.LabelMachineOrdinal]); err == nil {
 		machine.Ordinal = ordinal
 	}
+	if attempt, err := strconv.ParseInt(claim.Labels[v1beta1.LabelMachineAttempt], 10, 32); err == nil {
+		machine.Attempt = int32(attempt)
+	}
 	stages := []string{karpv1.ConditionTypeLaunched, karpv1.ConditionTypeRegistered, karpv1.ConditionTypeInitialized}
 	for _, stage := range stages {
 		if isTrue(conditions, stage) {

@@ -427,7 +427,8 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 		labels[karpv1.NodePoolLabelKey] = pool
 	}
 	if p.profile == karpenter && len(validation.IsValidLabelValue(class.Name)) == 0 {
-		// Karpenter's own claims have it, and to others it adds it, while it adds the finalizer: one of the two fails.
+		// Karpenter's own claims have it, and to others one of its controllers adds it while another one adds the
+		// finalizer over the version that it has read, which fails (v1.12.1, pkg/controllers/nodeclaim/hydration).
 		labels[karpv1.NodeClassLabelKey(schema.GroupKind{Group: class.Group, Kind: class.Kind})] = class.Name
 	}
 	return &karpv1.NodeClaim{

@@ -29,6 +29,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/events"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 func owner() capacity.Owner {
@@ -106,6 +107,11 @@ func clientOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
+	}
+	for _, object := range objects { // as the cache has them
+		if _, err := workload.Keep(object); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, events.SubjectIndex, Subject).Build()
 }

@@ -39,7 +39,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		r.waiting.remove(key)
 		return nil
 	}
-	if err == nil && len(s.attempts) == 0 && !s.isNew { // a status that was lost tells of none, either
+	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.isOnNodes() { // a status that was lost tells of none, either
 		err = r.awaitMachines(ctx, s)
 	}
 	if err == nil {

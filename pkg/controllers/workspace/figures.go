@@ -48,7 +48,8 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	if r.Engines == nil || leader == nil || !isTold || !s.lacksFigures() {
 		return nil
 	}
-	if wait := figuresDelay - r.Clock.Since(ready.LastTransitionTime.Time); wait > 0 {
+	wait := figuresDelay - r.Clock.Since(ready.LastTransitionTime.Time)
+	if isAhead := wait > figuresDelay; wait > 0 && !isAhead { // the clock of who led before may be ahead
 		s.lookAgain(wait)
 		return nil
 	}

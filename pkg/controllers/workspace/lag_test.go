@@ -258,8 +258,13 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 // Where a status is lost while nothing is held, the numbers of attempts begin anew. A controller that takes over may still see
 // the StatefulSet of before, whose pods were told to run on the machines of an attempt that is no later one.
 func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
-	for name, test := range map[string]struct{ pinned, held int32 }{
-		"the pods move to the second": {2, 1}, "the set is of before": {5, 0},
+	for name, test := range map[string]struct {
+		pinned, held int32
+		begun        bool
+	}{
+		"the pods move to the second":                    {2, 1, true},
+		"the pods move to one that the machines tell of": {2, 1, false},
+		"the set is of before":                           {5, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := pinnedSet(test.pinned)
@@ -268,10 +273,13 @@ func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
 			s.revision, s.statefulSet = accepted(1), set
 			s.begin(s.revision, 1, names(t, 1), now.Time)
 			s.attempts[0].ReadyTime = &now
-			if test.held > 0 {
+			if test.begun {
 				s.begin(s.revision, 2, names(t, 2), now.Time)
 			}
-			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
+			s.machines = []capacity.Machine{
+				machine(func(m *capacity.Machine) { m.Name, m.Attempt = names(t, 1)[0], 1 }),
+				machine(func(m *capacity.Machine) { m.Name, m.Attempt = names(t, 2)[0], 2 }),
+			}
 			if err := r.hold(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}

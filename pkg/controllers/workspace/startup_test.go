@@ -220,6 +220,11 @@ func TestEngineIsAskedOnce(t *testing.T) {
 			return s
 		}()},
 		{reason: "its figures, beside the plan's", scope: answering(true), engine: askedEngine{said: said}, asked: 1, want: planned},
+		{reason: "it was told by somebody whose clock was ahead", engine: askedEngine{said: said}, scope: func() *scope {
+			s := answering(true)
+			s.before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(2 * time.Hour))
+			return s
+		}(), asked: 1, want: planned},
 		{
 			reason: "it does not say: that is no reason to ask again", scope: answering(true), asked: 1,
 			engine: askedEngine{err: errors.New("asking for /metrics: status 503")},

@@ -142,7 +142,9 @@ func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta
 // movedTo is the number of the attempt that the pods are told to run on; 0 where they are told none, or one that nobody has
 // begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the set of before.
 func (s *scope) movedTo() int32 {
-	if number := workload.PinnedAttempt(s.statefulSet); number < s.nextNumber() {
+	number := workload.PinnedAttempt(s.statefulSet)
+	isHeld := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Attempt == number })
+	if number < s.nextNumber() || isHeld {
 		return number
 	}
 	return 0

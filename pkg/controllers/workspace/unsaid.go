@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,14 +27,11 @@ const (
 // unsaid remembers until when news about a Workspace may wait that is not written. It may be lost: the news is seen
 // again by the next pass.
 type unsaid struct {
-	mu   sync.Mutex
-	due  map[types.UID]time.Time
-	rate *rate.Limiter
+	mu  sync.Mutex
+	due map[types.UID]time.Time
 }
 
-func newUnsaid() *unsaid {
-	return &unsaid{due: map[types.UID]time.Time{}, rate: rate.NewLimiter(progressRate, progressBurst)}
-}
+func newUnsaid() *unsaid { return &unsaid{due: map[types.UID]time.Time{}} }
 
 // hold returns how long news may still wait; 0 says to write what there is.
 func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.Duration {
@@ -47,7 +43,8 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 		return 0
 	}
 	if !waits {
-		due = now.Add(min(progressDelay+u.rate.ReserveN(now, 1).DelayFrom(now), progressLimit))
+		before := max(len(u.due)-progressBurst, 0) // of those that wait
+		due = now.Add(min(progressDelay+time.Duration(before)*time.Second/progressRate, progressLimit))
 		u.due[workspace] = due
 	}
 	wait := due.Sub(now)

@@ -126,20 +126,29 @@ func TestUnsaidWaitsOnce(t *testing.T) {
 
 // TestUnsaidOfMany has the news of many be written a few at a time, and that of one as soon as ever.
 func TestUnsaidOfMany(t *testing.T) {
-	u, start := newUnsaid(), now.Time
-	for i, want := range map[int]time.Duration{
-		0: progressDelay, progressBurst - 1: progressDelay, progressBurst: progressDelay + time.Second/progressRate,
-		progressBurst + 4*progressRate - 1: progressDelay + 4*time.Second, 1000: progressLimit,
+	for _, test := range []struct {
+		reason string
+		others int
+		after  time.Duration
+		want   time.Duration
+	}{
+		{"nobody else has any", 0, 0, progressDelay},
+		{"a few others have", progressBurst, 0, progressDelay},
+		{"one more", progressBurst + 1, 0, progressDelay + time.Second/progressRate},
+		{"some more", progressBurst + 4*progressRate, 0, progressDelay + 4*time.Second},
+		{"very many", 1000, 0, progressLimit},
+		{"a little later, when all of theirs is said", 1000, progressLimit, progressDelay},
 	} {
-		u = newUnsaid()
-		for j := range i {
-			u.hold(types.UID(strconv.Itoa(j)), true, start)
-		}
-		if got := u.hold("the last", true, start); got != want {
-			t.Errorf("the news of one after %d others waits %s, want %s", i, got, want)
-		}
-	}
-	if got := u.hold("in a quiet hour", true, start.Add(time.Hour)); got != progressDelay {
-		t.Errorf("the news of one, an hour later, waits %s, want %s", got, progressDelay)
+		t.Run(test.reason, func(t *testing.T) {
+			u := newUnsaid()
+			for _, at := range []time.Duration{0, test.after} {
+				for j := range test.others {
+					u.hold(types.UID(strconv.Itoa(j)), true, now.Add(at))
+				}
+			}
+			if got := u.hold("the last", true, now.Add(test.after)); got != test.want {
+				t.Errorf("waits %s, want %s", got, test.want)
+			}
+		})
 	}
 }

@@ -172,7 +172,8 @@ func (b *Bench) load(ctx context.Context) error {
 		return err
 	}
 	b.figures.Requests = Count(b.requests, controller, began, time.Now())
-	b.figures.Memory, err = memory(b.settings.Layout.Cgroup())
+	had, err := memory(b.settings.Layout.Cgroup())
+	b.figures.Peak = had.Peak
 	return err
 }
 

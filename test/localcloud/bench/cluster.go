@@ -29,7 +29,7 @@ const (
 	looking = 500 * time.Millisecond
 	asking  = 2 * time.Second
 	// quiet is how long the controller must not have asked for anything to count as
-	// done: it puts off by 10 s what nobody waits for.
+	// done: what nobody waits for it puts off by 10 s, and writes without a pause.
 	quiet = 15 * time.Second
 	// patience is how long one step may take, and patienceEach what every Workspace adds.
 	patience     = 5 * time.Minute

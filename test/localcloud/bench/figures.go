@@ -25,10 +25,9 @@ type Figures struct {
 	// Waiting are its requests during the time that it Waited for machines.
 	Waiting Tally
 	Waited  time.Duration
-	// Memory is that of the controller once all was quiet, and Held that of one that
-	// came up later, in bytes.
-	Memory Memory
-	Held   int64
+	// Peak is the most memory that the controller had, and Held what one that came
+	// up later has, in bytes.
+	Peak, Held int64
 }
 
 // The budgets: see docs/benchmarks.md.
@@ -55,7 +54,7 @@ func (f Figures) Rows() []Row {
 		rows = slices.Insert(rows, 0, Row{What: "a machine takes", Seen: seconds(f.MachinesTake)})
 	}
 	return append(rows,
-		Row{What: "controller's memory, peak", Seen: megabytes(f.Memory.Peak)},
+		Row{What: "controller's memory, peak", Seen: megabytes(f.Peak)},
 		Row{"controller's memory, holding them", megabytes(memoryMost), megabytes(f.Held), f.Held > memoryMost},
 	)
 }

@@ -38,7 +38,7 @@ func TestFigures(t *testing.T) {
 			Writes: 2400, Reads: 600, Events: 800, Leases: 9, Watches: 12,
 			Kinds: map[string]int{"patch workspaces/status": 800, "create nodeclaims": 200},
 		},
-		Waited: 30 * time.Second, Memory: Memory{Peak: 186e6}, Held: 149e6,
+		Waited: 30 * time.Second, Peak: 186e6, Held: 149e6,
 	}
 	bad := good
 	bad.Load = course(200, 6, 24, 40)
@@ -120,16 +120,17 @@ func decode(t *testing.T, text string) *unstructured.Unstructured {
 
 func TestLineOf(t *testing.T) {
 	for _, test := range []struct {
-		reason, status string
-		want           int64
-		fails          bool
+		reason, line, status string
+		want                 int64
+		fails                bool
 	}{
-		{"as the kernel writes it", "Name:\tcontroller\nVmPeak:\t 9000 kB\nVmHWM:\t   53104 kB\nVmRSS:\t 100 kB\n", 53104 << 10, false},
-		{"a kernel thread has none", "Name:\tkthreadd\n", 0, true},
-		{"nonsense", "VmHWM:\tmany kB\n", 0, true},
+		{"what there is now", resident, "VmHWM:\t   53104 kB\nVmRSS:\t 100 kB\n", 100 << 10, false},
+		{"as the kernel writes it", highWater, "Name:\tcontroller\nVmPeak:\t 9000 kB\nVmHWM:\t   53104 kB\nVmRSS:\t 100 kB\n", 53104 << 10, false},
+		{"a kernel thread has none", highWater, "Name:\tkthreadd\n", 0, true},
+		{"nonsense", highWater, "VmHWM:\tmany kB\n", 0, true},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			got, err := lineOf(test.status, highWater)
+			got, err := lineOf(test.status, test.line)
 			if got != test.want || (err != nil) != test.fails {
 				t.Errorf("got %d, %v; want %d, an error: %t", got, err, test.want, test.fails)
 			}
