@@ -148,6 +148,8 @@ func TestObserve(t *testing.T) {
 			m.Reason, m.Message = "", "the device plugin does not show its GPUs"
 		})
 	}
+	ordinary := nodeOf("0", 2*time.Minute)
+	ordinary.Labels[corev1.LabelInstanceTypeStable] = "Standard_D4s_v5"
 	answer := said(90, notTriggered, "pod didn't trigger scale-up: 1 max node group size reached")
 	answer.Namespace, answer.Name, answer.InvolvedObject = "team-a", "e", corev1.ObjectReference{Kind: "Pod", UID: "pod-2-0"}
 	tests := []struct {
@@ -174,6 +176,7 @@ func TestObserve(t *testing.T) {
 		})},
 		{"a node has come without its GPUs", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 2*time.Minute)}, blind(2 * time.Minute)},
 		{"it has come in the pod's second", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", time.Minute)}, blind(time.Minute)},
+		{"an ordinary node has come", []client.Object{set, podOf(set, 2, 0, ""), ordinary}, with(waits)},
 		{"a node without GPUs was there before", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("0", 0)}, with(waits)},
 		{"a node has come whose GPUs are another's", []client.Object{set, podOf(set, 2, 0, ""), nodeOf("1", 2*time.Minute)}, with(waits)},
 		{"a pod has its node", []client.Object{set, podOf(set, 2, 0, "gpu-1"), nodeOf("1", 0)}, with(func(m *capacity.Machine) {
