@@ -106,10 +106,14 @@ func TestListsByLabelUseTheIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			if err := meta.EachListItem(test.into, func(item runtime.Object) error {
-				got = append(got, item.(client.Object).GetName())
-				return nil
-			}); err != nil {
+			err := meta.EachListItem(test.into, func(item runtime.Object) error {
+				named, err := meta.Accessor(item)
+				if err == nil {
+					got = append(got, named.GetName())
+				}
+				return err
+			})
+			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" || asked != test.asked {
