@@ -292,7 +292,7 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 		return nil, nil, err
 	}
 	pools := nodepool.New(at.cached, at.live, claims)
-	return pools, []workspace.News{{Object: &corev1.Event{}, WorkspaceOf: pools.WorkspaceOf}}, nil
+	return pools, []workspace.News{{Object: &corev1.Event{}, WorkspacesOf: each(pools.WorkspaceOf)}}, nil
 }
 
 // sweep has what is held swept.
@@ -313,11 +313,19 @@ func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.N
 	}
 	waiting := pods.New(at.cached, at.live, at.clock)
 	return waiting, []workspace.News{
-		{Object: &corev1.Pod{}, WorkspaceOf: func(_ context.Context, pod client.Object) types.NamespacedName {
+		{Object: &corev1.Pod{}, WorkspacesOf: each(func(_ context.Context, pod client.Object) types.NamespacedName {
 			return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.LabelWorkspace]}
-		}},
-		{Object: &corev1.Event{}, WorkspaceOf: waiting.WorkspaceOf},
+		})},
+		{Object: &corev1.Event{}, WorkspacesOf: each(waiting.WorkspaceOf)},
+		{Object: &corev1.Node{}, WorkspacesOf: waiting.Awaiting},
 	}, nil
+}
+
+// each is for objects that are news to one Workspace.
+func each(of func(context.Context, client.Object) types.NamespacedName) func(context.Context, client.Object) []types.NamespacedName {
+	return func(ctx context.Context, object client.Object) []types.NamespacedName {
+		return []types.NamespacedName{of(ctx, object)}
+	}
 }
 
 // nothing starts the process anew once Karpenter is installed.

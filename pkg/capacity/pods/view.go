@@ -12,8 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -69,25 +71,56 @@ func (p *Provisioner) look(ctx context.Context, slots []slot) (view, error) {
 func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1.Node) {
 	var fresh []*corev1.Node
 	for i := range nodes {
-		node := &nodes[i]
-		if node.DeletionTimestamp.IsZero() && node.Labels[v1beta1.LabelWorkspaceUID] == "" {
-			fresh = append(fresh, node)
+		if isAnybodys(&nodes[i]) {
+			fresh = append(fresh, &nodes[i])
 		}
 	}
 	slices.SortFunc(fresh, func(a, b *corev1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	for _, pod := range waiting {
-		at := slices.IndexFunc(fresh, func(node *corev1.Node) bool {
-			// Terms that cannot be read match nothing, for the scheduler as well. Both times are in whole seconds.
-			fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-			return err == nil && fits && !node.CreationTimestamp.Before(&pod.CreationTimestamp) && lacksGPUs(node, pod)
-		})
+		at := slices.IndexFunc(fresh, func(node *corev1.Node) bool { return isBlindFor(node, pod) })
 		if at >= 0 {
 			found[pod.Name] = fresh[at]
 			fresh = slices.Delete(fresh, at, at+1)
 		}
 	}
+}
+
+// isAnybodys says whether a node may have come for a pod: it is there to stay, and was bought for no Workspace.
+func isAnybodys(node *corev1.Node) bool {
+	return node.DeletionTimestamp.IsZero() && node.Labels[v1beta1.LabelWorkspaceUID] == ""
+}
+
+// isBlindFor says whether a node has come since a pod waits, and would do but for its GPUs, which do not show. Terms
+// that cannot be read match nothing, for the scheduler as well. Both times are in whole seconds.
+func isBlindFor(node *corev1.Node, pod *corev1.Pod) bool {
+	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	return err == nil && fits && !node.CreationTimestamp.Before(&pod.CreationTimestamp) && lacksGPUs(node, pod)
+}
+
+// Awaiting names the Workspaces that a node may have come for whose GPUs do not show: nothing else tells of it. What
+// the scheduler says of their pods may be seen before the node is.
+func (p *Provisioner) Awaiting(ctx context.Context, object client.Object) []types.NamespacedName {
+	node, isNode := object.(*corev1.Node)
+	if !isNode || !isAnybodys(node) {
+		return nil
+	}
+	waiting := &corev1.PodList{}
+	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+	if err := p.cached.List(ctx, waiting, managed, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "looking for pods that wait for a node failed", "node", node.Name)
+		return nil
+	}
+	var out []types.NamespacedName
+	for i := range waiting.Items {
+		pod := &waiting.Items[i]
+		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.LabelWorkspace]}
+		if pod.Spec.NodeName == "" && isBlindFor(node, pod) && !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	return out
 }
 
 // lacksGPUs says whether a node shows fewer GPUs than a pod asks for.

@@ -43,8 +43,8 @@ const (
 // News is a kind of object whose changes are news of machines.
 type News struct {
 	Object client.Object
-	// WorkspaceOf names whose machines they are; nil reads the labels of machines.
-	WorkspaceOf func(ctx context.Context, object client.Object) types.NamespacedName
+	// WorkspacesOf names whose machines they are, or may be; nil reads the labels of machines.
+	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
 }
 
 // SetupWithManager registers the Reconciler and its watches, of which news are those of its Provisioner.
@@ -98,11 +98,14 @@ func (r *Reconciler) statusChanged() predicate.Predicate {
 }
 
 func (n News) requests(ctx context.Context, object client.Object) []reconcile.Request {
-	if n.WorkspaceOf == nil {
+	if n.WorkspacesOf == nil {
 		return byMachine(ctx, object)
 	}
-	key := n.WorkspaceOf(ctx, object)
-	return requestFor(key.Namespace, key.Name)
+	var requests []reconcile.Request
+	for _, key := range n.WorkspacesOf(ctx, object) {
+		requests = append(requests, requestFor(key.Namespace, key.Name)...)
+	}
+	return requests
 }
 
 // byMachine finds the Workspace of a machine or node by its labels.
