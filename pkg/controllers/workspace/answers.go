@@ -200,6 +200,9 @@ func (r *Reconciler) judge(
 		}
 		machines[i].Verdict = r.verdict(s, name, seen[i], now)
 		if machines[i].Verdict.Final {
+			if err := r.checkGoing(ctx, s, name); err != nil {
+				return nil, err
+			}
 			final = append(final, seen[i].UID)
 		}
 	}
@@ -222,6 +225,20 @@ func (r *Reconciler) judge(
 		}
 	}
 	return machines, nil
+}
+
+// checkGoing returns an error if a machine is on its way out by the cache, and held by the API server: a controller that
+// led before has asked for it again by the same name, and nothing is said of that one yet.
+func (r *Reconciler) checkGoing(ctx context.Context, s *scope, name string) error {
+	machine := s.machine(name)
+	if machine == nil || !machine.Deleting {
+		return nil
+	}
+	held, err := r.heldLive(ctx, s)
+	if err != nil || !slices.Contains(held, name) {
+		return err
+	}
+	return &waitingError{message: "waiting for the newest machines to show", isBrief: true}
 }
 
 // verdict is about one machine. One that its node calls broken or about to be taken back, or whose node

@@ -31,6 +31,8 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
 	}
+	// A controller that led before may have written how its attempt ended when this one knew all the others.
+	r.Memory.Learn(refusal.Credible(r.remembered(s.ws.UID, s.ws.Status.Attempts), r.Clock.Now())...)
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
 	made, err := r.affordable(ctx, s, number)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +46,8 @@ func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]strin
 	return l.names, nil
 }
 
+func (live) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
+
 func (live) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return refusal.ClassReady, "", nil
 }
@@ -64,6 +67,29 @@ func server(t *testing.T, objects ...client.Object) client.Client {
 		}
 	}
 	return fake.NewClientBuilder().WithScheme(known).WithObjects(objects...).Build()
+}
+
+// A machine that is on its way out by the cache may have been asked for again by the same name: what was said of the
+// former one is nothing that the new one was refused with.
+func TestJudgeKnowsTheMachineOfTheSameName(t *testing.T) {
+	for name, held := range map[string][]string{"it goes": nil, "it was asked for again": {"chat-aaaa"}} {
+		t.Run(name, func(t *testing.T) {
+			r := New(Config{Provisioner: live{names: held}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Add(-time.Minute))
+			s.machines = []capacity.Machine{machine(launching, func(m *capacity.Machine) {
+				m.UID, m.Deleting, m.DeletingSince = "claim-1", true, now.Time
+			})}
+			judged, err := r.judge(t.Context(), s, s.openAttempt(), []string{"chat-aaaa"})
+			if waits := len(held) > 0; isWaiting(err) != waits || err != nil != waits {
+				t.Fatalf("error %v, want to wait: %v", err, waits)
+			}
+			if err == nil && !judged[0].Verdict.Final {
+				t.Errorf("the verdict on a machine that goes is %+v, want a final one", judged[0].Verdict)
+			}
+		})
+	}
 }
 
 // A machine that the cache has not shown for long has vanished only where the API server says so, too: its Workspace
@@ -388,6 +414,28 @@ func TestNextKnowsTheMachines(t *testing.T) {
 				t.Errorf("attempt %d was begun, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// What a controller that led before has written late is not in what all Workspaces know: its own status tells of it.
+func TestNextKnowsItsOwnRefusals(t *testing.T) {
+	ended := metav1.NewTime(now.Add(-time.Minute))
+	ws := workspaceObject()
+	ws.Status.Attempts = []v1beta1.Attempt{{
+		Number: 1, InstanceType: "X", CapacityType: v1beta1.CapacitySpot, StartTime: ended, EndTime: &ended, Reason: v1beta1.ReasonQuota,
+		Scope: "sku/X/*/spot", Cooldown: &metav1.Duration{Duration: time.Hour},
+	}, {Number: 2, Reason: reasonReleased}}
+	r := New(Config{
+		Client: server(t), Provisioner: live{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+	})
+	s := newScope(ws)
+	s.revision = accepted(1)
+	if err := r.next(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	offer := refusal.Offering{InstanceType: "X", CapacityType: v1beta1.CapacitySpot}
+	if got := r.Memory.Exclusions(now.Time, ws.UID, []refusal.Offering{offer}); len(got) != 1 {
+		t.Errorf("left alone are %v, want what its first attempt was refused", got)
 	}
 }
 
