@@ -54,17 +54,17 @@ type byLabel struct {
 // indexed makes the indexes, and returns a client that uses them.
 func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndexer, all []labelled) (client.Client, error) {
 	out := byLabel{Client: inner, labels: map[schema.GroupKind][]string{}}
-	for _, each := range all {
-		gvk, err := inner.GroupVersionKindFor(each.object)
+	for _, kind := range all {
+		gvk, err := inner.GroupVersionKindFor(kind.object)
 		if err != nil {
-			return nil, fmt.Errorf("indexing %T: %w", each.object, err)
+			return nil, fmt.Errorf("indexing %T: %w", kind.object, err)
 		}
-		for _, label := range each.labels {
-			if err := indexer.IndexField(ctx, each.object, indexOf(label), valueOf(label)); err != nil {
+		for _, label := range kind.labels {
+			if err := indexer.IndexField(ctx, kind.object, indexOf(label), valueOf(label)); err != nil {
 				return nil, fmt.Errorf("indexing %s by label %s: %w", gvk.Kind, label, err)
 			}
 		}
-		out.labels[gvk.GroupKind()] = each.labels
+		out.labels[gvk.GroupKind()] = kind.labels
 	}
 	return out, nil
 }

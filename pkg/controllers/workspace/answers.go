@@ -238,7 +238,7 @@ func (r *Reconciler) checkGoing(ctx context.Context, s *scope, name string) erro
 	if err != nil || !slices.Contains(held, name) {
 		return err
 	}
-	return &waitingError{message: "waiting for the newest machines to show", isBrief: true}
+	return behindOn("machines")
 }
 
 // verdict is about one machine. One that its node calls broken or about to be taken back, or whose node

@@ -185,7 +185,7 @@ func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
 	if slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(held))) {
 		return nil
 	}
-	return &waitingError{message: "waiting for the newest machines to show", isBrief: true}
+	return behindOn("machines")
 }
 
 // release lets go of what no open attempt holds, once it is written down why. A pass that started

@@ -149,7 +149,7 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 		return err
 	}
 	if !sameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
-		return &waitingError{message: "waiting for the newest revision to show", isBrief: true}
+		return behindOn("revision")
 	}
 	s.fellBack = s.revision.Plan.Summary()
 	log.FromContext(ctx).Info("falling back to another plan", "from", s.fellBack, "to", pinned.Plan.Summary())

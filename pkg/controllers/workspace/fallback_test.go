@@ -4,9 +4,12 @@
 package workspace
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
+
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
@@ -82,5 +85,30 @@ func TestHelp(t *testing.T) {
 				t.Errorf("\n got %s\nwant %s", got, test.want)
 			}
 		})
+	}
+}
+
+// Of two passes that have chosen the same offer after its cooldown, one asks first, and the other one keeps no money.
+func TestTakeTurn(t *testing.T) {
+	r := New(Config{Memory: &ladder.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+	made := accepted(1)
+	offer := r.offering(made.Plan.InstanceType, "", made.Plan.CapacityType, "")
+	r.Memory.Learn(refusal.Attempt{
+		Workspace: "former", Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
+		Scope: refusal.Scope{
+			Breadth: refusal.SKU, Name: offer.InstanceType, Zone: refusal.Any, CapacityType: offer.CapacityType,
+		}, Cooldown: time.Hour,
+	})
+	first, second := newScope(workspaceObject()), newScope(workspaceObject())
+	second.ws.UID = "other"
+	if err := r.takeTurn(first, made); err != nil {
+		t.Fatal(err)
+	}
+	err := r.takeTurn(second, made)
+	if _, waits := errors.AsType[*waitingError](err); !waits {
+		t.Errorf("error %v, want the second one to wait", err)
+	}
+	if err := r.takeTurn(first, made); err != nil {
+		t.Errorf("the first one waits for itself: %v", err)
 	}
 }

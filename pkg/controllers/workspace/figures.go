@@ -48,9 +48,9 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	if r.Engines == nil || leader == nil || !isTold || !s.lacksFigures() {
 		return nil
 	}
-	wait := figuresDelay - r.Clock.Since(ready.LastTransitionTime.Time)
-	if isAhead := wait > figuresDelay; wait > 0 && !isAhead { // the clock of who led before may be ahead
-		s.lookAgain(wait)
+	// The clock of a controller that led before may be ahead.
+	if since := r.Clock.Since(ready.LastTransitionTime.Time); since >= 0 && since < figuresDelay {
+		s.lookAgain(figuresDelay - since)
 		return nil
 	}
 	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))

@@ -175,32 +175,6 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	}
 }
 
-// Where a status is lost and the cache shows no plan at all, the one that is made again was pinned before, and maybe
-// another one after it.
-func TestCreateRevisionKnowsTheNewest(t *testing.T) {
-	kube := server(t, workspaceObject())
-	r := New(Config{Client: kube, Live: kube})
-	pin := func(instanceType string, isFallback bool, known ...appsv1.ControllerRevision) *revision {
-		t.Helper()
-		s, made := newScope(workspaceObject()), accepted(1)
-		s.revisions, made.Plan.InstanceType = known, instanceType
-		out, err := r.createRevision(t.Context(), s, inputs{}, made, isFallback)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
-	pin("first", firstRevision)
-	pinned := &appsv1.ControllerRevisionList{}
-	if err := kube.List(t.Context(), pinned); err != nil {
-		t.Fatal(err)
-	}
-	pin("second", fallbackRevision, pinned.Items...)
-	if got := pin("first", firstRevision).Plan.InstanceType; got != "second" {
-		t.Errorf("it goes on with %q, want the second one", got)
-	}
-}
-
 // A controller that takes over may have heard of the status and the machines, and not yet of the StatefulSet: what its pods
 // serve on would be taken for a stray.
 func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
@@ -281,41 +255,6 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	}
 }
 
-// Where a status is lost while nothing is held, the numbers of attempts begin anew. A controller that takes over may still see
-// the StatefulSet of before, whose pods were told to run on the machines of an attempt that is no later one.
-func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
-	for name, test := range map[string]struct {
-		pinned, held int32
-		begun        bool
-	}{
-		"the pods move to the second":                    {2, 1, true},
-		"the pods move to one that the machines tell of": {2, 1, false},
-		"the set is of before":                           {5, 0, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			set := pinnedSet(test.pinned)
-			r := New(Config{Live: server(t), Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision, s.statefulSet = accepted(1), set
-			s.begin(s.revision, 1, names(t, 1), now.Time)
-			s.attempts[0].ReadyTime = &now
-			if test.begun {
-				s.begin(s.revision, 2, names(t, 2), now.Time)
-			}
-			s.machines = []capacity.Machine{
-				machine(func(m *capacity.Machine) { m.Name, m.Attempt = names(t, 1)[0], 1 }),
-				machine(func(m *capacity.Machine) { m.Name, m.Attempt = names(t, 2)[0], 2 }),
-			}
-			if err := r.hold(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
-			if s.held != test.held || s.isMoved() != (test.held > 0) {
-				t.Errorf("attempt %d is held, its pods have moved: %v; want %d", s.held, s.isMoved(), test.held)
-			}
-		})
-	}
-}
-
 // A pass that has not heard that its Workspace is to go on takes nothing away.
 func TestSuspendKnowsTheNewest(t *testing.T) {
 	set := readySet()
@@ -334,86 +273,6 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 	if err := kube.Get(t.Context(), client.ObjectKeyFromObject(set), &appsv1.StatefulSet{}); err != nil {
 		t.Errorf("the StatefulSet is gone: %v", err)
-	}
-}
-
-// Where the status is lost, the machines are all that tells what was asked for, and a cache that lags tells of others: one
-// that is gone would be taken for the one that serves, which would be let go.
-func TestAdoptKnowsTheMachines(t *testing.T) {
-	first, second := names(t, 1)[0], names(t, 2)[0]
-	tests := []struct {
-		reason      string
-		shown, held []string
-		leaving     string
-		want        string
-	}{
-		{"one is there", []string{first}, []string{first}, "", first},
-		{"two are there", []string{first, second}, []string{first, second}, "", first},
-		{"one of two is on its way out", []string{first, second}, []string{second}, first, second},
-		{"one of two is gone, which does not show yet", []string{first, second}, []string{second}, "", ""},
-		{"another one has come, which does not show yet", []string{first}, []string{first, second}, "", ""},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Provisioner: live{names: test.held}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			for _, name := range test.shown {
-				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name, m.Deleting = name, name == test.leaving }))
-			}
-			err := r.adopt(t.Context(), s)
-			if waits := test.want == ""; isWaiting(err) != waits || err != nil != waits {
-				t.Fatalf("error %v, want to wait: %v", err, waits)
-			}
-			got := ""
-			if open := s.openAttempt(); open != nil {
-				got = open.NodeClaims[0]
-			}
-			if got != test.want {
-				t.Errorf("it took %q for its own, want %q", got, test.want)
-			}
-		})
-	}
-}
-
-// A Workspace that tells of no attempt may have lost its status a moment after its first machines were asked for: an attempt
-// that is begun before the cache shows them has the same number, and lets go of them. The pass that puts the finalizer on
-// is the first, and asks nobody.
-func TestNextKnowsTheMachines(t *testing.T) {
-	tests := []struct {
-		reason   string
-		isNew    bool
-		held     []string
-		attempts []v1beta1.Attempt
-		want     int32
-	}{
-		{"nothing is held", false, nil, nil, 1},
-		{"a machine is held that does not show yet", false, names(t, 1), nil, 0},
-		{"it is the first pass", true, names(t, 1), nil, 1},
-		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: reasonReleased}}, 2},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			ws := workspaceObject()
-			ws.Status.Attempts = test.attempts
-			r := New(Config{
-				Client: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
-				Clock: testclock.NewFakePassiveClock(now.Time),
-			})
-			s := newScope(ws)
-			s.isNew, s.revision = test.isNew, accepted(1)
-			err := r.next(t.Context(), s)
-			if waits := test.want == 0; isWaiting(err) != waits || err != nil != waits {
-				t.Fatalf("error %v, want to wait: %v", err, waits)
-			}
-			got := int32(0)
-			if open := s.openAttempt(); open != nil {
-				got = open.Number
-			}
-			if got != test.want {
-				t.Errorf("attempt %d was begun, want %d", got, test.want)
-			}
-		})
 	}
 }
 
@@ -491,30 +350,5 @@ func TestReleaseKnowsTheNewest(t *testing.T) {
 				t.Errorf("machines were let go %d times", released)
 			}
 		})
-	}
-}
-
-// Of two passes that have chosen the same offer after its cooldown, one asks first, and the other one keeps no money.
-func TestTakeTurn(t *testing.T) {
-	r := New(Config{Memory: &ladder.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-	made := accepted(1)
-	offer := r.offering(made.Plan.InstanceType, "", made.Plan.CapacityType, "")
-	r.Memory.Learn(refusal.Attempt{
-		Workspace: "former", Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
-		Scope: refusal.Scope{
-			Breadth: refusal.SKU, Name: offer.InstanceType, Zone: refusal.Any, CapacityType: offer.CapacityType,
-		}, Cooldown: time.Hour,
-	})
-	first, second := newScope(workspaceObject()), newScope(workspaceObject())
-	second.ws.UID = "other"
-	if err := r.takeTurn(first, made); err != nil {
-		t.Fatal(err)
-	}
-	err := r.takeTurn(second, made)
-	if _, waits := errors.AsType[*waitingError](err); !waits {
-		t.Errorf("error %v, want the second one to wait", err)
-	}
-	if err := r.takeTurn(first, made); err != nil {
-		t.Errorf("the first one waits for itself: %v", err)
 	}
 }

@@ -238,7 +238,7 @@ func (r *Reconciler) newestOf(ctx context.Context, s *scope, in inputs) (*revisi
 	}
 	newest, err := s.pinned(in)
 	if newest == nil && err == nil { // it was there just now
-		err = &waitingError{message: "waiting for the newest revision to show", isBrief: true}
+		err = behindOn("revision")
 	}
 	return newest, err
 }

@@ -79,7 +79,7 @@ func (r *Reconciler) awaitNodes(ctx context.Context, s *scope, of *v1beta1.Attem
 			return fmt.Errorf("reading node %q: %w", shown.Name, err)
 		}
 		if newest.ResourceVersion != shown.ResourceVersion {
-			return &waitingError{message: "waiting for the newest nodes to show", isBrief: true}
+			return behindOn("nodes")
 		}
 	}
 	return nil

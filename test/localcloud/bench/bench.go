@@ -172,8 +172,7 @@ func (b *Bench) load(ctx context.Context) error {
 		return err
 	}
 	b.figures.Requests = Count(b.requests, controller, began, time.Now())
-	had, err := memory(b.settings.Layout.Cgroup())
-	b.figures.Peak = had.Peak
+	_, b.figures.Peak, err = memory(b.settings.Layout.Cgroup())
 	return err
 }
 

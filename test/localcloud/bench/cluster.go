@@ -217,8 +217,7 @@ func (b *Bench) restart(ctx context.Context) error {
 		return err
 	}
 	b.figures.Restart = Count(b.requests, controller, began, time.Now())
-	held, err := memory(b.settings.Layout.Cgroup())
-	b.figures.Held = held.Now
+	b.figures.Held, _, err = memory(b.settings.Layout.Cgroup())
 	return err
 }
 

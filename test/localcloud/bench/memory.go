@@ -14,23 +14,19 @@ import (
 // comm is the controller's name as the kernel cuts it.
 const comm = "modelberth-cont"
 
-// Memory is the most that a replica of the controller has, in bytes, and has had
-// so far.
-type Memory struct{ Now, Peak int64 }
-
 // Lines of a process's status.
 const (
 	resident  = "VmRSS:"
 	highWater = "VmHWM:"
 )
 
-// memory is that of the replicas that run below the control group.
-func memory(cgroup string) (Memory, error) {
+// memory is the most that a replica of the controller has, in bytes, and has had so
+// far, of those that run below the control group.
+func memory(cgroup string) (now, peak int64, err error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		return Memory{}, fmt.Errorf("listing processes: %w", err)
+		return 0, 0, fmt.Errorf("listing processes: %w", err)
 	}
-	var most Memory
 	for _, dir := range dirs {
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil || strings.TrimSpace(string(name)) != comm {
@@ -44,20 +40,20 @@ func memory(cgroup string) (Memory, error) {
 		if err != nil {
 			continue
 		}
-		now, err := lineOf(string(status), resident)
+		has, err := lineOf(string(status), resident)
 		if err != nil {
-			return Memory{}, fmt.Errorf("%s/status: %w", dir, err)
+			return 0, 0, fmt.Errorf("%s/status: %w", dir, err)
 		}
-		peak, err := lineOf(string(status), highWater)
+		had, err := lineOf(string(status), highWater)
 		if err != nil {
-			return Memory{}, fmt.Errorf("%s/status: %w", dir, err)
+			return 0, 0, fmt.Errorf("%s/status: %w", dir, err)
 		}
-		most = Memory{max(most.Now, now), max(most.Peak, peak)}
+		now, peak = max(now, has), max(peak, had)
 	}
-	if most.Peak == 0 {
-		return Memory{}, fmt.Errorf("no process %s runs in control group %s", comm, cgroup)
+	if peak == 0 {
+		return 0, 0, fmt.Errorf("no process %s runs in control group %s", comm, cgroup)
 	}
-	return most, nil
+	return now, peak, nil
 }
 
 // lineOf reads a line of a process's status, in bytes.
