@@ -63,13 +63,14 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 }
 
 // choose returns the plan to ask for: the accepted one, or one that is made anew where that has been
-// refused, or was made while something was left alone that may be had by now.
-func (r *Reconciler) choose(ctx context.Context, s *scope) (*revision, error) {
+// refused, or was made while something was left alone that may be had by now. What is about to be lost is
+// left alone where anything else will do.
+func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusion) (*revision, error) {
 	excluded, err := r.excluded(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if going := r.going(s); going != nil {
+	if going != nil {
 		made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: append(slices.Clone(excluded), *going)})
 		if _, isStalled := errors.AsType[*stalledError](err); !isStalled {
 			return made.whilePassing(), err
@@ -106,9 +107,19 @@ func (r *revision) whilePassing() *revision {
 	return r
 }
 
-// affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more.
+// affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more. Where
+// there is no money for anything but what is about to be lost, that is asked for in its own place.
 func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
-	made, err := r.choose(ctx, s)
+	going := r.going(s)
+	made, err := r.affordableBut(ctx, s, number, going)
+	if wait, isWaiting := errors.AsType[*waitingError](err); going != nil && isWaiting && wait.reason == v1beta1.ReasonSpendingCeiling {
+		return r.affordableBut(ctx, s, number, nil)
+	}
+	return made, err
+}
+
+func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, going *ladder.Exclusion) (*revision, error) {
+	made, err := r.choose(ctx, s, going)
 	if err != nil || made.isOnNodes() || s.willDo(made) {
 		return made, err
 	}

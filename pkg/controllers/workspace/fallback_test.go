@@ -4,17 +4,23 @@
 package workspace
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 // pair plans with A or else B, whichever is not left alone.
@@ -110,5 +116,90 @@ func TestTakeTurn(t *testing.T) {
 	}
 	if err := r.takeTurn(first, made); err != nil {
 		t.Errorf("the first one waits for itself: %v", err)
+	}
+}
+
+// unlike plans with the cheap machine type, and with the dear one where that is left alone.
+type unlike struct{}
+
+func (unlike) Plan(r planner.Request) (planner.Plan, error) {
+	for _, plan := range []planner.Plan{
+		{InstanceType: "cheap", CapacityType: v1beta1.CapacitySpot, Nodes: 1, HourlyPrice: 1},
+		{InstanceType: "dear", Nodes: 1, HourlyPrice: 8},
+	} {
+		isLeftAlone := slices.ContainsFunc(r.Constraints.Excluded, func(e planner.Exclusion) bool {
+			return e.InstanceType == plan.InstanceType
+		})
+		if most := r.Constraints.Ceiling.HourlyPrice; !isLeftAlone && (most <= 0 || plan.HourlyPrice <= most) {
+			return plan, nil
+		}
+	}
+	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "too dear"}
+}
+
+// readied is a provisioner whose node classes are Ready.
+type readied struct{ account }
+
+func (readied) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
+	return refusal.ClassReady, "", nil
+}
+
+// TestAffordInPlaceOfWhatIsLost says what is asked for when a machine that serves is broken and money is short: others hold
+// some of a ceiling of 12 USD/h, the broken machine costs 1, another of its kind 1, and the other kind 8.
+func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
+	tests := []struct {
+		reason string
+		others float64
+		// want is the machine type that is asked for; empty where none is.
+		want       string
+		isRecreate bool
+	}{
+		{reason: "another kind is safer", others: 3, want: "dear"},
+		{reason: "there is room for another kind in its place", others: 3.5, isRecreate: true},
+		{reason: "another of its kind is all that there is room for beside it", others: 10, want: "cheap"},
+		{reason: "another of its kind is all that there is room for in its place", others: 10.5, isRecreate: true},
+		{reason: "the ceiling was lowered: nothing has room", others: 11.5},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
+			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
+			s := newScope(ws)
+			books := account{held: []capacity.Bill{
+				{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.others},
+				{Owner: s.owner, Machine: "chat-aaaa", HourlyPrice: 1},
+			}}
+			r := New(Config{
+				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{Cluster: 12}, books), Planner: unlike{}, Catalog: emptyCatalog{},
+				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
+				t.Fatal(err)
+			}
+			plan, err := unlike{}.Plan(planner.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.revision = &revision{Revision: render.Revision{Plan: plan}}
+			s.pods = []corev1.Pod{podReady()}
+			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
+			s.held, s.trouble = 1, "the GPU has fallen off the bus"
+			s.machines = []capacity.Machine{{Name: "chat-aaaa", InstanceType: "cheap", HourlyPrice: 1}}
+
+			made, err := r.affordable(t.Context(), s, 2)
+			_, isRecreate := errors.AsType[*recreateError](err)
+			waiting, isShort := errors.AsType[*waitingError](err)
+			switch {
+			case test.want != "":
+				if err != nil || made.Plan.InstanceType != test.want {
+					t.Errorf("got %+v, %v; want %s", made, err, test.want)
+				}
+			case isRecreate != test.isRecreate:
+				t.Errorf("got %v; recreates: %v, want %v", err, isRecreate, test.isRecreate)
+			case !isRecreate && (!isShort || waiting.reason != v1beta1.ReasonSpendingCeiling):
+				t.Errorf("got %v, want to wait for money", err)
+			}
+		})
 	}
 }
