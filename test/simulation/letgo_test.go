@@ -12,6 +12,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
 // late is how long a machine may stand that nobody wants any more.
@@ -53,7 +54,7 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 		return
 	}
 	a := attemptIn(ws, r.attemptOf(claim))
-	if a != nil && a.Reason == "" && slices.Contains(a.NodeClaims, claim.Name) && !r.isApart(claim) {
+	if a != nil && a.Reason == "" && slices.Contains(a.NodeClaims, claim.Name) && isAskedBy(a, claim) && !r.isApart(claim) {
 		r.world.fail("%s was let go although attempt %d holds it", claim.Name, a.Number)
 	}
 	if r.hasSuccessor(ws, claim) {
@@ -98,6 +99,13 @@ func (r *rules) isApart(claim *karpv1.NodeClaim) bool {
 		isPeer := other.Labels[v1beta1.LabelWorkspaceUID] == claim.Labels[v1beta1.LabelWorkspaceUID] && r.attemptOf(other) == r.attemptOf(claim)
 		return isPeer && zone(other) != "" && zone(other) != zone(claim)
 	})
+}
+
+// isAskedBy says that a machine is of the kind that an attempt asks for: one that was asked for by a former controller, and
+// whose request came late, may bear the name of one of another kind.
+func isAskedBy(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
+	machine := nodeclaim.MachineOf(claim)
+	return machine.InstanceType == a.InstanceType && machine.CapacityType == a.CapacityType
 }
 
 // hasAnswering says whether a pod answers on a machine.
