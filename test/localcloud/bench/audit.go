@@ -31,12 +31,12 @@ type Request struct {
 	// Received and Done are when the server took the request and when it had answered.
 	Received time.Time `json:"requestReceivedTimestamp"`
 	Done     time.Time `json:"stageTimestamp"`
-	// Answer is the object after the request, where the policy keeps it and the server accepted.
-	Answer Answer `json:"-"`
+	// Sent is the object or merge patch, where the policy keeps it and the server accepted.
+	Sent Sent `json:"-"`
 }
 
-// Answer is what is read of an object.
-type Answer struct {
+// Sent is what is read of an object or merge patch, of which a list is whole.
+type Sent struct {
 	Metadata struct{ Labels map[string]string }
 	Status   struct{ Conditions []metav1.Condition }
 }
@@ -63,7 +63,7 @@ func (r Request) isDryRun() bool { return strings.Contains(r.URI, "dryRun=") }
 func (r Request) isAccepted() bool { return r.Response.Code >= 200 && r.Response.Code < 300 }
 
 func (r Request) isTrue(condition string) bool {
-	return slices.ContainsFunc(r.Answer.Status.Conditions, func(c metav1.Condition) bool {
+	return slices.ContainsFunc(r.Sent.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == condition && c.Status == metav1.ConditionTrue
 	})
 }
@@ -116,15 +116,14 @@ func parse(line []byte) (Request, error) {
 	var request struct {
 		Request
 
-		Body json.RawMessage `json:"responseObject"`
+		Body json.RawMessage `json:"requestObject"`
 	}
 	if err := json.Unmarshal(line, &request); err != nil {
 		return Request{}, err
 	}
-	// The body of a refusal is another kind of object.
 	if len(request.Body) > 0 && request.isAccepted() {
-		if err := json.Unmarshal(request.Body, &request.Answer); err != nil {
-			return Request{}, fmt.Errorf("the response: %w", err)
+		if err := json.Unmarshal(request.Body, &request.Sent); err != nil {
+			return Request{}, fmt.Errorf("its body: %w", err)
 		}
 	}
 	return request.Request, nil

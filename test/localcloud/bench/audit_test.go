@@ -22,15 +22,15 @@ const (
 		`"user":{"username":"admin"},"objectRef":{"resource":"workspaces","namespace":"bench","name":"ws-0001","apiGroup":"kaito.sh"},` +
 		`"responseStatus":{"metadata":{},"code":201},` +
 		`"requestReceivedTimestamp":"2026-11-21T12:00:00.000000Z","stageTimestamp":"2026-11-21T12:00:00.500000Z"}`
-	readyLine = `{"kind":"Event","level":"RequestResponse","stage":"ResponseComplete","verb":"patch",` +
+	readyLine = `{"kind":"Event","level":"Request","stage":"ResponseComplete","verb":"patch",` +
 		`"user":{"username":"admin"},"objectRef":{"resource":"workspaces","subresource":"status","namespace":"bench","name":"ws-0001","apiGroup":"kaito.sh"},` +
-		`"responseStatus":{"metadata":{},"code":200},"responseObject":{"kind":"Workspace","metadata":{"labels":{"a":"b"}},` +
+		`"responseStatus":{"metadata":{},"code":200},"requestObject":{"metadata":{"labels":{"a":"b"}},` +
 		`"status":{"state":"Ready","conditions":[{"type":"Ready","status":"True"}]}},` +
 		`"requestReceivedTimestamp":"2026-11-21T12:00:01.000000Z","stageTimestamp":"2026-11-21T12:00:01.500000Z"}`
-	refusedLine = `{"kind":"Event","level":"RequestResponse","stage":"ResponseComplete","verb":"patch",` +
+	refusedLine = `{"kind":"Event","level":"Request","stage":"ResponseComplete","verb":"patch",` +
 		`"user":{"username":"admin"},"objectRef":{"resource":"workspaces","subresource":"status","namespace":"bench","name":"ws-0001","apiGroup":"kaito.sh"},` +
 		`"responseStatus":{"metadata":{},"status":"Failure","reason":"Conflict","code":409},` +
-		`"responseObject":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Conflict","code":409},` +
+		`"requestObject":{"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"type":"Ready","status":"True"}]}},` +
 		`"requestReceivedTimestamp":"2026-11-21T12:00:02.000000Z","stageTimestamp":"2026-11-21T12:00:02.500000Z"}`
 	watchBeginsLine = `{"kind":"Event","stage":"ResponseStarted","verb":"watch","user":{"username":"admin"},"objectRef":{"resource":"nodes"},` +
 		`"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-11-21T12:00:03.000000Z","stageTimestamp":"2026-11-21T12:00:03.500000Z"}`
@@ -44,8 +44,8 @@ func TestLog(t *testing.T) {
 	created.Object.APIGroup, created.Response.Code = "kaito.sh", http.StatusCreated
 	ready := request(administrator, "patch", "workspaces", "status", "bench", "ws-0001", 1)
 	ready.Object.APIGroup = "kaito.sh"
-	ready.Answer.Metadata.Labels = map[string]string{"a": "b"}
-	ready.Answer.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+	ready.Sent.Metadata.Labels = map[string]string{"a": "b"}
+	ready.Sent.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
 	conflict := request(administrator, "patch", "workspaces", "status", "bench", "ws-0001", 2)
 	conflict.Object.APIGroup, conflict.Response.Code = "kaito.sh", http.StatusConflict
 	watch := request(administrator, "watch", "nodes", "", "", "", 3)

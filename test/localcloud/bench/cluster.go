@@ -97,7 +97,7 @@ func (b *Bench) look() error {
 	}
 	for _, r := range requests {
 		if r.User.Username == controller {
-			r.Answer = Answer{}
+			r.Sent = Sent{}
 			b.requests = append(b.requests, r)
 		}
 	}

@@ -44,7 +44,7 @@ func (c *Course) Add(requests []Request) {
 }
 
 func (c *Course) add(r Request) {
-	labels := r.Answer.Metadata.Labels
+	labels := r.Sent.Metadata.Labels
 	ours := r.Object.Namespace == c.namespace
 	switch {
 	case r.resource() == "workspaces" && r.Verb == "create" && ours:

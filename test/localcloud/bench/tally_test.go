@@ -29,7 +29,7 @@ func request(user, verb, resource, subresource, namespace, name string, second f
 
 func claim(user, namespace, workspace string, second float64) Request {
 	r := request(user, "create", "nodeclaims", "", "", "c-"+workspace, second)
-	r.Answer.Metadata.Labels = map[string]string{
+	r.Sent.Metadata.Labels = map[string]string{
 		v1beta1.LabelMachineWorkspaceName: workspace, v1beta1.LabelMachineWorkspaceNamespace: namespace,
 	}
 	return r
@@ -37,7 +37,7 @@ func claim(user, namespace, workspace string, second float64) Request {
 
 func status(workspace string, ready metav1.ConditionStatus, second float64) Request {
 	r := request(controller, "patch", "workspaces", "status", "ns", workspace, second)
-	r.Answer.Status.Conditions = []metav1.Condition{
+	r.Sent.Status.Conditions = []metav1.Condition{
 		{Type: v1beta1.ConditionPlanned, Status: metav1.ConditionTrue}, {Type: v1beta1.ConditionReady, Status: ready},
 	}
 	return r
