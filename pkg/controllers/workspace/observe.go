@@ -39,12 +39,12 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 }
 
 // observeRevisions lists the revisions of this Workspace, oldest first. Where the status names none, it may have been lost,
-// and then the newest counts, which the cache may not show yet.
+// unless it is known not to be written yet, and then the newest counts, which the cache may not show yet.
 func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	if err := r.listRevisions(ctx, r.Client, s); err != nil {
 		return err
 	}
-	if s.ws.Status.Plan == nil && len(s.revisions) > 0 {
+	if s.ws.Status.Plan == nil && !s.isUntold() && len(s.revisions) > 0 {
 		return r.listRevisions(ctx, r.Live, s)
 	}
 	return r.observeNamed(ctx, s)

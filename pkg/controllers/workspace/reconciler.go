@@ -188,6 +188,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	s := newScope(ws)
 	s.words, s.pins = r.Words, r.pins
+	r.unsaid.recall(s)
 	err = r.run(ctx, s)
 	if s.finalized {
 		r.forget(ws)

@@ -20,6 +20,11 @@ import (
 // report writes what the pass saw and did as one status patch, if anything changed, and publishes
 // the events that it makes true.
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
+	if err == nil && s.capacityErr == nil && s.hasJustBegun() && r.waiting.isBusy() {
+		r.unsaid.keep(s)
+		s.lookAgain(shortestLook) // after those that wait
+		return nil
+	}
 	before := s.ws.Status
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
 	isNews := !equality.Semantic.DeepEqual(before, status)
@@ -44,11 +49,22 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	return nil
 }
 
+// hasJustBegun says that this pass has asked for the first machines of a Workspace that nothing is told of yet. The
+// next one may tell so: to write a status is more work for an API server than all that goes before, and others wait to
+// ask, too.
+func (s *scope) hasJustBegun() bool {
+	return s.isNew && len(s.created) > 0 && len(s.ws.Status.Conditions) == 0 && len(s.ws.Status.Attempts) == 0
+}
+
 // patchStatus writes the status of a Workspace over that of the one that was read, from which it was computed: a newer
 // one is not overwritten.
 func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspace) error {
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-	return r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
+	err := r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
+	if err == nil {
+		r.unsaid.told(ws.UID)
+	}
+	return err
 }
 
 // event is something that happened.
@@ -163,7 +179,7 @@ func refusals(before, after []v1beta1.Attempt) []event {
 
 // happened tells what became of attempts in this pass, but for what was told when it was written down.
 func (s *scope) happened() []event {
-	events := append(refusals(s.ws.Status.Attempts, s.attempts), s.groupEvents()...)
+	events := slices.Concat(s.untold, refusals(s.ws.Status.Attempts, s.attempts), s.groupEvents())
 	if s.fellBack != "" {
 		message := fmt.Sprintf("%s, instead of %s", s.revision.Plan.Summary(), s.fellBack)
 		events = append(events, event{reason: eventFallback, message: message})

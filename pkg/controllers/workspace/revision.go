@@ -243,16 +243,15 @@ func (r *Reconciler) newestOf(ctx context.Context, s *scope, in inputs) (*revisi
 	return newest, err
 }
 
-// namedRevisions are those that the status names, but for attempts that are past.
+// namedRevisions are those that the status and the attempts name, but for attempts that are past.
 func (s *scope) namedRevisions() []string {
 	names := []string{s.ws.Status.LatestReadyRevision}
 	if s.ws.Status.Plan != nil {
 		names = append(names, s.ws.Status.Plan.Revision)
 	}
-	attempts := s.ws.Status.Attempts
-	for i := range attempts {
-		if attempts[i].Reason == "" || i == len(attempts)-1 {
-			names = append(names, attempts[i].Revision)
+	for i := range s.attempts {
+		if s.attempts[i].Reason == "" || i == len(s.attempts)-1 {
+			names = append(names, s.attempts[i].Revision)
 		}
 	}
 	slices.Sort(names)

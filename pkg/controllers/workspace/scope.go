@@ -86,6 +86,8 @@ type scope struct {
 	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
+	// untold is what happened in the pass that asked for the first machines, if that did not tell.
+	untold []event
 	// foreign are held machines that belong to no attempt that could be.
 	foreign []string
 	// heldNames are the machines that the API server has, once it was asked.

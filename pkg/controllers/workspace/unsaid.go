@@ -25,13 +25,50 @@ const (
 )
 
 // unsaid remembers until when news about a Workspace may wait that is not written. It may be lost: the news is seen
-// again by the next pass.
+// again by the next pass. So is a first attempt, by its revision and the names of its machines.
 type unsaid struct {
-	mu  sync.Mutex
-	due map[types.UID]time.Time
+	mu    sync.Mutex
+	due   map[types.UID]time.Time
+	first map[types.UID]first
 }
 
-func newUnsaid() *unsaid { return &unsaid{due: map[types.UID]time.Time{}} }
+// first is what there is to tell of the pass that asked for a Workspace's first machines.
+type first struct {
+	attempts []v1beta1.Attempt
+	events   []event
+}
+
+func newUnsaid() *unsaid {
+	return &unsaid{due: map[types.UID]time.Time{}, first: map[types.UID]first{}}
+}
+
+// keep remembers what a pass does not tell that asked for the first machines.
+func (u *unsaid) keep(s *scope) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.first[s.ws.UID] = first{attempts: cloneAttempts(s.attempts), events: s.happened()}
+}
+
+// recall has a pass know what an earlier one has not told, unless a status tells of attempts by now.
+func (u *unsaid) recall(s *scope) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	kept, isKept := u.first[s.ws.UID]
+	if isKept && len(s.ws.Status.Attempts) == 0 {
+		s.attempts, s.untold = cloneAttempts(kept.attempts), kept.events
+		s.lookAgain(shortestLook) // for what this pass leaves to the next
+	}
+}
+
+// isUntold says that nothing is written down yet of the first machines, which were asked for before this pass.
+func (s *scope) isUntold() bool { return len(s.untold) > 0 }
+
+// told says that the attempts of a Workspace are written down.
+func (u *unsaid) told(workspace types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.first, workspace)
+}
 
 // hold returns how long news may still wait; 0 says to write what there is.
 func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.Duration {
@@ -59,6 +96,7 @@ func (u *unsaid) forget(workspace types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.due, workspace)
+	delete(u.first, workspace)
 }
 
 // isProgress says whether two statuses that differ do so only in how far something is.

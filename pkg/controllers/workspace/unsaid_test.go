@@ -4,16 +4,20 @@
 package workspace
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
@@ -148,6 +152,83 @@ func TestUnsaidOfMany(t *testing.T) {
 			}
 			if got := u.hold("the last", true, now.Add(test.after)); got != test.want {
 				t.Errorf("waits %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestFirstMachinesAreToldAfterThoseWhoWait says when it is written down that a Workspace has asked for its first machines:
+// at once, unless others wait for a pass, and then by its own next one, with all that there was to tell.
+func TestFirstMachinesAreToldAfterThoseWhoWait(t *testing.T) {
+	events := []string{
+		"Normal PlanAccepted 1 × Standard_NC24ads_A100_v4 (1 × A100-80), 3.673 USD/h",
+		"Normal NodeClaimCreated asked for Standard_NC24ads_A100_v4: [chat-aaaa]",
+	}
+	for _, test := range []struct {
+		reason  string
+		isBusy  bool
+		change  func(*scope)
+		err     error
+		isLater bool
+	}{
+		{reason: "nobody waits"},
+		{reason: "others wait", isBusy: true, isLater: true},
+		{reason: "others wait, but something is wrong", isBusy: true, err: errors.New("no")},
+		{
+			reason: "others wait, but not all machines were asked for", isBusy: true,
+			change: func(s *scope) { s.capacityErr = errors.New("no") },
+		},
+		{reason: "others wait, but it is no new Workspace", isBusy: true, change: func(s *scope) { s.isNew = false }},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Status = v1beta1.WorkspaceStatus{}
+			r, heard := teller(t, ws, func() error { return nil })
+			waiting := queueOf(t, r)
+			if test.isBusy {
+				waiting.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: "other"}})
+			}
+			pass := func() *scope {
+				read := &v1beta1.Workspace{}
+				if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), read); err != nil {
+					t.Fatal(err)
+				}
+				s := newScope(read)
+				r.unsaid.recall(s)
+				s.revision = accepted(1)
+				return s
+			}
+			s := pass()
+			s.isNew, s.created = true, []capacity.Created{{Name: "chat-aaaa", UID: "some"}}
+			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
+			if test.change != nil {
+				test.change(s)
+			}
+			begun := cloneAttempts(s.attempts)
+			if err := r.report(t.Context(), s, test.err); err != nil {
+				t.Fatal(err)
+			}
+			told := heard().Events
+			if isLater := len(told) == 0; isLater != test.isLater || isLater != (s.requeueAfter == shortestLook) {
+				t.Errorf("the pass told %q and looks again after %s", told, s.requeueAfter)
+			}
+
+			s = pass()
+			if diff := cmp.Diff(begun, s.attempts); diff != "" {
+				t.Errorf("the next pass knows (-want +got):\n%s", diff)
+			}
+			if err := r.report(t.Context(), s, nil); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(events, append(told, heard().Events...)); diff != "" {
+				t.Errorf("told in the end (-want +got):\n%s", diff)
+			}
+			s = pass()
+			if diff := cmp.Diff(begun, s.ws.Status.Attempts); diff != "" {
+				t.Errorf("written down (-want +got):\n%s", diff)
+			}
+			if len(s.untold) > 0 {
+				t.Errorf("%v are told twice", s.untold)
 			}
 		})
 	}

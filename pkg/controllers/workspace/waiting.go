@@ -48,6 +48,13 @@ func (w *waiting) remove(key types.NamespacedName) {
 	delete(w.keys, key)
 }
 
+// isBusy says whether Workspaces wait for a pass.
+func (w *waiting) isBusy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue != nil && w.queue.Len() > 0
+}
+
 // LookAgain has one Workspace looked at again, whatever it waits for.
 func (r *Reconciler) LookAgain(key types.NamespacedName) {
 	r.waiting.mu.Lock()
