@@ -276,8 +276,8 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// isFirstAttempt says that nothing was ever asked for before this pass. The report writes such an attempt down: the
-// revision is pinned, the names of its machines follow from their Workspace alone, and it would tell no more than
+// isFirstAttempt says that nothing was ever asked for before this pass. The report writes such an attempt down, that of the next pass
+// where others wait: the revision is pinned, the names of its machines follow from their Workspace alone, and it would tell no more than
 // they do.
 func (s *scope) isFirstAttempt() bool {
 	return s.isNew && len(s.ws.Status.Attempts) == 0 && len(s.attempts) == 1 && s.attempts[0].Number == 1 && len(s.machines) == 0

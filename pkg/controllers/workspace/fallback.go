@@ -37,7 +37,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
 	made, err := r.affordable(ctx, s, number)
 	if alone, ok := errors.AsType[*recreateError](err); ok {
-		s.recreates = alone.Error()
+		s.recreates, s.asksAgain = alone.Error(), made != nil && s.isOfHeld(made) && s.isServing(r.Clock.Now())
 		r.waiting.remove(key)
 		return nil
 	}
@@ -112,12 +112,14 @@ func (r *revision) whilePassing() *revision {
 func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
 	going := r.going(s)
 	made, err := r.affordableBut(ctx, s, number, going)
-	if wait, isWaiting := errors.AsType[*waitingError](err); going != nil && isWaiting && wait.reason == v1beta1.ReasonSpendingCeiling {
+	if wait, isShort := errors.AsType[*waitingError](err); going != nil && isShort && wait.reason == v1beta1.ReasonSpendingCeiling {
 		return r.affordableBut(ctx, s, number, nil)
 	}
 	return made, err
 }
 
+// affordableBut leaves out what is about to be lost; nil leaves out nothing. With a *recreateError comes the plan whose
+// machines would take the place of those that serve.
 func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, going *ladder.Exclusion) (*revision, error) {
 	made, err := r.choose(ctx, s, going)
 	if err != nil || made.isOnNodes() || s.willDo(made) {
@@ -127,12 +129,16 @@ func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, 
 		return nil, err
 	}
 	if err := r.checkBeside(s, made); err != nil {
-		return nil, err
-	}
-	if made, err = r.afford(ctx, s, made, number); err != nil || made.isOnNodes() {
 		return made, err
 	}
-	return made, r.takeTurn(s, made)
+	granted, err := r.afford(ctx, s, made, number)
+	if _, isRecreate := errors.AsType[*recreateError](err); isRecreate {
+		return made, err
+	}
+	if err != nil || granted.isOnNodes() {
+		return granted, err
+	}
+	return granted, r.takeTurn(s, granted)
 }
 
 // takeTurn says whether the offer may be asked for now, or is another Workspace's to ask for first.

@@ -150,14 +150,13 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 	tests := []struct {
 		reason string
 		others float64
-		// want is the machine type that is asked for; empty where none is.
-		want       string
-		isRecreate bool
+		// beside and instead are the machine types that are asked for beside it, or in its place.
+		beside, instead string
 	}{
-		{reason: "another kind is safer", others: 3, want: "dear"},
-		{reason: "there is room for another kind in its place", others: 3.5, isRecreate: true},
-		{reason: "another of its kind is all that there is room for beside it", others: 10, want: "cheap"},
-		{reason: "another of its kind is all that there is room for in its place", others: 10.5, isRecreate: true},
+		{reason: "another kind is safer", others: 3, beside: "dear"},
+		{reason: "there is room for another kind in its place", others: 3.5, instead: "dear"},
+		{reason: "another of its kind is all that there is room for beside it", others: 10, beside: "cheap"},
+		{reason: "another of its kind is all that there is room for in its place", others: 10.5, instead: "cheap"},
 		{reason: "the ceiling was lowered: nothing has room", others: 11.5},
 	}
 	for _, test := range tests {
@@ -191,15 +190,37 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			_, isRecreate := errors.AsType[*recreateError](err)
 			waiting, isShort := errors.AsType[*waitingError](err)
 			switch {
-			case test.want != "":
-				if err != nil || made.Plan.InstanceType != test.want {
-					t.Errorf("got %+v, %v; want %s", made, err, test.want)
+			case test.beside != "":
+				if err != nil || made.Plan.InstanceType != test.beside {
+					t.Errorf("got %+v, %v; want %s beside it", made, err, test.beside)
 				}
-			case isRecreate != test.isRecreate:
-				t.Errorf("got %v; recreates: %v, want %v", err, isRecreate, test.isRecreate)
-			case !isRecreate && (!isShort || waiting.reason != v1beta1.ReasonSpendingCeiling):
+			case test.instead != "":
+				if !isRecreate || made.Plan.InstanceType != test.instead || s.isOfHeld(made) != (test.instead == "cheap") {
+					t.Errorf("got %+v, %v; want %s in its place", made, err, test.instead)
+				}
+			case !isShort || waiting.reason != v1beta1.ReasonSpendingCeiling:
 				t.Errorf("got %v, want to wait for money", err)
 			}
 		})
+	}
+}
+
+// A machine that is let go so that another one of its kind takes its place rules out nothing: that one is asked for at once.
+func TestWhatIsAskedForAgainIsNotLeftAlone(t *testing.T) {
+	lost := refused(refusal.Lost)
+	for _, asksAgain := range []bool{false, true} {
+		r := New(Config{Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+		s := newScope(workspaceObject())
+		s.revision = accepted(1)
+		s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
+		s.asksAgain, s.recreates = asksAgain, "no room for both"
+		r.end(t.Context(), s, lost)
+		ended := s.lastAttempt()
+		if left := len(r.remembered("some", s.attempts)) > 0; left == asksAgain || (ended.Reason == reasonReleased) != asksAgain {
+			t.Errorf("asks again: %v: left alone: %v, %s: %s", asksAgain, left, ended.Reason, ended.Message)
+		}
+		if want := "no room for both; " + lost.Message; asksAgain && ended.Message != want {
+			t.Errorf("ended with %q, want %q", ended.Message, want)
+		}
 	}
 }

@@ -44,7 +44,7 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	if err := r.listRevisions(ctx, r.Client, s); err != nil {
 		return err
 	}
-	if s.ws.Status.Plan == nil && !s.isUntold() && len(s.revisions) > 0 {
+	if s.ws.Status.Plan == nil && !s.isUntold && len(s.revisions) > 0 {
 		return r.listRevisions(ctx, r.Live, s)
 	}
 	return r.observeNamed(ctx, s)

@@ -139,7 +139,7 @@ type Reconciler struct {
 	// waiting are the Workspaces that wait for others.
 	waiting   *waiting
 	preflight *preflight
-	// unsaid is the news of mere progress that is not written yet.
+	// unsaid is what is not written yet: news of mere progress, and first attempts where others wait to begin theirs.
 	unsaid *unsaid
 	// past are the versions of Workspaces that were written over.
 	past *past

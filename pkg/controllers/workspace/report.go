@@ -20,8 +20,8 @@ import (
 // report writes what the pass saw and did as one status patch, if anything changed, and publishes
 // the events that it makes true.
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
-	if err == nil && s.capacityErr == nil && s.hasJustBegun() && r.waiting.isBusy() {
-		r.unsaid.keep(s)
+	if err == nil && s.hasJustBegun() && r.waiting.isBusy() {
+		r.unsaid.keep(s.ws.UID, untold{attempts: cloneAttempts(s.attempts), events: s.happened()})
 		s.lookAgain(shortestLook) // after those that wait
 		return nil
 	}
@@ -44,27 +44,25 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	}
 	r.awaitFigures(s)
 	r.emit(s, events)
+	r.unsaid.drop(s.ws.UID)
 	r.noteAttempts(s.ws.UID, before.Attempts, status.Attempts)
 	r.Metrics.waste(s)
 	return nil
 }
 
-// hasJustBegun says that this pass has asked for the first machines of a Workspace that nothing is told of yet. The
-// next one may tell so: to write a status is more work for an API server than all that goes before, and others wait to
-// ask, too.
+// hasJustBegun says that this pass has asked for all of the first machines of a Workspace that nothing is told of yet.
+// The next one may tell so: others may wait to ask, too, and a status takes an API server longer than all that is
+// written before machines are asked for (docs/benchmarks.md).
 func (s *scope) hasJustBegun() bool {
-	return s.isNew && len(s.created) > 0 && len(s.ws.Status.Conditions) == 0 && len(s.ws.Status.Attempts) == 0
+	return s.isNew && len(s.ws.Status.Conditions) == 0 && len(s.ws.Status.Attempts) == 0 &&
+		s.revision != nil && len(s.created) == s.revision.Plan.Nodes && len(s.knownMachines()) == len(s.created)
 }
 
 // patchStatus writes the status of a Workspace over that of the one that was read, from which it was computed: a newer
 // one is not overwritten.
 func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspace) error {
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-	err := r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
-	if err == nil {
-		r.unsaid.told(ws.UID)
-	}
-	return err
+	return r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
 }
 
 // event is something that happened.

@@ -66,6 +66,8 @@ type scope struct {
 	trouble string
 	// recreates says why the machines that serve are let go before others are got.
 	recreates string
+	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
+	asksAgain bool
 	// planErr says why there is no plan for the current spec.
 	planErr *stalledError
 	// inputs are what the accepted plan was made from.
@@ -86,8 +88,9 @@ type scope struct {
 	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
-	// untold is what happened in the pass that asked for the first machines, if that did not tell.
-	untold []event
+	// isUntold says that the attempts are those that an earlier pass has not written, and untold what happened in it.
+	isUntold bool
+	untold   []event
 	// foreign are held machines that belong to no attempt that could be.
 	foreign []string
 	// heldNames are the machines that the API server has, once it was asked.

@@ -51,7 +51,7 @@ func (p point) isOf(stage v1beta1.StartupStage) bool { return stage.Stage == p.s
 func (s *scope) points(status *v1beta1.WorkspaceStatus) []point {
 	seen := func(isReached bool) diagnosis.Milestone { return diagnosis.Milestone{Reached: isReached} }
 	out := []point{
-		{v1beta1.StagePlanned, seen(s.revision != nil)},
+		{v1beta1.StagePlanned, diagnosis.Milestone{Reached: s.revision != nil, At: s.plannedBy()}},
 		{v1beta1.StageMachine, diagnosis.Milestone{
 			Reached: isTrue(status.Conditions, v1beta1.ConditionNodesReady), At: s.usableSince(),
 		}},
@@ -65,6 +65,14 @@ func (s *scope) points(status *v1beta1.WorkspaceStatus) []point {
 		point{v1beta1.StageImage, pods.Pulled},
 		point{v1beta1.StageEngine, pods.Ready},
 		point{v1beta1.StageReady, seen(isTrue(status.Conditions, v1beta1.ConditionReady))})
+}
+
+// plannedBy is when the first machines were asked for, if that is told by a later pass; zero otherwise.
+func (s *scope) plannedBy() time.Time {
+	if !s.isUntold {
+		return time.Time{}
+	}
+	return s.attempts[0].StartTime.Time
 }
 
 // usableSince is when the last machine became usable by the provisioner's own word; zero where one has

@@ -309,6 +309,13 @@ func (s *scope) willDo(made *revision) bool {
 	return held != nil && s.trouble == "" && s.has(held, made)
 }
 
+// isOfHeld says whether a plan asks for machines like those that are held.
+func (s *scope) isOfHeld(made *revision) bool {
+	held := s.heldAttempt()
+	return held != nil && held.InstanceType == made.Plan.InstanceType && held.CapacityType == made.Plan.CapacityType &&
+		held.Zone == zoneOf(made.Plan.Zones)
+}
+
 // await says what nothing is asked for before.
 func (s *scope) await(now time.Time) error {
 	if left := s.leaving(); len(left) > 0 || !s.isMoved() {

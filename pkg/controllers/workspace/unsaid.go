@@ -24,47 +24,49 @@ const (
 	progressLimit = time.Minute
 )
 
-// unsaid remembers until when news about a Workspace may wait that is not written. It may be lost: the news is seen
-// again by the next pass. So is a first attempt, by its revision and the names of its machines.
+// unsaid remembers what about a Workspace is not written: until when news may wait, and what the pass did that asked for
+// the first machines. It may be lost. News is seen again by the next pass. So is a first attempt, by its revision and the
+// names of its machines, unless these were refused and have gone meanwhile: then the same is asked for once more.
 type unsaid struct {
 	mu    sync.Mutex
 	due   map[types.UID]time.Time
-	first map[types.UID]first
+	first map[types.UID]untold
 }
 
-// first is what there is to tell of the pass that asked for a Workspace's first machines.
-type first struct {
+// untold is what there is to tell of the pass that asked for a Workspace's first machines.
+type untold struct {
 	attempts []v1beta1.Attempt
 	events   []event
 }
 
 func newUnsaid() *unsaid {
-	return &unsaid{due: map[types.UID]time.Time{}, first: map[types.UID]first{}}
+	return &unsaid{due: map[types.UID]time.Time{}, first: map[types.UID]untold{}}
 }
 
-// keep remembers what a pass does not tell that asked for the first machines.
-func (u *unsaid) keep(s *scope) {
+// keep remembers what a pass does not tell.
+func (u *unsaid) keep(workspace types.UID, what untold) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.first[s.ws.UID] = first{attempts: cloneAttempts(s.attempts), events: s.happened()}
+	u.first[workspace] = what
 }
 
-// recall has a pass know what an earlier one has not told, unless a status tells of attempts by now.
+// recall has a pass know what an earlier one has not told; the attempts, unless a status tells of some by now.
 func (u *unsaid) recall(s *scope) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	kept, isKept := u.first[s.ws.UID]
-	if isKept && len(s.ws.Status.Attempts) == 0 {
-		s.attempts, s.untold = cloneAttempts(kept.attempts), kept.events
-		s.lookAgain(shortestLook) // for what this pass leaves to the next
+	if !isKept {
+		return
+	}
+	s.untold = kept.events
+	s.lookAgain(shortestLook) // for what this pass leaves to the next
+	if len(s.ws.Status.Attempts) == 0 {
+		s.attempts, s.isUntold = cloneAttempts(kept.attempts), true
 	}
 }
 
-// isUntold says that nothing is written down yet of the first machines, which were asked for before this pass.
-func (s *scope) isUntold() bool { return len(s.untold) > 0 }
-
-// told says that the attempts of a Workspace are written down.
-func (u *unsaid) told(workspace types.UID) {
+// drop forgets what is told by now.
+func (u *unsaid) drop(workspace types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.first, workspace)

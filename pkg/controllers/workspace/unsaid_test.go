@@ -5,6 +5,7 @@ package workspace
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -160,29 +161,28 @@ func TestUnsaidOfMany(t *testing.T) {
 // TestFirstMachinesAreToldAfterThoseWhoWait says when it is written down that a Workspace has asked for its first machines:
 // at once, unless others wait for a pass, and then by its own next one, with all that there was to tell.
 func TestFirstMachinesAreToldAfterThoseWhoWait(t *testing.T) {
-	events := []string{
-		"Normal PlanAccepted 1 × Standard_NC24ads_A100_v4 (1 × A100-80), 3.673 USD/h",
-		"Normal NodeClaimCreated asked for Standard_NC24ads_A100_v4: [chat-aaaa]",
-	}
 	for _, test := range []struct {
 		reason  string
 		isBusy  bool
-		change  func(*scope)
+		isOld   bool
+		nodes   int
 		err     error
 		isLater bool
 	}{
 		{reason: "nobody waits"},
 		{reason: "others wait", isBusy: true, isLater: true},
 		{reason: "others wait, but something is wrong", isBusy: true, err: errors.New("no")},
-		{
-			reason: "others wait, but not all machines were asked for", isBusy: true,
-			change: func(s *scope) { s.capacityErr = errors.New("no") },
-		},
-		{reason: "others wait, but it is no new Workspace", isBusy: true, change: func(s *scope) { s.isNew = false }},
+		{reason: "others wait, but the first machine of a group decides where the others are asked for", isBusy: true, nodes: 2},
+		{reason: "others wait, but it is no new Workspace", isBusy: true, isOld: true},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			ws := workspaceObject()
 			ws.Status = v1beta1.WorkspaceStatus{}
+			nodes := max(test.nodes, 1)
+			events := []string{
+				fmt.Sprintf("Normal PlanAccepted %d × Standard_NC24ads_A100_v4 (1 × A100-80), 3.673 USD/h", nodes),
+				"Normal NodeClaimCreated asked for Standard_NC24ads_A100_v4: [chat-aaaa]",
+			}
 			r, heard := teller(t, ws, func() error { return nil })
 			waiting := queueOf(t, r)
 			if test.isBusy {
@@ -195,15 +195,13 @@ func TestFirstMachinesAreToldAfterThoseWhoWait(t *testing.T) {
 				}
 				s := newScope(read)
 				r.unsaid.recall(s)
-				s.revision = accepted(1)
+				s.revision = accepted(nodes)
 				return s
 			}
 			s := pass()
-			s.isNew, s.created = true, []capacity.Created{{Name: "chat-aaaa", UID: "some"}}
+			s.isNew, s.created = !test.isOld, []capacity.Created{{Name: "chat-aaaa", UID: "some"}}
 			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			if test.change != nil {
-				test.change(s)
-			}
+			s.noteCreated(s.created, now.Time)
 			begun := cloneAttempts(s.attempts)
 			if err := r.report(t.Context(), s, test.err); err != nil {
 				t.Fatal(err)

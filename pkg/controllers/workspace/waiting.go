@@ -48,7 +48,7 @@ func (w *waiting) remove(key types.NamespacedName) {
 	delete(w.keys, key)
 }
 
-// isBusy says whether Workspaces wait for a pass.
+// isBusy says whether Workspaces wait for a pass: new ones, or others.
 func (w *waiting) isBusy() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -35,7 +35,7 @@ type Request struct {
 	Sent Sent `json:"-"`
 }
 
-// Sent is what is read of an object or merge patch, of which a list is whole.
+// Sent is what is read of an object or a merge patch, which replaces lists: where it has conditions, all are there.
 type Sent struct {
 	Metadata struct{ Labels map[string]string }
 	Status   struct{ Conditions []metav1.Condition }
