@@ -31,6 +31,10 @@ const engineMessageLimit = 512
 // models that come up together the last is to be told of first.
 const figuresDelay = 10 * time.Second
 
+// mostAsking is how many engines are asked at once: one that does not answer holds up the worker that asks it, and the
+// others are for what somebody waits for.
+const mostAsking = 8
+
 // awaitFigures has another pass ask the engine once it is told that the model answers: our own status is no
 // event.
 func (r *Reconciler) awaitFigures(s *scope) {
@@ -51,6 +55,13 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	// The clock of a controller that led before may be ahead.
 	if since := r.Clock.Since(ready.LastTransitionTime.Time); since >= 0 && since < figuresDelay {
 		s.lookAgain(figuresDelay - since)
+		return nil
+	}
+	select {
+	case r.asking <- struct{}{}:
+		defer func() { <-r.asking }()
+	default:
+		s.lookAgain(figuresDelay)
 		return nil
 	}
 	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))

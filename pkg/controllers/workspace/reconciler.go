@@ -145,6 +145,8 @@ type Reconciler struct {
 	past *past
 	// behind is since when passes find that the cache lags.
 	behind *behind
+	// asking has an entry for each engine that is being asked for its figures.
+	asking chan struct{}
 	// pins are the revisions that were decoded last.
 	pins *pins
 	// published is what was read about pods that are held up.
@@ -162,6 +164,7 @@ func New(config Config) *Reconciler {
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
 		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
+		asking: make(chan struct{}, mostAsking),
 	}
 }
 

@@ -275,3 +275,25 @@ func TestEngineIsAskedOnce(t *testing.T) {
 		})
 	}
 }
+
+// Where many engines are being asked, another one is asked later: whoever asks one that does not answer does nothing else.
+func TestFewEnginesAreAskedAtOnce(t *testing.T) {
+	engine := askedEngine{}
+	r := New(Config{Engines: &engine, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour))})
+	for range mostAsking {
+		r.asking <- struct{}{}
+	}
+	s := answering(true)
+	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.requeueAfter != figuresDelay {
+		t.Errorf("asked %q, error %v, looks again after %s", engine.asked, err, s.requeueAfter)
+	}
+	<-r.asking
+	for range 2 { // what was taken is given back
+		if err := r.observeEngine(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(engine.asked) != 2 {
+		t.Errorf("asked %q, want twice", engine.asked)
+	}
+}
