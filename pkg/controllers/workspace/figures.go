@@ -31,9 +31,9 @@ const engineMessageLimit = 512
 // models that come up together the last is to be told of first.
 const figuresDelay = 10 * time.Second
 
-// mostAsking is how many engines are asked at once: one that does not answer holds up the worker that asks it, and the
-// others are for what somebody waits for.
-const mostAsking = 8
+// mostAsking is how many engines are asked at once, half of the chart's workers: one that does not answer holds up the
+// worker that asks it, and the others are for what somebody waits for.
+const mostAsking = 16
 
 // awaitFigures has another pass ask the engine once it is told that the model answers: our own status is no
 // event.
@@ -61,7 +61,7 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	case r.asking <- struct{}{}:
 		defer func() { <-r.asking }()
 	default:
-		s.lookAgain(figuresDelay)
+		s.lookAgain(figuresDelay / 2)
 		return nil
 	}
 	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))

@@ -284,7 +284,7 @@ func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 		r.asking <- struct{}{}
 	}
 	s := answering(true)
-	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.requeueAfter != figuresDelay {
+	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.requeueAfter != figuresDelay/2 {
 		t.Errorf("asked %q, error %v, looks again after %s", engine.asked, err, s.requeueAfter)
 	}
 	<-r.asking
