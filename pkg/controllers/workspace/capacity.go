@@ -124,11 +124,10 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 
 // end closes the open attempt.
 func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
-	switch {
-	case s.asksAgain:
-		s.letGo(s.recreates+"; "+verdict.Message, r.Clock.Now())
-		return
-	case verdict.Cause == refusal.None:
+	if s.asksAgain {
+		verdict = refusal.Verdict{Message: s.recreates + "; " + verdict.Message}
+	}
+	if verdict.Cause == refusal.None {
 		s.letGo(cmp.Or(verdict.Message, s.recreates, "the machines were let go for another plan"), r.Clock.Now())
 		return
 	}

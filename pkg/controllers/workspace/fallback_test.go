@@ -6,7 +6,6 @@ package workspace
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -24,16 +23,9 @@ import (
 )
 
 // pair plans with A or else B, whichever is not left alone.
-type pair struct{}
-
-func (pair) Plan(r planner.Request) (planner.Plan, error) {
-	for _, name := range []string{"A", "B"} {
-		isLeft := slices.ContainsFunc(r.Constraints.Excluded, func(e planner.Exclusion) bool { return e.InstanceType == name })
-		if !isLeft {
-			return planner.Plan{InstanceType: name, Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"}, nil
-		}
-	}
-	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "left alone"}
+var pair = ranked{
+	{InstanceType: "A", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
+	{InstanceType: "B", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
 }
 
 // TestHelp: where nothing is left to ask for, it says what a bigger quota would open, if anything.
@@ -86,7 +78,7 @@ func TestHelp(t *testing.T) {
 			for _, name := range test.not {
 				asked.Constraints.Excluded = append(asked.Constraints.Excluded, planner.Exclusion{InstanceType: name})
 			}
-			r := New(Config{Planner: pair{}})
+			r := New(Config{Planner: pair})
 			if got := r.help(asked, test.excluded, test.cause); got != test.want {
 				t.Errorf("\n got %s\nwant %s", got, test.want)
 			}
@@ -119,22 +111,10 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
-// unlike plans with the cheap machine type, and with the dear one where that is left alone.
-type unlike struct{}
-
-func (unlike) Plan(r planner.Request) (planner.Plan, error) {
-	for _, plan := range []planner.Plan{
-		{InstanceType: "cheap", CapacityType: v1beta1.CapacitySpot, Nodes: 1, HourlyPrice: 1},
-		{InstanceType: "dear", Nodes: 1, HourlyPrice: 8},
-	} {
-		isLeftAlone := slices.ContainsFunc(r.Constraints.Excluded, func(e planner.Exclusion) bool {
-			return e.InstanceType == plan.InstanceType
-		})
-		if most := r.Constraints.Ceiling.HourlyPrice; !isLeftAlone && (most <= 0 || plan.HourlyPrice <= most) {
-			return plan, nil
-		}
-	}
-	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "too dear"}
+// cheapOrDear prefers the cheap machine type, and takes the dear one where that is left alone.
+var cheapOrDear = ranked{
+	{InstanceType: "cheap", CapacityType: v1beta1.CapacitySpot, Nodes: 1, HourlyPrice: 1},
+	{InstanceType: "dear", Nodes: 1, HourlyPrice: 8},
 }
 
 // readied is a provisioner whose node classes are Ready.
@@ -170,13 +150,13 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 				{Owner: s.owner, Machine: "chat-aaaa", HourlyPrice: 1},
 			}}
 			r := New(Config{
-				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{Cluster: 12}, books), Planner: unlike{}, Catalog: emptyCatalog{},
+				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{Cluster: 12}, books), Planner: cheapOrDear, Catalog: emptyCatalog{},
 				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
 			}
-			plan, err := unlike{}.Plan(planner.Request{})
+			plan, err := cheapOrDear.Plan(planner.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,19 +42,23 @@ func (a account) Names(owner capacity.Owner, attempt int32, count int) ([]string
 	return (&nodeclaim.Provisioner{}).Names(owner, attempt, count)
 }
 
-// choosy prefers the dear machine type, and takes the cheap one below a price.
-type choosy struct{}
+// ranked plans with the first of some plans that is neither left alone nor too dear.
+type ranked []planner.Plan
 
-func (choosy) Plan(r planner.Request) (planner.Plan, error) {
-	for _, plan := range []planner.Plan{
-		{InstanceType: "dear", Nodes: 2, HourlyPrice: 8}, {InstanceType: "cheap", Nodes: 1, HourlyPrice: 1},
-	} {
-		if most := r.Constraints.Ceiling.HourlyPrice; most <= 0 || plan.HourlyPrice <= most {
+func (plans ranked) Plan(r planner.Request) (planner.Plan, error) {
+	for _, plan := range plans {
+		isLeftAlone := slices.ContainsFunc(r.Constraints.Excluded, func(e planner.Exclusion) bool {
+			return e.InstanceType == plan.InstanceType
+		})
+		if most := r.Constraints.Ceiling.HourlyPrice; !isLeftAlone && (most <= 0 || plan.HourlyPrice <= most) {
 			return plan, nil
 		}
 	}
-	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "too dear"}
+	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "left alone or too dear"}
 }
+
+// dearOrCheap prefers the dear machine type, and takes the cheap one below a price.
+var dearOrCheap = ranked{{InstanceType: "dear", Nodes: 2, HourlyPrice: 8}, {InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}}
 
 // emptyCatalog knows nothing, and says so.
 type emptyCatalog struct{ noCatalog }
@@ -81,14 +86,14 @@ func TestAfford(t *testing.T) {
 			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
 			books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
 			r := New(Config{
-				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: choosy{}, Catalog: emptyCatalog{},
+				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: dearOrCheap, Catalog: emptyCatalog{},
 				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
 			}
 			s := newScope(ws)
-			plan, err := choosy{}.Plan(planner.Request{})
+			plan, err := dearOrCheap.Plan(planner.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
