@@ -20,13 +20,12 @@ tool_dir = $(filter $(MODELBERTH_CACHE)/tools/$(1)-%,$(TOOL_DIRS))
 # Scripts and tests find the tools through these; KUBE_BIN is a directory with
 # etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
 # kube-proxy and kubectl.
-TOOL_VARIABLES := KUBE_BIN COREDNS HELM CONTROLLER_GEN GOLANGCI_LINT KWOK LOCALCLOUD IMAGE
+TOOL_VARIABLES := KUBE_BIN COREDNS HELM CONTROLLER_GEN GOLANGCI_LINT LOCALCLOUD IMAGE
 KUBE_BIN := $(call tool_dir,kubernetes)
 COREDNS := $(call tool_dir,coredns)/coredns
 HELM := $(call tool_dir,helm)/helm
 CONTROLLER_GEN := $(call tool_dir,controller-gen)/controller-gen
 GOLANGCI_LINT := $(call tool_dir,golangci-lint)/golangci-lint
-KWOK := $(call tool_dir,kwok)/kwok
 LOCALCLOUD := $(MODELBERTH_CACHE)/bin/localcloud
 IMAGE := $(MODELBERTH_CACHE)/bin/image
 SUMMARY := $(MODELBERTH_CACHE)/bin/testsummary
@@ -97,12 +96,8 @@ images: image-bin ## Container images of this tree, without Docker
 	@hack/images.sh
 
 .PHONY: tools
-tools: $(filter-out $(call tool_dir,kwok),$(TOOL_DIRS)) localcloud-bin image-bin ## Every tool that the targets here use
+tools: $(TOOL_DIRS) localcloud-bin image-bin ## Every tool that the targets here use
 	@echo "tools are in $(MODELBERTH_CACHE)"
-
-.PHONY: kwok
-kwok: $(call tool_dir,kwok) ## kwok, for nodes and pods that are only objects
-	@echo $(KWOK)
 
 .PHONY: localcloud-bin
 localcloud-bin: ## The program that is the local cloud
@@ -226,12 +221,12 @@ N ?= 200
 BENCH_STATE := /var/lib/modelberth-localcloud-bench
 
 .PHONY: bench-capacity
-bench-capacity: cluster-ready $(call tool_dir,kwok) ## N Workspaces at once on nodes that are only objects, beside the floor (root)
-	@$(LOCALCLOUD) bench-capacity --state-dir $(BENCH_STATE) $(INSTALL_FLAGS) --kwok $(KWOK) --workspaces $(N) $(BENCH_FLAGS)
+bench-capacity: cluster-ready ## N Workspaces at once on nodes that are only objects, beside the floor (root)
+	@$(LOCALCLOUD) bench-capacity --state-dir $(BENCH_STATE) $(INSTALL_FLAGS) --workspaces $(N) $(BENCH_FLAGS)
 
 .PHONY: bench-neighbour
-bench-neighbour: cluster-ready $(call tool_dir,kwok) ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
-	@$(LOCALCLOUD) bench-neighbour --state-dir $(BENCH_STATE) $(UP_FLAGS) --kwok $(KWOK) $(BENCH_FLAGS)
+bench-neighbour: cluster-ready ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
+	@$(LOCALCLOUD) bench-neighbour --state-dir $(BENCH_STATE) $(UP_FLAGS) $(BENCH_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)

@@ -12,8 +12,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# golangci-lint shares no Kubernetes library, and kwok is written for older ones.
-modules=${*:-kubernetes coredns helm controller-gen}
+# golangci-lint shares no Kubernetes library, and Helm is written for newer ones.
+modules=${*:-kubernetes coredns controller-gen}
 
 versions() { # of everything that a module requires: "path version", sorted
 	go mod edit -C "$1" -json |

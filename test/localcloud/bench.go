@@ -47,9 +47,6 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 			if b.cloud.layout, err = state.layout(); err != nil {
 				return err
 			}
-			if b.cloud.flags.kwok == "" {
-				return errors.New("flag --kwok is required: build it with make kwok")
-			}
 			if !cmd.Flags().Changed("in-flight") {
 				b.cloud.flags.inFlight = inFlightPerCore * runtime.NumCPU()
 			}
@@ -82,7 +79,7 @@ func alone(ctx context.Context, c *demoCloud, out io.Writer, measure func(contex
 		return err
 	}
 	defer func() { _ = os.Remove(policy) }()
-	c.flags.auditPolicy = policy
+	c.flags.auditPolicy, c.flags.hollow = policy, true
 	if err := c.Up(ctx, out); err != nil {
 		return err
 	}

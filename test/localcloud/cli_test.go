@@ -129,7 +129,7 @@ func TestSettingsForTheSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"--api-port=0", "--in-flight=0", "--bin-dir=/tools/kube", "--coredns=" + dir + "/relative/coredns",
+		"--api-port=0", "--in-flight=0", "--hollow=false", "--bin-dir=/tools/kube", "--coredns=" + dir + "/relative/coredns",
 		"--skus=" + dir + "/presets/skus", "--pause-image=/cache/images/pause.tar",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

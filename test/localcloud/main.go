@@ -58,6 +58,7 @@ func newRootCommand() *cobra.Command {
 		newServeCommand(state),
 		newNodeInitCommand(),
 		newKarpenterCommand(),
+		newHollowCommand(),
 	)
 	return root
 }

@@ -25,9 +25,6 @@ func newNeighbourCommand(state *stateFlag) *cobra.Command {
 		Short: "Measure what asking for a GPU machine does to other pods that wait for nodes, on a cloud of its own",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cloud.flags.kwok == "" {
-				return errors.New("flag --kwok is required: build it with make kwok")
-			}
 			matching, err := regexp.Compile(shapes)
 			if err != nil {
 				return fmt.Errorf("flag --shapes: %w", err)

@@ -28,10 +28,8 @@ func preflight(s *settings) error {
 			missing = append(missing, fmt.Errorf("flag --%s: %w", flag, err))
 		}
 	}
-	for flag, value := range map[string]string{"kwok": s.kwok, "audit-policy": s.auditPolicy} {
-		if _, err := os.Stat(value); value != "" && err != nil {
-			missing = append(missing, fmt.Errorf("flag --%s: %w", flag, err))
-		}
+	if _, err := os.Stat(s.auditPolicy); s.auditPolicy != "" && err != nil {
+		missing = append(missing, fmt.Errorf("flag --audit-policy: %w", err))
 	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
 		if s.binDir == "" {

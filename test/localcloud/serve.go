@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelberth/modelberth/test/localcloud/cleanup"
 	"github.com/modelberth/modelberth/test/localcloud/controlplane"
+	"github.com/modelberth/modelberth/test/localcloud/hollow"
 	"github.com/modelberth/modelberth/test/localcloud/karpenter"
 	"github.com/modelberth/modelberth/test/localcloud/machine"
 	"github.com/modelberth/modelberth/test/localcloud/node"
@@ -74,6 +75,22 @@ func newKarpenterCommand() *cobra.Command {
 		RunE:   func(*cobra.Command, []string) error { return karpenter.Run(socket) },
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "socket of the cloud")
+	return cmd
+}
+
+func newHollowCommand() *cobra.Command {
+	var kubeconfig, healthAddress string
+	cmd := &cobra.Command{
+		Use:    controlplane.HollowCommand,
+		Short:  "Be the kubelet of nodes without a machine; the supervisor starts it",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return hollow.Run(cmd.Context(), kubeconfig, healthAddress, newLogger())
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "access to the API server")
+	cmd.Flags().StringVar(&healthAddress, "health-address", "", "where to answer that it is ready")
 	return cmd
 }
 

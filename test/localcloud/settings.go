@@ -24,8 +24,10 @@ type settings struct {
 	coreDNS    string
 	skus       string
 	pauseImage string
-	// Where machines are only objects, and where the API server's books are special.
-	kwok, auditPolicy string
+	// Whether machines are only objects.
+	hollow bool
+	// Where the API server's books are special.
+	auditPolicy string
 	// How many requests the API server serves at once; 0 leaves it its own measure.
 	inFlight int
 	apiPort  int
@@ -40,7 +42,7 @@ func (s *settings) register(cmd *cobra.Command) {
 	flags.StringVar(&s.coreDNS, "coredns", os.Getenv("COREDNS"), "the CoreDNS program (default $COREDNS)")
 	flags.StringVar(&s.skus, "skus", "presets/skus", "directory of the machine types for sale")
 	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces")
-	flags.StringVar(&s.kwok, "kwok", "", "the kwok program: machines that are sold are nodes that it keeps, and no more; empty means real ones")
+	flags.BoolVar(&s.hollow, "hollow", false, "sell machines that are no more than a Node object, which is Ready and whose pods run")
 	flags.StringVar(&s.auditPolicy, "audit-policy", "", "file that says what the API server's audit log holds; empty means what is installed in the cluster")
 	flags.IntVar(&s.inFlight, "in-flight", 0, "how many requests the API server serves at once; 0 means its default, 600")
 	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
@@ -58,13 +60,12 @@ func builtPauseImage() string {
 
 // args are the flags for the supervisor, which works in another directory.
 func (s *settings) args() ([]string, error) {
-	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort), fmt.Sprintf("--in-flight=%d", s.inFlight)}
+	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort), fmt.Sprintf("--in-flight=%d", s.inFlight), fmt.Sprintf("--hollow=%t", s.hollow)}
 	for _, path := range []struct{ flag, value string }{
 		{"bin-dir", s.binDir},
 		{"coredns", s.coreDNS},
 		{"skus", s.skus},
 		{"pause-image", s.pauseImage},
-		{"kwok", s.kwok},
 		{"audit-policy", s.auditPolicy},
 	} {
 		if path.value == "" {
@@ -102,9 +103,9 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 	}
 	return supervisor.Options{
 		Layout:     l,
-		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Kwok: s.kwok, Self: self},
+		Programs:   controlplane.Programs{BinDir: s.binDir, CoreDNS: s.coreDNS, Self: self},
 		SKUs:       s.skus,
-		PauseImage: s.pauseImage, AuditPolicy: s.auditPolicy, InFlight: s.inFlight,
+		PauseImage: s.pauseImage, AuditPolicy: s.auditPolicy, InFlight: s.inFlight, Hollow: s.hollow,
 		APIPort: s.apiPort,
 		Hub: hub.New(map[string]hub.Files{
 			modelRepository:          {modelFile: tinymodel.Bytes()},

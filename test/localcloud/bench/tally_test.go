@@ -58,7 +58,7 @@ func TestCourse(t *testing.T) {
 			"a Workspace goes from its creation to Ready",
 			[]Request{
 				request(administrator, "create", "workspaces", "", "ns", "a-1", 0), claim(controller, "ns", "a-1", 2),
-				status("a-1", metav1.ConditionFalse, 3), request("kwok", "patch", "pods", "status", "ns", "a-1-0", 4), status("a-1", metav1.ConditionTrue, 5),
+				status("a-1", metav1.ConditionFalse, 3), request("hollow", "patch", "pods", "status", "ns", "a-1-0", 4), status("a-1", metav1.ConditionTrue, 5),
 			},
 			Course{Applied: Times{"a-1": at(0)}, Claimed: Times{"a-1": at(2.5)}, Serving: Times{"a-1": at(4.5)}, Ready: Times{"a-1": at(5.5)}},
 		},
@@ -69,7 +69,7 @@ func TestCourse(t *testing.T) {
 		},
 		{
 			"what stands in for a Workspace is applied with its NodeClaim",
-			[]Request{claim(administrator, "ns", "a", 1), request("kwok", "patch", "pods", "status", "ns", "a-0", 4)},
+			[]Request{claim(administrator, "ns", "a", 1), request("hollow", "patch", "pods", "status", "ns", "a-0", 4)},
 			Course{Applied: Times{"a": at(1)}, Claimed: Times{"a": at(1.5)}, Serving: Times{"a": at(4.5)}, Ready: Times{}},
 		},
 		{
@@ -77,7 +77,7 @@ func TestCourse(t *testing.T) {
 			[]Request{
 				refused(request(administrator, "create", "workspaces", "", "ns", "a", 0)), refused(claim(controller, "ns", "a", 1)),
 				request(administrator, "create", "workspaces", "", "other", "a", 0), claim(controller, "other", "a", 1),
-				request("kwok", "patch", "pods", "status", "other", "a-0", 2),
+				request("hollow", "patch", "pods", "status", "other", "a-0", 2),
 			},
 			Course{Applied: Times{}, Claimed: Times{}, Serving: Times{}, Ready: Times{}},
 		},

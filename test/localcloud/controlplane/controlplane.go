@@ -23,11 +23,14 @@ const (
 	Scheduler         = "kube-scheduler"
 	CoreDNS           = "coredns"
 	Karpenter         = "karpenter"
-	Kwok              = "kwok"
+	Hollow            = "hollow"
 )
 
-// KarpenterCommand is the hidden command of this program that becomes Karpenter.
-const KarpenterCommand = "karpenter"
+// Hidden commands of this program: one becomes Karpenter, one the kubelet of nodes without a machine.
+const (
+	KarpenterCommand = "karpenter"
+	HollowCommand    = "hollow"
+)
 
 // Where the programs answer inside the private network.
 const (
@@ -38,7 +41,7 @@ const (
 	karpenterMetricsPort = 8090
 	karpenterHealthPort  = 8091
 	corednsReadyPort     = 8181
-	kwokPort             = 10247
+	hollowHealthPort     = 8092
 )
 
 // APIServerURL is where everything inside the private network finds the API server.
@@ -51,8 +54,6 @@ type Programs struct {
 	// BinDir holds etcd and the Kubernetes programs.
 	BinDir  string
 	CoreDNS string
-	// Kwok keeps the nodes that are only objects; empty where all are real.
-	Kwok string
 	// Self is this program's own file.
 	Self string
 }
@@ -65,6 +66,8 @@ type Plan struct {
 	AuditPolicy string
 	// InFlight is how many requests the API server serves at once; 0 means its default.
 	InFlight int
+	// Hollow says that nodes are only objects, without machines.
+	Hollow bool
 }
 
 // Probe says where a program answers that it is ready.
@@ -178,7 +181,7 @@ func (p Plan) ControllerManager() Program {
 		"--kube-api-burst=200",
 		"--profiling=false",
 	)
-	if p.Programs.Kwok != "" {
+	if p.Hollow {
 		// No kubelet is there to be heard of again.
 		program.Args = append(program.Args, "--node-monitor-grace-period=24h")
 	}
@@ -217,6 +220,14 @@ func (p Plan) Karpenter() Program {
 		"FEATURE_GATES=StaticCapacity=true",
 	)
 	return program
+}
+
+// Kubelets act for the nodes that are only objects.
+func (p Plan) Kubelets() Program {
+	address := fmt.Sprintf("%s:%d", healthHost, hollowHealthPort)
+	return p.program(Hollow, p.Programs.Self, Probe{Address: address, Path: "/readyz"},
+		HollowCommand, "--kubeconfig="+p.kubeconfig(Hollow), "--health-address="+address,
+	)
 }
 
 // corefile is CoreDNS's configuration.

@@ -22,13 +22,13 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 func testPlan(root string) Plan {
-	return Plan{Layout: layout.Layout{Root: root}, Programs: Programs{BinDir: "/tools", CoreDNS: "/tools/coredns", Kwok: "/tools/kwok", Self: "/proc/self/exe"}, InFlight: 32}
+	return Plan{Layout: layout.Layout{Root: root}, Programs: Programs{BinDir: "/tools", CoreDNS: "/tools/coredns", Self: "/proc/self/exe"}, InFlight: 32, Hollow: true}
 }
 
 func TestPrograms(t *testing.T) {
 	p := testPlan("/state")
 	var out strings.Builder
-	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.Kwok()} {
+	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.Kubelets()} {
 		fmt.Fprintf(&out, "==> %s\nlog:   %s\nready: %+v\nenv:   %s\n%s\n  %s\n\n", program.Name, program.Log, program.Ready,
 			strings.Join(program.Env, " "), program.Path, strings.Join(program.Args, "\n  "))
 	}
@@ -46,7 +46,7 @@ func TestWriteFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.Kwok()} {
+	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.Kubelets()} {
 		for _, setting := range append(program.Args, program.Env...) {
 			_, path, _ := strings.Cut(setting, "=")
 			isFile := strings.HasPrefix(path, p.Layout.PKI()) || strings.HasPrefix(path, p.Layout.Config())

@@ -72,9 +72,6 @@ func (p Plan) WriteFiles(hostURL string, now time.Time) (*pki.Authority, error) 
 			return nil, err
 		}
 	}
-	if err := write(p.kwokStages(), kwokStages); err != nil {
-		return nil, err
-	}
 	return ca, write(filepath.Join(p.Layout.Config(), "Corefile"), p.corefile())
 }
 
@@ -114,7 +111,7 @@ func (p Plan) writeKubeconfigs(ca *pki.Authority, hostURL string) error {
 		{p.kubeconfig(Scheduler), APIServerURL(), pki.Subject{User: "system:kube-scheduler"}},
 		{p.kubeconfig(CoreDNS), APIServerURL(), pki.Subject{User: "system:coredns"}},
 		{p.kubeconfig(Karpenter), APIServerURL(), karpenter()},
-		{p.kubeconfig(Kwok), APIServerURL(), pki.Subject{User: Kwok, Groups: []string{administrators}}},
+		{p.kubeconfig(Hollow), APIServerURL(), pki.Subject{User: Hollow, Groups: []string{administrators}}},
 	}
 	for _, user := range users {
 		pair, err := ca.Issue(user.subject)

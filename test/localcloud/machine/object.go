@@ -15,7 +15,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/test/localcloud/cloud"
-	"github.com/modelberth/modelberth/test/localcloud/controlplane"
+	"github.com/modelberth/modelberth/test/localcloud/hollow"
 	"github.com/modelberth/modelberth/test/localcloud/process"
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
@@ -23,8 +23,8 @@ import (
 // registerPause is how long a node that could not register waits before it tries again.
 const registerPause = 200 * time.Millisecond
 
-// Objects runs machines that are no more than a Node, which kwok keeps. The
-// cloud's own machine is a real one all the same.
+// Objects runs machines that are no more than a Node, for which package hollow
+// is the kubelet. The cloud's own machine is a real one all the same.
 type Objects struct {
 	System    cloud.Runner
 	Catalogue sku.Catalogue
@@ -64,7 +64,7 @@ func nodeOf(m cloud.Machine, kind sku.SKU, labels map[string]string) *corev1.Nod
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: m.Name, Labels: all, Annotations: map[string]string{controlplane.KwokNodeKey: controlplane.KwokNodeValue},
+			Name: m.Name, Labels: all, Annotations: map[string]string{hollow.NodeAnnotation: ""},
 		},
 		Spec:   corev1.NodeSpec{ProviderID: m.ProviderID, Taints: m.Taints},
 		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity.DeepCopy()},

@@ -80,7 +80,7 @@ func (s *Supervisor) startCloud(ctx context.Context) error {
 	s.service = cloud.NewService(cloud.Options{
 		Catalogue: catalogue,
 		Runner:    s.runner(catalogue),
-		Objects:   s.options.Programs.Kwok != "",
+		Objects:   s.options.Hollow,
 		Script:    func() (script.Script, string, error) { return script.Load(s.options.Layout.Script()) },
 		Records:   s.options.Layout.Machines(),
 		Log:       s.log,
@@ -113,7 +113,7 @@ func (s *Supervisor) runner(catalogue sku.Catalogue) cloud.Runner {
 		SandboxImage: SandboxImage(),
 		APIServer:    controlplane.APIServerURL(),
 	}
-	if s.options.Programs.Kwok == "" {
+	if !s.options.Hollow {
 		return hosts
 	}
 	return machine.Objects{System: hosts, Catalogue: catalogue, Kube: s.client}
@@ -180,8 +180,8 @@ func (s *Supervisor) startControllers(ctx, planes context.Context) error {
 		return err
 	}
 	s.keep(planes, s.plan.Karpenter())
-	if s.options.Programs.Kwok != "" {
-		s.keep(planes, s.plan.Kwok())
+	if s.options.Hollow {
+		s.keep(planes, s.plan.Kubelets())
 	}
 	return nil
 }
@@ -204,8 +204,8 @@ func (s *Supervisor) startSystemNode(ctx context.Context) error {
 
 func (s *Supervisor) awaitHealth(ctx context.Context) error {
 	programs := []controlplane.Program{s.plan.ControllerManager(), s.plan.Scheduler(), s.plan.CoreDNS(), s.plan.Karpenter()}
-	if s.options.Programs.Kwok != "" {
-		programs = append(programs, s.plan.Kwok())
+	if s.options.Hollow {
+		programs = append(programs, s.plan.Kubelets())
 	}
 	for _, program := range programs {
 		if err := s.awaitReady(ctx, program); err != nil {

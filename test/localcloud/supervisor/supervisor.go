@@ -42,6 +42,8 @@ type Options struct {
 	AuditPolicy string
 	// InFlight is how many requests the API server serves at once; 0 means its default.
 	InFlight int
+	// Hollow says that machines are no more than Node objects.
+	Hollow bool
 	// APIPort is the loopback port for the API server; 0 takes a free one.
 	APIPort int
 	// Hub answers at layout.HubHost, and on the socket below /hub/; nil leaves it out.
@@ -94,7 +96,7 @@ func Run(ctx context.Context, options Options, log *slog.Logger) error {
 		log:      log,
 		progress: newProgress(time.Now()),
 		plan: controlplane.Plan{
-			Layout: options.Layout, Programs: options.Programs, AuditPolicy: options.AuditPolicy, InFlight: options.InFlight,
+			Layout: options.Layout, Programs: options.Programs, AuditPolicy: options.AuditPolicy, InFlight: options.InFlight, Hollow: options.Hollow,
 		},
 	}
 	// Not derived from ctx: the control plane ends after the machines, and the

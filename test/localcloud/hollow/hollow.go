@@ -1,0 +1,195 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hollow is the kubelet of machines that are no more than a Node. It
+// decides when such a node is Ready and what becomes of its pods: they run and
+// are Ready with all their containers as soon as they are bound, and are gone
+// when deleted. It sends no heartbeats. It must not know who buys machines, nor
+// what runs in the pods.
+package hollow
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// NodeAnnotation marks a Node that has no machine.
+const NodeAnnotation = "local.modelberth.dev/hollow"
+
+// podNetwork is where pods on such nodes have their addresses, which nobody can reach.
+var podNetwork = netip.MustParsePrefix("10.128.0.0/16")
+
+// workers is how many nodes, and how many pods, are written at once.
+const workers = 4
+
+// Run keeps nodes and pods until the context ends. It answers on
+// healthAddress/readyz once it has heard of all that there are.
+func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Logger) error {
+	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the access to the API server: %w", err)
+	}
+	config.QPS = -1 // many kubelets in one, and none of them asks much
+	m, err := manager.New(config, manager.Options{
+		Scheme:                 scheme.Scheme,
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: healthAddress,
+	})
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
+	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	k := &kubelets{kube: m.GetClient(), now: time.Now}
+	options := controller.Options{MaxConcurrentReconciles: workers}
+	err = builder.ControllerManagedBy(m).Named("nodes").WithOptions(options).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(isComing))).
+		Complete(reconcile.AsReconciler(k.kube, reconcile.ObjectReconciler[*corev1.Node](reconcileFunc[*corev1.Node](k.register))))
+	if err != nil {
+		return err
+	}
+	err = builder.ControllerManagedBy(m).Named("pods").WithOptions(options).
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(isWaiting))).
+		Complete(reconcile.AsReconciler(k.kube, reconcile.ObjectReconciler[*corev1.Pod](reconcileFunc[*corev1.Pod](k.serve))))
+	if err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// reconcileFunc is a function that looks at one object.
+type reconcileFunc[T client.Object] func(context.Context, T) error
+
+// Reconcile implements reconcile.ObjectReconciler.
+func (f reconcileFunc[T]) Reconcile(ctx context.Context, object T) (reconcile.Result, error) {
+	return reconcile.Result{}, client.IgnoreNotFound(f(ctx, object))
+}
+
+// isComing says that a node is one of these and not yet Ready.
+func isComing(object client.Object) bool {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return false
+	}
+	if _, ok := node.Annotations[NodeAnnotation]; !ok {
+		return false
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status != corev1.ConditionTrue
+		}
+	}
+	return true
+}
+
+// isWaiting says that a pod waits for its kubelet to start it, or to let go of it.
+func isWaiting(object client.Object) bool {
+	pod, ok := object.(*corev1.Pod)
+	return ok && pod.Spec.NodeName != "" && (pod.DeletionTimestamp != nil || pod.Status.PodIP == "")
+}
+
+// kubelets act for all nodes without a machine.
+type kubelets struct {
+	kube client.Client
+	now  func() time.Time
+	pods atomic.Uint32
+}
+
+// register has a node be Ready, with the capacity that it was created with.
+func (k *kubelets) register(ctx context.Context, node *corev1.Node) error {
+	if !isComing(node) {
+		return nil
+	}
+	now := metav1.NewTime(k.now())
+	ready := node.DeepCopy()
+	ready.Status.Conditions = slices.DeleteFunc(ready.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	ready.Status.Conditions = append(ready.Status.Conditions, corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "a node without a machine",
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	})
+	return k.kube.Status().Patch(ctx, ready, client.StrategicMergeFrom(node))
+}
+
+// serve has a pod run, or be gone, where its node is one of these.
+func (k *kubelets) serve(ctx context.Context, pod *corev1.Pod) error {
+	if !isWaiting(pod) {
+		return nil
+	}
+	// A node that is not heard of yet is an error: the pod is looked at again.
+	node := &corev1.Node{}
+	if err := k.kube.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); apierrors.IsNotFound(err) {
+		return fmt.Errorf("pod %s: node %s is unknown", client.ObjectKeyFromObject(pod), pod.Spec.NodeName)
+	} else if err != nil {
+		return err
+	}
+	if _, ok := node.Annotations[NodeAnnotation]; !ok {
+		return nil
+	}
+	if pod.DeletionTimestamp != nil {
+		return k.kube.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	}
+	running := pod.DeepCopy()
+	run(&running.Status, pod.Spec, address(k.pods.Add(1)), metav1.NewTime(k.now()))
+	return k.kube.Status().Patch(ctx, running, client.StrategicMergeFrom(pod))
+}
+
+// address is that of the n-th pod. They repeat after 65,533 pods, and when the program is started again.
+func address(n uint32) string {
+	const reserved = 2 // the network's own, and the first host's
+	base := binary.BigEndian.Uint32(podNetwork.Masked().Addr().AsSlice())
+	size := uint32(1) << (32 - podNetwork.Bits())
+	var at [4]byte
+	binary.BigEndian.PutUint32(at[:], base+reserved+(n-1)%(size-reserved-1))
+	return netip.AddrFrom4(at).String()
+}
+
+// run writes down that all containers of a pod have started and are ready, and that its init containers are done.
+func run(status *corev1.PodStatus, spec corev1.PodSpec, ip string, now metav1.Time) {
+	status.Phase, status.StartTime = corev1.PodRunning, &now
+	status.PodIP, status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
+	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}
+	done := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}}
+	for _, c := range spec.InitContainers {
+		isSidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		state := done
+		if isSidecar {
+			state = running
+		}
+		status.InitContainerStatuses = append(status.InitContainerStatuses,
+			corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: true, Started: new(isSidecar), State: state})
+	}
+	for _, c := range spec.Containers {
+		status.ContainerStatuses = append(status.ContainerStatuses,
+			corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: true, Started: new(true), State: running})
+	}
+}
