@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -156,7 +158,7 @@ func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 // Workspace would be taken for the plan that the next attempt follows, and the machines of the open one be let go.
 func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	if made == s.revision {
-		return nil
+		return r.checkUnshown(ctx, s)
 	}
 	if err := r.confirm(ctx, s); err != nil {
 		return err
@@ -172,6 +174,27 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	log.FromContext(ctx).Info("falling back to another plan", "from", s.fellBack, "to", pinned.Plan.Summary())
 	s.revision = pinned
 	return r.ensureNames(ctx, s)
+}
+
+// checkUnshown returns an error if another plan follows the accepted one that the cache does not show: a controller that
+// led before has pinned it, and has not told of an attempt for it. What is asked for here would be let go for that plan.
+func (r *Reconciler) checkUnshown(ctx context.Context, s *scope) error {
+	if len(s.attempts) == 0 {
+		return nil // nothing was refused that another plan could have been made for
+	}
+	hash, err := s.inputs.hash()
+	if err != nil {
+		return err
+	}
+	next := &appsv1.ControllerRevision{}
+	name := revisionName(s.ws, hash, s.nextRevision(), fallbackRevision)
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, next); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading ControllerRevision %s: %w", name, err)
+	}
+	if metav1.IsControlledBy(next, s.ws) {
+		return behindOn("revision")
+	}
+	return nil
 }
 
 // sameMachines says whether two plans ask for the same.

@@ -82,10 +82,28 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 		s.group = workload.Group{Number: s.group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
 		return r.ensureWorkload(ctx, s)
 	case group.Delete:
+		if err := r.checkSets(ctx, s); err != nil {
+			return err
+		}
 		return r.deletePods(ctx, s, step.Leaving)
 	default:
 		return nil
 	}
+}
+
+// checkSets returns an error if the cache shows other templates than the API server has: the pods of the newest ones would
+// be taken for former ones, and so would each of their successors.
+func (r *Reconciler) checkSets(ctx context.Context, s *scope) error {
+	for _, shown := range s.sets() {
+		newest := &appsv1.StatefulSet{}
+		if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
+			return fmt.Errorf("reading StatefulSet %s: %w", shown.Name, err)
+		}
+		if newest.UID != shown.UID || newest.Status.UpdateRevision != shown.Status.UpdateRevision {
+			return behindOn("StatefulSets")
+		}
+	}
+	return nil
 }
 
 // deletePods deletes former members, by their UIDs: the cache may lag behind their successors.

@@ -113,21 +113,22 @@ func TestLookAsksWhetherAMachineHasVanished(t *testing.T) {
 	}
 }
 
+func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.ControllerRevision {
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team-a", Name: name, Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())},
+		},
+		Revision: number,
+	}
+}
+
 // Of a plan that the cache does not show yet the machines would be taken for those of another one, and let go; and where
 // an older one is taken for it, the wrong ones are bought.
 func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
-	of := func(name string, number int64, owner *v1beta1.Workspace) *appsv1.ControllerRevision {
-		return &appsv1.ControllerRevision{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "team-a", Name: name, Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"},
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())},
-			},
-			Revision: number,
-		}
-	}
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
-	former, newest, foreign := of("chat-former", 1, ours), of("chat-newest", 2, ours), of("chat-newest", 2, other)
+	former, newest, foreign := revisionOf(ours, "chat-former", 1), revisionOf(ours, "chat-newest", 2), revisionOf(other, "chat-newest", 2)
 	plan := v1beta1.WorkspaceStatus{Plan: &v1beta1.PlanStatus{Revision: "chat-newest"}}
 	older := &v1beta1.PlanStatus{Revision: "chat-former"}
 	ended := v1beta1.WorkspaceStatus{Plan: older, Attempts: []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: "chat-newest"}}}
@@ -285,7 +286,8 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 		Scope: "sku/X/*/spot", Cooldown: &metav1.Duration{Duration: time.Hour},
 	}, {Number: 2, Reason: reasonReleased}}
 	r := New(Config{
-		Client: server(t), Provisioner: live{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+		Client: server(t), Live: server(t), Provisioner: live{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
+		Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	s := newScope(ws)
 	s.revision = accepted(1)
@@ -315,6 +317,83 @@ func TestPinKnowsTheNewest(t *testing.T) {
 	pinned := &appsv1.ControllerRevisionList{}
 	if err := kube.List(t.Context(), pinned); err != nil || len(pinned.Items) > 0 {
 		t.Errorf("it pinned %d revisions, error %v", len(pinned.Items), err)
+	}
+}
+
+// A controller that led before may have pinned a plan to fall back to, and ended before it told of an attempt for it: that
+// one is the accepted one as soon as it shows, and what is asked for by the one before would be let go.
+func TestPinKnowsWhatFollows(t *testing.T) {
+	ours, other := workspaceObject(), workspaceObject()
+	other.UID = "former"
+	hash, err := inputs{}.hash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := "chat-"+hash[:revisionHashLength], "chat-"+hash[:revisionHashLength]+"-2"
+	refused := []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: first}}
+	tests := []struct {
+		reason   string
+		attempts []v1beta1.Attempt
+		there    client.Object
+		isOld    bool
+	}{
+		{"another plan follows", refused, revisionOf(ours, second, 2), true},
+		{"none does", refused, revisionOf(ours, first, 1), false},
+		{"it is that of a Workspace that is gone", refused, revisionOf(other, second, 2), false},
+		{"nothing was refused: nobody is asked", nil, revisionOf(ours, second, 2), false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Live: server(t, test.there)})
+			s := newScope(ours)
+			s.revision, s.attempts = accepted(1), test.attempts
+			s.revisions = []appsv1.ControllerRevision{*revisionOf(ours, first, 1)}
+			if err := r.pin(t.Context(), s, s.revision); isWaiting(err) != test.isOld || err != nil != test.isOld {
+				t.Errorf("error %v, want to wait: %v", err, test.isOld)
+			}
+		})
+	}
+}
+
+// A controller that takes over may not have heard of the newest template: pods that were just made from it would be deleted,
+// and each of their successors.
+func TestGroupsKnowTheNewestTemplate(t *testing.T) {
+	set := func(name, update string) *appsv1.StatefulSet {
+		out := pinnedSet(0)
+		out.Namespace, out.Name, out.UID, out.Status.UpdateRevision = "team-a", name, types.UID("uid of "+name), update
+		return out
+	}
+	another := set("chat", "older")
+	another.UID = "another"
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "team-a", Name: "chat-0", UID: "pod-1", Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: "newer"},
+	}}
+	tests := []struct {
+		reason string
+		there  *appsv1.StatefulSet
+		isOld  bool
+	}{
+		{"the pod is of a former template", set("chat", "older"), false},
+		{"it is of one that is yet to be shown", set("chat", "newer"), true},
+		{"the set is another one", another, true},
+		{"the set is gone", set("someone-else", "older"), true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			kube := server(t, pod, test.there, set("chat-worker", "of the workers"))
+			r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision, s.pods = accepted(2), []corev1.Pod{*pod}
+			s.statefulSet, s.workers = set("chat", "older"), set("chat-worker", "of the workers")
+			s.revision.Worker = &corev1.PodTemplateSpec{}
+			if err := r.ensureGroup(t.Context(), s); isWaiting(err) != test.isOld || err != nil != test.isOld {
+				t.Errorf("error %v, want to wait: %v", err, test.isOld)
+			}
+			err := kube.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
+			if isThere := err == nil; isThere != test.isOld {
+				t.Errorf("the pod is there: %v, want %v (%v)", isThere, test.isOld, err)
+			}
+		})
 	}
 }
 

@@ -135,8 +135,8 @@ func TestNextKnowsTheMachines(t *testing.T) {
 			ws := workspaceObject()
 			ws.Status.Attempts = test.attempts
 			r := New(Config{
-				Client: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
-				Clock: testclock.NewFakePassiveClock(now.Time),
+				Client: server(t), Live: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{},
+				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			s := newScope(ws)
 			s.isNew, s.revision = test.isNew, accepted(1)

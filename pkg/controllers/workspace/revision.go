@@ -139,6 +139,14 @@ func (r *revision) labelMachines(ws *v1beta1.Workspace) {
 	r.Plan.Warnings = append(r.Plan.Warnings, warnings...)
 }
 
+// nextRevision is the number of the revision that follows those that are known.
+func (s *scope) nextRevision() int64 {
+	if count := len(s.revisions); count > 0 {
+		return s.revisions[count-1].Revision + 1
+	}
+	return 1
+}
+
 // newestRevision returns the latest revision that can be read, or nil.
 func (s *scope) newestRevision() *revision {
 	for i := len(s.revisions) - 1; i >= 0; i-- {
@@ -167,10 +175,7 @@ func (r *Reconciler) createRevision(
 	if err != nil {
 		return nil, err
 	}
-	number := int64(1)
-	if count := len(s.revisions); count > 0 {
-		number = s.revisions[count-1].Revision + 1
-	}
+	number := s.nextRevision()
 	promise, err := promiseText(s, &accepted.Plan)
 	if err != nil {
 		return nil, err
