@@ -45,6 +45,7 @@ func Main(args []string, stderr io.Writer) int {
 		logger.Error(err, "setting up failed")
 		return 1
 	}
+	allowGarbage(ctx)
 	logger.Info("starting", "version", version())
 	if err := mgr.Start(ctx); err != nil {
 		logger.Error(err, "the controller ended")

@@ -188,7 +188,8 @@ func (r *Reconciler) checkUnshown(ctx context.Context, s *scope) error {
 	}
 	next := &appsv1.ControllerRevision{}
 	name := revisionName(s.ws, hash, s.nextRevision(), fallbackRevision)
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, next); client.IgnoreNotFound(err) != nil {
+	err = client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, next))
+	if err != nil {
 		return fmt.Errorf("reading ControllerRevision %s: %w", name, err)
 	}
 	if metav1.IsControlledBy(next, s.ws) {
