@@ -5,8 +5,8 @@
 # Raises every dependency that a tool module has in common with the root module
 # to the root module's version. Go compiles a package once per version: where
 # the versions agree, the Kubernetes libraries are compiled once for the
-# product and all its tools, and that is minutes of a first build. The go
-# directive follows too: it picks the compiler where several are installed.
+# product and the tools named below, and that is minutes of a first build. Their
+# go directive follows too: it picks the compiler where several are installed.
 #
 # Run it after a change of the root go.mod: make tools-align
 set -euo pipefail

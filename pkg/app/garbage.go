@@ -12,8 +12,8 @@ import (
 )
 
 // leastGarbage is how many bytes of garbage may lie beside what is held before Go collects it. GOGC alone allows a share of
-// what is held, which the chart keeps small for those who have a thousand Workspaces; of two hundred so little is left
-// that half of the processor time went into collections (docs/benchmarks.md).
+// what is held, which the chart keeps small for those who have many Workspaces. Of what a few of them take it is so little
+// that half of the controller's processor time went into collections (docs/benchmarks.md).
 const leastGarbage = 24 << 20
 
 // What the runtime is asked for.
@@ -25,7 +25,7 @@ const (
 // allowGarbage has Go wait with each collection for leastGarbage, or for GOGC's share if that is more, until the context
 // ends. A GOGC that is off stays off.
 func allowGarbage(ctx context.Context) {
-	if share := read(metricPercent); share < math.MaxInt32 {
+	if share := metric(metricPercent); share < math.MaxInt32 {
 		afterCollection(ctx, int(share))
 	}
 }
@@ -35,7 +35,7 @@ func afterCollection(ctx context.Context, share int) {
 	if ctx.Err() != nil {
 		return
 	}
-	debug.SetGCPercent(percentFor(share, read(metricLive)))
+	debug.SetGCPercent(percentFor(share, metric(metricLive)))
 	// Nothing holds it, so that it goes with the next collection. Anything smaller may share its memory with others.
 	mark := new([64]byte)
 	runtime.AddCleanup(mark, func(share int) { afterCollection(ctx, share) }, share)
@@ -50,7 +50,7 @@ func percentFor(share int, live uint64) int {
 	return max(share, int(min(100*leastGarbage/live, most)))
 }
 
-func read(name string) uint64 {
+func metric(name string) uint64 {
 	sample := []metrics.Sample{{Name: name}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()

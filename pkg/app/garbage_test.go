@@ -40,22 +40,24 @@ func TestAllowGarbageFollowsWhatIsHeld(t *testing.T) {
 	before := debug.SetGCPercent(25)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	allowGarbage(t.Context())
-	await := func(what string, holds func(percent int) bool) {
+	await := func(what string, holds func(percent int) bool) int {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
 			runtime.GC()
-			if percent := int(read(metricPercent)); holds(percent) {
-				return
-			} else if time.Now().After(deadline) {
+			percent := int(metric(metricPercent))
+			if holds(percent) {
+				return percent
+			}
+			if time.Now().After(deadline) {
 				t.Fatalf("%s: the percentage is %d", what, percent)
 			}
 		}
 	}
-	await("little is held", func(percent int) bool { return percent > 100 })
-	held := make([]byte, 2*leastGarbage)
-	await("much is held", func(percent int) bool { return percent > 25 && percent <= 50 })
+	few := await("little is held", func(percent int) bool { return percent > 25 })
+	held := make([]byte, 8*leastGarbage)
+	many := await("much is held", func(percent int) bool { return percent < few })
 	runtime.KeepAlive(held)
-	await("little is held again", func(percent int) bool { return percent > 100 })
+	await("little is held again", func(percent int) bool { return percent > many })
 }
 
 func TestAllowGarbageLeavesGOGCOff(t *testing.T) {

@@ -61,6 +61,6 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// No part of it is built, and v0.35.4, which apiextensions-apiserver asks for, is
-// not to be had everywhere; controller-tools itself asks for v0.35.0.
+// v0.35.4, which apiextensions-apiserver asks for, is not to be had everywhere;
+// controller-tools itself asks for v0.35.0, and we call no generator of it.
 replace k8s.io/code-generator => k8s.io/code-generator v0.35.2

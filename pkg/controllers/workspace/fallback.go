@@ -154,11 +154,12 @@ func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 	return &waitingError{message: "another Workspace asks for " + plan.InstanceType + " first", isBrief: true}
 }
 
-// pin pins a plan that was made anew, before anything of it is bought. What a pass pins that started from an old
-// Workspace would be taken for the plan that the next attempt follows, and the machines of the open one be let go.
+// pin pins a plan that was made anew, before anything of it is bought; the accepted one is, and has to be the newest. What
+// a pass pins that started from an old Workspace would be taken for the plan that the next attempt follows, and the
+// machines of the open one be let go.
 func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	if made == s.revision {
-		return r.checkUnshown(ctx, s)
+		return r.awaitRevision(ctx, s)
 	}
 	if err := r.confirm(ctx, s); err != nil {
 		return err
@@ -176,11 +177,12 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	return r.ensureNames(ctx, s)
 }
 
-// checkUnshown returns an error if another plan follows the accepted one that the cache does not show: a controller that
-// led before has pinned it, and has not told of an attempt for it. What is asked for here would be let go for that plan.
-func (r *Reconciler) checkUnshown(ctx context.Context, s *scope) error {
-	if len(s.attempts) == 0 {
-		return nil // nothing was refused that another plan could have been made for
+// awaitRevision returns an error while the cache does not show a plan that follows the accepted one: a controller that led
+// before has pinned it, because of a refusal or of a ceiling, and has not told of an attempt for it. What is asked for here
+// would be let go for that plan. Nobody has led before a Workspace's first pass.
+func (r *Reconciler) awaitRevision(ctx context.Context, s *scope) error {
+	if s.isNew {
+		return nil
 	}
 	hash, err := s.inputs.hash()
 	if err != nil {

@@ -82,7 +82,7 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 		s.group = workload.Group{Number: s.group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
 		return r.ensureWorkload(ctx, s)
 	case group.Delete:
-		if err := r.checkSets(ctx, s); err != nil {
+		if err := r.awaitSets(ctx, s); err != nil {
 			return err
 		}
 		return r.deletePods(ctx, s, step.Leaving)
@@ -91,15 +91,17 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 	}
 }
 
-// checkSets returns an error if the cache shows other templates than the API server has: the pods of the newest ones would
-// be taken for former ones, and so would each of their successors.
-func (r *Reconciler) checkSets(ctx context.Context, s *scope) error {
+// awaitSets returns an error while the cache shows other templates than the API server has: the pods of the newest ones
+// would be taken for former ones, and so would each of their successors.
+func (r *Reconciler) awaitSets(ctx context.Context, s *scope) error {
 	for _, shown := range s.sets() {
 		newest := &appsv1.StatefulSet{}
 		if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
 			return fmt.Errorf("reading StatefulSet %s: %w", shown.Name, err)
 		}
-		if newest.UID != shown.UID || newest.Status.UpdateRevision != shown.Status.UpdateRevision {
+		// Pods of a new template may be there before the status tells of it.
+		if newest.UID != shown.UID || newest.Generation != shown.Generation ||
+			newest.Status.UpdateRevision != shown.Status.UpdateRevision {
 			return behindOn("StatefulSets")
 		}
 	}

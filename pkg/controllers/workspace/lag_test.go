@@ -333,20 +333,22 @@ func TestPinKnowsWhatFollows(t *testing.T) {
 	refused := []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: first}}
 	tests := []struct {
 		reason   string
+		isNew    bool
 		attempts []v1beta1.Attempt
 		there    client.Object
 		isOld    bool
 	}{
-		{"another plan follows", refused, revisionOf(ours, second, 2), true},
-		{"none does", refused, revisionOf(ours, first, 1), false},
-		{"it is that of a Workspace that is gone", refused, revisionOf(other, second, 2), false},
-		{"nothing was refused: nobody is asked", nil, revisionOf(ours, second, 2), false},
+		{"another plan follows a refusal", false, refused, revisionOf(ours, second, 2), true},
+		{"another follows for want of money, before anything was asked for", false, nil, revisionOf(ours, second, 2), true},
+		{"none does", false, refused, revisionOf(ours, first, 1), false},
+		{"it is that of a Workspace that is gone", false, refused, revisionOf(other, second, 2), false},
+		{"it is the first pass: nobody is asked", true, nil, revisionOf(ours, second, 2), false},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			r := New(Config{Live: server(t, test.there)})
 			s := newScope(ours)
-			s.revision, s.attempts = accepted(1), test.attempts
+			s.revision, s.attempts, s.isNew = accepted(1), test.attempts, test.isNew
 			s.revisions = []appsv1.ControllerRevision{*revisionOf(ours, first, 1)}
 			if err := r.pin(t.Context(), s, s.revision); isWaiting(err) != test.isOld || err != nil != test.isOld {
 				t.Errorf("error %v, want to wait: %v", err, test.isOld)
@@ -363,28 +365,32 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 		out.Namespace, out.Name, out.UID, out.Status.UpdateRevision = "team-a", name, types.UID("uid of "+name), update
 		return out
 	}
-	another := set("chat", "older")
-	another.UID = "another"
+	another, unobserved := set("chat", "older"), set("chat", "older")
+	another.UID, unobserved.Generation = "another", 1
+	workers := set("chat-worker", "of the workers")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team-a", Name: "chat-0", UID: "pod-1", Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: "newer"},
 	}}
 	tests := []struct {
-		reason string
-		there  *appsv1.StatefulSet
-		isOld  bool
+		reason  string
+		leader  *appsv1.StatefulSet
+		workers *appsv1.StatefulSet
+		isOld   bool
 	}{
-		{"the pod is of a former template", set("chat", "older"), false},
-		{"it is of one that is yet to be shown", set("chat", "newer"), true},
-		{"the set is another one", another, true},
-		{"the set is gone", set("someone-else", "older"), true},
+		{"the pod is of a former template", set("chat", "older"), workers, false},
+		{"it is of one that is yet to be shown", set("chat", "newer"), workers, true},
+		{"it may be of one that the status is yet to tell of", unobserved, workers, true},
+		{"the set is another one", another, workers, true},
+		{"the set is gone", set("someone-else", "older"), workers, true},
+		{"the template of the workers is yet to be shown", set("chat", "older"), set("chat-worker", "newer"), true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			kube := server(t, pod, test.there, set("chat-worker", "of the workers"))
+			kube := server(t, pod, test.leader, test.workers)
 			r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := newScope(workspaceObject())
 			s.revision, s.pods = accepted(2), []corev1.Pod{*pod}
-			s.statefulSet, s.workers = set("chat", "older"), set("chat-worker", "of the workers")
+			s.statefulSet, s.workers = set("chat", "older"), workers
 			s.revision.Worker = &corev1.PodTemplateSpec{}
 			if err := r.ensureGroup(t.Context(), s); isWaiting(err) != test.isOld || err != nil != test.isOld {
 				t.Errorf("error %v, want to wait: %v", err, test.isOld)

@@ -222,8 +222,8 @@ func (p Plan) Karpenter() Program {
 	return program
 }
 
-// Kubelets act for the nodes that are only objects.
-func (p Plan) Kubelets() Program {
+// HollowKubelets act for the nodes that are only objects.
+func (p Plan) HollowKubelets() Program {
 	address := fmt.Sprintf("%s:%d", healthHost, hollowHealthPort)
 	return p.program(Hollow, p.Programs.Self, Probe{Address: address, Path: "/readyz"},
 		HollowCommand, "--kubeconfig="+p.kubeconfig(Hollow), "--health-address="+address,

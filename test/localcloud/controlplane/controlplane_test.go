@@ -28,7 +28,7 @@ func testPlan(root string) Plan {
 func TestPrograms(t *testing.T) {
 	p := testPlan("/state")
 	var out strings.Builder
-	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.Kubelets()} {
+	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.HollowKubelets()} {
 		fmt.Fprintf(&out, "==> %s\nlog:   %s\nready: %+v\nenv:   %s\n%s\n  %s\n\n", program.Name, program.Log, program.Ready,
 			strings.Join(program.Env, " "), program.Path, strings.Join(program.Args, "\n  "))
 	}
@@ -46,7 +46,7 @@ func TestWriteFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.Kubelets()} {
+	for _, program := range []Program{p.Etcd(), p.APIServer(), p.ControllerManager(), p.Scheduler(), p.CoreDNS(), p.Karpenter(), p.HollowKubelets()} {
 		for _, setting := range append(program.Args, program.Env...) {
 			_, path, _ := strings.Cut(setting, "=")
 			isFile := strings.HasPrefix(path, p.Layout.PKI()) || strings.HasPrefix(path, p.Layout.Config())

@@ -19,6 +19,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -30,10 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -46,8 +45,11 @@ var podNetwork = netip.MustParsePrefix("10.128.0.0/16")
 // workers is how many nodes, and how many pods, are written at once.
 const workers = 4
 
+// unknownNodeDelay lets a pod's node show that is not heard of yet.
+const unknownNodeDelay = 200 * time.Millisecond
+
 // Run keeps nodes and pods until the context ends. It answers on
-// healthAddress/readyz once it has heard of all that there are.
+// healthAddress/readyz as soon as it runs.
 func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Logger) error {
 	log.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -65,7 +67,7 @@ func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Log
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
 	if err := m.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return err
+		return fmt.Errorf("adding the readiness check: %w", err)
 	}
 	k := &kubelets{kube: m.GetClient(), now: time.Now}
 	options := controller.Options{MaxConcurrentReconciles: workers}
@@ -73,23 +75,30 @@ func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Log
 		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(isComing))).
 		Complete(reconcile.AsReconciler(k.kube, reconcile.ObjectReconciler[*corev1.Node](reconcileFunc[*corev1.Node](k.register))))
 	if err != nil {
-		return err
+		return fmt.Errorf("setting up nodes: %w", err)
 	}
 	err = builder.ControllerManagedBy(m).Named("pods").WithOptions(options).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(isWaiting))).
 		Complete(reconcile.AsReconciler(k.kube, reconcile.ObjectReconciler[*corev1.Pod](reconcileFunc[*corev1.Pod](k.serve))))
 	if err != nil {
-		return err
+		return fmt.Errorf("setting up pods: %w", err)
 	}
-	return m.Start(ctx)
+	if err := m.Start(ctx); err != nil {
+		return fmt.Errorf("keeping nodes and pods: %w", err)
+	}
+	return nil
 }
 
 // reconcileFunc is a function that looks at one object.
-type reconcileFunc[T client.Object] func(context.Context, T) error
+type reconcileFunc[T client.Object] func(context.Context, T) (reconcile.Result, error)
 
-// Reconcile implements reconcile.ObjectReconciler.
+// Reconcile implements reconcile.ObjectReconciler. What has been written meanwhile, or is gone, is told of by its watch.
 func (f reconcileFunc[T]) Reconcile(ctx context.Context, object T) (reconcile.Result, error) {
-	return reconcile.Result{}, client.IgnoreNotFound(f(ctx, object))
+	result, err := f(ctx, object)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = nil
+	}
+	return result, err
 }
 
 // isComing says that a node is one of these and not yet Ready.
@@ -123,9 +132,9 @@ type kubelets struct {
 }
 
 // register has a node be Ready, with the capacity that it was created with.
-func (k *kubelets) register(ctx context.Context, node *corev1.Node) error {
+func (k *kubelets) register(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	if !isComing(node) {
-		return nil
+		return reconcile.Result{}, nil
 	}
 	now := metav1.NewTime(k.now())
 	ready := node.DeepCopy()
@@ -134,30 +143,34 @@ func (k *kubelets) register(ctx context.Context, node *corev1.Node) error {
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "a node without a machine",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	})
-	return k.kube.Status().Patch(ctx, ready, client.StrategicMergeFrom(node))
+	return reconcile.Result{}, k.kube.Status().Patch(ctx, ready, over(node))
 }
 
 // serve has a pod run, or be gone, where its node is one of these.
-func (k *kubelets) serve(ctx context.Context, pod *corev1.Pod) error {
+func (k *kubelets) serve(ctx context.Context, pod *corev1.Pod) (reconcile.Result, error) {
 	if !isWaiting(pod) {
-		return nil
+		return reconcile.Result{}, nil
 	}
-	// A node that is not heard of yet is an error: the pod is looked at again.
 	node := &corev1.Node{}
 	if err := k.kube.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); apierrors.IsNotFound(err) {
-		return fmt.Errorf("pod %s: node %s is unknown", client.ObjectKeyFromObject(pod), pod.Spec.NodeName)
+		return reconcile.Result{RequeueAfter: unknownNodeDelay}, nil
 	} else if err != nil {
-		return err
+		return reconcile.Result{}, fmt.Errorf("reading node %s: %w", pod.Spec.NodeName, err)
 	}
 	if _, ok := node.Annotations[NodeAnnotation]; !ok {
-		return nil
+		return reconcile.Result{}, nil
 	}
 	if pod.DeletionTimestamp != nil {
-		return k.kube.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+		return reconcile.Result{}, k.kube.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 	}
 	running := pod.DeepCopy()
 	run(&running.Status, pod.Spec, address(k.pods.Add(1)), metav1.NewTime(k.now()))
-	return k.kube.Status().Patch(ctx, running, client.StrategicMergeFrom(pod))
+	return reconcile.Result{}, k.kube.Status().Patch(ctx, running, over(pod))
+}
+
+// over is a patch of what was read, and of nothing newer: a list in a status grows with each patch of an old one.
+func over(read client.Object) client.Patch {
+	return client.StrategicMergeFrom(read, client.MergeFromWithOptimisticLock{})
 }
 
 // address is that of the n-th pod. They repeat after 65,533 pods, and when the program is started again.

@@ -181,7 +181,7 @@ func (s *Supervisor) startControllers(ctx, planes context.Context) error {
 	}
 	s.keep(planes, s.plan.Karpenter())
 	if s.options.Hollow {
-		s.keep(planes, s.plan.Kubelets())
+		s.keep(planes, s.plan.HollowKubelets())
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (s *Supervisor) startSystemNode(ctx context.Context) error {
 func (s *Supervisor) awaitHealth(ctx context.Context) error {
 	programs := []controlplane.Program{s.plan.ControllerManager(), s.plan.Scheduler(), s.plan.CoreDNS(), s.plan.Karpenter()}
 	if s.options.Hollow {
-		programs = append(programs, s.plan.Kubelets())
+		programs = append(programs, s.plan.HollowKubelets())
 	}
 	for _, program := range programs {
 		if err := s.awaitReady(ctx, program); err != nil {
