@@ -28,8 +28,12 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before := s.ws.Status
 	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
 	isNews := !equality.Semantic.DeepEqual(before, status)
-	// What happened in this pass is not seen again by the next one.
-	mayWait := isNews && err == nil && s.capacityErr == nil && len(events) == 0 && isProgress(&before, &status)
+	// What happened in this pass is not seen again by the next one; what conditions tell is, but waits only where many do.
+	isCrowded, passing := r.unsaid.isCrowded(), events
+	if isCrowded {
+		passing = s.happened()
+	}
+	mayWait := isNews && err == nil && s.capacityErr == nil && len(passing) == 0 && isProgress(&before, &status, isCrowded)
 	if wait := r.unsaid.hold(s.ws.UID, mayWait, r.Clock.Now()); wait > 0 {
 		s.lookAgain(wait)
 		return nil

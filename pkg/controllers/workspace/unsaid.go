@@ -93,6 +93,13 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 	return max(wait, 0)
 }
 
+// isCrowded says that the news of many Workspaces waits.
+func (u *unsaid) isCrowded() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.due) > progressBurst
+}
+
 // forget drops what is known of a Workspace that is gone.
 func (u *unsaid) forget(workspace types.UID) {
 	u.mu.Lock()
@@ -101,9 +108,27 @@ func (u *unsaid) forget(workspace types.UID) {
 	delete(u.first, workspace)
 }
 
-// isProgress says whether two statuses that differ do so only in how far something is.
-func isProgress(before, after *v1beta1.WorkspaceStatus) bool {
-	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
+// isProgress says whether two statuses that differ do so only in how far something is. Where many Workspaces come up
+// together, that one has its machines is no more than that: its pods are there already, and the answer is to follow.
+func isProgress(before, after *v1beta1.WorkspaceStatus, isCrowded bool) bool {
+	was, is := withoutProgress(before), withoutProgress(after)
+	if isCrowded {
+		takeMachinesBack(was, is)
+	}
+	return equality.Semantic.DeepEqual(was, is)
+}
+
+// takeMachinesBack leaves out of a status that there are machines now, unless they answer as well.
+func takeMachinesBack(before, after *v1beta1.WorkspaceStatus) {
+	was, is := find(before.Conditions, v1beta1.ConditionResourceReady), find(after.Conditions, v1beta1.ConditionResourceReady)
+	hasCome := was != nil && was.Status == metav1.ConditionFalse && is != nil && is.Status == metav1.ConditionTrue
+	if !hasCome || isTrue(after.Conditions, v1beta1.ConditionReady) || len(before.Attempts) != len(after.Attempts) {
+		return
+	}
+	*is = *was
+	for i := range after.Attempts {
+		after.Attempts[i].ReadyTime = before.Attempts[i].ReadyTime
+	}
 }
 
 // withoutProgress leaves in a status what somebody waits for or acts on: whether it is planned, has its

@@ -76,7 +76,36 @@ func TestIsProgress(t *testing.T) {
 		{"the spec that it is about", func(s *v1beta1.WorkspaceStatus) { s.Conditions[0].ObservedGeneration = 2 }, false},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			if got := isProgress(status(nil), status(tc.change)); got != tc.want {
+			if got := isProgress(status(nil), status(tc.change), false); got != tc.want {
+				t.Errorf("mere progress: %v, want %v", got, tc.want)
+			}
+		})
+	}
+	machines := func(s *v1beta1.WorkspaceStatus) {
+		s.Conditions[1].Status, s.Conditions[1].Reason = metav1.ConditionTrue, v1beta1.ReasonResourceSuccess
+		s.Conditions[1].LastTransitionTime, s.Attempts[0].ReadyTime = now, &now
+	}
+	serving := condition(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing, "answers")
+	for _, tc := range []struct {
+		reason        string
+		before, after func(*v1beta1.WorkspaceStatus)
+		isCrowded     bool
+		want          bool
+	}{
+		{"machines have come", nil, machines, false, false},
+		{"machines of one of many have come", nil, machines, true, true},
+		{"machines of one of many are gone", machines, nil, true, false},
+		{"one of many has an attempt more", nil, func(s *v1beta1.WorkspaceStatus) {
+			machines(s)
+			s.Attempts = append(s.Attempts, v1beta1.Attempt{Number: 2})
+		}, true, false},
+		{"one of many answers", nil, func(s *v1beta1.WorkspaceStatus) {
+			machines(s)
+			s.Conditions = append(s.Conditions, serving)
+		}, true, false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if got := isProgress(status(tc.before), status(tc.after), tc.isCrowded); got != tc.want {
 				t.Errorf("mere progress: %v, want %v", got, tc.want)
 			}
 		})
@@ -102,6 +131,43 @@ func TestEventsDoNotWait(t *testing.T) {
 	pass(group.Step{Do: group.Wait, Failure: "member chat-0 ended", Until: now.Time})
 	if events := pass(group.Step{Do: group.Replace, Failure: "member chat-0 ended"}); len(events) != 1 {
 		t.Errorf("events %q, want that the group is replaced", events)
+	}
+}
+
+// Where many come up together, machines that have come are told of with the answer, in one write; of one they are at once.
+func TestMachinesOfManyWaitForTheAnswer(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		others int
+		want   []int
+	}{
+		{"nobody else comes up", 0, []int{1, 1, 1}},
+		{"many do", progressBurst + 1, []int{1, 0, 2}},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			r, heard := teller(t, ws, func() error { return nil })
+			pass := func(machine capacity.Machine, pods ...corev1.Pod) int {
+				if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+					t.Fatal(err)
+				}
+				s := newScope(ws)
+				s.revision, s.statefulSet, s.planned, s.named = accepted(1), readySet(), true, true
+				s.machines, s.pods = []capacity.Machine{machine}, pods
+				if err := r.report(t.Context(), s, nil); err != nil {
+					t.Fatal(err)
+				}
+				return len(heard().Events)
+			}
+			for j := range test.others {
+				r.unsaid.hold(types.UID(strconv.Itoa(j)), true, now.Time)
+			}
+			coming := machine(func(m *capacity.Machine) { m.Initialized = false })
+			got := []int{pass(coming), pass(machine()), pass(machine(), podReady())}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("events of each pass (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
