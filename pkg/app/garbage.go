@@ -14,7 +14,7 @@ import (
 // leastGarbage is how many bytes of garbage may lie beside what is held before Go collects it. GOGC alone allows a share of
 // what is held, which the chart keeps small for those who have many Workspaces. Of what a few of them take it is so little
 // that half of the controller's processor time went into collections (docs/benchmarks.md).
-const leastGarbage = 24 << 20
+const leastGarbage = 20 << 20
 
 // What the runtime is asked for.
 const (

@@ -18,10 +18,10 @@ func TestPercentFor(t *testing.T) {
 		live   uint64
 		want   int
 	}{
-		{"of little that is held the garbage is the least", 25, 48 * mib, 50},
+		{"of little that is held the garbage is the least", 25, 40 * mib, 50},
 		{"of much it is GOGC's share", 25, 200 * mib, 25},
-		{"where both are the same", 25, 96 * mib, 25},
-		{"a share that allows more stands", 100, 48 * mib, 100},
+		{"where both are the same", 25, 80 * mib, 25},
+		{"a share that allows more stands", 100, 40 * mib, 100},
 		{"nothing is held yet", 25, 0, 400},
 		{"next to nothing is held", 25, 1, 400},
 		{"next to nothing, and a share that allows more", 1000, 1, 1000},
