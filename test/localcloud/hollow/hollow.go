@@ -70,17 +70,10 @@ func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Log
 		return fmt.Errorf("adding the readiness check: %w", err)
 	}
 	k := &kubelets{kube: m.GetClient(), now: time.Now}
-	options := controller.Options{MaxConcurrentReconciles: workers}
-	err = builder.ControllerManagedBy(m).Named("nodes").WithOptions(options).
-		For(&corev1.Node{}, builder.WithPredicates(predicate.NewPredicateFuncs(isComing))).
-		Complete(reconcile.AsReconciler(k.kube, reconcile.ObjectReconciler[*corev1.Node](reconcileFunc[*corev1.Node](k.register))))
-	if err != nil {
+	if err := look(m, &corev1.Node{}, isComing, k.register); err != nil {
 		return fmt.Errorf("setting up nodes: %w", err)
 	}
-	err = builder.ControllerManagedBy(m).Named("pods").WithOptions(options).
-		For(&corev1.Pod{}, builder.WithPredicates(predicate.NewPredicateFuncs(isWaiting))).
-		Complete(reconcile.AsReconciler(k.kube, reconcile.ObjectReconciler[*corev1.Pod](reconcileFunc[*corev1.Pod](k.serve))))
-	if err != nil {
+	if err := look(m, &corev1.Pod{}, isWaiting, k.serve); err != nil {
 		return fmt.Errorf("setting up pods: %w", err)
 	}
 	if err := m.Start(ctx); err != nil {
@@ -89,16 +82,22 @@ func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Log
 	return nil
 }
 
-// reconcileFunc is a function that looks at one object.
-type reconcileFunc[T client.Object] func(context.Context, T) (reconcile.Result, error)
-
-// Reconcile implements reconcile.ObjectReconciler. What has been written meanwhile, or is gone, is told of by its watch.
-func (f reconcileFunc[T]) Reconcile(ctx context.Context, object T) (reconcile.Result, error) {
-	result, err := f(ctx, object)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		err = nil
+// look has each object of a kind that has something to wait for acted upon. What has been written meanwhile, or is gone,
+// is told of by its watch.
+func look[T interface {
+	client.Object
+	comparable
+}](m manager.Manager, kind T, waits func(client.Object) bool, act func(context.Context, T) (reconcile.Result, error)) error {
+	settled := func(ctx context.Context, object T) (reconcile.Result, error) {
+		result, err := act(ctx, object)
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			err = nil
+		}
+		return result, err
 	}
-	return result, err
+	return builder.ControllerManagedBy(m).WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		For(kind, builder.WithPredicates(predicate.NewPredicateFuncs(waits))).
+		Complete(reconcile.AsReconciler(m.GetClient(), reconcile.ObjectReconciler[T](reconcile.TypedFunc[T](settled))))
 }
 
 // isComing says that a node is one of these and not yet Ready.
