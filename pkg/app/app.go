@@ -137,7 +137,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	if err := reconciler.RegisterSpending(metrics.Registry); err != nil {
+	if err := reconciler.RegisterSpending(metrics.Registry, mgr.Elected()); err != nil {
 		return nil, err
 	}
 	controllerOptions := controller.Options{
@@ -145,10 +145,16 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		ReconciliationTimeout:   reconcileDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	if err := reconciler.SetupWithManager(ctx, mgr, news, controllerOptions); err != nil {
-		return nil, err
-	}
-	return mgr, endpoints.SetupWithManager(mgr, controllerOptions, reconciler.LookAgain)
+	return mgr, at.setUp(reconciler, news, endpoints, controllerOptions)
+}
+
+// setUp has the caches indexed and the controllers run, in that order, once this replica leads.
+func (at site) setUp(workspaces *workspace.Reconciler, news []workspace.News, endpoints *endpoint.Desk, run controller.Options) error {
+	return onceElected(at.mgr,
+		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
+		func(ctx context.Context) error { return workspaces.SetupWithManager(ctx, at.mgr, news, run) },
+		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
+	)
 }
 
 // bareManager runs nothing yet, and says how it is.

@@ -203,21 +203,23 @@ func cloudsOf(nodes []corev1.Node) []string {
 }
 
 // site is where a back end works: a client that reads what the watches saw and writes, one that asks the API
-// server, the time, and the kinds that are served.
+// server, what has caches indexed, the time, and the kinds that are served.
 type site struct {
-	mgr    manager.Manager
-	cached client.Client
-	live   client.Reader
-	clock  clock.PassiveClock
-	served kinds
+	mgr     manager.Manager
+	cached  client.Client
+	live    client.Reader
+	indexes *indexes
+	clock   clock.PassiveClock
+	served  kinds
 }
 
 func siteOf(ctx context.Context, mgr manager.Manager, served kinds, hooks Hooks) (site, error) {
-	cached, err := indexed(ctx, mgr.GetClient(), mgr.GetFieldIndexer(), looksUp(served))
+	asked := &indexes{}
+	cached, err := indexed(ctx, mgr.GetClient(), asked, looksUp(served))
 	if err != nil {
 		return site{}, err
 	}
-	out := site{mgr: mgr, cached: cached, live: mgr.GetAPIReader(), clock: clock.RealClock{}, served: served}
+	out := site{mgr: mgr, cached: cached, live: mgr.GetAPIReader(), indexes: asked, clock: clock.RealClock{}, served: served}
 	if hooks.WrapClient != nil {
 		out.cached = hooks.WrapClient(out.cached)
 	}
@@ -255,7 +257,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	if err != nil {
 		return nil, nil, err
 	}
-	all := handover.New(set, at.mgr.Elected(), at.formers(o, chosen)...)
+	all := handover.New(set, at.formers(o, chosen)...)
 	return all, news, at.sweep(o, all)
 }
 
@@ -288,7 +290,7 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 	if o.StaticNodePools {
 		return nodepool.NewStatic(at.cached, at.live, claims), nil, nil
 	}
-	if err := events.Index(ctx, at.mgr.GetFieldIndexer(), events.Subject); err != nil {
+	if err := events.Index(ctx, at.indexes, events.Subject); err != nil {
 		return nil, nil, err
 	}
 	pools := nodepool.New(at.cached, at.live, claims)
@@ -308,7 +310,7 @@ func (at site) sweep(o options.Controller, held sweep.Machines) error {
 }
 
 func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.News, error) {
-	if err := events.Index(ctx, at.mgr.GetFieldIndexer(), pods.Subject); err != nil {
+	if err := events.Index(ctx, at.indexes, pods.Subject); err != nil {
 		return nil, nil, err
 	}
 	waiting := pods.New(at.cached, at.live, at.clock)

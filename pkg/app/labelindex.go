@@ -51,7 +51,7 @@ type byLabel struct {
 	labels map[schema.GroupKind][]string
 }
 
-// indexed makes the indexes, and returns a client that uses them.
+// indexed asks for the indexes, and returns a client that uses them.
 func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndexer, all []labelled) (client.Client, error) {
 	out := byLabel{Client: inner, labels: map[schema.GroupKind][]string{}}
 	for _, kind := range all {

@@ -5,6 +5,7 @@ package app
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,9 +22,16 @@ import (
 )
 
 // indexer keeps what it is told to index.
-type indexer struct{ fields map[string]client.IndexerFunc }
+type indexer struct {
+	mu     *sync.Mutex
+	fields map[string]client.IndexerFunc
+}
+
+func newIndexer() indexer { return indexer{&sync.Mutex{}, map[string]client.IndexerFunc{}} }
 
 func (i indexer) IndexField(_ context.Context, _ client.Object, field string, value client.IndexerFunc) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.fields[field] = value
 	return nil
 }
@@ -49,7 +57,7 @@ func TestListsByLabelUseTheIndex(t *testing.T) {
 				return c.List(ctx, list, options...)
 			},
 		}).Build()
-	made := indexer{map[string]client.IndexerFunc{}}
+	made := newIndexer()
 	c, err := indexed(t.Context(), inner, made, []labelled{{&corev1.Pod{}, []string{v1beta1.LabelWorkspace}}})
 	if err != nil {
 		t.Fatal(err)

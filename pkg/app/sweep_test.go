@@ -4,10 +4,8 @@
 package app
 
 import (
-	"context"
 	"testing"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -22,17 +20,6 @@ type runner struct {
 	runs []manager.Runnable
 }
 
-// Elected implements manager.Manager.
-func (r *runner) Elected() <-chan struct{} { return nil }
-
-// GetFieldIndexer implements manager.Manager.
-func (r *runner) GetFieldIndexer() client.FieldIndexer { return r }
-
-// IndexField implements client.FieldIndexer.
-func (*runner) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
-	return nil
-}
-
 // Add implements manager.Manager.
 func (r *runner) Add(runs manager.Runnable) error {
 	r.runs = append(r.runs, runs)
@@ -45,7 +32,7 @@ func TestWhatIsSwept(t *testing.T) {
 		for _, isTold := range []bool{false, true} {
 			mgr := &runner{}
 			o := options.Controller{SweepKAITO: isTold, NodeClasses: []v1beta1.NodeClassReference{{Group: "g", Kind: "K", Name: "n"}}}
-			bought, _, err := newBackEnd(t.Context(), site{mgr: mgr, served: kinds{nodeClaimKind(), nodePoolKind()}}, o, chosen)
+			bought, _, err := newBackEnd(t.Context(), site{mgr: mgr, indexes: &indexes{}, served: kinds{nodeClaimKind(), nodePoolKind()}}, o, chosen)
 			if err != nil || len(mgr.runs) != 1 {
 				t.Fatalf("%s: %d things run beside the controllers, error %v; want the sweeper", chosen, len(mgr.runs), err)
 			}

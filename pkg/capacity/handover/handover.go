@@ -60,9 +60,6 @@ type BackEnds struct {
 	// BackEnd is the one that is set.
 	BackEnd
 	former []Former
-	// elected is closed once this process leads. Before that another one may still make what a former back end
-	// makes.
-	elected <-chan struct{}
 
 	mu       sync.Mutex
 	isLoaded bool
@@ -77,11 +74,12 @@ type holder struct {
 }
 
 // New returns the back end that is set, with the former ones beside it.
-func New(set BackEnd, elected <-chan struct{}, former ...Former) *BackEnds {
-	return &BackEnds{BackEnd: set, former: former, elected: elected, holders: map[types.UID]holder{}}
+func New(set BackEnd, former ...Former) *BackEnds {
+	return &BackEnds{BackEnd: set, former: former, holders: map[types.UID]holder{}}
 }
 
-// load finds out once who holds what former back ends made. Who gets machines or lets them go leads.
+// load finds out once who holds what former back ends made. Whoever asks leads: another process may still make what a
+// former back end makes before.
 func (b *BackEnds) load(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,12 +250,7 @@ func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.
 
 // Bills returns what every machine costs, from the cache.
 func (b *BackEnds) Bills(ctx context.Context) ([]capacity.Bill, error) {
-	select {
-	case <-b.elected:
-		return b.bills(ctx, BackEnd.Bills)
-	default:
-		return b.BackEnd.Bills(ctx) // a metric may be asked for before
-	}
+	return b.bills(ctx, BackEnd.Bills)
 }
 
 // LiveBills returns the same as the API server has it.

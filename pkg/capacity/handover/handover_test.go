@@ -101,12 +101,6 @@ func machineNames(machines []capacity.Machine) []string {
 	return out
 }
 
-func leads() <-chan struct{} {
-	elected := make(chan struct{})
-	close(elected)
-	return elected
-}
-
 // TestObserve: a Workspace is with a former back end as long as that holds anything for it.
 func TestObserve(t *testing.T) {
 	tests := []struct {
@@ -125,7 +119,7 @@ func TestObserve(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			all := handover.New(test.set, leads(), test.old, test.odd)
+			all := handover.New(test.set, test.old, test.odd)
 			machines, err := all.Observe(t.Context(), owner, nil, "")
 			if (err != nil) != test.fails {
 				t.Errorf("error %v, want one: %t", err, test.fails)
@@ -143,7 +137,7 @@ func TestObserve(t *testing.T) {
 // TestLooksOnce: a look that failed is repeated, and none that did not. Waiting is to cost nothing.
 func TestLooksOnce(t *testing.T) {
 	old, odd := (&backEnd{name: "old"}).hold("a"), &backEnd{name: "odd", broken: errors.New("timed out")}
-	all := handover.New(&backEnd{name: "set"}, leads(), old, odd)
+	all := handover.New(&backEnd{name: "set"}, old, odd)
 	look := func(fails bool, want ...string) {
 		t.Helper()
 		machines, err := all.Observe(t.Context(), owner, nil, "")
@@ -164,7 +158,7 @@ func TestLooksOnce(t *testing.T) {
 // TestHandedOver: what a former back end is rid of is the matter of the one that is set, and stays it.
 func TestHandedOver(t *testing.T) {
 	set, old := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a")
-	all := handover.New(set, leads(), old)
+	all := handover.New(set, old)
 	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"a"}) || set.released > 0 {
 		t.Fatalf("left %v, error %v, of the one that is set released %d times; want the former one's first", left, err, set.released)
 	}
@@ -182,7 +176,7 @@ func TestHandedOver(t *testing.T) {
 // still has a machine that costs money.
 func TestHandedOverTwice(t *testing.T) {
 	set, old, odd := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b")
-	all := handover.New(set, leads(), old, odd)
+	all := handover.New(set, old, odd)
 	if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -197,33 +191,25 @@ func TestHandedOverTwice(t *testing.T) {
 	}
 }
 
-// TestBills: everything is paid for, nothing twice that two back ends see, and who does not lead does not look for
-// former ones.
+// TestBills: everything is paid for, and nothing twice that two back ends see.
 func TestBills(t *testing.T) {
-	told := func(elected <-chan struct{}) []string {
-		all := handover.New((&backEnd{name: "set"}).hold("a", "c"), elected,
-			(&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
-		bills, err := all.Bills(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []string
-		for _, bill := range bills {
-			out = append(out, bill.Machine)
-		}
-		return out
+	all := handover.New((&backEnd{name: "set"}).hold("a", "c"), (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
+	bills, err := all.Bills(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"old tells of a", "odd tells of b", "set tells of c"}, told(leads())); diff != "" {
-		t.Errorf("the leader's bills (-want +got):\n%s", diff)
+	var got []string
+	for _, bill := range bills {
+		got = append(got, bill.Machine)
 	}
-	if diff := cmp.Diff([]string{"set tells of a", "set tells of c"}, told(nil)); diff != "" {
-		t.Errorf("another replica's bills (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"old tells of a", "odd tells of b", "set tells of c"}, got); diff != "" {
+		t.Errorf("bills (-want +got):\n%s", diff)
 	}
 }
 
 // TestOwners finds who is gone and left machines with a former back end.
 func TestOwners(t *testing.T) {
-	all := handover.New(&backEnd{name: "set"}, leads(), (&backEnd{name: "old"}).hold("a"))
+	all := handover.New(&backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"))
 	for name, want := range map[string][]capacity.Owner{"chat": {owner}, "other": nil} {
 		got, err := all.Owners(t.Context(), "team-a", name)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -245,7 +231,7 @@ func TestEvents(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			all := handover.New(&backEnd{said: test.set}, leads(), (&backEnd{said: test.old}).hold("a"))
+			all := handover.New(&backEnd{said: test.set}, (&backEnd{said: test.old}).hold("a"))
 			if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
 				t.Fatal(err)
 			}

@@ -25,16 +25,16 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		s.lookAgain(shortestLook) // after those that wait
 		return nil
 	}
-	before := s.ws.Status
-	status, events := s.status(err, metav1.NewTime(r.Clock.Now()))
+	before, now := s.ws.Status, r.Clock.Now()
+	status, events := s.status(err, metav1.NewTime(now))
 	isNews := !equality.Semantic.DeepEqual(before, status)
 	// What happened in this pass is not seen again by the next one; what conditions tell is, but waits only where many do.
-	isCrowded, passing := r.unsaid.isCrowded(), events
+	isCrowded, passing := r.unsaid.isCrowded(now), events
 	if isCrowded {
 		passing = s.happened()
 	}
 	mayWait := isNews && err == nil && s.capacityErr == nil && len(passing) == 0 && isProgress(&before, &status, isCrowded)
-	if wait := r.unsaid.hold(s.ws.UID, mayWait, r.Clock.Now()); wait > 0 {
+	if wait := r.unsaid.hold(s.ws.UID, mayWait, now); wait > 0 {
 		s.lookAgain(wait)
 		return nil
 	}

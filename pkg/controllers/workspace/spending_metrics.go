@@ -29,9 +29,10 @@ const (
 // scrapeLimit bounds one look at the caches.
 const scrapeLimit = 10 * time.Second
 
-// RegisterSpending registers what all machines cost per hour, as caches show it when it is asked for.
-func (r *Reconciler) RegisterSpending(registry prometheus.Registerer) error {
-	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, rate: prometheus.NewDesc(
+// RegisterSpending registers what all machines cost per hour, as caches show it when it is asked for. Only who is elected
+// has caches and tells it, so that it may be added up over replicas.
+func (r *Reconciler) RegisterSpending(registry prometheus.Registerer, elected <-chan struct{}) error {
+	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, elected: elected, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
 		"What machines cost in USD per hour: running where a model answers on them, idle where none does, or pending: not launched yet.",
 		[]string{"state"}, nil)})
@@ -43,7 +44,8 @@ type spending struct {
 	machines interface {
 		Bills(ctx context.Context) ([]capacity.Bill, error)
 	}
-	rate *prometheus.Desc
+	elected <-chan struct{}
+	rate    *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -51,6 +53,11 @@ func (s spending) Describe(out chan<- *prometheus.Desc) { out <- s.rate }
 
 // Collect implements prometheus.Collector.
 func (s spending) Collect(out chan<- prometheus.Metric) {
+	select {
+	case <-s.elected:
+	default:
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	sums, err := s.sums(ctx)

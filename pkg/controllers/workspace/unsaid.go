@@ -4,6 +4,7 @@
 package workspace
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -82,7 +83,7 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 		return 0
 	}
 	if !waits {
-		before := max(len(u.due)-progressBurst, 0) // of those that wait
+		before := max(u.waiting(now)-progressBurst, 0)
 		due = now.Add(min(progressDelay+time.Duration(before)*time.Second/progressRate, progressLimit))
 		u.due[workspace] = due
 	}
@@ -94,10 +95,16 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 }
 
 // isCrowded says that the news of many Workspaces waits.
-func (u *unsaid) isCrowded() bool {
+func (u *unsaid) isCrowded(now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.due) > progressBurst
+	return u.waiting(now) > progressBurst
+}
+
+// waiting returns of how many Workspaces the news waits. What was due long ago is that of Workspaces whose end no pass saw.
+func (u *unsaid) waiting(now time.Time) int {
+	maps.DeleteFunc(u.due, func(_ types.UID, due time.Time) bool { return now.Sub(due) > progressLimit })
+	return len(u.due)
 }
 
 // forget drops what is known of a Workspace that is gone.

@@ -224,6 +224,28 @@ func TestUnsaidOfMany(t *testing.T) {
 	}
 }
 
+// TestUnsaidForgetsWhatNobodyIsToTell has Workspaces vanish that news was kept of.
+func TestUnsaidForgetsWhatNobodyIsToTell(t *testing.T) {
+	u := newUnsaid()
+	for j := range progressBurst + 1 {
+		u.hold(types.UID(strconv.Itoa(j)), true, now.Time)
+	}
+	for _, test := range []struct {
+		reason string
+		after  time.Duration
+		want   bool
+	}{
+		{"it waits", 0, true},
+		{"it is late, as where passes are", progressLimit, true},
+		{"no pass came for it", 2*progressLimit + time.Second, false},
+		{"it stays forgotten", 0, false},
+	} {
+		if got := u.isCrowded(now.Add(test.after)); got != test.want {
+			t.Errorf("%s: many wait: %v, want %v", test.reason, got, test.want)
+		}
+	}
+}
+
 // TestFirstMachinesAreToldAfterThoseWhoWait says when it is written down that a Workspace has asked for its first machines:
 // at once, unless others wait for a pass, and then by its own next one, with all that there was to tell.
 func TestFirstMachinesAreToldAfterThoseWhoWait(t *testing.T) {

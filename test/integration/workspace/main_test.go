@@ -44,7 +44,7 @@ type life struct {
 	done chan struct{}
 	err  error
 	// requests are what was sent to the API server, watches apart.
-	requests *requests
+	requests, watches *requests
 }
 
 // requests keeps what is asked of the API server.
@@ -71,14 +71,16 @@ func (r *requests) about(what string) []string {
 
 // counted notes requests on their way.
 type counted struct {
-	next     http.RoundTripper
-	requests *requests
+	next              http.RoundTripper
+	requests, watches *requests
 }
 
 // RoundTrip implements http.RoundTripper.
 func (r counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.URL.Query().Get("watch") == "" {
 		r.requests.add(request)
+	} else {
+		r.watches.add(request)
 	}
 	return r.next.RoundTrip(request)
 }
@@ -112,9 +114,9 @@ func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.Passi
 func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock, o options.Controller) *life {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	sent := &requests{}
+	l := &life{world: w, recorder: recorder, done: make(chan struct{}), requests: &requests{}, watches: &requests{}}
 	config := rest.CopyConfig(w.config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next: next, requests: sent} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, l.requests, l.watches} })
 	registering.Lock()
 	mgr, err := app.NewManager(ctx, config, o, app.Hooks{
 		SkipNameValidation: true,
@@ -126,7 +128,7 @@ func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.Pas
 		cancel()
 		t.Fatalf("making the controller: %v", err)
 	}
-	l := &life{world: w, recorder: recorder, cancel: cancel, done: make(chan struct{}), requests: sent}
+	l.cancel = cancel
 	go func() {
 		defer close(l.done)
 		l.err = mgr.Start(ctx)

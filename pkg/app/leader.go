@@ -1,0 +1,63 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// syncDeadline bounds how long a new leader waits for the caches that have indexes; the controllers have as long for
+// theirs.
+const syncDeadline = 2 * time.Minute
+
+// onceElected has the steps taken one after the other when this replica leads. Whatever reads a cache is set up here: the
+// first to ask for a kind has it watched, and a replica that only waits would hold every object, and be told of every
+// change, for nothing (docs/adr/0010-caches-of-the-leader.md).
+func onceElected(mgr manager.Manager, steps ...func(context.Context) error) error {
+	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		for _, step := range steps {
+			if err := step(ctx); err != nil {
+				return fmt.Errorf("beginning to lead: %w", err)
+			}
+		}
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("adding what the leader does: %w", err)
+	}
+	return nil
+}
+
+// indexes are those that are asked for before there are caches.
+type indexes struct {
+	asked []func(context.Context, client.FieldIndexer) error
+}
+
+// IndexField implements client.FieldIndexer: make has the index made.
+func (i *indexes) IndexField(_ context.Context, object client.Object, field string, value client.IndexerFunc) error {
+	i.asked = append(i.asked, func(ctx context.Context, indexer client.FieldIndexer) error {
+		if err := indexer.IndexField(ctx, object, field, value); err != nil {
+			return fmt.Errorf("indexing %T by %s: %w", object, field, err)
+		}
+		return nil
+	})
+	return nil
+}
+
+// make has all of them made, and the caches filled that they are of.
+func (i *indexes) make(ctx context.Context, indexer client.FieldIndexer) error {
+	ctx, cancel := context.WithTimeout(ctx, syncDeadline)
+	defer cancel()
+	all, ctx := errgroup.WithContext(ctx)
+	for _, index := range i.asked {
+		all.Go(func() error { return index(ctx, indexer) })
+	}
+	return all.Wait()
+}

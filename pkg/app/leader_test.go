@@ -1,0 +1,86 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// TestOnceElected takes the steps in order, when the manager runs what only the leader does, and none after one that failed.
+func TestOnceElected(t *testing.T) {
+	var taken []string
+	broken := errors.New("broken")
+	step := func(name string, err error) func(context.Context) error {
+		return func(context.Context) error {
+			taken = append(taken, name)
+			return err
+		}
+	}
+	for _, test := range []struct {
+		reason string
+		second error
+		want   []string
+	}{
+		{"all of them", nil, []string{"first", "second", "third"}},
+		{"until one fails", broken, []string{"first", "second"}},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			taken = nil
+			mgr := &runner{}
+			if err := onceElected(mgr, step("first", nil), step("second", test.second), step("third", nil)); err != nil || len(mgr.runs) != 1 {
+				t.Fatalf("%d things run, error %v; want one", len(mgr.runs), err)
+			}
+			if len(taken) > 0 {
+				t.Errorf("taken before this replica leads: %q", taken)
+			}
+			if replica, ok := mgr.runs[0].(manager.LeaderElectionRunnable); ok && !replica.NeedLeaderElection() {
+				t.Error("it runs in every replica")
+			}
+			if err := mgr.runs[0].Start(t.Context()); !errors.Is(err, test.second) || !slices.Equal(taken, test.want) {
+				t.Errorf("taken: %q, error %v; want %q and %v", taken, err, test.want, test.second)
+			}
+		})
+	}
+}
+
+// TestIndexesAreMadeLater keeps what is asked for until there is a cache to ask.
+func TestIndexesAreMadeLater(t *testing.T) {
+	asked := &indexes{}
+	for _, field := range []string{"colour", "size"} {
+		if err := asked.IndexField(t.Context(), &corev1.Pod{}, field, valueOf(field)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := newIndexer()
+	if err := asked.make(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	blue := &corev1.Pod{}
+	blue.Labels = map[string]string{"colour": "blue"}
+	if len(made.fields) != 2 || made.fields["size"] == nil || !slices.Equal(made.fields["colour"](blue), []string{"blue"}) {
+		t.Errorf("indexes made: %d, want those that were asked for", len(made.fields))
+	}
+	if err := asked.make(t.Context(), unable{}); err == nil || err.Error() != "indexing *v1.Pod by colour: no such kind" {
+		t.Errorf("error %q, want the index and why it cannot be made", err)
+	}
+}
+
+// unable makes no index of the first, and the other one only once it is told to stop.
+type unable struct{}
+
+// IndexField implements client.FieldIndexer.
+func (unable) IndexField(ctx context.Context, _ client.Object, field string, _ client.IndexerFunc) error {
+	if field == "colour" {
+		return errors.New("no such kind")
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}

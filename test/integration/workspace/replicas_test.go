@@ -1,0 +1,47 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/test/integration/faults"
+)
+
+// TestReplicas: of two replicas one leads. The other one asks for the Lease and for nothing else, and knows all that it has
+// to once it leads.
+func TestReplicas(t *testing.T) {
+	w := enter(t)
+	o := w.options()
+	o.LeaderElect, o.LeaderElectionNamespace = true, w.namespace(t)
+	leader := w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
+	ws := kaitoForm(w.namespace(t), "chat")
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	pod := w.podUID(t, ws)
+
+	next := w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
+	eventually(t, "the second replica asks for the Lease", func() (bool, string) {
+		return len(next.requests.about("/leases/")) > 0, "it does not"
+	})
+	before := next.requests.Load() - len(next.requests.about("/leases/")) // what the cluster serves
+	during(t, "it asks for nothing else", 3*time.Second, func() (bool, string) {
+		others := next.requests.Load() - len(next.requests.about("/leases/"))
+		return others == before && next.watches.Load() == 0, fmt.Sprintf("%q, and watches %q", next.requests.about(""), next.watches.about(""))
+	})
+
+	leader.end(t)
+	later := kaitoForm(ws.Namespace, "talk")
+	w.create(t, later)
+	w.untilServing(t, later)
+	if w.podUID(t, ws) != pod || w.karpenter.ClaimsEver(ws.UID) != 1 {
+		t.Error("what served has been touched")
+	}
+	w.remove(t, later)
+	w.remove(t, ws)
+}
