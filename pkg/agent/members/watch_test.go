@@ -12,10 +12,10 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func waitUntil(t *testing.T, what string, ok func() bool) {
@@ -86,37 +86,37 @@ func TestWatchSeesAMemberReplaced(t *testing.T) {
 // The clock decides and nothing else: a member that hangs is lost after its time, not before, and never while
 // this pod is ending.
 func TestWatchKeepsTime(t *testing.T) {
-	fake := clocktesting.NewFakeClock(time.Unix(0, 0))
-	var ending atomic.Bool
-	ending.Store(true)
-	c := config("a:1")
-	c.Clock, c.IsEnding = fake, ending.Load
-	asked := make(chan struct{})
-	first := true
-	c.Ask = func(context.Context, string) (Identity, error) {
-		asked <- struct{}{}
-		if first {
-			first = false
-			return Identity{ID: "a", Group: 1}, nil
+	synctest.Test(t, func(t *testing.T) {
+		var ending atomic.Bool
+		ending.Store(true)
+		c := config("a:1")
+		c.IsEnding = ending.Load
+		isMet := false
+		c.Ask = func(context.Context, string) (Identity, error) {
+			if !isMet {
+				isMet = true
+				return Identity{ID: "a", Group: 1}, nil
+			}
+			return Identity{}, errRefused
 		}
-		return Identity{}, errRefused
-	}
-	result := make(chan error, 1)
-	go func() { result <- Watch(t.Context(), c) }()
-	<-asked
-	for range 20 {
-		waitUntil(t, "it waits", fake.HasWaiters)
-		fake.Step(askEvery)
-		<-asked
-	}
-	ending.Store(false)
-	waitUntil(t, "it waits", fake.HasWaiters)
-	fake.Step(askEvery)
-	<-asked
-	var loss *LossError
-	if err := <-result; !errors.As(err, &loss) || loss.Silent < 20*askEvery {
-		t.Errorf("Watch() = %v, want a loss of long ago", err)
-	}
+		result := make(chan error, 1)
+		begun := time.Now()
+		go func() { result <- Watch(t.Context(), c) }()
+		time.Sleep(20*askEvery + askEvery/2)
+		select {
+		case err := <-result:
+			t.Fatalf("Watch() = %v of a pod that is ending", err)
+		default:
+		}
+		ending.Store(false)
+		var loss *LossError
+		if err := <-result; !errors.As(err, &loss) || loss.Silent != 21*askEvery {
+			t.Errorf("Watch() = %v, want a loss of %s", err, 21*askEvery)
+		}
+		if took := time.Since(begun); took != 21*askEvery {
+			t.Errorf("told after %s, want it with the next question", took)
+		}
+	})
 }
 
 func TestWatchEndsQuietly(t *testing.T) {
