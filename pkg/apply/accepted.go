@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -27,13 +28,33 @@ const (
 // accepted remembers for a while what the API server said that it would make, until one of its kind is made in its
 // namespace: that may have used a quota up. Workspaces that come together mostly differ in nothing but their names, and
 // each would have it asked the same. Somebody else may use a quota up meanwhile, as after any such question.
-type accepted struct{ seen *cache.LRUExpireCache }
+type accepted struct {
+	seen *cache.LRUExpireCache
+	// asking are the questions that are on their way.
+	asking singleflight.Group
+}
 
 func newAccepted(clock cache.Clock) *accepted {
 	return &accepted{seen: cache.NewLRUExpireCacheWithClock(acceptedLimit, clock)}
 }
 
-func (a *accepted) note(of shape) { a.seen.Add(of, nil, acceptedFor) }
+// ask asks whether the API server would make an object, unless somebody is asking the same: that it would holds for
+// both, while an error may be about the other one only.
+func (a *accepted) ask(of shape, ask func() error) error {
+	isOurs := false
+	_, err, _ := a.asking.Do(of.String(), func() (any, error) {
+		isOurs = true
+		err := ask()
+		if err == nil {
+			a.seen.Add(of, nil, acceptedFor)
+		}
+		return nil, err
+	})
+	if err != nil && !isOurs {
+		return ask()
+	}
+	return err
+}
 
 func (a *accepted) holds(of shape) bool {
 	_, isKnown := a.seen.Get(of)
@@ -53,6 +74,9 @@ type shape struct {
 	kind, namespace string
 	sum             [sha256.Size]byte
 }
+
+// String tells it from all others.
+func (s shape) String() string { return fmt.Sprintf("%s %s %x", s.namespace, s.kind, s.sum) }
 
 // shapeOf is what an intent says but for its owner's name and UID, wherever these are in it, and for the hash of it
 // all. Of the name it keeps what an API server may refuse: how long it is, and whether it will do for a label.

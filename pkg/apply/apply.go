@@ -133,14 +133,13 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	if err != nil || a.accepted.holds(shape) {
 		return wrap("checking", desired, found.intent, err)
 	}
-	// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
-	err = a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
+	err = a.accepted.ask(shape, func() error {
+		// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
+		return a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
+	})
 	if apierrors.IsAlreadyExists(err) { // the cache lags
 		_, err = a.look(ctx, a.live, owner, desired)
 		return err
-	}
-	if err == nil {
-		a.accepted.note(shape)
 	}
 	return wrap("checking", desired, found.intent, err)
 }

@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -325,18 +327,21 @@ func TestCheckBehindTheCache(t *testing.T) {
 	}
 }
 
+func named(name string) *v1beta1.Workspace {
+	ws := owner("")
+	ws.Name, ws.UID = name, types.UID("uid-of-"+name)
+	return ws
+}
+
+// serviceOf differs from that of another Workspace by the owner only.
+func serviceOf(ws *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Service {
+	out := service(ws, change...)
+	out.Name, out.Spec.Selector = ws.Name, map[string]string{v1beta1.LabelWorkspace: ws.Name}
+	return out
+}
+
 // TestCheckAsksOnce has the API server asked once about what differs only by its owner, and again about all else.
 func TestCheckAsksOnce(t *testing.T) {
-	named := func(name string) *v1beta1.Workspace {
-		ws := owner("")
-		ws.Name, ws.UID = name, types.UID("uid-of-"+name)
-		return ws
-	}
-	serviceOf := func(ws *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Service {
-		out := service(ws, change...)
-		out.Name, out.Spec.Selector = ws.Name, map[string]string{v1beta1.LabelWorkspace: ws.Name}
-		return out
-	}
 	otherPort := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
 	in := func(namespace string) []func(*corev1.Service) {
 		return []func(*corev1.Service){func(s *corev1.Service) { s.Namespace = namespace }}
@@ -391,6 +396,55 @@ func TestCheckAsksOnce(t *testing.T) {
 			if (second != nil) != test.refused || (asked == 2) != test.asked {
 				t.Errorf("asked again: %v, want %v; error %v", asked == 2, test.asked, second)
 			}
+		})
+	}
+}
+
+// TestCheckAsksTogether has those that come while the API server is being asked the same wait for its answer, and asks
+// for each of them if it refused the first.
+func TestCheckAsksTogether(t *testing.T) {
+	for _, test := range []struct {
+		reason  string
+		refused bool
+		want    int32
+	}{
+		{"it would make them", false, 1},
+		{"it would not make the first", true, 3},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked atomic.Int32
+				answer := make(chan struct{})
+				c := newCluster(t)
+				slow := interceptor.NewClient(c.server, interceptor.Funcs{
+					Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+						asked.Add(1)
+						<-answer
+						if test.refused {
+							return apierrors.NewForbidden(corev1.Resource("services"), object.GetName(), errors.New("exceeded quota"))
+						}
+						return nil
+					},
+				})
+				applier := apply.New(slow, c.server, clock.RealClock{})
+				checked := make(chan error)
+				for _, name := range []string{"chat", "talk", "said"} {
+					go func() { checked <- applier.Check(t.Context(), named(name), serviceOf(named(name))) }()
+				}
+				synctest.Wait()
+				if got := asked.Load(); got != 1 {
+					t.Errorf("asked %d times at once, want once", got)
+				}
+				close(answer)
+				for range 3 {
+					if err := <-checked; (err != nil) != test.refused {
+						t.Errorf("error %v, want one: %v", err, test.refused)
+					}
+				}
+				if got := asked.Load(); got != test.want {
+					t.Errorf("asked %d times, want %d", got, test.want)
+				}
+			})
 		})
 	}
 }

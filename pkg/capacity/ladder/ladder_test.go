@@ -4,6 +4,7 @@
 package ladder_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -115,7 +116,7 @@ func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
 func TestExclusionsAndReopens(t *testing.T) {
 	memory := &ladder.Memory{}
 	memory.Learn(refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour))
-	got := memory.Exclusions(start, "", []refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")})
+	got := memory.Exclusions(start, "", slices.Values([]refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")}))
 	want := []ladder.Exclusion{
 		{Offering: offer("a"), Until: start.Add(10 * time.Minute), Cause: refusal.Quota},
 		{Offering: offer("b"), Until: start.Add(time.Hour), Cause: refusal.Quota},
@@ -155,7 +156,7 @@ func TestMemoryFromTheFuture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := memory.Exclusions(start, "", []refusal.Offering{offer("a"), offer("b")})
+	left := memory.Exclusions(start, "", slices.Values([]refusal.Offering{offer("a"), offer("b")}))
 	if len(left) != 1 || left[0].Offering.InstanceType != "a" {
 		t.Errorf("left alone: %+v, want a", left)
 	}
@@ -216,7 +217,7 @@ func TestMemoryHasOneAskFirst(t *testing.T) {
 			memory := &ladder.Memory{}
 			memory.Learn(refusedFor("a", time.Hour))
 			test.then(memory)
-			excluded := memory.Exclusions(test.at, "me", []refusal.Offering{offer(test.name)})
+			excluded := memory.Exclusions(test.at, "me", slices.Values([]refusal.Offering{offer(test.name)}))
 			if may := memory.Ask(test.at, "me", offer(test.name)); may != test.may || (len(excluded) == 0) != test.may {
 				t.Errorf("it may ask: %t, left alone: %v; want %t", may, excluded, test.may)
 			}

@@ -4,6 +4,7 @@
 package ladder
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -83,11 +84,11 @@ func (m *Memory) Forget(workspace types.UID) {
 
 // Exclusions returns which of the offers a Workspace leaves alone now, in their order: those that are
 // cooling down, and those that another one is the first to ask for again.
-func (m *Memory) Exclusions(now time.Time, workspace types.UID, offers []refusal.Offering) []Exclusion {
+func (m *Memory) Exclusions(now time.Time, workspace types.UID, offers iter.Seq[refusal.Offering]) []Exclusion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Exclusion
-	for _, offer := range offers {
+	for offer := range offers {
 		until, cause, ok := m.cooldowns.Active(now, workspace, offer)
 		if probed, why, isProbed := m.probed(now, workspace, offer); isProbed && probed.After(until) {
 			until, cause, ok = probed, why, true

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -226,17 +227,25 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 	if s.ws.Resource.Placement != nil {
 		zone = zoneOf(s.ws.Resource.Placement.Zones)
 	}
-	var offers []refusal.Offering
-	for _, known := range r.Catalog.SKUs() {
-		for _, capacityType := range []v1beta1.CapacityType{
-			v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
-		} {
-			offers = append(offers, refusal.Offering{
-				InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: className,
-			})
+	return r.Memory.Exclusions(r.Clock.Now(), s.ws.UID, r.offers(zone, className)), nil
+}
+
+// offers are all that the catalogue knows of, in a zone, or in any if that is empty.
+func (r *Reconciler) offers(zone, nodeClass string) iter.Seq[refusal.Offering] {
+	return func(yield func(refusal.Offering) bool) {
+		for _, known := range r.skus() {
+			for _, capacityType := range []v1beta1.CapacityType{
+				v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
+			} {
+				offer := refusal.Offering{
+					InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: nodeClass,
+				}
+				if !yield(offer) {
+					return
+				}
+			}
 		}
 	}
-	return r.Memory.Exclusions(r.Clock.Now(), s.ws.UID, offers), nil
 }
 
 // isRetry says whether the user asks to have refused machines tried again: each value of the annotation

@@ -23,7 +23,7 @@ func (r *Reconciler) restrictToClass(c *planner.Constraints, class v1beta1.NodeC
 	if !buysPlainly(class) {
 		return
 	}
-	for _, known := range r.Catalog.SKUs() {
+	for _, known := range r.skus() {
 		for _, capacityType := range []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacitySpot} {
 			c.Excluded = append(c.Excluded, planner.Exclusion{
 				InstanceType: known.Name, CapacityType: capacityType, Reason: "gpu-provisioner buys machines on demand only",

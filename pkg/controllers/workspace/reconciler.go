@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,6 +137,8 @@ type Config struct {
 type Reconciler struct {
 	Config
 
+	// skus are those of the catalogue, which makes them anew for whoever asks; these are not to be changed.
+	skus func() []sku.SKU
 	// waiting are the Workspaces that wait for others.
 	waiting   *waiting
 	preflight *preflight
@@ -165,6 +168,7 @@ func New(config Config) *Reconciler {
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
 		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
 		asking: make(chan struct{}, mostAsking),
+		skus:   sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
 	}
 }
 

@@ -44,7 +44,7 @@ func (r *Reconciler) restrict(c *planner.Constraints) error {
 				"or leave instanceType out", known.Name, allowed),
 		}
 	}
-	for _, known := range r.Catalog.SKUs() {
+	for _, known := range r.skus() {
 		if !r.Limits.allows(known.Name) {
 			c.Excluded = append(c.Excluded, planner.Exclusion{
 				InstanceType: known.Name, Reason: "the administrator allows only " + allowed,
