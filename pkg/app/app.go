@@ -86,7 +86,7 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
-// NewManager returns a manager with the controllers set up, ready to start.
+// NewManager returns a manager, ready to start, that sets the controllers up once it leads.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -137,23 +137,30 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	if err := reconciler.RegisterSpending(metrics.Registry, mgr.Elected()); err != nil {
-		return nil, err
-	}
 	controllerOptions := controller.Options{
 		MaxConcurrentReconciles: o.Workers,
 		ReconciliationTimeout:   reconcileDeadline,
+		CacheSyncTimeout:        syncDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	return mgr, at.setUp(reconciler, news, endpoints, controllerOptions)
+	return mgr, at.setUp(ctx, reconciler, news, endpoints, controllerOptions)
 }
 
-// setUp has the caches indexed and the controllers run, in that order, once this replica leads.
-func (at site) setUp(workspaces *workspace.Reconciler, news []workspace.News, endpoints *endpoint.Desk, run controller.Options) error {
+// setUp has the caches indexed and then the controllers run, once this replica leads.
+func (at site) setUp(
+	ctx context.Context, workspaces *workspace.Reconciler, news []workspace.News, endpoints *endpoint.Desk, run controller.Options,
+) error {
+	if err := workspaces.Index(ctx, at.indexes); err != nil {
+		return err
+	}
+	if err := workspaces.RegisterSpending(metrics.Registry, at.leads); err != nil {
+		return err
+	}
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
-		func(ctx context.Context) error { return workspaces.SetupWithManager(ctx, at.mgr, news, run) },
+		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, news, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
+		func(context.Context) error { close(at.leads); return nil },
 	)
 }
 

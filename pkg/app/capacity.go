@@ -211,6 +211,8 @@ type site struct {
 	indexes *indexes
 	clock   clock.PassiveClock
 	served  kinds
+	// leads is closed once this replica leads and the caches that have indexes are filled.
+	leads chan struct{}
 }
 
 func siteOf(ctx context.Context, mgr manager.Manager, served kinds, hooks Hooks) (site, error) {
@@ -219,7 +221,10 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, hooks Hooks)
 	if err != nil {
 		return site{}, err
 	}
-	out := site{mgr: mgr, cached: cached, live: mgr.GetAPIReader(), indexes: asked, clock: clock.RealClock{}, served: served}
+	out := site{
+		mgr: mgr, cached: cached, live: mgr.GetAPIReader(), indexes: asked, clock: clock.RealClock{}, served: served,
+		leads: make(chan struct{}),
+	}
 	if hooks.WrapClient != nil {
 		out.cached = hooks.WrapClient(out.cached)
 	}

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// syncDeadline bounds how long a new leader waits for the caches that have indexes; the controllers have as long for
-// theirs.
+// syncDeadline bounds how long a new leader waits for the caches that have indexes, and then for the others. It holds the
+// Lease meanwhile, so that it has to end if they do not come.
 const syncDeadline = 2 * time.Minute
 
 // onceElected has the steps taken one after the other when this replica leads. Whatever reads a cache is set up here: the
@@ -23,7 +23,13 @@ const syncDeadline = 2 * time.Minute
 func onceElected(mgr manager.Manager, steps ...func(context.Context) error) error {
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		for _, step := range steps {
-			if err := step(ctx); err != nil {
+			err := step(ctx)
+			select {
+			case <-ctx.Done():
+				return nil // the process is to end: what failed did so because of that
+			default:
+			}
+			if err != nil {
 				return fmt.Errorf("beginning to lead: %w", err)
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,13 +26,18 @@ func TestOnceElected(t *testing.T) {
 			return err
 		}
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	for _, test := range []struct {
 		reason string
+		ctx    context.Context
 		second error
 		want   []string
+		err    error
 	}{
-		{"all of them", nil, []string{"first", "second", "third"}},
-		{"until one fails", broken, []string{"first", "second"}},
+		{"all of them", t.Context(), nil, []string{"first", "second", "third"}, nil},
+		{"until one fails", t.Context(), broken, []string{"first", "second"}, broken},
+		{"until the process is to end, which is no failure", ended, broken, []string{"first"}, nil},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			taken = nil
@@ -44,8 +51,8 @@ func TestOnceElected(t *testing.T) {
 			if replica, ok := mgr.runs[0].(manager.LeaderElectionRunnable); ok && !replica.NeedLeaderElection() {
 				t.Error("it runs in every replica")
 			}
-			if err := mgr.runs[0].Start(t.Context()); !errors.Is(err, test.second) || !slices.Equal(taken, test.want) {
-				t.Errorf("taken: %q, error %v; want %q and %v", taken, err, test.want, test.second)
+			if err := mgr.runs[0].Start(test.ctx); !errors.Is(err, test.err) || !slices.Equal(taken, test.want) {
+				t.Errorf("taken: %q, error %v; want %q and %v", taken, err, test.want, test.err)
 			}
 		})
 	}
@@ -71,6 +78,20 @@ func TestIndexesAreMadeLater(t *testing.T) {
 	if err := asked.make(t.Context(), unable{}); err == nil || err.Error() != "indexing *v1.Pod by colour: no such kind" {
 		t.Errorf("error %q, want the index and why it cannot be made", err)
 	}
+}
+
+// TestIndexesHaveADeadline does not have a leader wait for ever for caches that do not come.
+func TestIndexesHaveADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, begun := &indexes{}, time.Now()
+		if err := asked.IndexField(t.Context(), &corev1.Pod{}, "size", valueOf("size")); err != nil {
+			t.Fatal(err)
+		}
+		err := asked.make(t.Context(), unable{})
+		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != syncDeadline {
+			t.Errorf("error %v after %s, want it to give up after %s", err, took, syncDeadline)
+		}
+	})
 }
 
 // unable makes no index of the first, and the other one only once it is told to stop.

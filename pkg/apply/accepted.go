@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -32,28 +33,42 @@ type accepted struct {
 	seen *cache.LRUExpireCache
 	// asking are the questions that are on their way.
 	asking singleflight.Group
+
+	mu sync.Mutex
+	// made is how many objects of a kind have been made in a namespace.
+	made map[place]int
 }
 
 func newAccepted(clock cache.Clock) *accepted {
-	return &accepted{seen: cache.NewLRUExpireCacheWithClock(acceptedLimit, clock)}
+	return &accepted{seen: cache.NewLRUExpireCacheWithClock(acceptedLimit, clock), made: map[place]int{}}
 }
 
 // ask asks whether the API server would make an object, unless somebody is asking the same: that it would holds for
-// both, while an error may be about the other one only.
+// both, while an error may be about the other one only. Who waits for another one's answer waits for as long as that may.
 func (a *accepted) ask(of shape, ask func() error) error {
-	isOurs := false
-	_, err, _ := a.asking.Do(of.String(), func() (any, error) {
-		isOurs = true
+	before := a.count(of.place)
+	askAndNote := func() error {
 		err := ask()
-		if err == nil {
+		if err == nil && a.count(of.place) == before {
 			a.seen.Add(of, nil, acceptedFor)
 		}
-		return nil, err
+		return err
+	}
+	isOurs := false
+	_, err, _ := a.asking.Do(fmt.Sprintf("%v after %d", of, before), func() (any, error) {
+		isOurs = true
+		return nil, askAndNote()
 	})
 	if err != nil && !isOurs {
-		return ask()
+		return askAndNote()
 	}
 	return err
+}
+
+func (a *accepted) count(of place) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.made[of]
 }
 
 func (a *accepted) holds(of shape) bool {
@@ -61,22 +76,26 @@ func (a *accepted) holds(of shape) bool {
 	return isKnown
 }
 
-// forget drops what is known of the kind of an object in its namespace.
+// forget drops what is known of the kind of an object in its namespace, and what is being asked.
 func (a *accepted) forget(made *unstructured.Unstructured) {
+	of := place{made.GetKind(), made.GetNamespace()}
+	a.mu.Lock()
+	a.made[of]++
+	a.mu.Unlock()
 	a.seen.RemoveAll(func(key any) bool {
 		known, isShape := key.(shape)
-		return isShape && known.kind == made.GetKind() && known.namespace == made.GetNamespace()
+		return isShape && known.place == of
 	})
 }
 
+// place is where objects of a kind are counted together.
+type place struct{ kind, namespace string }
+
 // shape is what an object is to be, but for whose it is.
 type shape struct {
-	kind, namespace string
-	sum             [sha256.Size]byte
+	place
+	sum [sha256.Size]byte
 }
-
-// String tells it from all others.
-func (s shape) String() string { return fmt.Sprintf("%s %s %x", s.namespace, s.kind, s.sum) }
 
 // shapeOf is what an intent says but for its owner's name and UID, wherever these are in it, and for the hash of it
 // all. Of the name it keeps what an API server may refuse: how long it is, and whether it will do for a label.
@@ -88,5 +107,5 @@ func shapeOf(owner client.Object, intent *unstructured.Unstructured) (shape, err
 		}
 	}
 	encoded = fmt.Appendf(encoded, "%d %t", len(owner.GetName()), len(validation.IsDNS1123Label(owner.GetName())) == 0)
-	return shape{kind: intent.GetKind(), namespace: intent.GetNamespace(), sum: sha256.Sum256(encoded)}, err
+	return shape{place{intent.GetKind(), intent.GetNamespace()}, sha256.Sum256(encoded)}, err
 }

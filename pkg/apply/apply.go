@@ -152,6 +152,7 @@ const firstVersion = "1"
 // and when, and the error is a conflict: there is no need to look before.
 func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
 	a.accepted.forget(intent)
+	defer a.accepted.forget(intent) // and what is answered meanwhile
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)
 	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))

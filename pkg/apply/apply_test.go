@@ -448,3 +448,42 @@ func TestCheckAsksTogether(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckAsksAnewAfterOneIsMade shares no answer that is older than an object that may have used a quota up.
+func TestCheckAsksAnewAfterOneIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int32
+		answer := make(chan struct{})
+		c := newCluster(t)
+		slow := interceptor.NewClient(c.server, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				asked.Add(1)
+				<-answer
+				return nil
+			},
+		})
+		applier := apply.New(slow, c.server, clock.RealClock{})
+		checked := make(chan error, 2)
+		check := func(name string) { checked <- applier.Check(t.Context(), named(name), serviceOf(named(name))) }
+		go check("chat")
+		synctest.Wait()
+		if _, err := applier.Apply(t.Context(), named("made"), serviceOf(named("made"))); err != nil {
+			t.Fatal(err)
+		}
+		go check("talk")
+		synctest.Wait()
+		if got := asked.Load(); got != 2 {
+			t.Errorf("asked %d times, want anew", got)
+		}
+		close(answer)
+		for range 2 {
+			if err := <-checked; err != nil {
+				t.Error(err)
+			}
+		}
+		go check("said")
+		if err := <-checked; err != nil || asked.Load() != 2 {
+			t.Errorf("asked %d times, error %v; want the second answer remembered", asked.Load(), err)
+		}
+	})
+}

@@ -117,8 +117,10 @@ func newProcess(w *world) (*process, error) {
 func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
-	err := p.reconciler.SetupWithManager(ctx, h, []workspace.News{{Object: nodeclaim.Object()}}, p.queue.options())
-	if err != nil {
+	if err := p.reconciler.Index(ctx, h); err != nil {
+		return err
+	}
+	if err := p.reconciler.SetupWithManager(h, []workspace.News{{Object: nodeclaim.Object()}}, p.queue.options()); err != nil {
 		return err
 	}
 	if err := p.endpoints.SetupWithManager(h, p.orders.options(), p.reconciler.LookAgain); err != nil {

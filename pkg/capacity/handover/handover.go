@@ -78,8 +78,8 @@ func New(set BackEnd, former ...Former) *BackEnds {
 	return &BackEnds{BackEnd: set, former: former, holders: map[types.UID]holder{}}
 }
 
-// load finds out once who holds what former back ends made. Whoever asks leads: another process may still make what a
-// former back end makes before.
+// load finds out once who holds what former back ends made. Only who leads may ask: until then another process may still
+// make machines with a former back end.
 func (b *BackEnds) load(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

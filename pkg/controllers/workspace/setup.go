@@ -47,9 +47,9 @@ type News struct {
 	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
 }
 
-// SetupWithManager registers the Reconciler and its watches, of which news are those of its Provisioner.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, news []News, options controller.Options) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta1.Workspace{}, configIndex, func(object client.Object) []string {
+// Index asks for the indexes that the Reconciler finds Workspaces by.
+func (r *Reconciler) Index(ctx context.Context, indexer client.FieldIndexer) error {
+	err := indexer.IndexField(ctx, &v1beta1.Workspace{}, configIndex, func(object client.Object) []string {
 		ws, ok := object.(*v1beta1.Workspace)
 		if !ok || ws.Inference == nil || ws.Inference.Config == "" {
 			return nil
@@ -59,9 +59,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, 
 	if err != nil {
 		return fmt.Errorf("indexing Workspaces by ConfigMap: %w", err)
 	}
-	if err := indexNodes(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
-	}
+	return indexNodes(ctx, indexer)
+}
+
+// SetupWithManager registers the Reconciler and its watches, of which news are those of its Provisioner. The indexes have
+// to be there.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, news []News, options controller.Options) error {
 	changed := predicate.Or[client.Object](
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		r.statusChanged(),

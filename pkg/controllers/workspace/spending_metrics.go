@@ -29,10 +29,10 @@ const (
 // scrapeLimit bounds one look at the caches.
 const scrapeLimit = 10 * time.Second
 
-// RegisterSpending registers what all machines cost per hour, as caches show it when it is asked for. Only who is elected
-// has caches and tells it, so that it may be added up over replicas.
-func (r *Reconciler) RegisterSpending(registry prometheus.Registerer, elected <-chan struct{}) error {
-	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, elected: elected, rate: prometheus.NewDesc(
+// RegisterSpending registers what all machines cost per hour, as caches show it when it is asked for. Who does not lead
+// has none and tells nothing, so that it may be added up over replicas.
+func (r *Reconciler) RegisterSpending(registry prometheus.Registerer, leads <-chan struct{}) error {
+	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, leads: leads, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
 		"What machines cost in USD per hour: running where a model answers on them, idle where none does, or pending: not launched yet.",
 		[]string{"state"}, nil)})
@@ -44,8 +44,8 @@ type spending struct {
 	machines interface {
 		Bills(ctx context.Context) ([]capacity.Bill, error)
 	}
-	elected <-chan struct{}
-	rate    *prometheus.Desc
+	leads <-chan struct{}
+	rate  *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -54,7 +54,7 @@ func (s spending) Describe(out chan<- *prometheus.Desc) { out <- s.rate }
 // Collect implements prometheus.Collector.
 func (s spending) Collect(out chan<- prometheus.Metric) {
 	select {
-	case <-s.elected:
+	case <-s.leads:
 	default:
 		return
 	}

@@ -288,16 +288,16 @@ func TestSpendingRates(t *testing.T) {
 	r.Provisioner = account{held: []capacity.Bill{
 		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
 	}}
-	registry, elected := prometheus.NewRegistry(), make(chan struct{})
+	registry, leads := prometheus.NewRegistry(), make(chan struct{})
 	for range 2 { // another manager in one process
-		if err := r.RegisterSpending(registry, elected); err != nil {
+		if err := r.RegisterSpending(registry, leads); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := gathered(t, registry); len(got) > 0 {
 		t.Errorf("who does not lead tells %q, want nothing", got)
 	}
-	close(elected)
+	close(leads)
 	want := []string{
 		"modelberth_spending_usd_per_hour idle 4", "modelberth_spending_usd_per_hour pending 8", "modelberth_spending_usd_per_hour running 3",
 	}

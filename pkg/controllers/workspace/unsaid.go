@@ -4,7 +4,6 @@
 package workspace
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -23,6 +22,8 @@ const (
 	progressRate  = 2
 	progressBurst = 10
 	progressLimit = time.Minute
+	// progressForgotten is how late news may be; no pass takes that long to come.
+	progressForgotten = time.Hour
 )
 
 // unsaid remembers what about a Workspace is not written: until when news may wait, and what the pass did that asked for
@@ -83,7 +84,7 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 		return 0
 	}
 	if !waits {
-		before := max(u.waiting(now)-progressBurst, 0)
+		before := max(u.crowd(now)-progressBurst, 0)
 		due = now.Add(min(progressDelay+time.Duration(before)*time.Second/progressRate, progressLimit))
 		u.due[workspace] = due
 	}
@@ -98,13 +99,22 @@ func (u *unsaid) hold(workspace types.UID, isProgress bool, now time.Time) time.
 func (u *unsaid) isCrowded(now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.waiting(now) > progressBurst
+	return u.crowd(now) > progressBurst
 }
 
-// waiting returns of how many Workspaces the news waits. What was due long ago is that of Workspaces whose end no pass saw.
-func (u *unsaid) waiting(now time.Time) int {
-	maps.DeleteFunc(u.due, func(_ types.UID, due time.Time) bool { return now.Sub(due) > progressLimit })
-	return len(u.due)
+// crowd counts the Workspaces whose news waits, but for what was due long ago: that of some whose end no pass saw, which is
+// forgotten in the end, or it is late and comes with the next pass.
+func (u *unsaid) crowd(now time.Time) int {
+	count := 0
+	for workspace, due := range u.due {
+		switch late := now.Sub(due); {
+		case late > progressForgotten:
+			delete(u.due, workspace)
+		case late <= progressLimit:
+			count++
+		}
+	}
+	return count
 }
 
 // forget drops what is known of a Workspace that is gone.

@@ -238,11 +238,20 @@ func TestUnsaidForgetsWhatNobodyIsToTell(t *testing.T) {
 		{"it waits", 0, true},
 		{"it is late, as where passes are", progressLimit, true},
 		{"no pass came for it", 2*progressLimit + time.Second, false},
-		{"it stays forgotten", 0, false},
 	} {
 		if got := u.isCrowded(now.Add(test.after)); got != test.want {
 			t.Errorf("%s: many wait: %v, want %v", test.reason, got, test.want)
 		}
+	}
+	u.isCrowded(now.Add(2 * progressForgotten))
+	if len(u.due) > 0 {
+		t.Errorf("news of %d is kept for ever", len(u.due))
+	}
+	late := newUnsaid()
+	late.hold("uid", true, now.Time)
+	late.isCrowded(now.Add(progressForgotten))
+	if got := late.hold("uid", true, now.Add(progressForgotten)); got != 0 {
+		t.Errorf("news that is late waits %s more", got)
 	}
 }
 

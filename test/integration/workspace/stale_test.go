@@ -21,8 +21,8 @@ import (
 )
 
 // unseenMachine keeps the machine that was asked for out of the controller's cache for longer than a cache takes: it is
-// there all the time, so it has not vanished, and it is used soon after it is shown. Its events are over by then, so that
-// the next look comes as long after the last as it was hidden.
+// there all the time, so it has not vanished, and it is used soon after it is shown. Its events are over by then: the next
+// look comes by backing off, after as long again as the machine was hidden.
 func unseenMachine(t *testing.T, life *life) {
 	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
