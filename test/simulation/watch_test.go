@@ -35,7 +35,7 @@ type watched struct {
 // lateness is how far the watches of a process are behind when it begins to lead, and for how long.
 type lateness struct{ by, lasts time.Duration }
 
-// watch has seen what a process has that stood by while another one led: what was shown so far, and of some kinds less.
+// watch has listed what there is when a process takes over: what was shown so far, and of some kinds less.
 func watch(s *server, late func() lateness) *watched {
 	w := &watched{server: s}
 	for k := range kinds {

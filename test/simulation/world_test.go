@@ -38,8 +38,8 @@ type faults struct {
 	lag  time.Duration
 	// stalls are writes that arrive once another controller has taken over.
 	stalls int
-	// standbys are kinds of objects that a controller has not heard of for a while when it takes over.
-	standbys int
+	// oldLists are kinds of objects whose first list is old when a controller takes over: an API server may lag, too.
+	oldLists int
 	// meddling is what people do just after the controller has written something.
 	meddling int
 	// outages are times in which the API server takes no claims: a webhook is away.
@@ -123,7 +123,7 @@ func drawFaults(random *rand.Rand) faults {
 	out := faults{
 		deaths: one(0, 15, 60), writes: one(0, 0, 30), reads: one(0, 0, 100), events: one(0, 0, 2), watches: one(0, 20, 100),
 		lags: one(0, 4, 20, 100), stalls: one(0, 0, 60), meddling: one(0, 0, 40),
-		outages: one(0, 0, 3), standbys: one(0, 0, 3),
+		outages: one(0, 0, 3), oldLists: one(0, 0, 3),
 	}
 	// The longer they last, the fewer there are.
 	switch out.lags {
@@ -292,7 +292,7 @@ func (w *world) kill() {
 
 // late is how far one kind of objects is behind for a controller that takes over.
 func (w *world) late() lateness {
-	if !w.draw(w.faults.standbys) {
+	if !w.draw(w.faults.oldLists) {
 		return lateness{}
 	}
 	return lateness{by: w.karpenter.cloud.between(0, 5*time.Minute), lasts: w.karpenter.cloud.between(0, time.Minute)}
