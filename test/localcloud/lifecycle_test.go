@@ -132,9 +132,9 @@ func newTestCloud(t *testing.T) *testCloud {
 }
 
 // start runs a command of this program without waiting for its end.
-func (c *testCloud) start(t *testing.T, command string) (*exec.Cmd, *bytes.Buffer) {
+func (c *testCloud) start(t *testing.T, command string, flags ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	args := []string{command, "--state-dir=" + c.layout.Root}
+	args := append([]string{command, "--state-dir=" + c.layout.Root}, flags...)
 	if command == "up" {
 		args = append(args, "--skus=../../presets/skus")
 	}
@@ -148,10 +148,10 @@ func (c *testCloud) start(t *testing.T, command string) (*exec.Cmd, *bytes.Buffe
 }
 
 // run runs a command of this program to its end and returns what it says.
-func (c *testCloud) run(t *testing.T, command string) string {
+func (c *testCloud) run(t *testing.T, command string, flags ...string) string {
 	t.Helper()
 	began := time.Now()
-	cmd, out := c.start(t, command)
+	cmd, out := c.start(t, command, flags...)
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
@@ -159,9 +159,9 @@ func (c *testCloud) run(t *testing.T, command string) string {
 	return out.String()
 }
 
-func (c *testCloud) up(t *testing.T) {
+func (c *testCloud) up(t *testing.T, flags ...string) {
 	t.Helper()
-	c.run(t, "up")
+	c.run(t, "up", flags...)
 }
 
 // kill ends the supervisor without giving it a chance.
