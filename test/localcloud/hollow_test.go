@@ -61,7 +61,7 @@ func TestLifecycleOfHollowMachines(t *testing.T) {
 		}
 		await(t, time.Minute, func() error {
 			if err := kube.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%T is not gone: %v", object, err)
+				return fmt.Errorf("%T is not gone: %w", object, err)
 			}
 			return nil
 		})
