@@ -256,6 +256,7 @@ func (c *testCloud) kube(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.QPS = -1 // who waits for its turn to look misses what does not last
 	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)
