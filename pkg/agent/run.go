@@ -86,7 +86,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	g.Go(func() error { return fetchAll(running, tasks, log) })
 	g.Go(func() error {
 		return members.Watch(running, members.Config{
-			Self: self(), Peers: s.Group.Peers, Ask: asker.Ask, Clock: clock.RealClock{}, Log: log, IsEnding: drainer.IsRunning,
+			Self: self(), Peers: s.Group.Peers, Ask: asker.Ask, Log: log, IsEnding: drainer.IsRunning,
 		})
 	})
 	err = g.Wait()

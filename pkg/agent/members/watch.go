@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/utils/clock"
 )
 
 // A member that goes silent is noticed within lostAfter and one askEvery: under five seconds.
@@ -25,9 +24,8 @@ type Config struct {
 	// its id.
 	Peers []string
 	// Ask returns what a peer says of itself.
-	Ask   func(ctx context.Context, peer string) (Identity, error)
-	Clock clock.WithTicker
-	Log   *slog.Logger
+	Ask func(ctx context.Context, peer string) (Identity, error)
+	Log *slog.Logger
 	// IsEnding reports whether this pod is about to end anyway, so that it is not the time to complain.
 	IsEnding func() bool
 }
@@ -42,7 +40,7 @@ func Watch(ctx context.Context, c Config) error {
 }
 
 func (c Config) watch(ctx context.Context, peer string) error {
-	ticker := c.Clock.NewTicker(askEvery)
+	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
 	var known member
 	for {
@@ -60,17 +58,17 @@ func (c Config) watch(ctx context.Context, peer string) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C():
+		case <-ticker.C:
 		}
 	}
 }
 
 // look asks once. The answer is dated by when it was asked for: it may have been under way for long.
 func (c Config) look(ctx context.Context, peer string, known member) (member, *LossError) {
-	asked := c.Clock.Now()
+	asked := time.Now()
 	answer, err := c.Ask(ctx, peer)
 	if err != nil {
-		return known.unheard(err, c.Clock.Now())
+		return known.unheard(err, time.Now())
 	}
 	return known.hears(c.Self, answer, asked)
 }

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 func waitUntil(t *testing.T, what string, ok func() bool) {
@@ -30,7 +28,7 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 
 func config(peers ...string) Config {
 	return Config{
-		Self: Identity{ID: "me", Group: 1}, Peers: peers, Ask: NewClient().Ask, Clock: clock.RealClock{},
+		Self: Identity{ID: "me", Group: 1}, Peers: peers, Ask: NewClient().Ask,
 		Log: slog.New(slog.DiscardHandler), IsEnding: func() bool { return false },
 	}
 }
