@@ -150,7 +150,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 func (at site) setUp(
 	ctx context.Context, workspaces *workspace.Reconciler, news []workspace.News, endpoints *endpoint.Desk, run controller.Options,
 ) error {
-	if err := workspaces.Index(ctx, at.indexes); err != nil {
+	if err := workspace.Index(ctx, at.indexes); err != nil {
 		return err
 	}
 	if err := workspaces.RegisterSpending(metrics.Registry, at.leads); err != nil {

@@ -117,7 +117,7 @@ func newProcess(w *world) (*process, error) {
 func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
-	if err := p.reconciler.Index(ctx, h); err != nil {
+	if err := workspace.Index(ctx, h); err != nil {
 		return err
 	}
 	if err := p.reconciler.SetupWithManager(h, []workspace.News{{Object: nodeclaim.Object()}}, p.queue.options()); err != nil {

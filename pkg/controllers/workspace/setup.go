@@ -47,19 +47,25 @@ type News struct {
 	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
 }
 
-// Index asks for the indexes that the Reconciler finds Workspaces by.
-func (r *Reconciler) Index(ctx context.Context, indexer client.FieldIndexer) error {
-	err := indexer.IndexField(ctx, &v1beta1.Workspace{}, configIndex, func(object client.Object) []string {
-		ws, ok := object.(*v1beta1.Workspace)
-		if !ok || ws.Inference == nil || ws.Inference.Config == "" {
-			return nil
+// Index asks for the indexes that a Reconciler finds Workspaces by.
+func Index(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, value := range map[string]client.IndexerFunc{
+		configIndex: usedConfig, nodeIndex: usedNodes, waitingIndex: waitsForNodes,
+	} {
+		if err := indexer.IndexField(ctx, &v1beta1.Workspace{}, name, value); err != nil {
+			return fmt.Errorf("indexing Workspaces by %s: %w", name, err)
 		}
-		return []string{ws.Inference.Config}
-	})
-	if err != nil {
-		return fmt.Errorf("indexing Workspaces by ConfigMap: %w", err)
 	}
-	return indexNodes(ctx, indexer)
+	return nil
+}
+
+// usedConfig is the ConfigMap that a Workspace uses.
+func usedConfig(object client.Object) []string {
+	ws, ok := object.(*v1beta1.Workspace)
+	if !ok || ws.Inference == nil || ws.Inference.Config == "" {
+		return nil
+	}
+	return []string{ws.Inference.Config}
 }
 
 // SetupWithManager registers the Reconciler and its watches, of which news are those of its Provisioner. The indexes have

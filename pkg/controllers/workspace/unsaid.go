@@ -102,8 +102,8 @@ func (u *unsaid) isCrowded(now time.Time) bool {
 	return u.crowd(now) > progressBurst
 }
 
-// crowd counts the Workspaces whose news waits, but for what was due long ago: that of some whose end no pass saw, which is
-// forgotten in the end, or it is late and comes with the next pass.
+// crowd counts the Workspaces whose news waits. What was due long ago is not counted: it comes with its Workspace's next
+// pass, or the Workspace has vanished without one, and then it is forgotten in the end.
 func (u *unsaid) crowd(now time.Time) int {
 	count := 0
 	for workspace, due := range u.due {

@@ -5,7 +5,6 @@ package workspace
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,16 +22,6 @@ import (
 
 // isWaitingForNodes is the one value of waitingIndex.
 const isWaitingForNodes = "true"
-
-// indexNodes makes the indexes that find Workspaces by nodes.
-func indexNodes(ctx context.Context, indexer client.FieldIndexer) error {
-	for name, value := range map[string]client.IndexerFunc{nodeIndex: usedNodes, waitingIndex: waitsForNodes} {
-		if err := indexer.IndexField(ctx, &v1beta1.Workspace{}, name, value); err != nil {
-			return fmt.Errorf("indexing Workspaces by %s: %w", name, err)
-		}
-	}
-	return nil
-}
 
 // usedNodes are the nodes that a Workspace runs on.
 func usedNodes(object client.Object) []string {
