@@ -69,31 +69,33 @@ func TestFaultsThatPass(t *testing.T) {
 			return 0, true
 		}
 	}
+	const patient = 10 * time.Second
 	for _, tc := range []struct {
 		reason string
 		fault  fault
+		idle   time.Duration // how long the hub may be silent
 	}{
-		{"500 three times", status(500)},
-		{"503 three times", status(503)},
-		{"429 with Retry-After 0", status(429, "Retry-After", "0")},
+		{"500 three times", status(500), patient},
+		{"503 three times", status(503), patient},
+		{"429 with Retry-After 0", status(429, "Retry-After", "0"), patient},
 		{"the connection is cut in the middle, every time", func(_ int64, _ http.ResponseWriter, r *http.Request) (int64, bool) {
 			if isContent(r) {
 				return size / 7, false
 			}
 			return noLimit, false
-		}},
+		}, patient},
 		{"the connection is cut after one byte, ten times", func(calls int64, _ http.ResponseWriter, r *http.Request) (int64, bool) {
 			if isContent(r) && calls < 14 {
 				return 1, false
 			}
 			return noLimit, false
-		}},
+		}, patient},
 		{"the connection is cut before any answer", func(calls int64, _ http.ResponseWriter, _ *http.Request) (int64, bool) {
 			if calls%2 == 1 && calls < 8 {
 				panic(http.ErrAbortHandler)
 			}
 			return noLimit, false
-		}},
+		}, patient},
 		{"the hub falls silent in the middle", func(calls int64, w http.ResponseWriter, r *http.Request) (int64, bool) {
 			if !isContent(r) || calls > 3 {
 				return noLimit, false
@@ -103,14 +105,14 @@ func TestFaultsThatPass(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 			return 0, true
-		}},
+		}, 2 * time.Second},
 		{"the content is shorter than it says", func(calls int64, w http.ResponseWriter, r *http.Request) (int64, bool) {
 			if !isContent(r) || calls > 3 {
 				return noLimit, false
 			}
 			hijack(w, "HTTP/1.1 200 OK\r\nContent-Length: 8388608\r\n\r\n"+string(data[:1000]))
 			return 0, true
-		}},
+		}, patient},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			h := newFakeHub(t, map[string][]byte{"a": data})
@@ -118,7 +120,7 @@ func TestFaultsThatPass(t *testing.T) {
 			h.setFault(func(w http.ResponseWriter, r *http.Request) (int64, bool) {
 				return tc.fault(calls.Add(1), w, r)
 			})
-			r := newRig(t, h, t.TempDir(), func(c *Config) { c.Hub = newClient(t, h, 500*time.Millisecond) })
+			r := newRig(t, h, t.TempDir(), func(c *Config) { c.Hub = newClient(t, h, tc.idle) })
 			stop := watchName(t, r.dir+"/a", data)
 			err := r.Run(t.Context())
 			stop()

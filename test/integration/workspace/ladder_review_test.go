@@ -10,7 +10,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,7 +115,7 @@ func oldPass(t *testing.T, c *climber) {
 	c.create(t, ws)
 	c.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonQuota)
 	c.untilReleased(t, ws)
-	c.passes(t, c.life, ws, 2)
+	beside := c.freeze(t, c.life, ws)
 	plans := &appsv1.ControllerRevisionList{}
 	if err := c.client.List(t.Context(), plans, client.InNamespace(ws.Namespace)); err != nil {
 		t.Fatal(err)
@@ -125,34 +124,20 @@ func oldPass(t *testing.T, c *climber) {
 	for i := range plans.Items {
 		known[plans.Items[i].Name] = true
 	}
-	c.read(t, ws)
-	c.life.recorder.Freeze(ws)
 	c.life.recorder.Hide(plans, func(plan client.Object) bool {
 		return plan.GetNamespace() == ws.Namespace && !known[plan.GetName()]
 	})
 	c.karpenter.Script(cheap, sim.Works)
 	c.clock.step(11 * time.Minute) // the quota is left alone for an hour
-	beside := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: ws.Namespace, Name: "beside",
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ws, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))},
-		},
-		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
-	}
-	if err := c.client.Create(t.Context(), beside); err != nil { // has the Workspace looked at, and leaves it as it is
-		t.Fatal(err)
-	}
+	c.passesBy(t, c.life, ws, beside, 1)
 	eventually(t, "the third machine", func() (bool, string) {
 		return c.karpenter.ClaimsEver(ws.UID) == 3, fmt.Sprintf("%d NodeClaims", c.karpenter.ClaimsEver(ws.UID))
 	})
-	seen := c.life.recorder.Passes(client.ObjectKeyFromObject(ws))
+	c.passesBy(t, c.life, ws, beside, 2)
 	during(t, "the third machine is kept", 3*time.Second, func() (bool, string) {
 		claims := c.claims(t, ws)
 		return len(claims) == 1 && claims[0].DeletionTimestamp.IsZero(), fmt.Sprintf("%d NodeClaims", len(claims))
 	})
-	if c.life.recorder.Passes(client.ObjectKeyFromObject(ws)) == seen {
-		t.Error("no pass came from the old Workspace: the story says nothing")
-	}
 	c.life.recorder.Thaw(client.ObjectKeyFromObject(ws))
 	c.life.recorder.Show(plans)
 	c.patch(t, ws, nil)

@@ -87,8 +87,7 @@ func unseenAttempt(t *testing.T, life *life) {
 	ws.Inference.Config = "settings"
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonConfigNotFound)
-	w.passes(t, life, ws, 2) // what it says is in the cache
-	life.recorder.Freeze(ws)
+	w.freeze(t, life, ws)
 	if err := w.client.Create(t.Context(), configMap(ws.Namespace, threads(3))); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -151,12 +152,18 @@ func TestSettledWorkspaceCostsNoWrites(t *testing.T) {
 // passes makes the controller pass over a Workspace that often, to the end of each pass.
 func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count int) {
 	t.Helper()
+	w.passesBy(t, life, ws, ws, count)
+}
+
+// passesBy makes the controller pass over a Workspace that often, to the end of each pass, because something of it is
+// touched.
+func (w *world) passesBy(t *testing.T, life *life, ws *v1beta1.Workspace, touched client.Object, count int) {
+	t.Helper()
 	key := client.ObjectKeyFromObject(ws)
 	for i := range count + 1 {
 		seen := life.recorder.Passes(key)
-		patch := client.MergeFrom(ws.DeepCopy())
-		ws.Annotations = map[string]string{"example.dev/touched": fmt.Sprint(seen, i)}
-		if err := w.client.Patch(t.Context(), ws, patch); err != nil {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"example.dev/touched":"%d %d"}}}`, seen, i)
+		if err := w.client.Patch(t.Context(), touched, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
 		// A pass has ended once the next one has begun: one object is never reconciled twice at once.
@@ -164,6 +171,37 @@ func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count in
 			return life.recorder.Passes(key) > seen, fmt.Sprint(life.recorder.Passes(key))
 		})
 	}
+}
+
+// freeze has the controller see a Workspace as it is now, and returns something of the Workspace to touch: that leaves
+// it as it is. It waits until the controller has nothing left to write about it: of a version that it has written over
+// it knows that it is past.
+func (w *world) freeze(t *testing.T, life *life, ws *v1beta1.Workspace) (beside client.Object) {
+	t.Helper()
+	beside = &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ws.Namespace, Name: "beside",
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ws, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))},
+		},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	if err := w.client.Create(t.Context(), beside); err != nil {
+		t.Fatal(err)
+	}
+	key := client.ObjectKeyFromObject(ws)
+	eventually(t, "nothing left to write", func() (bool, string) {
+		if err := w.client.Get(t.Context(), key, ws); err != nil {
+			t.Fatal(err)
+		}
+		life.recorder.Freeze(ws)
+		w.passesBy(t, life, ws, beside, 1)
+		now := &v1beta1.Workspace{}
+		if err := w.client.Get(t.Context(), key, now); err != nil {
+			t.Fatal(err)
+		}
+		return now.ResourceVersion == ws.ResourceVersion, saying(now)
+	})
+	return beside
 }
 
 // TestCrashAtEveryWrite kills the controller at every single write of a Workspace's life, before and
