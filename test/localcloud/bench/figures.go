@@ -65,6 +65,7 @@ func (f Figures) times() []Row {
 	serving := Delays(f.Load.Applied, f.Load.Serving)
 	floor := Delays(f.Floor.Applied, f.Floor.Serving)
 	return []Row{
+		timed("first → last Workspace applied", f.Load.Applied.span(), 0),
 		timed("apply → first NodeClaim, median", Percentile(claimed, 50), claimedMedian),
 		timed("apply → first NodeClaim, 99 %", Percentile(claimed, 99), claimedMost),
 		timed("apply → first NodeClaim, last", Percentile(claimed, 100), 0),

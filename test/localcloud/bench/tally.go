@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -18,6 +19,15 @@ func (t Times) first(name string, at time.Time) {
 	if known, ok := t[name]; name != "" && (!ok || at.Before(known)) {
 		t[name] = at
 	}
+}
+
+// span is how long after the first of them the last came.
+func (t Times) span() time.Duration {
+	all := slices.SortedFunc(maps.Values(t), time.Time.Compare)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].Sub(all[0])
 }
 
 // Course is how the Workspaces of one namespace went, or what stands in for them.

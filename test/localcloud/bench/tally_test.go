@@ -100,6 +100,15 @@ func TestDelays(t *testing.T) {
 	}
 }
 
+func TestSpan(t *testing.T) {
+	if got, want := (Times{"b": at(3), "a": at(1), "c": at(2)}).span(), 2*time.Second; got != want {
+		t.Errorf("three came within %s, want %s", got, want)
+	}
+	if got := (Times{}).span(); got != 0 {
+		t.Errorf("nothing came within %s", got)
+	}
+}
+
 func TestPercentile(t *testing.T) {
 	upTo := func(n int) []time.Duration {
 		var out []time.Duration
