@@ -171,8 +171,11 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// newClient bears silence for the given time: long, unless a test is about it,
-// because a busy machine is silent, too.
+// patient is how long a test that is not about silence bears it: a busy machine
+// is silent, too.
+const patient = 10 * time.Second
+
+// newClient bears silence for the given time.
 func newClient(t *testing.T, h *fakeHub, idle time.Duration) *hub.Client {
 	t.Helper()
 	client, err := hub.New(hub.Options{Endpoint: h.URL, HTTP: hub.NewHTTPClient(8), IdleTimeout: idle})
@@ -196,7 +199,7 @@ func newRig(t *testing.T, h *fakeHub, dir string, change ...func(*Config)) rig {
 	}
 	t.Cleanup(func() { root.Close() })
 	c := Config{
-		Hub: newClient(t, h, 10*time.Second), Root: root, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
+		Hub: newClient(t, h, patient), Root: root, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
 		Repo: testRepo, Revision: "main", Connections: 4, GiveUpAfter: 5 * time.Second,
 	}
 	for p := range h.files {

@@ -69,7 +69,6 @@ func TestFaultsThatPass(t *testing.T) {
 			return 0, true
 		}
 	}
-	const patient = 10 * time.Second
 	for _, tc := range []struct {
 		reason string
 		fault  fault

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -60,10 +61,11 @@ func TestLifecycleOfHollowMachines(t *testing.T) {
 			t.Fatal(err)
 		}
 		await(t, time.Minute, func() error {
-			if err := kube.Get(t.Context(), client.ObjectKeyFromObject(object), object); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%T is not gone: %w", object, err)
+			err := kube.Get(t.Context(), client.ObjectKeyFromObject(object), object)
+			if apierrors.IsNotFound(err) {
+				return nil
 			}
-			return nil
+			return cmp.Or(err, fmt.Errorf("%T is not gone", object))
 		})
 	}
 }

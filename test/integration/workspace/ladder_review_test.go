@@ -33,14 +33,6 @@ func TestLadderKeepsWhatItHolds(t *testing.T) {
 	}
 }
 
-// read gets a Workspace anew.
-func (c *climber) read(t *testing.T, ws *v1beta1.Workspace) {
-	t.Helper()
-	if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // keeps sees to it that a Workspace goes on with the only machine it ever had.
 func (c *climber) keeps(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()

@@ -223,6 +223,14 @@ func during(t *testing.T, what string, period time.Duration, holds func() (bool,
 	}
 }
 
+// read gets a Workspace anew.
+func (w *world) read(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // untilCondition waits for a condition of a Workspace, which it reads anew into ws.
 func (w *world) untilCondition(t *testing.T, ws *v1beta1.Workspace, kind string, status metav1.ConditionStatus, reason string) {
 	t.Helper()

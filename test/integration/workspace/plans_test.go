@@ -169,9 +169,7 @@ func (w *world) untilUpdating(t *testing.T, key types.NamespacedName, former str
 
 func (w *world) checkNotReady(t *testing.T, ws *v1beta1.Workspace, why string) {
 	t.Helper()
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
-		t.Fatal(err)
-	}
+	w.read(t, ws)
 	for _, kind := range []string{v1beta1.ConditionReady, v1beta1.ConditionInferenceReady} {
 		if found := condition(ws, kind); found.Status == metav1.ConditionTrue {
 			t.Errorf("%s is True although %s: %s", kind, why, found.Message)

@@ -188,17 +188,12 @@ func (w *world) freeze(t *testing.T, life *life, ws *v1beta1.Workspace) (beside 
 	if err := w.client.Create(t.Context(), beside); err != nil {
 		t.Fatal(err)
 	}
-	key := client.ObjectKeyFromObject(ws)
 	eventually(t, "nothing left to write", func() (bool, string) {
-		if err := w.client.Get(t.Context(), key, ws); err != nil {
-			t.Fatal(err)
-		}
+		w.read(t, ws)
 		life.recorder.Freeze(ws)
 		w.passesBy(t, life, ws, beside, 1)
-		now := &v1beta1.Workspace{}
-		if err := w.client.Get(t.Context(), key, now); err != nil {
-			t.Fatal(err)
-		}
+		now := ws.DeepCopy()
+		w.read(t, now)
 		return now.ResourceVersion == ws.ResourceVersion, saying(now)
 	})
 	return beside
