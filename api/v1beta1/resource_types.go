@@ -95,8 +95,9 @@ const (
 // PlacementSpec narrows what may be bought and what it may cost.
 type PlacementSpec struct {
 	// nodeSource is Any (existing nodes first, then buy), Existing (never buy) or Provisioned (always
-	// buy). Unset means Existing if there is a labelSelector and neither instanceType nor placement,
-	// else Any.
+	// buy). Unset means Existing if there is a labelSelector and neither resource.instanceType, nor
+	// instanceTypes or capacityTypes here; else Any. Limits such as maxHourlyPrice, accelerators and
+	// zones never turn buying on.
 	// +optional
 	NodeSource NodeSource `json:"nodeSource,omitempty"`
 	// instanceTypes are the allowed machine types; none means any. Not together with instanceType.
@@ -152,13 +153,22 @@ type NodeClassReference struct {
 }
 
 // EffectiveNodeSource returns where machines may come from, with the default of an unset
-// nodeSource applied: a manifest that buys nothing under KAITO buys nothing here.
+// nodeSource applied: a manifest that buys nothing under KAITO buys nothing here, whatever limits
+// are added to it.
 func (r *ResourceSpec) EffectiveNodeSource() NodeSource {
 	if r.Placement != nil && r.Placement.NodeSource != "" {
 		return r.Placement.NodeSource
 	}
-	if r.LabelSelector != nil && r.InstanceType == "" && r.Placement == nil {
+	if r.LabelSelector != nil && !r.namesPurchase() {
 		return NodeSourceExisting
 	}
 	return NodeSourceAny
+}
+
+// namesPurchase reports whether a field is set that is about what to buy, rather than a limit.
+func (r *ResourceSpec) namesPurchase() bool {
+	if r.InstanceType != "" {
+		return true
+	}
+	return r.Placement != nil && (len(r.Placement.InstanceTypes) > 0 || len(r.Placement.CapacityTypes) > 0)
 }

@@ -43,9 +43,21 @@ func TestEffectiveNodeSource(t *testing.T) {
 			want:     NodeSourceAny,
 		},
 		{
-			reason:   "placement, which KAITO has not, is about buying",
-			resource: ResourceSpec{LabelSelector: selector, Placement: &PlacementSpec{MaxHourlyPrice: "5"}},
+			reason:   "machine types are there to be bought",
+			resource: ResourceSpec{LabelSelector: selector, Placement: &PlacementSpec{InstanceTypes: []string{"Standard_NC24ads_A100_v4"}}},
 			want:     NodeSourceAny,
+		},
+		{
+			reason:   "a way to pay is about buying",
+			resource: ResourceSpec{LabelSelector: selector, Placement: &PlacementSpec{CapacityTypes: []CapacityType{CapacitySpot}}},
+			want:     NodeSourceAny,
+		},
+		{
+			reason: "a limit beside a machine type changes nothing",
+			resource: ResourceSpec{
+				LabelSelector: selector, InstanceType: "Standard_NC24ads_A100_v4", Placement: &PlacementSpec{MaxHourlyPrice: "5"},
+			},
+			want: NodeSourceAny,
 		},
 		{
 			reason: "what was asked for wins over a machine type",
@@ -66,6 +78,38 @@ func TestEffectiveNodeSource(t *testing.T) {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// Whatever limits a manifest for existing nodes sets, it buys nothing: they are limits, not consent.
+func TestLimitNeverTurnsBuyingOn(t *testing.T) {
+	limits := map[string]func(*PlacementSpec){
+		"empty placement": func(*PlacementSpec) {},
+		"maxHourlyPrice":  func(p *PlacementSpec) { p.MaxHourlyPrice = "5" },
+		"accelerators":    func(p *PlacementSpec) { p.Accelerators = []string{"H100-80"} },
+		"zones":           func(p *PlacementSpec) { p.Zones = []string{"westeurope-1"} },
+		"nodeClassRef":    func(p *PlacementSpec) { p.NodeClassRef = &NodeClassReference{Group: "g", Kind: "K", Name: "n"} },
+	}
+	consents := []string{"nodeSource", "instanceTypes", "capacityTypes"}
+	var fields []string
+	for field := range reflect.TypeFor[PlacementSpec]().Fields() {
+		fields = append(fields, field.Name)
+	}
+	if len(fields) != len(limits)-1+len(consents) {
+		t.Errorf("placement has the fields %q: decide for each whether it is a limit or turns buying on", fields)
+	}
+	names := slices.Sorted(maps.Keys(limits))
+	for combination := 1; combination < 1<<len(names); combination++ {
+		placement := &PlacementSpec{}
+		for i, name := range names {
+			if combination&(1<<i) != 0 {
+				limits[name](placement)
+			}
+		}
+		resource := ResourceSpec{LabelSelector: &metav1.LabelSelector{}, Placement: placement}
+		if got := resource.EffectiveNodeSource(); got != NodeSourceExisting {
+			t.Errorf("a labelSelector %s: got %s, want %s", chosen(names, combination), got, NodeSourceExisting)
+		}
 	}
 }
 

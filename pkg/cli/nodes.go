@@ -92,8 +92,8 @@ func (o *office) onNodes(ws *v1beta1.Workspace, asked *planner.Request) error {
 		if asked.NodeSource != v1beta1.NodeSourceExisting {
 			return nil
 		}
-		return &exitError{code: codeInfeasible, err: fmt.Errorf("it is to run on nodes that exist already (a labelSelector without an "+
-			"instanceType, or resource.placement.nodeSource Existing), and no cluster is asked here: list them with %s > FILE, "+
+		return &exitError{code: codeInfeasible, err: fmt.Errorf("it is to run on nodes that exist already (a labelSelector without "+
+			"instanceType, placement.instanceTypes or placement.capacityTypes; or resource.placement.nodeSource Existing), and no cluster is asked here: list them with %s > FILE, "+
 			"and plan with --nodes FILE", howToList)}
 	}
 	var err error
