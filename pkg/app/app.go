@@ -213,7 +213,7 @@ func newReconciler(
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
-			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights),
+			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights), KVEvents: o.KVEvents,
 		},
 		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode,
 	}

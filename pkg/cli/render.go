@@ -32,6 +32,7 @@ type renderCommand struct {
 	engineImages map[string]string
 	registry     string
 	remoteCode   bool
+	kvEvents     workload.Consumer
 }
 
 func newRender(w World) *cobra.Command {
@@ -44,7 +45,8 @@ func newRender(w World) *cobra.Command {
 From a manifest, without a cluster: what a controller of this version would apply with the settings that
 the flags give it. Owner references have no UID there, because the Workspace has none yet, and no pod
 reads which commit was kept.
-For a Workspace in a cluster: what its controller applies, from the revision that was accepted.`,
+For a Workspace in a cluster: what its controller applies, from the revision that was accepted. A
+revision does not pin who reads the events of the KV cache: name the pods with --kv-events-consumer.`,
 		Example: `  kubectl berth render -f workspace.yaml --agent-image registry.example/modelberth-agent:v1
   kubectl berth render my-model
   kubectl berth render my-model | kubectl diff -f -`,
@@ -59,6 +61,7 @@ For a Workspace in a cluster: what its controller applies, from the revision tha
 	f.StringToStringVar(&r.engineImages, "engine-image", nil, "image of an engine, as name=reference; repeatable")
 	f.StringVar(&r.registry, "engine-registry", "", "registry that mirrors the engines' images")
 	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator lets models bring code of their own")
+	f.Var(&r.kvEvents, "kv-events-consumer", "pods that may read the events of the KV cache, as NAMESPACE/LABEL=VALUE, as the chart's kvEvents.consumer names them")
 	r.connection.bind(cmd, w)
 	r.office.bind(cmd, w)
 	complete(cmd, "output", func() []string { return []string{formatYAML, formatJSON} })
@@ -100,7 +103,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	if err != nil {
 		return err
 	}
-	return r.print(w, []rendering{{ws, current.name, &current.Revision, leader}})
+	return r.print(w, []rendering{{ws, current.name, &current.Revision, leader, r.kvEvents}})
 }
 
 // onlyForFiles refuses flags that stand for a controller's settings.
@@ -124,6 +127,8 @@ type rendering struct {
 	// leader is the set that serves, which remembers what a group of machines and a move to others came to; nil
 	// where there is none.
 	leader *appsv1.StatefulSet
+	// kvEvents is who may read the events of the KV cache, which no revision pins.
+	kvEvents workload.Consumer
 }
 
 // fromFile plans and renders as the controller would.
@@ -153,7 +158,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 		if err != nil {
 			return usageError("%s, Workspace %s: %w", m.file, key(ws), err)
 		}
-		out = append(out, rendering{ws: ws, revision: revision})
+		out = append(out, rendering{ws: ws, revision: revision, kvEvents: r.kvEvents})
 	}
 	return r.print(w, out)
 }
@@ -173,7 +178,7 @@ func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, erro
 	rendered, warnings, err := render.Preset(render.Input{
 		Workspace: a.workspace, Model: *a.model, Plan: a.plan, Config: config, Data: data,
 		Settings: render.Settings{
-			Workload:     workload.Settings{AgentImage: r.agentImage, HubEndpoint: r.endpoint},
+			Workload:     workload.Settings{AgentImage: r.agentImage, HubEndpoint: r.endpoint, KVEvents: r.kvEvents},
 			EngineImages: r.engineImages, EngineRegistry: r.registry, AllowRemoteCode: r.remoteCode,
 		},
 	})
@@ -193,7 +198,7 @@ func (r *rendering) objects() []render.Object {
 			workload.PinToAttempt(set, workload.PinnedAttempt(r.leader))
 		}
 	}
-	return append(r.revision.Network(r.ws), pods...)
+	return append(r.revision.Network(r.ws, r.kvEvents), pods...)
 }
 
 func (r *renderCommand) print(w World, all []rendering) error {

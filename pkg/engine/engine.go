@@ -41,6 +41,8 @@ type Input struct {
 	Drain time.Duration
 	// AllowRemoteCode says that the administrator lets a model's repository bring code.
 	AllowRemoteCode bool
+	// PublishKVEvents says that the administrator has named a consumer of the events of the KV cache.
+	PublishKVEvents bool
 	// RDMA says that the pods get a device by which machines reach each other past the ordinary network.
 	RDMA bool
 	// Member is which one of several machines that serve together this command is for; nil for one that

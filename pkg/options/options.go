@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // Controller are the settings of modelberth-controller.
@@ -76,6 +77,8 @@ type Controller struct {
 	GPUPluginCheck bool
 	// RDMA is what pods of several machines request to reach each other by.
 	RDMA RDMA
+	// KVEvents is who may read the events of the KV cache.
+	KVEvents workload.Consumer
 	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
 	SweepKAITO bool
 	// Spending limits what may be bought.
@@ -137,6 +140,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		o.addHostPath)
 	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
 		"name=count for each machine, for example rdma/hca_shared_devices_a; without it plans count on the ordinary network")
+	flags.Var(&o.KVEvents, "kv-events-consumer", "pods that may read the events of the KV cache, which carry the token ids of prompts, as "+
+		"NAMESPACE/LABEL=VALUE[,LABEL=VALUE]; without it engines publish no events")
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine, and Karpenter to make a NodeClaim of a NodePool, before the next best "+
 			"is asked for; 0 means for ever")

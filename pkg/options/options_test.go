@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // parse reads flags as the process does: an error of the flags, or of their values.
@@ -36,6 +37,7 @@ func TestParse(t *testing.T) {
 		"--engine-image=llamacpp=registry.example/llama:b1", "--leader-elect",
 		"--weights-ca-config-map=company-ca", "--weights-https-proxy=http://proxy:3128", "--weights-no-proxy=.corp",
 		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500", "--rdma-resource=rdma/hca_shared_devices_a",
+		"--kv-events-consumer=router-system/app=router,example.com/role=epp",
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +58,9 @@ func TestParse(t *testing.T) {
 		},
 
 		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
+		KVEvents: workload.Consumer{
+			Namespace: "router-system", PodLabels: map[string]string{"app": "router", "example.com/role": "epp"},
+		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
 		NodeGrace: 10 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
@@ -99,6 +104,9 @@ func TestBadFlags(t *testing.T) {
 		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
 		{"a resource that is no name", []string{"--rdma-resource=rdma/h c a"}, []string{`"rdma/h c a" does not name an extended resource`}},
 		{"less than one of a resource", []string{"--rdma-resource=rdma/hca=0"}, []string{`asks for "0" of rdma/hca`}},
+		{"a consumer of events that is any pod of its namespace", []string{"--kv-events-consumer=router-system"}, []string{`"router-system" does not name pods`}},
+		{"a consumer of events in no namespace", []string{"--kv-events-consumer=/app=router"}, []string{`"/app=router" does not name pods`}},
+		{"a consumer of events by half a label", []string{"--kv-events-consumer=router-system/app"}, []string{`"router-system/app" does not name pods`}},
 		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
 		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
 		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},

@@ -97,7 +97,7 @@ func Preset(in Input) (Rendered, []string, error) {
 		Adapters:    workload.Adapters(in.Workspace),
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: env,
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
-		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan),
+		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan), PublishKVEvents: in.Settings.Workload.KVEvents.IsNamed(),
 	}
 	var err error
 	if in.Plan.Nodes > 1 {

@@ -105,9 +105,13 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Network is where the Workspace's pods are reached and by whom, its endpoint first.
-func (r *Revision) Network(ws *v1beta1.Workspace) []Object {
-	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}}
+// Network is where the Workspace's pods are reached and by whom, its endpoint first. Who may read the events of the
+// KV cache is not pinned: the administrator's word of today counts also for pods that run.
+func (r *Revision) Network(ws *v1beta1.Workspace, events workload.Consumer) []Object {
+	in := workload.Input{
+		Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort},
+		Settings: workload.Settings{KVEvents: events},
+	}
 	around := []Object{workload.Service(in)}
 	if r.Plan.Nodes > 1 {
 		around = append(around, workload.HeadlessService(ws))

@@ -141,6 +141,7 @@ func onNodes(in workload.Input, names ...string) workload.Input {
 
 func withKVEvents(in workload.Input) workload.Input {
 	in.Engine.KVEventsPort = 5557
+	in.Settings.KVEvents = workload.Consumer{Namespace: "router-system", PodLabels: map[string]string{"app": "router"}}
 	in.Settings.ImagePullPolicy = "IfNotPresent"
 	return in
 }
@@ -153,7 +154,6 @@ func wholeRepository(in workload.Input) workload.Input {
 		Args:            []string{"/models", "--served-model-name", "some-model", "Org/Some-Model"},
 		Env:             []engine.EnvVar{{Name: "HF_HUB_OFFLINE", Value: "1"}},
 		HealthPath:      "/health",
-		KVEventsPort:    5557,
 		SharedMemoryGiB: 10,
 		Weights: engine.Selection{
 			Weights: []string{"*.safetensors"}, Others: []string{"*.json", "*.txt"}, Except: []string{"consolidated*"},

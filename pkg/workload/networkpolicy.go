@@ -13,14 +13,20 @@ import (
 )
 
 // NetworkPolicy lets clients reach what a preset Workspace serves, metrics included, and nothing else of its
-// pods. The members of a group reach all of each other: what engines exchange asks nobody who he is.
+// pods. Only the named consumer reaches the events of the KV cache, whoever publishes them: earlier versions
+// published them to everybody. The members of a group reach all of each other: what engines exchange asks nobody
+// who he is.
 func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 	ws := in.Workspace
-	open := []networkingv1.NetworkPolicyPort{policyPort(v1beta1.EnginePort)}
-	if in.Engine.KVEventsPort > 0 {
-		open = append(open, policyPort(int32(in.Engine.KVEventsPort)))
+	ingress := []networkingv1.NetworkPolicyIngressRule{{
+		Ports: []networkingv1.NetworkPolicyPort{policyPort(v1beta1.EnginePort)},
+	}}
+	if in.servesKVEvents() {
+		ingress = append(ingress, networkingv1.NetworkPolicyIngressRule{
+			Ports: []networkingv1.NetworkPolicyPort{policyPort(int32(in.Engine.KVEventsPort))},
+			From:  []networkingv1.NetworkPolicyPeer{in.Settings.KVEvents.peer()},
+		})
 	}
-	ingress := []networkingv1.NetworkPolicyIngressRule{{Ports: open}}
 	if in.Plan.Nodes > 1 {
 		ingress = append(ingress, networkingv1.NetworkPolicyIngressRule{
 			From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: podSelector(ws)}}},

@@ -13,7 +13,7 @@ import (
 )
 
 // Service returns the endpoint of the Workspace: port 80 of the first pod, once it is ready. Inside
-// the cluster it also publishes the engine's KV cache events where there are any; a load balancer
+// the cluster it also leads to the engine's KV cache events where a consumer is named; a load balancer
 // never does.
 func Service(in Input) *corev1.Service {
 	ws := in.Workspace
@@ -22,7 +22,7 @@ func Service(in Input) *corev1.Service {
 	switch {
 	case ws.Annotations[v1beta1.AnnotationEnableLoadBalancer] == "True":
 		kind = corev1.ServiceTypeLoadBalancer
-	case in.Engine.KVEventsPort > 0:
+	case in.servesKVEvents():
 		ports = append(ports, servicePort(portKVEvents, v1beta1.KVEventsPort, int32(in.Engine.KVEventsPort)))
 	}
 	selector := podSelector(ws)

@@ -46,6 +46,13 @@ type Settings struct {
 	RDMA RDMA
 	// Weights says how pods come by the files of models.
 	Weights Weights
+	// KVEvents is who may read the events of the KV cache.
+	KVEvents Consumer
+}
+
+// servesKVEvents reports whether the engine publishes events of the KV cache to a named consumer.
+func (in *Input) servesKVEvents() bool {
+	return in.Engine.KVEventsPort > 0 && in.Settings.KVEvents.IsNamed()
 }
 
 // RDMA is the resource that a device plugin announces for RDMA between machines.

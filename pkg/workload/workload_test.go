@@ -291,6 +291,7 @@ func TestWorkerWithoutWeightsGetsNoSecrets(t *testing.T) {
 }
 
 func TestService(t *testing.T) {
+	router := workload.Consumer{Namespace: "router-system", PodLabels: map[string]string{"app": "router"}}
 	type port struct {
 		Name         string
 		Port, Target int32
@@ -299,19 +300,22 @@ func TestService(t *testing.T) {
 		reason string
 		enable *string
 		events int
+		reader workload.Consumer
 		kind   corev1.ServiceType
 		want   []port
 	}{
 		{reason: "inside the cluster", kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
-		{reason: "an engine that publishes events", events: 5557, kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}, {"kv-events", 5557, 5557}}},
-		{reason: "a load balancer shows port 80 and nothing else", enable: new("True"), events: 5557, kind: corev1.ServiceTypeLoadBalancer, want: []port{{"http", 80, 5000}}},
+		{reason: "events for a named consumer", events: 5557, reader: router, kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}, {"kv-events", 5557, 5557}}},
+		{reason: "an engine of an earlier version, which publishes events to nobody", events: 5557, kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
+		{reason: "an engine without events", reader: router, kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
+		{reason: "a load balancer shows port 80 and nothing else", enable: new("True"), events: 5557, reader: router, kind: corev1.ServiceTypeLoadBalancer, want: []port{{"http", 80, 5000}}},
 		{reason: "true in lower case asks for nothing", enable: new("true"), kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
 		{reason: "a space asks for nothing", enable: new("True "), kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
 		{reason: "an empty value asks for nothing", enable: new(""), kind: corev1.ServiceTypeClusterIP, want: []port{{"http", 80, 5000}}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			in := input(preset(), 1)
-			in.Engine.KVEventsPort = tc.events
+			in.Engine.KVEventsPort, in.Settings.KVEvents = tc.events, tc.reader
 			if tc.enable != nil {
 				in.Workspace.Annotations = map[string]string{"kaito.sh/enablelb": *tc.enable}
 			}

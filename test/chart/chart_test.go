@@ -225,6 +225,8 @@ func TestRefusals(t *testing.T) {
 		{"a NodeClass whose name would break the flag", append(complete, "--set", "nodeClasses[0].kind=a/b,nodeClasses[0].group=g,nodeClasses[0].name=n"), "/nodeClasses/0/kind"},
 		{"no worker", append(complete, "--set", "workers=0"), "/workers"},
 		{"a log level that zap does not know", append(complete, "--set", "logging.level=verbose"), "/logging/level"},
+		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "names half of who may read prompts"},
+		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "names half of who may read prompts"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
 	}
 	for _, c := range cases {

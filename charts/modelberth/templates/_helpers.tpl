@@ -70,6 +70,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if not .Values.agentImage.repository }}
 {{- $problems = append $problems "agentImage.repository is empty: name the repository that the agent's image was pushed to" }}
 {{- end }}
+{{- with .Values.kvEvents.consumer }}
+{{- if ne (empty .namespace) (empty .podLabels) }}
+{{- $problems = append $problems "kvEvents.consumer names half of who may read prompts: set both namespace and podLabels, or neither" }}
+{{- end }}
+{{- end }}
 {{- if $problems }}
 {{- fail (printf "\n  - %s" (join "\n  - " $problems)) }}
 {{- end }}

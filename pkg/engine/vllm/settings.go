@@ -17,8 +17,8 @@ import (
 // of an engine that fails.
 const quietRoutes = "/health,/metrics"
 
-// kvEvents switches on the events of the KV cache. Written out although most of it is the default, so that
-// the port is what the Service says.
+// kvEvents switches on the events of the KV cache, which carry the token ids of prompts and are off otherwise.
+// Written out although most of it is the default, so that the port is what the Service says.
 const kvEvents = `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}`
 
 // settings are the flags that carry the plan, in the order in which people read them.
@@ -47,9 +47,10 @@ func settings(in engine.Input) []engine.Setting {
 		list = append(list, engine.Setting{Name: "reasoning-parser", Value: in.Model.ReasoningParser})
 	}
 	list = append(list, adapters(in)...)
-	list = append(list,
-		engine.Setting{Name: "kv-events-config", Value: kvEvents},
-		engine.Setting{Name: "disable-access-log-for-endpoints", Value: quietRoutes})
+	if in.PublishKVEvents {
+		list = append(list, engine.Setting{Name: "kv-events-config", Value: kvEvents})
+	}
+	list = append(list, engine.Setting{Name: "disable-access-log-for-endpoints", Value: quietRoutes})
 	if seconds := int(in.Drain / time.Second); seconds > 0 {
 		list = append(list, engine.Setting{Name: "shutdown-timeout", Value: strconv.Itoa(seconds)})
 	}

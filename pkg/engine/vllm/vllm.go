@@ -60,7 +60,10 @@ func Command(in engine.Input) (engine.Command, error) {
 		Warnings:        append(append(in.Config.Foreign(in.Data.Name), warnings...), append(limited, hidden...)...),
 	}
 	if !in.Member.IsWorker() {
-		command.HealthPath, command.BusyMetrics, command.KVEventsPort = in.Data.HealthPath, in.Data.BusyMetrics, kvEventsPort
+		command.HealthPath, command.BusyMetrics = in.Data.HealthPath, in.Data.BusyMetrics
+		if in.PublishKVEvents {
+			command.KVEventsPort = kvEventsPort
+		}
 	}
 	return command, nil
 }

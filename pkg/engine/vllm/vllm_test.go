@@ -35,9 +35,8 @@ func input(data catalog.Engine) engine.Input {
 const (
 	start = "/models --served-model-name some-model alias Org/Some-Model --host 0.0.0.0 --port 5000"
 	fits  = " --max-model-len 4096 --max-num-seqs 64 --max-num-batched-tokens 2048 --gpu-memory-utilization 0.9"
-	end   = ` --kv-events-config {"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}` +
-		" --disable-access-log-for-endpoints /health,/metrics"
-	two = start + " --tensor-parallel-size 2" + fits + end
+	end   = " --disable-access-log-for-endpoints /health,/metrics"
+	two   = start + " --tensor-parallel-size 2" + fits + end
 )
 
 func TestCommandCarriesThePlan(t *testing.T) {
@@ -48,6 +47,12 @@ func TestCommandCarriesThePlan(t *testing.T) {
 		want   string
 	}{
 		{"the model comes first, then names, place, sizes", func(*engine.Input) {}, two},
+		{
+			"events of the KV cache for a named consumer",
+			func(in *engine.Input) { in.PublishKVEvents = true },
+			start + " --tensor-parallel-size 2" + fits +
+				` --kv-events-config {"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}` + end,
+		},
 		{
 			"replicas and stages where there are several",
 			func(in *engine.Input) {
@@ -328,7 +333,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 				`inference_config.yaml: max_probe_steps is ignored, because engine vllm has no such setting`,
 				`inference_config.yaml: section "llamacpp" (threads) is ignored, because engine vllm serves the model: put its flags into a section "vllm"`,
 				`section "vllm" of inference_config.yaml: disable-log-requests and swap-space are ignored, because engine vllm 0.31.0 has no such flag`,
-				`section "vllm" of inference_config.yaml: kv-events-config.endpoint is ignored, because the Service and the probes rely on its value`,
+				`section "vllm" of inference_config.yaml: kv-events-config.endpoint is ignored, because the events carry the tokens of prompts, ` +
+					`and only the administrator names who reads them (chart value kvEvents.consumer)`,
 				`inference.engine.args: lora-modules is ignored, because adapters belong into inference.adapters`,
 				`inference.engine.args: tool-server is ignored, because it lets whoever reaches the endpoint run commands, read files or send requests from inside the cluster`,
 				`inference.engine.args: worker-cls is ignored, because it makes the server run code that is not part of its image`,
@@ -620,7 +626,7 @@ func FuzzConfig(f *testing.F) {
 		for _, arg := range got.Args {
 			seen[arg]++
 		}
-		for _, once := range []string{"--host", "--port", "--served-model-name", "--max-model-len", "--tensor-parallel-size", "--kv-events-config"} {
+		for _, once := range []string{"--host", "--port", "--served-model-name", "--max-model-len", "--tensor-parallel-size"} {
 			if seen[once] != 1 {
 				t.Fatalf("%q: %s occurs %d times", text, once, seen[once])
 			}
