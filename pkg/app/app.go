@@ -112,6 +112,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
 		return nil, err
 	}
+	plans := newPlanner(known, o, chosen)
+	at.prices = plans.MachinePrice
 	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err
@@ -131,6 +133,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Provisioner: provisioner,
 		Applier:     applier,
 		Endpoints:   endpoints,
+		Planner:     plans,
 		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:       at.clock,
 	}, o, chosen)
@@ -206,10 +209,6 @@ func newReconciler(
 			return nil, err
 		}
 	}
-	config.Planner = planner.New(known, planner.Settings{
-		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
-		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
-	})
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
@@ -219,6 +218,14 @@ func newReconciler(
 	}
 	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil
+}
+
+// newPlanner returns the planner that all Workspaces share.
+func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd) *planner.Planner {
+	return planner.New(known, planner.Settings{
+		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
+		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
+	})
 }
 
 // answersOf says how the provisioner's answers are read.

@@ -211,6 +211,8 @@ type site struct {
 	indexes *indexes
 	clock   clock.PassiveClock
 	served  kinds
+	// prices of machines that no object of ours stands for.
+	prices pods.Prices
 	// leads is closed once this replica leads and the caches that have indexes are filled.
 	leads chan struct{}
 }
@@ -280,7 +282,7 @@ func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
 		}
 	}
 	if chosen != options.BackendPods {
-		out = append(out, pods.NewFormer(at.cached, at.live, at.clock))
+		out = append(out, pods.NewFormer(at.cached, at.live, at.clock, at.prices))
 	}
 	return out
 }
@@ -318,7 +320,7 @@ func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.N
 	if err := events.Index(ctx, at.indexes, pods.Subject); err != nil {
 		return nil, nil, err
 	}
-	waiting := pods.New(at.cached, at.live, at.clock)
+	waiting := pods.New(at.cached, at.live, at.clock, at.prices)
 	return waiting, []workspace.News{
 		{Object: &corev1.Pod{}, WorkspacesOf: each(func(_ context.Context, pod client.Object) types.NamespacedName {
 			return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.LabelWorkspace]}

@@ -223,6 +223,15 @@ func (m *machine) priceAs(t v1beta1.CapacityType) float64 {
 	}
 }
 
+// MachinePrice returns the price per hour of one machine in USD; negative where it is not known.
+func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) float64 {
+	at := slices.IndexFunc(p.machines, func(m machine) bool { return m.Name == instanceType })
+	if at < 0 {
+		return unpriced
+	}
+	return p.machines[at].priceAs(t)
+}
+
 // priceWarnings tells where the quoted price is not what will be paid.
 func priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	switch {

@@ -56,6 +56,11 @@ func WorkerName(ws *v1beta1.Workspace) string {
 	return ws.Name + workerSuffix
 }
 
+// IsSetOf reports whether a StatefulSet has one of the names that those of a Workspace have.
+func IsSetOf(workspace, set string) bool {
+	return workspace != "" && (set == workspace || set == workspace+workerSuffix)
+}
+
 // WorkerPod is the name of the pod of a rank above 0.
 func WorkerPod(ws *v1beta1.Workspace, rank int) string {
 	return fmt.Sprintf("%s-%d", WorkerName(ws), rank)

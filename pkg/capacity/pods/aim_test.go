@@ -36,7 +36,7 @@ func TestAim(t *testing.T) {
 	}
 	req := requestOf(v1beta1.CapacityOnDemand, "2", "1")
 	req.OneZone, req.Count = true, 2
-	if err := New(nil, nil, nil).Aim(req, template); err != nil {
+	if err := New(nil, nil, nil, nil).Aim(req, template); err != nil {
 		t.Fatal(err)
 	}
 	term := func(team string) corev1.NodeSelectorTerm {
@@ -85,7 +85,7 @@ func TestAimTellsSpotApart(t *testing.T) {
 			labels[corev1.LabelInstanceTypeStable] = "Standard_NC24ads_A100_v4"
 			for _, capacityType := range []v1beta1.CapacityType{v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot} {
 				template := &corev1.PodTemplateSpec{}
-				if err := New(nil, nil, nil).Aim(requestOf(capacityType), template); err != nil {
+				if err := New(nil, nil, nil, nil).Aim(requestOf(capacityType), template); err != nil {
 					t.Fatal(err)
 				}
 				fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: template.Spec}).Match(

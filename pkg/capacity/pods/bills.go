@@ -5,44 +5,84 @@ package pods
 
 import (
 	"context"
+	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// Bills returns what every machine costs that pods ask for, by the price of the plan, from the cache: it is
-// counted from when it is asked for until the pod is gone.
+// Prices returns what a machine costs in USD per hour; negative where that is not known.
+type Prices func(instanceType string, capacityType v1beta1.CapacityType) float64
+
+// Bills are the machines that pods ask for, as the watches saw them. The price is the catalogue's: a tenant may write
+// what stands on the pods.
 func (p *Provisioner) Bills(ctx context.Context) ([]capacity.Bill, error) {
-	return bills(ctx, p.cached)
+	return p.bills(ctx, p.cached, &v1beta1.WorkspaceList{})
 }
 
-// LiveBills returns the same as the API server has it.
+// LiveBills are those that the API server has.
 func (p *Provisioner) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
-	return bills(ctx, p.live)
+	return p.bills(ctx, p.live, bareWorkspaces())
 }
 
-func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
-	slots, err := list(ctx, from, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
+// bills of Workspaces that are gone have no price. They are there for whoever releases what such a Workspace left.
+func (p *Provisioner) bills(ctx context.Context, from client.Reader, workspaces client.ObjectList) ([]capacity.Bill, error) {
+	held, err := list(ctx, from, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	if err != nil {
 		return nil, err
 	}
+	isLive, err := living(ctx, from, workspaces) // after its objects, so that none of them is older than its Workspace
+	if err != nil {
+		return nil, err
+	}
+	slots := held.slots(isLive)
 	out := make([]capacity.Bill, 0, len(slots))
 	for i := range slots {
 		s := &slots[i]
-		out = append(out, capacity.Bill{
-			Owner: s.owner, Machine: s.name(), UID: s.uid(), InstanceType: s.asked.InstanceType, HourlyPrice: price(s.asked),
+		bill := capacity.Bill{
+			Owner: s.owner, Machine: s.name(), UID: s.uid(), InstanceType: s.asked.InstanceType, HourlyPrice: unpriced,
 			Launched: s.pod != nil && s.pod.Spec.NodeName != "", Leaving: s.isLeaving,
-		})
+		}
+		if isLive(s.owner) {
+			bill.HourlyPrice = p.price(s)
+		}
+		out = append(out, bill)
 	}
 	return out, nil
 }
 
-// price is negative where it is not known.
-func price(a asked) float64 {
-	if a.HourlyPrice == nil || !(*a.HourlyPrice >= 0) {
-		return -1
+// unpriced is the price of what counts as nothing.
+const unpriced = -1
+
+func (p *Provisioner) price(s *slot) float64 {
+	return p.prices(s.asked.InstanceType, s.asked.CapacityType)
+}
+
+// bareWorkspaces is a list of Workspaces without what they say.
+func bareWorkspaces() client.ObjectList {
+	out := &metav1.PartialObjectMetadataList{}
+	out.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("WorkspaceList"))
+	return out
+}
+
+// living returns which Workspaces there are.
+func living(ctx context.Context, from client.Reader, workspaces client.ObjectList) (func(capacity.Owner) bool, error) {
+	if err := from.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing Workspaces: %w", err)
 	}
-	return *a.HourlyPrice
+	there := map[capacity.Owner]bool{}
+	err := meta.EachListItem(workspaces, func(object runtime.Object) error {
+		ws, err := meta.Accessor(object)
+		if err != nil {
+			return fmt.Errorf("listing Workspaces: %w", err)
+		}
+		there[capacity.Owner{Namespace: ws.GetNamespace(), Name: ws.GetName(), UID: ws.GetUID()}] = true
+		return nil
+	})
+	return func(owner capacity.Owner) bool { return there[owner] }, err
 }

@@ -34,20 +34,21 @@ type Provisioner struct {
 	cached client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
+	prices Prices
 	// isDeaf says that nobody keeps what is said about pods.
 	isDeaf bool
 }
 
 // New returns a Provisioner. The live reader must not be backed by a cache; the cache must find
 // events by Subject.
-func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Provisioner {
-	return &Provisioner{cached: cached, live: live, clock: clock}
+func New(cached client.Client, live client.Reader, clock clock.PassiveClock, prices Prices) *Provisioner {
+	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices}
 }
 
 // NewFormer returns a Provisioner that looks after pods that were made before another back end was set. What is
 // said about them it does not hear.
-func NewFormer(cached client.Client, live client.Reader, clock clock.PassiveClock) *Provisioner {
-	return &Provisioner{cached: cached, live: live, clock: clock, isDeaf: true}
+func NewFormer(cached client.Client, live client.Reader, clock clock.PassiveClock, prices Prices) *Provisioner {
+	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices, isDeaf: true}
 }
 
 // Kind is what stands for a machine.
@@ -234,15 +235,15 @@ func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 // deleted and made again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: name}
-	slots, err := list(ctx, p.cached, client.InNamespace(namespace), labels)
+	held, err := list(ctx, p.cached, client.InNamespace(namespace), labels)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the pods of workspace %s/%s: %w", namespace, name, err)
 	}
-	return ownersOf(slots), nil
+	return ownersOf(held.slots(nobody)), nil
 }
 
-// Holders returns everybody for whom there are pods that ask for a machine, as the API server has them, and
-// StatefulSets that are to make such.
+// Holders returns the Workspaces for which there are pods that ask for a machine, as the API server has them, and
+// StatefulSets that are to make such. What a Workspace that is gone left, the garbage collector deletes.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
 	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
@@ -252,8 +253,16 @@ func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	if err := p.cached.List(ctx, sets, managed, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing StatefulSets: %w", err)
 	}
-	return ownersOf(slotsIn(sets.Items, pods.Items)), nil
+	isLive, err := living(ctx, p.live, bareWorkspaces())
+	if err != nil {
+		return nil, err
+	}
+	owners := ownersOf(slotsIn(sets.Items, pods.Items, nobody))
+	return slices.DeleteFunc(owners, func(owner capacity.Owner) bool { return !isLive(owner) }), nil
 }
+
+// nobody has one slot made of each StatefulSet: enough to read its owner.
+func nobody(capacity.Owner) bool { return false }
 
 func ownersOf(slots []slot) []capacity.Owner {
 	var owners []capacity.Owner
@@ -274,22 +283,33 @@ func (*Provisioner) Class(context.Context, v1beta1.NodeClassReference) (refusal.
 // slotsOf are those of one Workspace.
 func slotsOf(ctx context.Context, from client.Reader, owner capacity.Owner) ([]slot, error) {
 	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: owner.Name}
-	slots, err := list(ctx, from, client.InNamespace(owner.Namespace), labels)
+	held, err := list(ctx, from, client.InNamespace(owner.Namespace), labels)
 	if err != nil {
 		return nil, fmt.Errorf("looking for the pods of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
+	slots := held.slots(func(other capacity.Owner) bool { return other == owner })
 	return slices.DeleteFunc(slots, func(s slot) bool { return s.owner.UID != owner.UID }), nil
 }
 
-// list reads the slots that some labels select. Pods are read first: a set that was there then is there still,
-// or its pods are on their way out.
-func list(ctx context.Context, from client.Reader, options ...client.ListOption) ([]slot, error) {
+// holding is what the API server, or a cache, has.
+type holding struct {
+	sets []appsv1.StatefulSet
+	pods []corev1.Pod
+}
+
+func (h holding) slots(isLive func(capacity.Owner) bool) []slot {
+	return slotsIn(h.sets, h.pods, isLive)
+}
+
+// list reads what some labels select. Pods are read first: a set that was there then is there still, or its pods are on
+// their way out.
+func list(ctx context.Context, from client.Reader, options ...client.ListOption) (holding, error) {
 	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
 	if err := from.List(ctx, pods, options...); err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
+		return holding{}, fmt.Errorf("listing pods: %w", err)
 	}
 	if err := from.List(ctx, sets, options...); err != nil {
-		return nil, fmt.Errorf("listing StatefulSets: %w", err)
+		return holding{}, fmt.Errorf("listing StatefulSets: %w", err)
 	}
-	return slotsIn(sets.Items, pods.Items), nil
+	return holding{sets: sets.Items, pods: pods.Items}, nil
 }

@@ -108,6 +108,10 @@ func clientOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	objects = append(slices.Clone(objects), &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1"}})
 	for _, object := range objects { // as the cache has them
 		if _, err := workload.Keep(object); err != nil {
 			t.Fatal(err)
@@ -116,10 +120,18 @@ func clientOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, events.SubjectIndex, Subject).Build()
 }
 
+// prices are those of a catalogue with one machine type.
+func prices(instanceType string, _ v1beta1.CapacityType) float64 {
+	if instanceType != "Standard_NC24ads_A100_v4" {
+		return unpriced
+	}
+	return 3.673
+}
+
 func newProvisioner(t *testing.T, objects ...client.Object) (*Provisioner, client.WithWatch) {
 	t.Helper()
 	api := clientOf(t, objects...)
-	return New(api, api, testingclock.NewFakePassiveClock(start.Add(time.Hour))), api
+	return New(api, api, testingclock.NewFakePassiveClock(start.Add(time.Hour)), prices), api
 }
 
 func TestObserve(t *testing.T) {
@@ -266,7 +278,7 @@ func TestEnsure(t *testing.T) {
 			req.Attempt, req.Count = 2, test.count
 			req.Confirm = func(context.Context) error { did = append(did, "confirm"); return nil }
 			req.MakePods = func(context.Context) error { did = append(did, "make"); return nil }
-			outcome, err := New(cached, live, testingclock.NewFakePassiveClock(start)).Ensure(t.Context(), req)
+			outcome, err := New(cached, live, testingclock.NewFakePassiveClock(start), prices).Ensure(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -384,7 +396,7 @@ func TestReleaseDeletesStuckPods(t *testing.T) {
 					return nil
 				},
 			})
-			p := New(api, api, testingclock.NewFakePassiveClock(start.Add(test.now)))
+			p := New(api, api, testingclock.NewFakePassiveClock(start.Add(test.now)), prices)
 			if _, err := p.Release(t.Context(), owner()); err != nil {
 				t.Fatal(err)
 			}
@@ -417,7 +429,7 @@ func TestHeldOwnersAndBills(t *testing.T) {
 		}
 	}
 	left := bill(former, "team-a/chat-5.1", "set-1-5", false)
-	left.Leaving = true
+	left.Leaving, left.HourlyPrice = true, unpriced // its Workspace is gone
 	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", "set-2-0", false), bill(owner(), "team-a/chat-1.2", "set-2-1", true), left}
 	if diff := cmp.Diff(want, bills); diff != "" || err != nil {
 		t.Errorf("bills %v (-want +got):\n%s", err, diff)
@@ -430,10 +442,8 @@ func TestHolders(t *testing.T) {
 	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"
 	idle.Name, idle.UID, idle.Spec.Template.Annotations = "other", "other", nil
 	p, _ := newProvisioner(t, setOf(2, 2), stranger, idle)
-	former := owner()
-	former.UID = "uid-0"
 	got, err := p.Holders(t.Context())
-	if diff := cmp.Diff([]capacity.Owner{former, owner()}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]capacity.Owner{owner()}, got); err != nil || diff != "" {
 		t.Errorf("error %v, (-want +got):\n%s", err, diff)
 	}
 }

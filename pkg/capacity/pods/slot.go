@@ -13,10 +13,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // asked is what a pod asks for. It is written on the pod, so that what is held can be told from the cluster
@@ -25,7 +27,8 @@ type asked struct {
 	Attempt      int32                `json:"attempt"`
 	InstanceType string               `json:"instanceType"`
 	CapacityType v1beta1.CapacityType `json:"capacityType,omitempty"`
-	// HourlyPrice of the machine in USD; absent where it is not known.
+	// HourlyPrice of the machine in USD; absent where it is not known. It is for people: whoever may write the pod may
+	// write it, so that it is never read. Without it the template would change, and running pods be replaced.
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
 }
 
@@ -57,34 +60,80 @@ func (s *slot) name() string { return nameOf(s.owner, s.asked.Attempt, s.ordinal
 // uid stays what it is when a pod takes the place of another one.
 func (s *slot) uid() types.UID { return s.setUID + types.UID("-"+strconv.Itoa(s.ordinal)) }
 
-// slotsIn returns what is held, by ordinal, what leaves last.
-func slotsIn(sets []appsv1.StatefulSet, pods []corev1.Pod) []slot {
+// mostMachines is the largest resource.count that the API accepts. A StatefulSet that has more replicas was not made
+// for a Workspace.
+const mostMachines = 1000
+
+// isPod reports whether a pod is the one that the StatefulSet makes for its slot.
+func (s *slot) isPod(pod *corev1.Pod) bool {
+	return pod.Namespace == s.set.Namespace && pod.Name == s.set.Name+"-"+strconv.Itoa(s.ordinal)
+}
+
+// slotsIn returns what is held, by ordinal, what leaves last. A StatefulSet of a Workspace that is not live stands for
+// one machine, whatever its size: enough to find the owner by.
+func slotsIn(sets []appsv1.StatefulSet, pods []corev1.Pod, isLive func(capacity.Owner) bool) []slot {
 	var out []slot
 	for i := range sets {
-		set := &sets[i]
-		what, isAsking := askedOf(set.Spec.Template.Annotations)
-		owner := metav1.GetControllerOf(set)
-		if !isAsking || owner == nil || set.Spec.Replicas == nil {
-			continue
-		}
-		first := 0
-		if set.Spec.Ordinals != nil {
-			first = int(set.Spec.Ordinals.Start)
-		}
-		for ordinal := first; ordinal < first+int(*set.Spec.Replicas); ordinal++ {
-			out = append(out, slot{
-				owner:   capacity.Owner{Namespace: set.Namespace, Name: owner.Name, UID: owner.UID},
-				ordinal: ordinal, asked: what, setUID: set.UID, set: set, isLeaving: !set.DeletionTimestamp.IsZero(),
-			})
-		}
+		out = append(out, slotsOfSet(&sets[i], isLive)...)
+	}
+	at := make(map[types.UID]int, len(out))
+	for i := range out {
+		at[out[i].uid()] = i
 	}
 	for i := range pods {
-		out = place(out, &pods[i])
+		alone, isAsking := slotOfPod(&pods[i])
+		if !isAsking {
+			continue
+		}
+		if known, ok := at[alone.uid()]; ok {
+			if out[known].isPod(alone.pod) {
+				out[known].pod = alone.pod
+			}
+			continue // another pod only claims to be of that set
+		}
+		out = append(out, alone)
 	}
 	slices.SortStableFunc(out, func(a, b slot) int {
 		return cmp.Or(cmp.Compare(a.ordinal, b.ordinal), cmp.Compare(rank(a), rank(b)), strings.Compare(a.name(), b.name()))
 	})
 	return out
+}
+
+// slotsOfSet are the machines that a StatefulSet asks for.
+func slotsOfSet(set *appsv1.StatefulSet, isLive func(capacity.Owner) bool) []slot {
+	what, isAsking := askedOf(set.Spec.Template.Annotations)
+	owner, isOwned := ownerOf(set)
+	if !isAsking || !isOwned || set.Spec.Replicas == nil {
+		return nil
+	}
+	first := 0
+	if set.Spec.Ordinals != nil {
+		first = int(set.Spec.Ordinals.Start)
+	}
+	end := min(first+int(*set.Spec.Replicas), mostMachines)
+	if !isLive(owner) {
+		end = min(end, first+1)
+	}
+	var out []slot
+	for ordinal := first; ordinal < end; ordinal++ {
+		out = append(out, slot{
+			owner: owner, ordinal: ordinal, asked: what, setUID: set.UID, set: set, isLeaving: !set.DeletionTimestamp.IsZero(),
+		})
+	}
+	return out
+}
+
+// ownerOf is the Workspace that controls a StatefulSet; false where it is not one that the controller makes for it.
+func ownerOf(set *appsv1.StatefulSet) (capacity.Owner, bool) {
+	controller := metav1.GetControllerOf(set)
+	if controller == nil || controller.Kind != "Workspace" || !workload.IsSetOf(controller.Name, set.Name) {
+		return capacity.Owner{}, false
+	}
+	group, err := schema.ParseGroupVersion(controller.APIVersion)
+	if err != nil || group.Group != v1beta1.GroupVersion().Group {
+		return capacity.Owner{}, false
+	}
+	return capacity.Owner{Namespace: set.Namespace, Name: controller.Name, UID: controller.UID}, true
 }
 
 func rank(s slot) int {
@@ -94,32 +143,30 @@ func rank(s slot) int {
 	return 0
 }
 
-// place puts a pod into its slot, or into one of its own where its set is gone.
-func place(slots []slot, pod *corev1.Pod) []slot {
+// slotOfPod is the slot of a pod, as one whose set is gone; false where the pod asks for no machine, or is not named as
+// a StatefulSet of its Workspace names its pods.
+func slotOfPod(pod *corev1.Pod) (slot, bool) {
 	what, isAsking := askedOf(pod.Annotations)
-	ordinal, hasOrdinal := ordinalOf(pod)
-	uid := types.UID(pod.Labels[v1beta1.LabelWorkspaceUID])
-	if !isAsking || !hasOrdinal || uid == "" {
-		return slots
+	set, ordinal, hasOrdinal := ordinalOf(pod)
+	owner := capacity.Owner{
+		Namespace: pod.Namespace, Name: pod.Labels[v1beta1.LabelWorkspace], UID: types.UID(pod.Labels[v1beta1.LabelWorkspaceUID]),
 	}
-	alone := slot{
-		owner:   capacity.Owner{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.LabelWorkspace], UID: uid},
-		ordinal: ordinal, asked: what, setUID: pod.UID, pod: pod, isLeaving: !pod.DeletionTimestamp.IsZero(),
+	if !isAsking || !hasOrdinal || owner.UID == "" || !workload.IsSetOf(owner.Name, set) {
+		return slot{}, false
 	}
+	out := slot{owner: owner, ordinal: ordinal, asked: what, setUID: pod.UID, pod: pod, isLeaving: !pod.DeletionTimestamp.IsZero()}
 	if controller := metav1.GetControllerOf(pod); controller != nil {
-		for i := range slots {
-			if slots[i].setUID == controller.UID && slots[i].ordinal == ordinal {
-				slots[i].pod = pod
-				return slots
-			}
-		}
-		alone.setUID, alone.isLeaving = controller.UID, true
+		out.setUID, out.isLeaving = controller.UID, true
 	}
-	return append(slots, alone)
+	return out, true
 }
 
-// ordinalOf is the number that a StatefulSet gives its pod, with which its name ends.
-func ordinalOf(pod *corev1.Pod) (int, bool) {
-	ordinal, err := strconv.Atoi(pod.Name[strings.LastIndex(pod.Name, "-")+1:])
-	return ordinal, err == nil
+// ordinalOf is the StatefulSet that a pod is named after, and the number that it gave to the pod.
+func ordinalOf(pod *corev1.Pod) (set string, ordinal int, ok bool) {
+	at := strings.LastIndex(pod.Name, "-")
+	if at < 0 {
+		return "", 0, false
+	}
+	ordinal, err := strconv.Atoi(pod.Name[at+1:])
+	return pod.Name[:at], ordinal, err == nil && ordinal >= 0 && ordinal < mostMachines
 }

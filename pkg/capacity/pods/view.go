@@ -25,6 +25,7 @@ import (
 
 // view is what there is to see of some slots besides their pods.
 type view struct {
+	prices Prices
 	// nodes by the name of the pod: where it is, or the node that seems to have come for it.
 	nodes map[string]*corev1.Node
 	// answers about pods that wait, by name.
@@ -33,7 +34,7 @@ type view struct {
 
 // look reads the cache.
 func (p *Provisioner) look(ctx context.Context, slots []slot) (view, error) {
-	out := view{nodes: map[string]*corev1.Node{}, answers: map[string]refusal.Condition{}}
+	out := view{prices: p.prices, nodes: map[string]*corev1.Node{}, answers: map[string]refusal.Condition{}}
 	list := &corev1.NodeList{}
 	if err := p.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return out, fmt.Errorf("listing nodes: %w", err)
@@ -140,7 +141,8 @@ func lacksGPUs(node *corev1.Node, pod *corev1.Pod) bool {
 func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine {
 	out := capacity.Machine{
 		Name: s.name(), UID: s.uid(), Ordinal: s.ordinal, Deleting: s.isLeaving,
-		InstanceType: s.asked.InstanceType, CapacityType: s.asked.CapacityType, HourlyPrice: price(s.asked),
+		InstanceType: s.asked.InstanceType, CapacityType: s.asked.CapacityType,
+		HourlyPrice: v.prices(s.asked.InstanceType, s.asked.CapacityType),
 	}
 	if s.set != nil {
 		out.CreatedAt = s.set.CreationTimestamp.Time

@@ -168,36 +168,52 @@ func (r *Reconciler) accepted(ctx context.Context) ([]existing.Promise, error) {
 	if err := r.Client.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing workspaces: %w", err)
 	}
-	running := map[types.UID]*v1beta1.Workspace{}
+	running := map[place]*v1beta1.Workspace{}
 	for i := range workspaces.Items {
 		if ws := &workspaces.Items[i]; !ws.Suspend && ws.DeletionTimestamp.IsZero() {
-			running[ws.UID] = ws
+			running[place{ws.Namespace, ws.UID}] = ws
 		}
 	}
 	revisions := &appsv1.ControllerRevisionList{}
 	if err := r.Client.List(ctx, revisions, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing revisions: %w", err)
 	}
-	newest := map[types.UID]int64{}
+	newest := map[place]int64{}
 	for i := range revisions.Items {
-		if owner := metav1.GetControllerOf(&revisions.Items[i]); owner != nil {
-			newest[owner.UID] = max(newest[owner.UID], revisions.Items[i].Revision)
+		if owner, ok := controllerOf(&revisions.Items[i]); ok {
+			newest[owner] = max(newest[owner], revisions.Items[i].Revision)
 		}
 	}
 	var out []existing.Promise
 	for i := range revisions.Items {
 		object := &revisions.Items[i]
-		owner := metav1.GetControllerOf(object)
-		if owner == nil || running[owner.UID] == nil {
+		owner, ok := controllerOf(object)
+		if !ok || running[owner] == nil {
 			continue
 		}
-		ws := running[owner.UID]
+		ws := running[owner]
 		isNamed := ws.Status.Plan != nil && ws.Status.Plan.Revision == object.Name
-		if promise, ok := promiseOf(object, ws); ok && (isNamed || object.Revision == newest[owner.UID]) {
+		if promise, ok := promiseOf(object, ws); ok && (isNamed || object.Revision == newest[owner]) {
 			out = append(out, promise)
 		}
 	}
 	return out, nil
+}
+
+// place is a Workspace by namespace and UID. An owner reference reaches no other namespace: one that names the UID of
+// another namespace's Workspace is forged.
+type place struct {
+	namespace string
+	uid       types.UID
+}
+
+// controllerOf is the Workspace that controls a revision; false where nothing does.
+func controllerOf(object *appsv1.ControllerRevision) (place, bool) {
+	owner := metav1.GetControllerOf(object)
+	if owner == nil {
+		return place{}, false
+	}
+	return place{object.Namespace, owner.UID}, true
 }
 
 // promiseOf is what a revision says that its Workspace was promised; false where that is nothing.
