@@ -112,27 +112,32 @@ func isAccelerator(m *machine, name string) bool {
 // allowed returns how a machine would be paid for, or why it may not be used. The price limit and the
 // number of machines are looked at later, so that what does not fit says so.
 func (p *Planner) allowed(c Constraints, m *machine) (v1beta1.CapacityType, string) {
+	types, reason := p.payable(c, m)
+	if reason != "" {
+		return "", reason
+	}
+	return capacityType(types, m)
+}
+
+// payable returns the ways in which a machine may be paid for, or why it may not be used.
+func (p *Planner) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	launches := func() bool {
 		return p.settings.Provisioner == "" || len(m.Provisioners) == 0 || slices.Contains(m.Provisioners, p.settings.Provisioner)
 	}
 	switch {
 	case m.Unusable != "":
-		return "", "cannot be bought: " + m.Unusable
+		return nil, "cannot be bought: " + m.Unusable
 	case !launches():
-		return "", fmt.Sprintf("cannot be bought: %s does not launch it", p.settings.Provisioner)
+		return nil, fmt.Sprintf("cannot be bought: %s does not launch it", p.settings.Provisioner)
 	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
-		return "", "not among the allowed instance types"
+		return nil, "not among the allowed instance types"
 	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
-		return "", "not among the allowed accelerators"
+		return nil, "not among the allowed accelerators"
 	case c.GPUs > m.GPUs:
-		return "", fmt.Sprintf("has %s, %d are asked for", count(m.GPUs, "GPU"), c.GPUs)
+		return nil, fmt.Sprintf("has %s, %d are asked for", count(m.GPUs, "GPU"), c.GPUs)
 	}
-	types, excluded := notExcluded(c, m)
-	if excluded != "" {
-		return "", excluded
-	}
-	return capacityType(types, m)
+	return notExcluded(c, m)
 }
 
 // notExcluded returns the ways of paying for a machine that are not ruled out, or why none is left.

@@ -128,11 +128,16 @@ type option struct {
 
 // perMillion is the price of a million output tokens in USD; negative where it is not known.
 func (o *option) perMillion() float64 {
-	speed := o.layout.pace.OutputTokensPerSecond
-	if o.price < 0 || speed <= 0 {
+	return perMillion(o.price, o.layout.pace.OutputTokensPerSecond)
+}
+
+// perMillion is the price of a million tokens in USD at a price per hour and a number of tokens per second; negative
+// where one of them is not known.
+func perMillion(price, speed float64) float64 {
+	if price < 0 || speed <= 0 {
 		return unpriced
 	}
-	return o.price / 3600 / speed * 1e6
+	return price / 3600 / speed * 1e6
 }
 
 // outcome is what a search found.
@@ -200,7 +205,7 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 	o.warnings = append(o.warnings, priceWarnings(m, capacityType)...)
 	if o.price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
 		found.unpriced++
-		reject(o.nodes, price, fmt.Sprintf("no price known in %s, so it is not chosen unless it is named", m.regionName()))
+		reject(o.nodes, price, unknownPrice(m))
 		return
 	}
 	if reason := tooDear(c, m, o.price); reason != "" {

@@ -19,7 +19,7 @@ const gpuResource = "nvidia.com/gpu"
 // ForTemplate is the request of a Workspace that has passed Check and brings pods of its own.
 func ForTemplate(ws *v1beta1.Workspace) planner.Request {
 	return planner.Request{
-		Constraints: constraints(ws), Template: templateDemand(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
+		Constraints: Constraints(ws), Template: templateDemand(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
 	}
 }
 
@@ -32,7 +32,7 @@ type Engines interface {
 // ConfigMap says. The error is a *RefusedError.
 func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
 	out := planner.Request{
-		Model: m, Constraints: constraints(ws), Objectives: objectives(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
+		Model: m, Constraints: Constraints(ws), Objectives: objectives(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
 		Adapters: planner.Adapters{Count: len(ws.Inference.Adapters)}, Weights: weightsDisk(ws.Inference.Weights),
 	}
 	if ws.Inference.Engine != nil {
@@ -56,7 +56,8 @@ func engineOf(r planner.Request) string {
 	return r.Model.Artifacts[0].Engine
 }
 
-func constraints(ws *v1beta1.Workspace) planner.Constraints {
+// Constraints are what a Workspace that has passed Check says about the machines that may be used.
+func Constraints(ws *v1beta1.Workspace) planner.Constraints {
 	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
 	if count := ws.Resource.Count; count != nil && *count > 1 {
 		out.MaxNodes = *count

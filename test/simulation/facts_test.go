@@ -34,10 +34,10 @@ import (
 
 // facts are what all runs have in common.
 type facts struct {
-	scheme  *runtime.Scheme
-	mapper  meta.RESTMapper
-	catalog *catalog.Catalog
-	planner *planner.Planner
+	scheme *runtime.Scheme
+	mapper meta.RESTMapper
+	// markets are the prices of a version of the controller, and those of the next.
+	markets [2]market
 	words   diagnosis.Words
 	answers workspace.Answers
 	classes []v1beta1.NodeClassReference
@@ -54,8 +54,17 @@ const (
 	largeModel = "phi-4"
 )
 
+// market is what a version of the controller knows of machine types and their prices.
+type market struct {
+	catalog *catalog.Catalog
+	planner *planner.Planner
+}
+
 // machineTypes are six in two families. Their prices tell them apart.
-func machineTypes() []sku.SKU {
+func machineTypes() []sku.SKU { return machineTypesAt(1, 1) }
+
+// machineTypesAt are those types with the prices of each family multiplied.
+func machineTypesAt(a, b float64) []sku.SKU {
 	machine := func(name, family, gpu string, gpus int, price float64) sku.SKU {
 		return sku.SKU{
 			Name: name, Cloud: "azure", GPU: gpu, GPUs: gpus, Resource: "nvidia.com/gpu", VCPUs: 16 * gpus, MemoryGiB: 110 * float64(gpus),
@@ -64,12 +73,12 @@ func machineTypes() []sku.SKU {
 		}
 	}
 	return []sku.SKU{
-		machine("Standard_NC8_A", "Family A", "A10", 1, 1),
-		machine("Standard_NC16_A", "Family A", "A10", 1, 1.5),
-		machine("Standard_NC32_A", "Family A", "A10", 2, 2.5),
-		machine("Standard_ND24_B", "Family B", "A100-80-PCIe", 1, 4),
-		machine("Standard_ND32_B", "Family B", "A100-80-PCIe", 1, 5),
-		machine("Standard_ND48_B", "Family B", "A100-80-PCIe", 2, 9),
+		machine("Standard_NC8_A", "Family A", "A10", 1, 1*a),
+		machine("Standard_NC16_A", "Family A", "A10", 1, 1.5*a),
+		machine("Standard_NC32_A", "Family A", "A10", 2, 2.5*a),
+		machine("Standard_ND24_B", "Family B", "A100-80-PCIe", 1, 4*b),
+		machine("Standard_ND32_B", "Family B", "A100-80-PCIe", 1, 5*b),
+		machine("Standard_ND48_B", "Family B", "A100-80-PCIe", 2, 9*b),
 	}
 }
 
@@ -89,10 +98,12 @@ func newFacts() (*facts, error) {
 	mapper.Add(v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind), meta.RESTScopeNamespace)
 	out.mapper = mapper
 	var err error
-	if out.catalog, err = smallCatalog(); err != nil {
+	if out.markets[0], err = newMarket(machineTypes()); err != nil {
 		return nil, err
 	}
-	out.planner = planner.New(out.catalog, planner.Settings{Clouds: []string{"azure"}, Region: "eastus", Engines: render.Engines()})
+	if out.markets[1], err = newMarket(machineTypesAt(3, 0.75)); err != nil {
+		return nil, err
+	}
 	if out.words, err = diagnosis.Shipped(); err != nil {
 		return nil, err
 	}
@@ -104,8 +115,18 @@ func newFacts() (*facts, error) {
 	return out, err
 }
 
+// newMarket sells machines of some types.
+func newMarket(machines []sku.SKU) (market, error) {
+	known, err := smallCatalog(machines)
+	if err != nil {
+		return market{}, err
+	}
+	settings := planner.Settings{Clouds: []string{"azure"}, Region: "eastus", Engines: render.Engines()}
+	return market{catalog: known, planner: planner.New(known, settings)}, nil
+}
+
 // smallCatalog is the shipped one with other machines.
-func smallCatalog() (*catalog.Catalog, error) {
+func smallCatalog(types []sku.SKU) (*catalog.Catalog, error) {
 	files := fstest.MapFS{}
 	err := fs.WalkDir(presets.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		isWanted := strings.HasSuffix(path, ".yaml") && !strings.HasPrefix(path, "skus/") && !strings.HasPrefix(path, "models/")
@@ -121,7 +142,7 @@ func smallCatalog() (*catalog.Catalog, error) {
 	}
 	// JSON is YAML.
 	machines, err := json.Marshal(map[string]any{
-		"source": "made up", "date": "2026-01-31", "cloud": "azure", "region": "eastus", "currency": "USD", "skus": machineTypes(),
+		"source": "made up", "date": "2026-01-31", "cloud": "azure", "region": "eastus", "currency": "USD", "skus": types,
 	})
 	if err != nil {
 		return nil, err
@@ -130,11 +151,11 @@ func smallCatalog() (*catalog.Catalog, error) {
 	return catalog.Load(files)
 }
 
-// price is what a Workspace costs on machines of one type; negative where they will not do.
-func (f *facts) price(ws *v1beta1.Workspace, machine string, capacityType v1beta1.CapacityType) (float64, error) {
+// price is what a Workspace costs in a market on machines of one type; negative where they will not do.
+func (f *facts) price(at int, ws *v1beta1.Workspace, machine string, capacityType v1beta1.CapacityType) (float64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := fmt.Sprintf("%s %s %s", whatOf(ws), machine, capacityType)
+	key := fmt.Sprintf("%d %s %s %s", at, whatOf(ws), machine, capacityType)
 	known, ok := f.prices[key]
 	if ok {
 		return known, nil
@@ -146,18 +167,18 @@ func (f *facts) price(ws *v1beta1.Workspace, machine string, capacityType v1beta
 	}
 	asked := request.ForTemplate
 	if ws.Inference.Preset != nil {
-		m, err := f.catalog.ResolveModel(ws.Inference.Preset.Name)
+		m, err := f.markets[at].catalog.ResolveModel(ws.Inference.Preset.Name)
 		if err != nil {
 			return 0, err
 		}
-		made, err := request.ForModel(alone, &m, engine.Config{}, f.catalog)
+		made, err := request.ForModel(alone, &m, engine.Config{}, f.markets[at].catalog)
 		if err != nil {
 			return 0, err
 		}
 		asked = func(*v1beta1.Workspace) planner.Request { return made }
 	}
 	price := -1.0
-	if plan, err := f.planner.Plan(asked(alone)); err == nil {
+	if plan, err := f.markets[at].planner.Plan(asked(alone)); err == nil {
 		price = plan.HourlyPrice
 	}
 	f.prices[key] = price

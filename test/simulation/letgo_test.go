@@ -75,9 +75,14 @@ func (r *rules) letsWanted(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1
 	switch {
 	case r.works(ws, claim):
 		r.world.fail("%s was let go although it works and is wanted", claim.Name)
-	case a != nil && a.Reason != "" && !isRecreated(a) && !strings.Contains(a.Message, "ceiling") && r.areSound(a):
+	case a != nil && a.Reason != "" && !isRecreated(a) && !isOverLimit(a) && r.areSound(a):
 		r.world.fail("%s was let go although it is on its way and wanted: %s", claim.Name, a.Message)
 	}
+}
+
+// isOverLimit says that an attempt was ended because its machines may not be paid for, which it says.
+func isOverLimit(a *v1beta1.Attempt) bool {
+	return strings.Contains(a.Message, "ceiling") || strings.Contains(a.Message, "may not be bought any more")
 }
 
 // isRecreated says that an attempt was ended to make room for the next one, which it says.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/test/script"
 )
 
@@ -164,12 +165,21 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 	case 17:
 		p.retry(ws)
 	case 18:
-		w.kill()
+		p.upgrade()
 	default:
 		if p.made < 5 {
 			p.make(fmt.Sprintf("ws-%d", p.made))
 		}
 	}
+}
+
+// upgrade starts a controller with the prices of another version, or with other limits; at times with the same.
+func (p *people) upgrade() {
+	w := p.world
+	w.today = one(w, w.today, 0, 1)
+	w.limits = workspace.Limits{InstanceTypes: one(w, w.limits.InstanceTypes, nil, []string{"Standard_N*_A"}, []string{"Standard_ND*"})}
+	w.tell("a controller is installed with market %d, where %q may be bought", w.today, w.limits.InstanceTypes)
+	w.kill()
 }
 
 // change changes a spec.
@@ -223,7 +233,7 @@ func (p *people) possible(ws *v1beta1.Workspace) []script.Offer {
 	var out []script.Offer
 	for _, machine := range place.InstanceTypes {
 		for _, capacityType := range capacityTypesOf(place) {
-			price, err := p.world.facts.price(ws, machine, capacityType)
+			price, err := p.world.facts.price(p.world.today, ws, machine, capacityType)
 			if err != nil {
 				p.world.fail("%v", err)
 			}
@@ -231,7 +241,7 @@ func (p *people) possible(ws *v1beta1.Workspace) []script.Offer {
 			for _, limit := range []float64{maxPrice(ws), ceilings.Workspace, ceilings.Namespace, ceilings.Cluster} {
 				isDear = isDear || limit > 0 && price > limit+tolerance
 			}
-			if price >= 0 && !isDear {
+			if price >= 0 && !isDear && p.world.allows(machine) {
 				out = append(out, script.Offer{SKU: machine, CapacityType: string(capacityType)})
 			}
 		}
@@ -256,7 +266,7 @@ func (p *people) lacking() string {
 			continue
 		}
 		for _, offer := range p.possible(ws) {
-			price, _ := p.world.facts.price(ws, offer.SKU, v1beta1.CapacityType(offer.CapacityType))
+			price, _ := p.world.facts.price(p.world.today, ws, offer.SKU, v1beta1.CapacityType(offer.CapacityType))
 			if p.works(ws, offer) && p.isLeft(ws, price) {
 				said := ""
 				if ready := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionReady); ready != nil {

@@ -103,7 +103,7 @@ func newProcess(w *world) (*process, error) {
 	applier := apply.New(cached, live, w.clock)
 	p.endpoints = endpoint.New(applier, w.clock)
 	p.reconciler = workspace.New(workspace.Config{
-		Client: cached, Live: live, Planner: w.facts.planner, Catalog: w.facts.catalog, Provisioner: provisioner,
+		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits, Provisioner: provisioner,
 		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
 		Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})

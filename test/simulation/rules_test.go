@@ -6,6 +6,8 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -110,8 +112,37 @@ func (r *rules) noticed(made *change) {
 		return
 	}
 	r.mayBuy(claim)
+	r.checkDay(claim)
 	r.checkNumber(claim)
 	r.checkMoney(claim)
+}
+
+// checkDay says that a machine was bought at a price, or of a type, of another day.
+func (r *rules) checkDay(claim *karpv1.NodeClaim) {
+	machine := nodeclaim.MachineOf(claim)
+	if !r.world.allows(machine.InstanceType) {
+		r.world.fail("%s was bought, a %s, where the administrator allows %v", claim.Name, machine.InstanceType, r.world.limits.InstanceTypes)
+	}
+	known, err := r.world.market().catalog.ResolveSKU(machine.InstanceType)
+	if err != nil {
+		r.world.fail("%s: %v", claim.Name, err)
+		return
+	}
+	price := known.Prices["eastus"]
+	if machine.CapacityType == v1beta1.CapacitySpot {
+		price = known.SpotPrices["eastus"]
+	}
+	if math.Abs(machine.HourlyPrice-price) > tolerance {
+		r.world.fail("%s was bought for %.2f, and costs %.2f today", claim.Name, machine.HourlyPrice, price)
+	}
+}
+
+// allows says whether the administrator of the controller that runs allows a machine type.
+func (w *world) allows(instanceType string) bool {
+	return len(w.limits.InstanceTypes) == 0 || slices.ContainsFunc(w.limits.InstanceTypes, func(pattern string) bool {
+		isMatch, err := path.Match(pattern, instanceType)
+		return err == nil && isMatch
+	})
 }
 
 // ownerOf is the Workspace of a claim; nil where it is gone.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 )
 
 // mostSteps are many more than a story takes that comes to an end: of 2,000 stories the longest took 1,918.
@@ -67,6 +68,9 @@ type world struct {
 	people    *people
 	rules     *rules
 	ceilings  ledger.Ceilings
+	// today is the market of the controller that runs, and limits what its administrator allows.
+	today  int
+	limits workspace.Limits
 
 	// deeds that are due, and lives of claims.
 	deeds []deed
@@ -138,6 +142,9 @@ func drawFaults(random *rand.Rand) faults {
 }
 
 func (w *world) now() time.Time { return w.clock.Now() }
+
+// market is that of the controller that runs.
+func (w *world) market() market { return w.facts.markets[w.today] }
 
 // draw says whether something happens that does so one in so many times.
 func (w *world) draw(in int) bool { return in > 0 && w.random.IntN(in) == 0 }

@@ -284,7 +284,10 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
-	outcome, err := r.Provisioner.Ensure(ctx, r.request(s))
+	asked := r.request(s)
+	accepted, _ := r.today(s, s.revision)
+	asked.HourlyPrice = machinePrice(&accepted.Plan)
+	outcome, err := r.Provisioner.Ensure(ctx, asked)
 	if len(outcome.Released) > 0 {
 		log.FromContext(ctx).Info("released machines", "nodeClaims", outcome.Released)
 	}

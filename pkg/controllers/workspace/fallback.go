@@ -65,9 +65,9 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// choose returns the plan to ask for: the accepted one, or one that is made anew where that has been
-// refused, or was made while something was left alone that may be had by now. What is about to be lost is
-// left alone where anything else will do.
+// choose returns the plan to ask for: the accepted one at the price of the day, or one that is made anew where the
+// accepted one has been refused, is over a limit of the day, or was made while something was left alone that may be had
+// by now. What is about to be lost is left alone where anything else will do.
 func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusion) (*revision, error) {
 	excluded, err := r.excluded(ctx, s)
 	if err != nil {
@@ -79,16 +79,20 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusi
 			return made.whilePassing(), err
 		}
 	}
+	accepted, forbidden := r.today(s, s.revision)
+	if forbidden != "" {
+		return r.replaceForbidden(ctx, s, excluded, forbidden)
+	}
 	isCooling := slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })
 	last := s.latestAttempt()
 	isFresh := last == nil || last.Reason == reasonReleased
 	if !isCooling && !s.revision.Passing && isFresh {
-		return s.revision, nil
+		return accepted, nil
 	}
 	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
 		if !isCooling {
-			return s.revision, nil // the plan stands: only its refusal is news, and that is over
+			return accepted, nil // the plan stands: only its refusal is news, and that is over
 		}
 		return nil, r.exhausted(ctx, s, excluded)
 	}
@@ -96,8 +100,25 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusi
 		return nil, err
 	}
 	if !isCooling && sameMachines(&made.Plan, &s.revision.Plan) {
-		return s.revision, nil
+		return accepted, nil
 	}
+	made.Passing = len(excluded) > 0
+	return made, nil
+}
+
+// replaceForbidden plans anew where the limits of the day forbid the accepted plan, which the new one says.
+func (r *Reconciler) replaceForbidden(ctx context.Context, s *scope, excluded []ladder.Exclusion, forbidden string) (*revision, error) {
+	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
+	if _, isStalled := errors.AsType[*stalledError](err); isStalled && len(excluded) > 0 {
+		if _, err = r.makePlan(ctx, s, s.inputs, limits{}); err == nil {
+			err = r.exhausted(ctx, s, excluded) // only the cooldowns are in the way
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	made.Plan.Warnings = append(made.Plan.Warnings,
+		fmt.Sprintf("replaces %s, which may not be bought today: %s", s.revision.Plan.Summary(), forbidden))
 	made.Passing = len(excluded) > 0
 	return made, nil
 }
@@ -172,9 +193,14 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	if !sameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
 		return behindOn("revision")
 	}
-	s.fellBack = s.revision.Plan.Summary()
-	log.FromContext(ctx).Info("falling back to another plan", "from", s.fellBack, "to", pinned.Plan.Summary())
-	s.revision = pinned
+	former := s.revision
+	if s.revision = pinned; sameMachines(&pinned.Plan, &former.Plan) {
+		log.FromContext(ctx).Info("the price of the plan has changed", "plan", pinned.Plan.Summary(),
+			"from", former.Plan.HourlyPrice, "to", pinned.Plan.HourlyPrice)
+	} else {
+		s.fellBack = former.Plan.Summary()
+		log.FromContext(ctx).Info("falling back to another plan", "from", s.fellBack, "to", pinned.Plan.Summary())
+	}
 	return r.ensureNames(ctx, s)
 }
 
@@ -294,7 +320,7 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 		return err
 	}
 	reopens := r.reopens(asked.request, excluded)
-	pinned := excluded[slices.IndexFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })]
+	pinned := blocking(excluded, &s.revision.Plan)
 	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
 		reopens = pinned.Until
 	}
@@ -304,6 +330,14 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 			clockTime(reopens), r.help(asked.request, excluded, pinned.Cause), s.wordsAbout(pinned)),
 		after: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
+}
+
+// blocking is the exclusion that a plan waits for, else the one that ends first.
+func blocking(excluded []ladder.Exclusion, plan *planner.Plan) ladder.Exclusion {
+	if i := slices.IndexFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, plan) }); i >= 0 {
+		return excluded[i]
+	}
+	return slices.MinFunc(excluded, func(a, b ladder.Exclusion) int { return a.Until.Compare(b.Until) })
 }
 
 // reopens is when a plan can be made again at the earliest; zero where waiting alone does not help.

@@ -287,7 +287,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 		Scope: "sku/X/*/spot", Cooldown: &metav1.Duration{Duration: time.Hour},
 	}, {Number: 2, Reason: reasonReleased}}
 	r := New(Config{
-		Client: server(t), Live: server(t), Provisioner: live{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
+		Client: server(t), Live: server(t), Provisioner: live{}, Planner: thrifty{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
 		Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	s := newScope(ws)

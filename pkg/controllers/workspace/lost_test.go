@@ -53,7 +53,7 @@ func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := pinnedSet(test.pinned)
-			r := New(Config{Live: server(t), Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			r := New(Config{Live: server(t), Provisioner: apart{}, Planner: thrifty{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := newScope(workspaceObject())
 			s.revision, s.statefulSet = accepted(1), set
 			s.begin(s.revision, 1, names(t, 1), now.Time)
@@ -135,7 +135,8 @@ func TestNextKnowsTheMachines(t *testing.T) {
 			ws := workspaceObject()
 			ws.Status.Attempts = test.attempts
 			r := New(Config{
-				Client: server(t), Live: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{},
+				Planner: thrifty{},
+				Client:  server(t), Live: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{},
 				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			s := newScope(ws)

@@ -45,6 +45,8 @@ import (
 // Planner makes plans.
 type Planner interface {
 	Plan(request planner.Request) (planner.Plan, error)
+	// Quote returns an accepted plan at the price of the day, or why its machines may not be bought today.
+	Quote(accepted planner.Plan, constraints planner.Constraints) (planner.Plan, string)
 }
 
 // Catalog knows models and engines.

@@ -178,20 +178,40 @@ func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.Over
 // kept; an attempt that cannot be completed any more is let go.
 func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
-	if over := r.checkBothPrices(s, s.revision); over != nil { // the limit was lowered meanwhile
-		s.letGo("the machines were let go: "+over.Error(), r.Clock.Now())
-		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), isBrief: true}
+	accepted, forbidden := r.today(s, s.revision)
+	if forbidden != "" && s.misses(open) {
+		return r.stopBuying(s, open, s.revision.Plan.InstanceType+" may not be bought any more: "+forbidden)
+	}
+	if over := r.checkBothPrices(s, accepted); over != nil { // the limit was lowered meanwhile
+		return r.abandon(s, over.Error())
 	}
 	r.waiting.add(key) // before it looks: money that is freed meanwhile must wake it
-	over, err := r.reserve(ctx, s, s.revision, open.Number)
+	over, err := r.reserve(ctx, s, accepted, open.Number)
 	if over == nil {
 		r.waiting.remove(key)
 		return err
 	}
-	wait := r.short(over)
 	if open.ReadyTime == nil {
-		s.letGo("the machines were let go: "+over.Error(), r.Clock.Now())
-		return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error(), isBrief: true}
+		return r.abandon(s, over.Error())
 	}
-	return wait
+	return r.short(over)
+}
+
+// stopBuying has no further machine bought for the open attempt: what serves is kept.
+func (r *Reconciler) stopBuying(s *scope, open *v1beta1.Attempt, why string) error {
+	if open.ReadyTime == nil {
+		return r.abandon(s, why)
+	}
+	return &waitingError{reason: v1beta1.ReasonNoMachineAllowed, message: why}
+}
+
+// misses says whether a machine of an attempt has still to be bought.
+func (s *scope) misses(open *v1beta1.Attempt) bool {
+	return len(open.Claims) < s.revision.Plan.Nodes
+}
+
+// abandon lets go of the machines of the open attempt, which may not be completed.
+func (r *Reconciler) abandon(s *scope, why string) error {
+	s.letGo("the machines were let go: "+why, r.Clock.Now())
+	return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: why, isBrief: true}
 }

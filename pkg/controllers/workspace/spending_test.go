@@ -57,6 +57,19 @@ func (plans ranked) Plan(r planner.Request) (planner.Plan, error) {
 	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "left alone or too dear"}
 }
 
+// Quote prices the accepted plan as the plans have it now.
+func (plans ranked) Quote(accepted planner.Plan, c planner.Constraints) (planner.Plan, string) {
+	i := slices.IndexFunc(plans, func(plan planner.Plan) bool { return plan.InstanceType == accepted.InstanceType })
+	if i < 0 {
+		return accepted, "not in the catalogue"
+	}
+	if _, err := plans[i : i+1].Plan(planner.Request{Constraints: c}); err != nil {
+		return accepted, err.Error()
+	}
+	accepted.HourlyPrice = plans[i].HourlyPrice
+	return accepted, ""
+}
+
 // dearOrCheap prefers the dear machine type, and takes the cheap one below a price.
 var dearOrCheap = ranked{{InstanceType: "dear", Nodes: 2, HourlyPrice: 8}, {InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}}
 
@@ -122,6 +135,10 @@ func (thrifty) Plan(r planner.Request) (planner.Plan, error) {
 	return planner.Plan{InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}, nil
 }
 
+func (thrifty) Quote(accepted planner.Plan, _ planner.Constraints) (planner.Plan, string) {
+	return accepted, ""
+}
+
 // TestShortUntil says when a Workspace looks again that lacks money: the end of a cooldown wakes nobody.
 func TestShortUntil(t *testing.T) {
 	cheap := ladder.Exclusion{Offering: refusal.Offering{InstanceType: "cheap"}, Until: now.Add(10 * time.Minute)}
@@ -177,7 +194,7 @@ func queueOf(t *testing.T, r *Reconciler) queue {
 func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
 	r := New(Config{
-		Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	s := newScope(workspaceObject())
 	s.revision = accepted(1)
@@ -197,7 +214,7 @@ func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: 9}}}
 	r := New(Config{
-		Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	woken := queueOf(t, r)
 	s := newScope(workspaceObject())

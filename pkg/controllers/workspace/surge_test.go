@@ -356,7 +356,7 @@ func TestBeside(t *testing.T) {
 
 // A limit that is lowered before the machines of an attempt are all asked for counts, too.
 func TestLimitLoweredMeanwhile(t *testing.T) {
-	r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
+	r := New(Config{Planner: thrifty{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 	s := newScope(workspaceObject())
 	surging(s)
 	for i := range s.machines {

@@ -1,0 +1,130 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// typesCatalog has the machine types of some plans.
+type typesCatalog struct {
+	noCatalog
+	plans ranked
+}
+
+func (c typesCatalog) SKUs() []sku.SKU {
+	var out []sku.SKU
+	for _, plan := range c.plans {
+		out = append(out, sku.SKU{Name: plan.InstanceType})
+	}
+	return out
+}
+
+// TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay resumes a Workspace whose plan was pinned when its machine cost $3/h.
+func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
+	pinned := planner.Plan{InstanceType: "pinned", Nodes: 1, HourlyPrice: 3}
+	other := planner.Plan{InstanceType: "other", Nodes: 1, HourlyPrice: 4}
+	dearer := pinned
+	dearer.HourlyPrice = 9
+	tests := []struct {
+		reason   string
+		today    ranked
+		ceilings ledger.Ceilings
+		limits   Limits
+		// want is the machine type that is bought and its price; empty where nothing is, and why.
+		want  string
+		price float64
+		why   string
+	}{
+		{reason: "nothing has changed", today: ranked{pinned, other}, want: "pinned", price: 3},
+		{reason: "the machine is dearer, within all limits", today: ranked{dearer, other}, want: "pinned", price: 9},
+		{
+			reason: "the machine is over the ceiling of a Workspace today: the next plan is bought",
+			today:  ranked{dearer, other}, ceilings: ledger.Ceilings{Workspace: 5}, want: "other", price: 4,
+		},
+		{
+			reason: "the machine is over the default limit today: the next plan is bought",
+			today:  ranked{dearer, other}, limits: Limits{MaxHourlyPrice: 5}, want: "other", price: 4,
+		},
+		{
+			reason: "the administrator forbids the type meanwhile: the next plan is bought",
+			today:  ranked{pinned, other}, limits: Limits{InstanceTypes: []string{"oth*"}}, want: "other", price: 4,
+		},
+		{reason: "the type left the catalogue: the next plan is bought", today: ranked{other}, want: "other", price: 4},
+		{
+			reason: "nothing is left within the limits of the day", today: ranked{dearer}, ceilings: ledger.Ceilings{Workspace: 5},
+			why: "left alone or too dear",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
+			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
+			books := account{}
+			r := New(Config{
+				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(test.ceilings, books), Limits: test.limits,
+				Planner: test.today, Catalog: typesCatalog{plans: test.today}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
+				t.Fatal(err)
+			}
+			s := newScope(ws)
+			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: pinned}}
+			made, err := r.affordable(t.Context(), s, 1)
+			if test.want == "" {
+				if stalled, ok := errors.AsType[*stalledError](err); !ok || !strings.Contains(stalled.message, test.why) {
+					t.Errorf("got %+v, %v; want to stall with %q", made, err, test.why)
+				}
+				return
+			}
+			if err != nil || made.Plan.InstanceType != test.want || made.Plan.HourlyPrice != test.price {
+				t.Fatalf("got %+v, %v; want %s for %v", made, err, test.want, test.price)
+			}
+			if replaces := len(made.Plan.Warnings) > 0; replaces != (test.want == "other") {
+				t.Errorf("warnings %q", made.Plan.Warnings)
+			}
+		})
+	}
+}
+
+// TestOpenAttemptStopsBuyingWhatIsForbidden has the administrator forbid a machine type between two machines of an attempt.
+func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
+	plans := ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}, {InstanceType: "B", Nodes: 2, HourlyPrice: 2}}
+	for _, isReady := range []bool{false, true} {
+		books := account{}
+		r := New(Config{
+			Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: Limits{InstanceTypes: []string{"B"}},
+			Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+		})
+		s := newScope(workspaceObject())
+		s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
+		s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
+		s.noteCreated([]capacity.Created{{Name: "chat-aaaa", UID: "a"}}, now.Time)
+		if isReady {
+			s.openAttempt().ReadyTime = new(seconds(now.Time))
+		}
+		err := r.reserveAgain(t.Context(), s)
+		if _, waits := errors.AsType[*waitingError](err); !waits {
+			t.Errorf("ready %t: error %v, want to wait", isReady, err)
+		}
+		if isOpen := s.openAttempt() != nil; isOpen != isReady {
+			t.Errorf("ready %t: the attempt is open: %t; machines that serve are kept, others let go", isReady, isOpen)
+		}
+	}
+}

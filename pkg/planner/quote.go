@@ -1,0 +1,77 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Quote returns an accepted plan at the price of the day, in USD per hour, or the reason why its machines may not
+// be bought under the constraints of the day. The layout stays as it was accepted. Alternatives were compared at the former
+// price, so a plan whose price has changed only counts them.
+func (p *Planner) Quote(plan Plan, c Constraints) (Plan, string) {
+	if len(plan.NodeNames) > 0 {
+		return plan, "" // existing nodes are not bought
+	}
+	i := slices.IndexFunc(p.machines, func(m machine) bool { return m.Name == plan.InstanceType })
+	if i < 0 {
+		return plan, "not a machine type of this installation's catalogue"
+	}
+	m := &p.machines[i]
+	types, reason := p.payable(c, m)
+	if reason == "" {
+		reason = notPayable(types, m, plan.CapacityType)
+	}
+	if reason != "" {
+		return plan, reason
+	}
+	price := total(m.priceAs(plan.CapacityType), plan.Nodes)
+	if reason := notBudgeted(c, m, price); reason != "" {
+		return plan, reason
+	}
+	return plan.at(price), ""
+}
+
+// notPayable says why a machine cannot be paid for in the way that a plan was accepted with.
+func notPayable(types []v1beta1.CapacityType, m *machine, accepted v1beta1.CapacityType) string {
+	if _, unsold := capacityType([]v1beta1.CapacityType{accepted}, m); unsold != "" {
+		return unsold
+	}
+	if !slices.Contains(types, accepted) {
+		return fmt.Sprintf("not offered as %s any more", accepted)
+	}
+	return ""
+}
+
+// notBudgeted says why a price, negative where it is not known, is not one to buy at.
+func notBudgeted(c Constraints, m *machine, price float64) string {
+	if price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
+		return unknownPrice(m)
+	}
+	return tooDear(c, m, price)
+}
+
+// unknownPrice says that nobody knows what a machine costs.
+func unknownPrice(m *machine) string {
+	return fmt.Sprintf("no price known in %s, so it is not chosen unless it is named", m.regionName())
+}
+
+// at is the plan at another price per hour.
+func (p *Plan) at(price float64) Plan {
+	out := *p
+	if price == p.HourlyPrice {
+		return out
+	}
+	out.HourlyPrice = price
+	out.Alternatives, out.TurnedDown = nil, p.TurnedDown+len(p.Alternatives)
+	if p.Performance != nil {
+		performance := *p.Performance
+		performance.PricePerMillion = significant(perMillion(price, performance.OutputTokensPerSecond))
+		out.Performance = &performance
+	}
+	return out
+}
