@@ -197,10 +197,6 @@ func explainNotFound(e *hub.NotFoundError, s source) string {
 }
 
 func explainUnreachable(err error, s source) string {
-	var (
-		stalled     *StalledError
-		unreachable *hub.UnreachableError
-	)
 	if authority := new(AuthorityError); errors.As(err, &authority) {
 		return fmt.Sprintf("%s cannot be fetched, because the certificates of authorities cannot be used (%v): correct the administrator's setting of them",
 			s, authority.Err)
@@ -209,31 +205,40 @@ func explainUnreachable(err error, s source) string {
 		return fmt.Sprintf("fetching %s from %s fails, because no known authority has signed the certificate of %s: "+
 			"add the authority's certificate to the administrator's setting of authorities", s, s.endpoint, unreachableName(err, s))
 	}
-	what := err.Error()
-	if errors.As(err, &unreachable) {
-		what = fmt.Sprintf("%s: %v", unreachable.Endpoint, unreachable.Err)
-		if unreachable.Err == nil {
-			what = fmt.Sprintf("%s answered with status %d", unreachable.Endpoint, unreachable.Status)
-		}
-		if unreachable.RetryAfter > 0 {
-			what += fmt.Sprintf(" and asked to wait %s", unreachable.RetryAfter)
+	what, waited := "", ""
+	if stalled := new(StalledError); errors.As(err, &stalled) {
+		waited = fmt.Sprintf(" for %s", stalled.For)
+		if err = stalled.Last; err == nil {
+			what = "nothing arrived, without an error"
 		}
 	}
-	waited := ""
-	if errors.As(err, &stalled) {
-		waited = fmt.Sprintf(" for %s", stalled.For)
-		switch {
-		case stalled.Last == nil:
-			what = "nothing arrived, without an error"
-		case unreachable == nil:
-			what = stalled.Last.Error()
-		}
+	if err != nil {
+		what = obstacle(err)
 	}
 	check := "check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it"
 	if s.isImage {
 		check = "check that the registry is up, the artifact's name is right, and the pod's network may reach it"
 	}
 	return fmt.Sprintf("fetching %s from %s made no progress%s (%s): %s", s, s.endpoint, waited, what, check)
+}
+
+// obstacle is what a server did instead of answering as it should.
+func obstacle(err error) string {
+	if malformed := new(hub.MalformedError); errors.As(err, &malformed) {
+		return fmt.Sprintf("%s: %v", malformed.Endpoint, malformed.Err)
+	}
+	unreachable := new(hub.UnreachableError)
+	if !errors.As(err, &unreachable) {
+		return err.Error()
+	}
+	what := fmt.Sprintf("%s: %v", unreachable.Endpoint, unreachable.Err)
+	if unreachable.Err == nil {
+		what = fmt.Sprintf("%s answered with status %d", unreachable.Endpoint, unreachable.Status)
+	}
+	if unreachable.RetryAfter > 0 {
+		what += fmt.Sprintf(" and asked to wait %s", unreachable.RetryAfter)
+	}
+	return what
 }
 
 // unreachableName is who failed: the hub, or where it sent us.

@@ -52,6 +52,7 @@ func TestTerminationMessages(t *testing.T) {
 		{"storage", storageError(f.Path, &os.PathError{Op: "open", Path: f.Path, Err: syscall.EACCES})},
 		{"unreachable", &StalledError{For: time.Minute, Last: unreachable}},
 		{"overloaded", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: s.endpoint, File: f, Status: 429, RetryAfter: 5 * time.Minute}}},
+		{"a page instead of the hub", &StalledError{For: time.Minute, Last: &hub.MalformedError{Endpoint: s.endpoint, File: f, Err: errors.New("answer is not JSON")}}},
 		{"silent", &StalledError{For: time.Minute}},
 		{"wrapped", fmt.Errorf("fetching: %w", unreachable)},
 		{"member lost", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Silent: 4 * time.Second, Last: errors.New("connection refused")}},

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -106,12 +105,12 @@ func (p *patience) wait(ctx context.Context, err error, pause time.Duration) err
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	var unreachable *hub.UnreachableError
-	if !errors.As(err, &unreachable) {
+	after, mayPass := hub.Again(err)
+	if !mayPass {
 		return err
 	}
 	p.note(err)
-	timer := p.clock.NewTimer(max(pause, unreachable.RetryAfter))
+	timer := p.clock.NewTimer(max(pause, after))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

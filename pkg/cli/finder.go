@@ -90,7 +90,12 @@ func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 	// What else says how the weights are stored lies beside it, where it was downloaded with them.
 	dir := filepath.Dir(f.config)
 	files.Quantization, _ = os.ReadFile(filepath.Join(dir, "hf_quant_config.json"))
-	files.Index, _ = os.ReadFile(filepath.Join(dir, "model.safetensors.index.json"))
+	if index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json")); err == nil {
+		files.Tensors, err = hfconfig.ReadIndex(index)
+		if err := errors.Join(err, index.Close()); err != nil {
+			return model.Model{}, nil, usageError("beside --config %s: %w", f.config, err)
+		}
+	}
 	described, err := hfconfig.ParseFiles(files)
 	if err != nil {
 		return model.Model{}, nil, usageError("--config %s: %w", f.config, err)

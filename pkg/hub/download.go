@@ -97,8 +97,8 @@ func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
 	case http.StatusPartialContent:
 		want := fmt.Sprintf("bytes %d-%d/", r.Start, r.End-1)
 		if got := resp.Header.Get("Content-Range"); !strings.HasPrefix(got, want) {
-			return &UnreachableError{
-				Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode,
+			return &MalformedError{
+				Endpoint: origin(resp.Request.URL), File: f,
 				Err: fmt.Errorf("asked for %s and got content range %q", strings.TrimSuffix(want, "/"), clean(got)),
 			}
 		}
@@ -153,7 +153,7 @@ func (b *body) explain(err error) error {
 		return fmt.Errorf("hub: %s: %w", b.file, cause)
 	}
 	return &UnreachableError{
-		Endpoint: b.from, File: b.file,
+		Endpoint: b.from, File: b.file, Status: http.StatusOK,
 		Err: fmt.Errorf("connection ended %d bytes early: %w", b.left, withoutQuery(err)),
 	}
 }

@@ -4,6 +4,7 @@
 package hub
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -42,13 +43,13 @@ func (e *UnauthorizedError) Error() string {
 	return fmt.Sprintf("hub: %s: access refused (%s)%s", e.File, statusText(e.Status), explained(e.Message))
 }
 
-// UnreachableError says that no useful answer came: the network failed, the
-// server is overloaded or broken, or it answered something that is not the
-// hub's API. Asking again later may help.
+// UnreachableError says that no useful answer came: the network failed, or the
+// server is overloaded or broken. Asking again later may help.
 type UnreachableError struct {
 	// Endpoint is scheme, host and path prefix of the server that failed.
 	Endpoint string
-	File     File
+	// File is zero where the failure is not about one.
+	File File
 	// Status is the HTTP status, 0 when there was none.
 	Status int
 	// RetryAfter is how long the server asked to be left alone, 0 when it did not say.
@@ -57,13 +58,56 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
-	if e.Err == nil {
-		return fmt.Sprintf("hub: %s: %s answered %s", e.File, e.Endpoint, statusText(e.Status))
+	about := "hub: "
+	if e.File != (File{}) {
+		about += e.File.String() + ": "
 	}
-	return fmt.Sprintf("hub: %s: %s: %v", e.File, e.Endpoint, e.Err)
+	if e.Err == nil {
+		return fmt.Sprintf("%s%s answered %s", about, e.Endpoint, statusText(e.Status))
+	}
+	return fmt.Sprintf("%s%s: %v", about, e.Endpoint, e.Err)
 }
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// MalformedError says that an answer came and is not what was asked for: a
+// portal's page instead of the hub's API, or a damaged file. Other files of the
+// same hub may be whole. Asking again later may help.
+type MalformedError struct {
+	// Endpoint is scheme, host and path prefix of the server that answered.
+	Endpoint string
+	File     File
+	Err      error
+}
+
+func (e *MalformedError) Error() string {
+	return fmt.Sprintf("hub: %s: %s: %v", e.File, e.Endpoint, e.Err)
+}
+
+func (e *MalformedError) Unwrap() error { return e.Err }
+
+// TooLargeError says that an answer is larger than what is read of its kind.
+// Asking again does not help.
+type TooLargeError struct {
+	File File
+	// What of the file is too large: "file", "header" or "answer".
+	What  string
+	Limit int64
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("hub: %s: the %s is larger than %d bytes, the most that is read", e.File, e.What, e.Limit)
+}
+
+// Again reports whether an error may go away when the hub is asked again, and
+// how long the hub wants to be left alone.
+func Again(err error) (after time.Duration, ok bool) {
+	if away, ok := errors.AsType[*UnreachableError](err); ok {
+		return away.RetryAfter, true
+	}
+	_, ok = errors.AsType[*MalformedError](err)
+	return 0, ok
+}
 
 // ChecksumError says that bytes arrived whole and are not the file that the
 // hub, or the caller, promised.

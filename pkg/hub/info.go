@@ -5,9 +5,10 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
+
+	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
 // Info is what the hub's API says of a repository.
@@ -25,40 +26,64 @@ type Info struct {
 // names no commit is no hub's, and gives the zero Info; LacksAPI knows the errors of mirrors without an API.
 func (c *Client) Info(ctx context.Context, repo, revision string) (Info, error) {
 	f := File{Repo: repo, Revision: revision}
-	var answer modelInfo
-	if _, err := c.getJSON(ctx, f, c.modelURL(f, "revision"), &answer); err != nil {
+	answer, err := c.info(ctx, f)
+	if err != nil {
 		return Info{}, err
 	}
-	if !IsCommit(answer.SHA) {
+	if !IsCommit(answer.sha) {
 		return Info{}, nil
 	}
-	return Info{Commit: answer.SHA, Gated: answer.isGated(), License: answer.license()}, nil
+	return Info{Commit: answer.sha, Gated: answer.gated != "", License: answer.license()}, nil
 }
 
-// modelInfo is an answer of the API.
+// modelInfo is an answer of the API. Whatever is not text is empty here.
 type modelInfo struct {
-	SHA string `json:"sha"`
-	// Gated is false, "auto" or "manual".
-	Gated json.RawMessage `json:"gated"`
-	Card  struct {
-		License     json.RawMessage `json:"license"`
-		LicenseName json.RawMessage `json:"license_name"`
-	} `json:"cardData"`
+	sha string
+	// gated is "auto" or "manual", or the answer says false.
+	gated                 string
+	licenseID, ownLicense string
 }
 
-func (i modelInfo) isGated() bool {
-	var how string
-	return json.Unmarshal(i.Gated, &how) == nil && how != ""
+func (c *Client) info(ctx context.Context, f File) (modelInfo, error) {
+	var out modelInfo
+	_, err := c.getJSON(ctx, answer{f, c.modelURL(f, "revision"), maxInfo}, func(d *jsonstream.Decoder) error {
+		return d.Object(func(key string) (err error) {
+			switch key {
+			case "sha":
+				out.sha, err = d.Text()
+			case "gated":
+				out.gated, err = d.Text()
+			case "cardData":
+				err = out.readCard(d)
+			default:
+				err = d.Skip()
+			}
+			return err
+		})
+	})
+	return out, err
+}
+
+// readCard reads what the publisher says, which can be anything.
+func (i *modelInfo) readCard(d *jsonstream.Decoder) error {
+	return d.ObjectIfAny(func(key string) (err error) {
+		switch key {
+		case "license":
+			i.licenseID, err = d.Text() // the first of a list is no better than none
+		case "license_name":
+			i.ownLicense, err = d.Text()
+		default:
+			err = d.Skip()
+		}
+		return err
+	})
 }
 
 func (i modelInfo) license() string {
-	var id, name string
-	_ = json.Unmarshal(i.Card.License, &id) // the first of a list is no better than none
-	_ = json.Unmarshal(i.Card.LicenseName, &name)
-	if id == "other" && name != "" {
-		id = name
+	if i.licenseID == "other" && i.ownLicense != "" {
+		return clean(i.ownLicense)
 	}
-	return clean(id)
+	return clean(i.licenseID)
 }
 
 // LacksAPI says whether an error of Info, Resolve or Tree means that somebody is there who does not know
@@ -67,9 +92,9 @@ func LacksAPI(err error) bool {
 	if missing, ok := errors.AsType[*NotFoundError](err); ok {
 		return missing.Missing == "resource"
 	}
-	refused, ok := errors.AsType[*UnreachableError](err)
-	if !ok {
-		return false
+	if errors.Is(err, errNotJSON) {
+		return true
 	}
-	return refused.Status == http.StatusMethodNotAllowed || refused.Status == http.StatusNotImplemented || errors.Is(err, errNotJSON)
+	refused, ok := errors.AsType[*UnreachableError](err)
+	return ok && (refused.Status == http.StatusMethodNotAllowed || refused.Status == http.StatusNotImplemented)
 }

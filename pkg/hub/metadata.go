@@ -5,28 +5,26 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
-// Bounds on what a hub may make us hold in memory.
+// Bounds on what a hub may make us read and hold in memory.
 const (
-	maxAnswer = 32 << 20
-	maxPages  = 100
+	// maxInfo bounds what the API says of one repository, the list of its files included.
+	maxInfo = 4 << 20
+	// maxPage bounds one page of a listing, and maxTree all of them: some 100,000 files.
+	maxPage  = 8 << 20
+	maxTree  = 32 << 20
+	maxPages = 100
 )
-
-// errNoAnswer is the cause of a call that ran into its own deadline.
-var errNoAnswer = errors.New("no answer")
-
-// errNotJSON says that whoever answered does not speak the hub's API: a captive portal, a file server.
-var errNotJSON = errors.New("answer is not the JSON of a Hugging Face-compatible hub")
 
 // Metadata is what the hub says of one file.
 type Metadata struct {
@@ -49,39 +47,53 @@ type Entry struct {
 // Resolve returns the commit that a branch, tag or commit names.
 func (c *Client) Resolve(ctx context.Context, repo, revision string) (string, error) {
 	f := File{Repo: repo, Revision: revision}
-	var info struct {
-		SHA string `json:"sha"`
-	}
-	if _, err := c.getJSON(ctx, f, c.modelURL(f, "revision"), &info); err != nil {
+	info, err := c.info(ctx, f)
+	if err != nil {
 		return "", err
 	}
-	if !IsCommit(info.SHA) {
-		return "", c.notAHub(f, fmt.Errorf("revision is answered with sha %q, which is not a commit", clean(info.SHA)))
+	if !IsCommit(info.sha) {
+		return "", c.malformed(f, fmt.Errorf("revision is answered with sha %q, which is not a commit", clean(info.sha)))
 	}
-	return info.SHA, nil
+	return info.sha, nil
 }
 
 // Tree lists all files of a repository at a revision.
 func (c *Client) Tree(ctx context.Context, repo, revision string) ([]Entry, error) {
-	f := File{Repo: repo, Revision: revision}
 	var entries []Entry
+	err := c.EachFile(ctx, repo, revision, func(e Entry) { entries = append(entries, e) })
+	return entries, err
+}
+
+// EachFile passes all files of a repository at a revision to see, and holds none of them.
+func (c *Client) EachFile(ctx context.Context, repo, revision string, see func(Entry)) error {
+	f := File{Repo: repo, Revision: revision}
+	left := int64(maxTree)
 	next := c.modelURL(f, "tree") + "?recursive=true"
 	for range maxPages {
-		var page []treeEntry
-		header, err := c.getJSON(ctx, f, next, &page)
-		if err != nil {
-			return nil, err
+		header, err := c.getJSON(ctx, answer{f, next, min(left, maxPage)}, func(d *jsonstream.Decoder) error {
+			defer func() { left -= d.Offset() }()
+			return d.Array(func() error {
+				var e treeEntry
+				if err := d.Value(&e); err != nil {
+					return err
+				}
+				if e.Type == "file" {
+					see(e.entry())
+				}
+				return nil
+			})
+		})
+		if large, ok := errors.AsType[*TooLargeError](err); ok && left < maxPage {
+			large.Limit = maxTree
 		}
-		for _, e := range page {
-			if e.Type == "file" {
-				entries = append(entries, e.entry())
-			}
+		if err != nil {
+			return err
 		}
 		if next = c.nextPage(header, next); next == "" {
-			return entries, nil
+			return nil
 		}
 	}
-	return nil, c.notAHub(f, fmt.Errorf("tree has more than %d pages", maxPages))
+	return c.malformed(f, fmt.Errorf("tree has more than %d pages", maxPages))
 }
 
 type treeEntry struct {
@@ -152,47 +164,6 @@ func metadataOf(resp *http.Response) Metadata {
 	return m
 }
 
-func (c *Client) getJSON(ctx context.Context, f File, url string, into any) (http.Header, error) {
-	body, header, err := c.getWhole(ctx, f, url, maxAnswer)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return nil, c.notAHub(f, fmt.Errorf("%w: %w", errNotJSON, err))
-	}
-	return header, nil
-}
-
-// getWhole returns a body that is small enough to be held in memory, and the headers of the answer, with
-// the commit of whichever answer on the way named one.
-func (c *Client) getWhole(ctx context.Context, f File, url string, most int64) ([]byte, http.Header, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
-	defer cancel()
-	req, err := c.newRequest(ctx, http.MethodGet, url)
-	if err != nil {
-		return nil, nil, err
-	}
-	resp, err := c.data.Do(req)
-	if err != nil {
-		return nil, nil, c.failed(ctx, f, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, nil, c.classify(f, resp)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
-	if err != nil {
-		return nil, nil, c.failed(ctx, f, err)
-	}
-	if int64(len(body)) > most {
-		return nil, nil, c.notAHub(f, fmt.Errorf("answer is larger than %d bytes", most))
-	}
-	if commit := metadataOf(resp).Commit; commit != "" {
-		resp.Header.Set("X-Repo-Commit", commit)
-	}
-	return body, resp.Header, nil
-}
-
 // nextPage reads the Link header of a paginated answer; "" ends the list.
 func (c *Client) nextPage(header http.Header, current string) string {
 	m := regexp.MustCompile(`<([^>]+)>\s*;\s*rel="?next"?`).FindStringSubmatch(header.Get("Link"))
@@ -208,22 +179,4 @@ func (c *Client) nextPage(header http.Header, current string) string {
 		return ""
 	}
 	return next.String()
-}
-
-// failed tells a caller who gave up from a hub that did not answer.
-func (c *Client) failed(ctx context.Context, f File, err error) error {
-	cause := context.Cause(ctx)
-	switch {
-	case cause == nil:
-		cause = withoutQuery(err)
-	case errors.Is(cause, errNoAnswer):
-		cause = fmt.Errorf("%w within %s", errNoAnswer, c.answerTimeout)
-	default:
-		return fmt.Errorf("hub: %s: %w", f, cause)
-	}
-	return &UnreachableError{Endpoint: c.Endpoint(), File: f, Err: cause}
-}
-
-func (c *Client) notAHub(f File, err error) error {
-	return &UnreachableError{Endpoint: c.Endpoint(), File: f, Err: err}
 }

@@ -30,7 +30,7 @@ func TestResolve(t *testing.T) {
 	c := newTestClient(t, s.URL)
 	for _, tc := range []struct {
 		reason, revision, want string
-		unreachable            bool
+		malformed              bool
 	}{
 		{"a branch names a commit", "main", testCommit, false},
 		{"an answer without a commit is not a hub's", "odd", "", true},
@@ -38,8 +38,8 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			got, err := c.Resolve(t.Context(), testRepo, tc.revision)
-			if got != tc.want || errors.As(err, new(*UnreachableError)) != tc.unreachable {
-				t.Errorf("Resolve() = %q, %v; want %q, unreachable %t", got, err, tc.want, tc.unreachable)
+			if got != tc.want || errors.As(err, new(*MalformedError)) != tc.malformed {
+				t.Errorf("Resolve() = %q, %v; want %q, malformed %t", got, err, tc.want, tc.malformed)
 			}
 		})
 	}
@@ -89,8 +89,8 @@ func TestTreeEnds(t *testing.T) {
 		fmt.Fprint(w, `[]`)
 	})
 	_, err := newTestClient(t, s.URL).Tree(t.Context(), testRepo, "main")
-	if !errors.As(err, new(*UnreachableError)) {
-		t.Errorf("Tree() of a list without an end = %v, want an UnreachableError", err)
+	if !errors.As(err, new(*MalformedError)) {
+		t.Errorf("Tree() of a list without an end = %v, want a MalformedError", err)
 	}
 }
 

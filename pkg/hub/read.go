@@ -5,41 +5,164 @@ package hub
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+
+	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
+// errNotJSON says that whoever answered does not speak the hub's API: a captive portal, a file server.
+var errNotJSON = errors.New("answer is not the JSON of a Hugging Face-compatible hub")
+
 // ReadJSON returns a whole file that holds a JSON object of at most so many bytes, and the commit that it
-// is of, empty where the hub does not say. Anything else in its place, such as a portal's page, is an
-// UnreachableError.
+// is of, empty where the hub does not say. Anything else in its place, such as a portal's page, is a
+// MalformedError, and more than that a TooLargeError.
 func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []byte, commit string, err error) {
-	content, header, err := c.getWhole(ctx, f, c.resolveURL(f), most)
+	commit, err = c.Stream(ctx, f, most, func(r io.Reader) error {
+		content, err = io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		if !bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
+			return c.malformed(f, errNotJSON)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, "", err
-	}
-	if !bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
-		return nil, "", c.notAHub(f, errNotJSON)
-	}
-	if commit = header.Get("X-Repo-Commit"); !IsCommit(commit) {
-		commit = ""
 	}
 	return content, commit, nil
 }
 
-// ReadStart returns the first n bytes of a file. It has the deadline of a metadata call, and so is for
-// what fits into memory; it works where ranges are ignored, too.
-func (c *Client) ReadStart(ctx context.Context, f File, n int64) ([]byte, error) {
+// Stream passes a whole file of at most so many bytes to read, and returns the commit that the file is of,
+// empty where the hub does not say. It has the deadline of a metadata call. An error of reading the file
+// takes precedence over what read makes of it.
+func (c *Client) Stream(ctx context.Context, f File, most int64, read func(io.Reader) error) (commit string, err error) {
+	header, err := c.fetch(ctx, answer{f, c.resolveURL(f), most}, "file", read)
+	if err != nil {
+		return "", err
+	}
+	if commit = header.Get("X-Repo-Commit"); !IsCommit(commit) {
+		return "", nil
+	}
+	return commit, nil
+}
+
+// StreamStart passes the first n bytes of a file to read, as Stream does. It works where ranges are
+// ignored, too.
+func (c *Client) StreamStart(ctx context.Context, f File, n int64, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
 	defer cancel()
 	body, err := c.Open(ctx, f, Range{0, n})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out := make([]byte, n)
-	_, err = io.ReadFull(body, out)
-	if err := errors.Join(err, body.Close()); err != nil {
+	seen := &sticky{Reader: body}
+	err = read(seen)
+	return errors.Join(cmp.Or(seen.err, err), body.Close())
+}
+
+// ReadStart returns the first n bytes of a file. It is for what fits into memory.
+func (c *Client) ReadStart(ctx context.Context, f File, n int64) (out []byte, err error) {
+	err = c.StreamStart(ctx, f, n, func(r io.Reader) error {
+		out = make([]byte, n)
+		_, err := io.ReadFull(r, out)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// answer is what a call may be answered with: at most so many bytes from a URL.
+type answer struct {
+	file File
+	url  string
+	most int64
+}
+
+// getJSON streams an answer of the API, and returns its headers.
+func (c *Client) getJSON(ctx context.Context, from answer, decode func(*jsonstream.Decoder) error) (http.Header, error) {
+	return c.fetch(ctx, from, "answer", func(r io.Reader) error {
+		d := jsonstream.New(r)
+		err := decode(d)
+		if err == nil {
+			err = d.End()
+		}
+		if err != nil {
+			return c.malformed(from.file, fmt.Errorf("%w: %w", errNotJSON, err))
+		}
+		return nil
+	})
+}
+
+// fetch passes an answer to read, and returns its headers, with the commit of whichever answer on the way
+// named one.
+func (c *Client) fetch(ctx context.Context, from answer, what string, read func(io.Reader) error) (http.Header, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
+	defer cancel()
+	req, err := c.newRequest(ctx, http.MethodGet, from.url)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.data.Do(req)
+	if err != nil {
+		return nil, c.failed(ctx, from.file, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, c.classify(from.file, resp)
+	}
+	tooLarge := &TooLargeError{File: from.file, What: what, Limit: from.most}
+	body := &sticky{Reader: &capped{Reader: resp.Body, left: from.most, over: tooLarge}}
+	err = read(body)
+	switch {
+	case errors.Is(body.err, tooLarge):
+		return nil, tooLarge
+	case body.err != nil:
+		return nil, c.broke(ctx, from.file, resp, body.err)
+	case err != nil:
+		return nil, err
+	}
+	if commit := metadataOf(resp).Commit; commit != "" {
+		resp.Header.Set("X-Repo-Commit", commit)
+	}
+	return resp.Header, nil
+}
+
+// sticky remembers why reading failed, whatever its user makes of it.
+type sticky struct {
+	io.Reader
+	err error
+}
+
+func (s *sticky) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// capped fails with over once there is more than left.
+type capped struct {
+	io.Reader
+	left int64
+	over error
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	if int64(len(p)) > c.left+1 {
+		p = p[:c.left+1]
+	}
+	n, err := c.Reader.Read(p)
+	if c.left -= int64(n); c.left < 0 {
+		return 0, c.over
+	}
+	return n, err
 }

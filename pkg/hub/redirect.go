@@ -5,7 +5,6 @@ package hub
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -23,7 +22,7 @@ func (c *Client) followEverywhere(base *http.Client) *http.Client {
 	client := *base
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if len(via) >= maxRedirects {
-			return fmt.Errorf("more than %d redirects", maxRedirects)
+			return errRedirects
 		}
 		if !c.isHome(req.URL) || !c.allHome(via) {
 			req.Header.Del("Authorization")
@@ -40,7 +39,7 @@ func (c *Client) followAtHome(base *http.Client) *http.Client {
 	client := *base
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if len(via) >= maxRedirects {
-			return fmt.Errorf("more than %d redirects", maxRedirects)
+			return errRedirects
 		}
 		if !c.isHome(req.URL) {
 			return http.ErrUseLastResponse

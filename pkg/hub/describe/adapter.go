@@ -33,7 +33,7 @@ func adapterRank(ctx context.Context, c *hub.Client, at hub.File) (int, error) {
 	if !isRepo(at.Repo) {
 		return 0, errNotAnID
 	}
-	content, _, err := readJSON(ctx, c, at, adapterConfig, maxConfig)
+	content, _, err := readConfig(ctx, c, at, adapterConfig)
 	if err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func AdapterRanks(ctx context.Context, c *hub.Client, repositories []string) ([]
 }
 
 func isUnanswered(err error) bool {
-	_, away := errors.AsType[*hub.UnreachableError](err)
+	_, away := hub.Again(err)
 	_, refused := errors.AsType[*hub.UnauthorizedError](err)
 	return away || refused || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

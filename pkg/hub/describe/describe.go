@@ -8,15 +8,18 @@ import (
 	"errors"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// Bounds on the files that describe a model; package hfconfig has the same.
+// Bounds on the files that describe a model.
 const (
-	maxConfig = 4 << 20
-	maxIndex  = 32 << 20
+	maxConfig = hfconfig.MaxConfig
+	// maxIndex bounds an index: it names every tensor, of which models with many experts have 100,000s.
+	maxIndex = 32 << 20
 )
 
 // Description is what a repository says of its model.
@@ -38,10 +41,21 @@ func Model(ctx context.Context, c *hub.Client, repo, revision string) (model.Mod
 // Inspect asks a hub what a repository, org/name, says of its model at a branch, tag or commit; an empty
 // revision means main. Its errors are *Errors.
 func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Description, error) {
+	return inspector{Client: c, headers: semaphore.NewWeighted(maxHeaders)}.describe(ctx, repo, revision)
+}
+
+// inspector asks one hub, with the token of whoever wants to know.
+type inspector struct {
+	*hub.Client
+	// headers bounds how many indexes and headers of weights are read at once.
+	headers *semaphore.Weighted
+}
+
+func (c inspector) describe(ctx context.Context, repo, revision string) (Description, error) {
 	if revision == "" {
 		revision = "main"
 	}
-	d, license, err := inspect(ctx, c, repo, revision)
+	d, license, err := c.inspect(ctx, repo, revision)
 	if err != nil {
 		return Description{}, &Error{Endpoint: c.Endpoint(), Repo: repo, Revision: revision, License: license, Err: err}
 	}
@@ -49,11 +63,11 @@ func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Descrip
 }
 
 // inspect returns the licence even where it fails, for whoever has to accept it.
-func inspect(ctx context.Context, c *hub.Client, repo, revision string) (Description, string, error) {
+func (c inspector) inspect(ctx context.Context, repo, revision string) (Description, string, error) {
 	if !isRepo(repo) {
 		return Description{}, "", errNotAnID
 	}
-	info, err := askAPI(ctx, c, repo, revision)
+	info, err := c.askAPI(ctx, repo, revision)
 	if err != nil {
 		return Description{}, "", err
 	}
@@ -61,14 +75,14 @@ func inspect(ctx context.Context, c *hub.Client, repo, revision string) (Descrip
 	if info.Commit != "" {
 		at.Revision = info.Commit
 	}
-	files, commit, err := configs(ctx, c, at)
+	files, commit, err := c.configs(ctx, at)
 	if err != nil {
 		return Description{}, info.License, err
 	}
 	if commit != "" {
 		at.Revision = commit
 	}
-	if files.Index, err = weightIndex(ctx, c, at); err != nil {
+	if files.Tensors, err = c.weights(ctx, at); err != nil {
 		return Description{}, info.License, err
 	}
 	facts, err := hfconfig.ParseFiles(files)
@@ -85,7 +99,7 @@ func inspect(ctx context.Context, c *hub.Client, repo, revision string) (Descrip
 
 // askAPI returns what the API says. Mirrors that serve files only have none: that is not an error, and
 // nothing is known.
-func askAPI(ctx context.Context, c *hub.Client, repo, revision string) (hub.Info, error) {
+func (c inspector) askAPI(ctx context.Context, repo, revision string) (hub.Info, error) {
 	known, err := c.Info(ctx, repo, revision)
 	if err != nil && hub.LacksAPI(err) {
 		return hub.Info{}, nil
@@ -95,25 +109,25 @@ func askAPI(ctx context.Context, c *hub.Client, repo, revision string) (hub.Info
 
 // configs fetches config.json and hf_quant_config.json, and the commit that they are of where the answer
 // names it.
-func configs(ctx context.Context, c *hub.Client, at hub.File) (hfconfig.Files, string, error) {
-	config, commit, err := readJSON(ctx, c, at, "config.json", maxConfig)
+func (c inspector) configs(ctx context.Context, at hub.File) (hfconfig.Files, string, error) {
+	config, commit, err := readConfig(ctx, c.Client, at, "config.json")
 	if err != nil {
 		return hfconfig.Files{}, "", err
 	}
 	if commit != "" {
 		at.Revision = commit
 	}
-	side, _, err := readJSON(ctx, c, at, "hf_quant_config.json", maxConfig)
+	side, _, err := readConfig(ctx, c.Client, at, "hf_quant_config.json")
 	if err != nil && !isMissing(err) {
 		return hfconfig.Files{}, "", err
 	}
 	return hfconfig.Files{Config: config, Quantization: side}, commit, nil
 }
 
-// readJSON returns a file of the repository, and its commit where the hub names it.
-func readJSON(ctx context.Context, c *hub.Client, at hub.File, path string, most int64) (content []byte, commit string, err error) {
+// readConfig returns a small file of the repository, and its commit where the hub names it.
+func readConfig(ctx context.Context, c *hub.Client, at hub.File, path string) (content []byte, commit string, err error) {
 	at.Path = path
-	return c.ReadJSON(ctx, at, most)
+	return c.ReadJSON(ctx, at, maxConfig)
 }
 
 func isMissing(err error) bool {

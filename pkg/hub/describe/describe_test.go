@@ -4,6 +4,7 @@
 package describe
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -304,6 +305,10 @@ func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("testdata: %d configs, %v", len(paths), err)
 	}
+	tensors, err := hfconfig.ReadIndex(strings.NewReader(index))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var models []model.Model
 	for _, path := range paths {
 		content, err := os.ReadFile(path)
@@ -313,7 +318,7 @@ func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
 		for _, key := range regexp.MustCompile(`"[a-z_0-9]+": (\d+|true|false|null)`).FindAllSubmatchIndex(content, -1) {
 			for _, value := range []string{"null", "0", "1", "7", "4096", "131072", "16777216"} {
 				changed := slices.Concat(content[:key[2]], []byte(value), content[key[3]:])
-				facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: changed, Index: []byte(index)})
+				facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: changed, Tensors: tensors})
 				if err == nil {
 					models = append(models, facts.Model(fmt.Sprintf("org/m%d", len(models)), "main"))
 				}
@@ -404,7 +409,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"a config that is too large", "", "", "", file("config.json", "{"+strings.Repeat(" ", maxConfig)),
-			at + "/config.json: HUB: answer is larger than 4194304 bytes: try again, or " + way,
+			at + "/config.json: the file is larger than 1048576 bytes, the most that is read: " + way,
 		},
 		{
 			"absurd heads", "", "", "", file("config.json", strings.Replace(config, "14,", "0,", 1)),
@@ -423,8 +428,12 @@ func TestDescribeErrors(t *testing.T) {
 			at + "/model.safetensors: HUB: not a safetensors file: its header would have 18446744070594578247 bytes: try again, or " + way,
 		},
 		{
+			"a header that is too large", "", "", "", header("\x01\x00\x40\x00\x00\x00\x00\x00"),
+			at + "/model.safetensors: the header is larger than 4194304 bytes, the most that is read: " + way,
+		},
+		{
 			"a header that is not JSON", "", "", "", header("\x03\x00\x00\x00\x00\x00\x00\x00{x}"),
-			at + "/model.safetensors: HUB: not a safetensors file: its header is not JSON: invalid character 'x' looking for beginning of object key string: try again, or " + way,
+			at + "/model.safetensors: HUB: not a safetensors file: its header is not JSON: invalid character 'x': try again, or " + way,
 		},
 		{
 			"a tensor that ends before it begins", "", "", "", header(safetensors(map[string][2]int64{"a": {9, 8}})),
@@ -522,9 +531,9 @@ func FuzzHeader(f *testing.F) {
 			return
 		}
 		length := min(binary.LittleEndian.Uint64(file), uint64(len(file)-8))
-		tensors := tensorIndex{WeightMap: map[string]string{}}
-		if err := tensors.add("x", file[8:8+length]); err == nil && (tensors.bytes < 0 || tensors.bytes > maxTensors) {
-			t.Errorf("%d bytes", tensors.bytes)
+		var tensors hfconfig.Tensors
+		if err := addHeader(bytes.NewReader(file[8:8+length]), &tensors); err == nil && (tensors.Bytes < 0 || tensors.Bytes > maxTensors) {
+			t.Errorf("%d bytes", tensors.Bytes)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestDesk(t *testing.T) {
 		isPrivate := strings.Contains(r.URL.Path, "org/Private") && r.Header.Get("Authorization") != "Bearer secret"
 		switch {
 		case broken.Load():
-			w.WriteHeader(http.StatusInternalServerError)
+			w.WriteHeader(http.StatusServiceUnavailable)
 		case strings.Contains(r.URL.Path, "org/Unknown"), isPrivate, !strings.HasSuffix(r.URL.Path, "/config.json"):
 			http.NotFound(w, r)
 		default:

@@ -13,7 +13,8 @@ import (
 )
 
 // Error says in one sentence why a repository's model is not known, and what to do. What it wraps
-// tells the cases apart: *hub.NotFoundError, *hub.UnauthorizedError, *hub.UnreachableError, *hfconfig.FieldError,
+// tells the cases apart: *hub.NotFoundError, *hub.UnauthorizedError, *hub.UnreachableError,
+// *hub.MalformedError, *hub.TooLargeError, *hfconfig.FieldError,
 // *hfconfig.UnsupportedError.
 type Error struct {
 	Endpoint, Repo, Revision string
@@ -34,12 +35,15 @@ func (e *Error) Error() string {
 	if refused, ok := errors.AsType[*hub.UnauthorizedError](e.Err); ok {
 		return e.refused(refused)
 	}
-	if away, ok := errors.AsType[*hub.UnreachableError](e.Err); ok {
+	if after, ok := hub.Again(e.Err); ok {
 		again := "try again"
-		if away.RetryAfter > 0 {
-			again = fmt.Sprintf("try again in %s", away.RetryAfter.Round(time.Second))
+		if after > 0 {
+			again = fmt.Sprintf("try again in %s", after.Round(time.Second))
 		}
-		return fmt.Sprintf("%v: %s, or %s", away, again, wayOut)
+		return fmt.Sprintf("%v: %s, or %s", e.Err, again, wayOut)
+	}
+	if _, ok := errors.AsType[*hub.TooLargeError](e.Err); ok {
+		return fmt.Sprintf("%v: %s", e.Err, wayOut)
 	}
 	if errors.Is(e.Err, errNotAnID) {
 		return fmt.Sprintf("model %q: %v", e.Repo, e.Err)

@@ -6,144 +6,154 @@ package describe
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"io"
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/jsonstream"
+	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
 const (
 	// maxHeader bounds the header of a safetensors file: published ones have some 100 KiB.
-	maxHeader = 32 << 20
+	maxHeader = 4 << 20
+	// maxHeaders bounds how many indexes and headers are read at once.
+	maxHeaders = 2
 	// maxShards bounds the files whose headers are read one by one.
 	maxShards = 256
 	// maxTensors bounds the size of what a file may claim to hold.
 	maxTensors = 1 << 43
 )
 
-// weightIndex returns an index of the tensors that vLLM would load: the repository's own, or one made of
-// the headers of its safetensors files. It is nil where the repository does not tell.
-func weightIndex(ctx context.Context, c *hub.Client, at hub.File) ([]byte, error) {
-	index, _, err := readJSON(ctx, c, at, "model.safetensors.index.json", maxIndex)
-	if err == nil && hasTotal(index) {
-		return index, nil
+// weights sums up the tensors that vLLM would load, from the repository's own index or from the headers of
+// its safetensors files. It is zero where the repository does not say.
+func (c inspector) weights(ctx context.Context, at hub.File) (hfconfig.Tensors, error) {
+	if err := c.headers.Acquire(ctx, 1); err != nil {
+		return hfconfig.Tensors{}, fmt.Errorf("waiting for other questions to the hub: %w", context.Cause(ctx))
 	}
-	if err != nil && !isMissing(err) {
-		return nil, err
-	}
-	tensors := tensorIndex{WeightMap: map[string]string{}}
-	if err != nil {
-		switch err := tensors.addFile(ctx, c, at, "model.safetensors"); {
-		case err == nil:
-			return tensors.encode()
-		case !isMissing(err):
-			return nil, err
-		}
-	}
-	files, err := shards(ctx, c, at)
-	if err != nil || len(files) == 0 || len(files) > maxShards {
-		return nil, err
-	}
-	for _, path := range files {
-		if err := tensors.addFile(ctx, c, at, path); err != nil {
-			return nil, err
-		}
-	}
-	return tensors.encode()
-}
-
-func hasTotal(index []byte) bool {
-	var out tensorIndex
-	return json.Unmarshal(index, &out) != nil || (out.Metadata.TotalSize != nil && string(out.Metadata.TotalSize) != "null")
-}
-
-// shards lists the files that vLLM loads: safetensors at the root, but not those of other formats' users.
-func shards(ctx context.Context, c *hub.Client, at hub.File) ([]string, error) {
-	entries, err := c.Tree(ctx, at.Repo, at.Revision)
+	defer c.headers.Release(1)
+	found, err := c.index(ctx, at)
 	switch {
-	case err != nil && (isMissing(err) || hub.LacksAPI(err)):
-		return nil, nil
-	case err != nil:
-		return nil, err
+	case err == nil && found.Bytes > 0:
+		return found, nil
+	case err == nil:
+		return c.shards(ctx, at)
+	case !isMissing(err):
+		return hfconfig.Tensors{}, err
 	}
-	var out []string
-	for _, e := range entries {
-		atRoot := !strings.Contains(e.Path, "/")
-		other := strings.HasPrefix(e.Path, "consolidated") || strings.HasPrefix(e.Path, "adapter_model")
-		if atRoot && !other && strings.HasSuffix(e.Path, ".safetensors") {
-			out = append(out, e.Path)
+	found = hfconfig.Tensors{}
+	at.Path = "model.safetensors"
+	if err := c.addFile(ctx, at, &found); !isMissing(err) {
+		return found, err
+	}
+	return c.shards(ctx, at)
+}
+
+func (c inspector) index(ctx context.Context, at hub.File) (found hfconfig.Tensors, err error) {
+	at.Path = "model.safetensors.index.json"
+	_, err = c.Stream(ctx, at, maxIndex, func(r io.Reader) error {
+		found, err = hfconfig.ReadIndex(r)
+		return err
+	})
+	return found, err
+}
+
+// shards sums up the files that vLLM loads: safetensors at the root, but not those of other formats' users.
+func (c inspector) shards(ctx context.Context, at hub.File) (hfconfig.Tensors, error) {
+	var files []string
+	err := c.EachFile(ctx, at.Repo, at.Revision, func(e hub.Entry) {
+		if isShard(e.Path) && len(files) <= maxShards {
+			files = append(files, e.Path)
+		}
+	})
+	var found hfconfig.Tensors
+	switch {
+	case err != nil && (isMissing(err) || hub.LacksAPI(err)), len(files) > maxShards:
+		return found, nil
+	case err != nil:
+		return found, err
+	}
+	for _, at.Path = range files {
+		if err := c.addFile(ctx, at, &found); err != nil {
+			return hfconfig.Tensors{}, err
 		}
 	}
-	return out, nil
+	return found, nil
 }
 
-// tensorIndex has the form of model.safetensors.index.json.
-type tensorIndex struct {
-	Metadata struct {
-		TotalSize json.RawMessage `json:"total_size,omitempty"`
-	} `json:"metadata"`
-	WeightMap map[string]string `json:"weight_map"`
-
-	bytes int64
-}
-
-func (t *tensorIndex) encode() ([]byte, error) {
-	t.Metadata.TotalSize = fmt.Append(nil, t.bytes)
-	out, err := json.Marshal(t)
-	if err != nil {
-		return nil, fmt.Errorf("encoding an index of the weights: %w", err)
-	}
-	return out, nil
+func isShard(path string) bool {
+	isOther := strings.HasPrefix(path, "consolidated") || strings.HasPrefix(path, "adapter_model")
+	return !strings.Contains(path, "/") && !isOther && strings.HasSuffix(path, ".safetensors")
 }
 
 // addFile adds the tensors of one safetensors file, of which only the header is read: 8 bytes that say how
 // long it is, and JSON with the place of each tensor.
-func (t *tensorIndex) addFile(ctx context.Context, c *hub.Client, at hub.File, path string) error {
-	at.Path = path
+func (c inspector) addFile(ctx context.Context, at hub.File, to *hfconfig.Tensors) error {
 	start, err := c.ReadStart(ctx, at, 8)
 	if err != nil {
 		return err
 	}
 	length := binary.LittleEndian.Uint64(start)
-	if length < 2 || length > maxHeader {
-		return malformed(c, at, fmt.Errorf("not a safetensors file: its header would have %d bytes", length))
+	switch {
+	case length < 2 || length > maxTensors:
+		return c.malformed(at, fmt.Errorf("not a safetensors file: its header would have %d bytes", length))
+	case length > maxHeader:
+		return &hub.TooLargeError{File: at, What: "header", Limit: maxHeader}
 	}
 	// From the beginning again, because a server may ignore where a range starts.
-	whole, err := c.ReadStart(ctx, at, 8+int64(length))
-	if err != nil {
-		return err
-	}
-	if err := t.add(path, whole[8:]); err != nil {
-		return malformed(c, at, err)
-	}
-	return nil
+	return c.StreamStart(ctx, at, 8+int64(length), func(r io.Reader) error {
+		if _, err := io.CopyN(io.Discard, r, 8); err != nil {
+			return err
+		}
+		if err := addHeader(r, to); err != nil {
+			return c.malformed(at, err)
+		}
+		return nil
+	})
 }
 
 // malformed says that what a hub sent is not the file that was asked for, as a damaged mirror or a portal
 // would: asking again later may help.
-func malformed(c *hub.Client, f hub.File, err error) error {
-	return &hub.UnreachableError{Endpoint: c.Endpoint(), File: f, Err: err}
+func (c inspector) malformed(f hub.File, err error) error {
+	return &hub.MalformedError{Endpoint: c.Endpoint(), File: f, Err: err}
 }
 
-// add adds the tensors of a file's header.
-func (t *tensorIndex) add(path string, header []byte) error {
-	var tensors map[string]struct {
-		Offsets [2]int64 `json:"data_offsets"`
+// addHeader adds the tensors of a header, and holds one of them at a time.
+func addHeader(r io.Reader, to *hfconfig.Tensors) error {
+	d := jsonstream.New(r)
+	err := d.Object(func(name string) error {
+		if name == "__metadata__" {
+			return d.Skip()
+		}
+		var tensor struct {
+			Offsets []int64 `json:"data_offsets"`
+		}
+		if err := d.Value(&tensor); err != nil {
+			return err
+		}
+		if len(tensor.Offsets) != 2 {
+			return &tensorError{name, "has no two data_offsets"}
+		}
+		from, end := tensor.Offsets[0], tensor.Offsets[1]
+		if from < 0 || end < from || end-from > maxTensors-to.Bytes {
+			return &tensorError{name, fmt.Sprintf("lies from byte %d to %d", from, end)}
+		}
+		to.Bytes += end - from
+		to.Add(name)
+		return nil
+	})
+	if err == nil {
+		err = d.End()
 	}
-	if err := json.Unmarshal(header, &tensors); err != nil {
+	if _, ofTensor := errors.AsType[*tensorError](err); err != nil && !ofTensor {
 		return fmt.Errorf("not a safetensors file: its header is not JSON: %w", err)
 	}
-	delete(tensors, "__metadata__")
-	for _, name := range slices.Sorted(maps.Keys(tensors)) {
-		from, to := tensors[name].Offsets[0], tensors[name].Offsets[1]
-		if from < 0 || to < from || to-from > maxTensors-t.bytes {
-			return fmt.Errorf("tensor %.100q lies from byte %d to %d", name, from, to)
-		}
-		t.bytes += to - from
-		t.WeightMap[name] = path
-	}
-	return nil
+	return err
 }
+
+// tensorError reports a tensor that no file can hold.
+type tensorError struct{ name, problem string }
+
+func (e *tensorError) Error() string { return fmt.Sprintf("tensor %.100q %s", e.name, e.problem) }

@@ -19,8 +19,8 @@ func TestBadFiles(t *testing.T) {
 		return hfconfig.Files{Config: edited(t, config, changes)}
 	}
 	raw := func(config string) hfconfig.Files { return hfconfig.Files{Config: []byte(config)} }
-	beside := func(side, index string) hfconfig.Files {
-		return hfconfig.Files{Config: read(t, "qwen2.5-7b"), Quantization: []byte(side), Index: []byte(index)}
+	beside := func(side string) hfconfig.Files {
+		return hfconfig.Files{Config: read(t, "qwen2.5-7b"), Quantization: []byte(side)}
 	}
 	huge := json.RawMessage("1" + strings.Repeat("0", 60))
 	for _, tc := range []struct {
@@ -33,7 +33,7 @@ func TestBadFiles(t *testing.T) {
 		{"a page", raw(`<html>`), "config.json is not JSON: invalid character '<' looking for beginning of value, after 1 bytes"},
 		{"a list", raw(`[1]`), "config.json is not a JSON object"},
 		{"null", raw(`null`), "config.json is not a JSON object"},
-		{"large", hfconfig.Files{Config: bytes.Repeat([]byte(" "), 4<<20+1)}, "config.json has 4194305 bytes; at most 4194304 are read"},
+		{"large", hfconfig.Files{Config: bytes.Repeat([]byte(" "), 1<<20+1)}, "config.json has 1048577 bytes; at most 1048576 are read"},
 		{"no type", raw(`{}`), "config.json: model_type is missing"},
 		{"no heads", with("qwen2.5-7b", keys{"num_attention_heads": 0}), "config.json: num_attention_heads: 0 must be a whole number from 1 to 4096"},
 		{"10^9 layers", with("qwen2.5-7b", keys{"num_hidden_layers": 1000000000}), "config.json: num_hidden_layers: 1000000000 must be a whole number from 1 to 4096"},
@@ -69,10 +69,8 @@ func TestBadFiles(t *testing.T) {
 		{"3 bits", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "gptq", "bits": 3}}), "config.json: quantization_config.bits: 3 is a width that cannot be planned for: 4 and 8 can"},
 		{"no group", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "compressed-tensors"}}), "config.json: quantization_config.config_groups must describe a group of weights"},
 		{"an unknown dtype", with("qwen2.5-7b", keys{"torch_dtype": "complex64"}), `config.json: torch_dtype: "complex64" is no known type of weights: bfloat16, float16 and float32 are`},
-		{"an unknown algorithm", beside(`{"quantization": {"quant_algo": "INT2"}}`, ""), `hf_quant_config.json: quantization.quant_algo: "INT2" is not a format of weights that can be planned for`},
-		{"a broken side file", beside(`{`, ""), "hf_quant_config.json is not JSON: unexpected end of JSON input, after 1 bytes"},
-		{"weights of less than nothing", beside("", `{"metadata": {"total_size": -5}}`), "model.safetensors.index.json: metadata.total_size: -5 must be a whole number from 1 to 8796093022208"},
-		{"weights as a text", beside("", `{"metadata": {"total_size": "5"}}`), `model.safetensors.index.json: metadata.total_size: "5" must be a whole number from 1 to 8796093022208`},
+		{"an unknown algorithm", beside(`{"quantization": {"quant_algo": "INT2"}}`), `hf_quant_config.json: quantization.quant_algo: "INT2" is not a format of weights that can be planned for`},
+		{"a broken side file", beside(`{`), "hf_quant_config.json is not JSON: unexpected end of JSON input, after 1 bytes"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			_, err := hfconfig.ParseFiles(tc.files)
@@ -81,6 +79,43 @@ func TestBadFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestBadIndex(t *testing.T) {
+	const bounds = "must be a whole number from 1 to 8796093022208"
+	for _, tc := range []struct{ reason, index, want string }{
+		{"weights of less than nothing", `{"metadata": {"total_size": -5}}`, "metadata.total_size: -5 " + bounds},
+		{"weights as a text", `{"metadata": {"total_size": "5"}}`, `metadata.total_size: "5" ` + bounds},
+		{"weights as a list", `{"metadata": {"total_size": [5]}}`, "metadata.total_size: [5] " + bounds},
+		{"a list", `[1]`, " is not a JSON object"},
+		{"cut", `{"weight_map": {"a"`, " is not JSON: EOF, after 19 bytes"},
+		{"a page", `<html>`, " is not JSON: invalid character '<' looking for beginning of value, after 0 bytes"},
+		{"two", `{}{}`, " is not JSON: { follows the document, after 3 bytes"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			_, err := hfconfig.ReadIndex(strings.NewReader(tc.index))
+			want := "model.safetensors.index.json" + tc.want
+			if strings.Contains(tc.want, "metadata") {
+				want = "model.safetensors.index.json: " + tc.want
+			}
+			if !errors.As(err, new(*hfconfig.FieldError)) || err.Error() != want {
+				t.Errorf("ReadIndex() error = %v\nwant %s", err, want)
+			}
+		})
+	}
+}
+
+// tensors are those of an index.
+func tensors(t *testing.T, index string) hfconfig.Tensors {
+	t.Helper()
+	if index == "" {
+		return hfconfig.Tensors{}
+	}
+	out, err := hfconfig.ReadIndex(strings.NewReader(index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func TestUnsupported(t *testing.T) {

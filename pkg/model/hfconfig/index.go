@@ -5,67 +5,133 @@ package hfconfig
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"strconv"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/jsonstream"
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
 const (
-	// maxIndex bounds an index: it names every tensor, of which models with many experts have 100,000s.
-	maxIndex = 32 << 20
+	// indexFile is the name of an index.
+	indexFile = "model.safetensors.index.json"
 	// maxWeights is what a repository may hold, as in the catalogue.
 	maxWeights = 1 << 43
 	// mostAhead is more than the layers that any model predicts tokens ahead with.
 	mostAhead = 8
 )
 
-// index is what an index says of the weights.
-type index struct {
-	// bytes of all tensors; 0 where it does not say.
-	bytes int64
-	names map[string]json.RawMessage
+// Tensors sums up what a repository stores, whose tensors' names alone can fill 32 MiB.
+type Tensors struct {
+	// Bytes of all tensors; 0 where nothing says it.
+	Bytes int64
+
+	hasHead bool
+	// mtp and numbered are the numbers of layers, by how the repository names them.
+	mtp, numbered map[int]bool
 }
 
-func readIndex(data []byte) (index, error) {
-	const file = "model.safetensors.index.json"
-	if len(data) == 0 {
-		return index{}, nil
-	}
-	o, err := decodeObject(file, data, maxIndex)
-	if err != nil {
-		return index{}, err
-	}
-	out := index{names: o.sub("weight_map")}
-	raw := o.sub("metadata")["total_size"]
-	if isNull(raw) {
-		return out, nil
-	}
-	if out.bytes, err = wholeNumber(raw); err != nil || out.bytes < 1 || out.bytes > maxWeights {
-		return index{}, &FieldError{
-			File: file, Field: "metadata.total_size", Value: shown(string(raw)),
-			Must: fmt.Sprintf("must be a whole number from 1 to %d", int64(maxWeights)),
+// ReadIndex reads a model.safetensors.index.json. Its error is a *FieldError, and one that r returns is in its text.
+func ReadIndex(r io.Reader) (Tensors, error) {
+	var out Tensors
+	d := jsonstream.New(r)
+	err := d.Object(func(key string) error {
+		switch key {
+		case "metadata":
+			return d.ObjectIfAny(out.readMetadata(d))
+		case "weight_map":
+			return d.ObjectIfAny(func(name string) error {
+				out.Add(name)
+				return d.Skip()
+			})
 		}
+		return d.Skip()
+	})
+	if err == nil {
+		err = d.End()
+	}
+	field, isField := errors.AsType[*FieldError](err)
+	_, isOther := errors.AsType[*jsonstream.KindError](err)
+	switch {
+	case isField:
+		return Tensors{}, field
+	case isOther:
+		return Tensors{}, &FieldError{File: indexFile, Must: "is not a JSON object"}
+	case err != nil:
+		return Tensors{}, &FieldError{File: indexFile, Must: fmt.Sprintf("is not JSON: %v, after %d bytes", err, d.Offset())}
 	}
 	return out, nil
+}
+
+func (t *Tensors) readMetadata(d *jsonstream.Decoder) func(key string) error {
+	return func(key string) error {
+		if key != "total_size" {
+			return d.Skip()
+		}
+		var raw json.RawMessage
+		err := d.Value(&raw)
+		if err != nil || isNull(raw) {
+			return err
+		}
+		if t.Bytes, err = wholeNumber(raw); err != nil || t.Bytes < 1 || t.Bytes > maxWeights {
+			return &FieldError{
+				File: indexFile, Field: "metadata.total_size", Value: shown(string(raw)),
+				Must: fmt.Sprintf("must be a whole number from 1 to %d", int64(maxWeights)),
+			}
+		}
+		return nil
+	}
+}
+
+// Add takes note of a tensor's name.
+func (t *Tensors) Add(name string) {
+	if name == "lm_head.weight" {
+		t.hasHead = true
+	}
+	path, rest, ok := strings.Cut(name, ".layers.")
+	if !ok {
+		return
+	}
+	word, _, _ := strings.Cut(rest, ".")
+	number, err := strconv.Atoi(word)
+	if err != nil || number < 0 || number > maxLayers+mostAhead {
+		return
+	}
+	switch path {
+	case "mtp", "model.mtp":
+		t.mtp = including(t.mtp, number)
+	case "model", "language_model.model", "model.language_model":
+		t.numbered = including(t.numbered, number)
+	}
+}
+
+func including(seen map[int]bool, number int) map[int]bool {
+	if seen == nil {
+		seen = map[int]bool{}
+	}
+	seen[number] = true
+	return seen
 }
 
 // idle estimates how many of the bytes no engine loads: an output matrix that the embedding doubles, and
 // layers after the last one, which only speculative decoding uses. The latter are taken to be like the
 // last layer and to have the format of the whole.
-func (x index) idle(s model.Shape, bytesPerParam int64) int64 {
+func (t Tensors) idle(s model.Shape, bytesPerParam int64) int64 {
 	var idle int64
-	if _, stored := x.names["lm_head.weight"]; stored && s.Tied {
+	if t.hasHead && s.Tied {
 		idle += bytesPerParam * s.EmbeddingParams()
 	}
-	if ahead := x.ahead(s.Layers); ahead > 0 {
+	if ahead := t.ahead(s.Layers); ahead > 0 {
 		kinds := s.LayerKinds()
 		hidden := int64(s.Hidden)
 		params := float64(ahead) * float64(kinds[len(kinds)-1].Params()+2*hidden*hidden)
-		idle += int64(float64(x.bytes) * params / (params + float64(s.Params())))
+		idle += int64(float64(t.Bytes) * params / (params + float64(s.Params())))
 	}
-	if idle >= x.bytes {
+	if idle >= t.Bytes {
 		return 0
 	}
 	return idle
@@ -73,25 +139,11 @@ func (x index) idle(s model.Shape, bytesPerParam int64) int64 {
 
 // ahead counts the language model's layers after the last one. Some repositories number them on, some name
 // them mtp. Encoders have layers too, which do not count.
-func (x index) ahead(layers int) int {
-	seen := map[string]bool{}
-	for name := range x.names {
-		path, rest, ok := strings.Cut(name, ".layers.")
-		if !ok {
-			continue
-		}
-		word, _, _ := strings.Cut(rest, ".")
-		number, err := strconv.Atoi(word)
-		if err != nil {
-			continue
-		}
-		switch path {
-		case "mtp", "model.mtp":
-			seen[word] = true
-		case "model", "language_model.model", "model.language_model":
-			if number >= layers {
-				seen[word] = true
-			}
+func (t Tensors) ahead(layers int) int {
+	seen := maps.Clone(t.mtp)
+	for number := range t.numbered {
+		if number >= layers {
+			seen = including(seen, number)
 		}
 	}
 	return min(len(seen), mostAhead)

@@ -12,17 +12,17 @@ import (
 	"strconv"
 )
 
-// maxConfig bounds config.json and its small neighbours; the largest published ones have some 100 KiB.
-const maxConfig = 4 << 20
+// MaxConfig bounds config.json and its small neighbours; the largest published ones have some 100 KiB.
+const MaxConfig = 1 << 20
 
 // object is a JSON object whose values are decoded when they are asked for.
 type object map[string]json.RawMessage
 
 // decodeObject reads a file that holds one JSON object. As Python does, it takes NaN and Infinity for
 // values, and the last one of two equal keys.
-func decodeObject(file string, data []byte, most int) (object, error) {
-	if len(data) > most {
-		return nil, &FieldError{File: file, Must: fmt.Sprintf("has %d bytes; at most %d are read", len(data), most)}
+func decodeObject(file string, data []byte) (object, error) {
+	if len(data) > MaxConfig {
+		return nil, &FieldError{File: file, Must: fmt.Sprintf("has %d bytes; at most %d are read", len(data), MaxConfig)}
 	}
 	var out object
 	err := json.Unmarshal(quoteNonNumbers(data), &out)

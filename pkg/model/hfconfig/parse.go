@@ -15,8 +15,8 @@ import (
 type Files struct {
 	// Config is config.json, Quantization hf_quant_config.json.
 	Config, Quantization []byte
-	// Index is model.safetensors.index.json.
-	Index []byte
+	// Tensors are those that model.safetensors.index.json names.
+	Tensors Tensors
 }
 
 // Facts are what planning needs to know of a model.
@@ -73,7 +73,7 @@ func (f Facts) Model(repo, revision string) model.Model {
 }
 
 func (t table) parse(files Files) (Facts, error) {
-	top, err := decodeObject("config.json", files.Config, maxConfig)
+	top, err := decodeObject("config.json", files.Config)
 	if err != nil {
 		return Facts{}, err
 	}
@@ -103,11 +103,7 @@ func (t table) parse(files Files) (Facts, error) {
 	if facts.Quantization, err = p.quantization(top, files.Quantization); err != nil {
 		return Facts{}, err
 	}
-	weights, err := readIndex(files.Index)
-	if err != nil {
-		return Facts{}, err
-	}
-	facts.WeightBytes, facts.IdleBytes = weights.bytes, weights.idle(facts.Shape, max(p.storedBytes, loadedBytes))
+	facts.WeightBytes, facts.IdleBytes = files.Tensors.Bytes, files.Tensors.idle(facts.Shape, max(p.storedBytes, loadedBytes))
 	if p.bytesPerParam > 0 && facts.WeightBytes == 0 {
 		facts.EstimatedBytes = groupedBytes(facts.Shape, p.bytesPerParam)
 	}

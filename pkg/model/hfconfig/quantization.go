@@ -22,7 +22,7 @@ func (p *parser) quantization(top object, side []byte) (string, error) {
 		}
 	}
 	if len(side) > 0 {
-		o, err := decodeObject("hf_quant_config.json", side, maxConfig)
+		o, err := decodeObject("hf_quant_config.json", side)
 		if err != nil {
 			return "", err
 		}

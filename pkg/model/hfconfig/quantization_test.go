@@ -103,7 +103,7 @@ func TestWeightsIn32BitsAreLoadedIn16(t *testing.T) {
 		},
 		{"none of 16 bits", `{"metadata": {"total_size": 15231233024}}`, keys{"torch_dtype": "float16"}, 0},
 	} {
-		facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: edited(t, "qwen2.5-7b", tc.changes), Index: []byte(tc.index)})
+		facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: edited(t, "qwen2.5-7b", tc.changes), Tensors: tensors(t, tc.index)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestIndex(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: read(t, tc.config), Index: []byte(tc.index)})
+			facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: read(t, tc.config), Tensors: tensors(t, tc.index)})
 			if err != nil {
 				t.Fatal(err)
 			}
