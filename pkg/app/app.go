@@ -212,9 +212,9 @@ func newReconciler(
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
-			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights), KVEvents: o.KVEvents,
+			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights), KVEvents: o.KVEvents, Egress: destinations(o.Egress),
 		},
-		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode,
+		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode, MediaDomains: o.MediaDomains,
 	}
 	config.NodeClasses = o.NodeClasses
 	return workspace.New(config), nil
@@ -226,6 +226,14 @@ func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd) *p
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
 		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
 	})
+}
+
+func destinations(egress []options.Destination) []workload.Destination {
+	out := make([]workload.Destination, len(egress))
+	for i, each := range egress {
+		out[i] = workload.Destination{CIDR: each.CIDR.String(), Ports: each.Ports}
+	}
+	return out
 }
 
 // answersOf says how the provisioner's answers are read.

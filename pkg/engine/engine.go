@@ -43,12 +43,18 @@ type Input struct {
 	AllowRemoteCode bool
 	// PublishKVEvents says that the administrator has named a consumer of the events of the KV cache.
 	PublishKVEvents bool
+	// MediaDomains are the hosts that images, audio and video are fetched from when a request links to them; empty
+	// means none, AnyMediaDomain all.
+	MediaDomains []string
 	// RDMA says that the pods get a device by which machines reach each other past the ordinary network.
 	RDMA bool
 	// Member is which one of several machines that serve together this command is for; nil for one that
 	// serves alone.
 	Member *Member
 }
+
+// AnyMediaDomain among Input.MediaDomains lets requests link to media on every host.
+const AnyMediaDomain = "*"
 
 // Member is one of the machines of a plan.
 type Member struct {

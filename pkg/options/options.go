@@ -57,6 +57,11 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
 	DescribeModels bool
+	// MediaDomains are the hosts that engines fetch media from when a request links to them; "*" is every host.
+	MediaDomains []string
+	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud
+	// metadata.
+	Egress []Destination
 	// Weights says how pods come by the files of models, and HostPaths from which directories of nodes they may.
 	Weights   Weights
 	HostPaths []string
@@ -135,6 +140,10 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
 		"ask the hub for models that the catalogue does not have, which commit weights are at, and for ranks of adapters; "+
 			"otherwise the controller talks to nobody outside the cluster")
+	flags.Func("media-domain", "host that inference servers may fetch images, audio and video from when a request links to them; repeatable; "+
+		"* is every host; none means that requests have to contain their media", o.addMediaDomain)
+	flags.Func("egress", "all that pods of presets may reach besides the cluster's DNS and each other, as CIDR or CIDR=port,port for TCP; "+
+		"repeatable; none means everything but cloud metadata", o.addEgress)
 	o.Weights.bind(flags)
 	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
 		o.addHostPath)

@@ -6,11 +6,13 @@ package options_test
 import (
 	"flag"
 	"io"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -38,6 +40,7 @@ func TestParse(t *testing.T) {
 		"--weights-ca-config-map=company-ca", "--weights-https-proxy=http://proxy:3128", "--weights-no-proxy=.corp",
 		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500", "--rdma-resource=rdma/hca_shared_devices_a",
 		"--kv-events-consumer=router-system/app=router,example.com/role=epp",
+		"--egress=10.0.0.0/8=443,8443", "--egress=2001:db8::/32", "--media-domain=images.example",
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +60,11 @@ func TestParse(t *testing.T) {
 			Caches: map[string]string{"team-a": "models"}, CacheLimitGiB: 500,
 		},
 
+		Egress: []options.Destination{
+			{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: []int32{443, 8443}}, {CIDR: netip.MustParsePrefix("2001:db8::/32")},
+		},
+		MediaDomains: []string{"images.example"},
+
 		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
 		KVEvents: workload.Consumer{
 			Namespace: "router-system", PodLabels: map[string]string{"app": "router", "example.com/role": "epp"},
@@ -65,7 +73,7 @@ func TestParse(t *testing.T) {
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
 		NodeGrace: 10 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -107,6 +115,11 @@ func TestBadFlags(t *testing.T) {
 		{"a consumer of events that is any pod of its namespace", []string{"--kv-events-consumer=router-system"}, []string{`"router-system" does not name pods`}},
 		{"a consumer of events in no namespace", []string{"--kv-events-consumer=/app=router"}, []string{`"/app=router" does not name pods`}},
 		{"a consumer of events by half a label", []string{"--kv-events-consumer=router-system/app"}, []string{`"router-system/app" does not name pods`}},
+		{"a destination that is no range", []string{"--egress=hub.example=443"}, []string{`"hub.example=443" does not begin with a range of addresses`}},
+		{"a range with an address of its own", []string{"--egress=10.1.2.3/8"}, []string{`"10.1.2.3/8" does not begin with a range of addresses`}},
+		{"a port that is none", []string{"--egress=10.0.0.0/8=443,https"}, []string{`names port "https"`}},
+		{"a range without its ports", []string{"--egress=10.0.0.0/8="}, []string{`names port ""`}},
+		{"media from a URL", []string{"--media-domain=https://images.example"}, []string{`"https://images.example" is not a host's name`}},
 		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
 		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
 		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},

@@ -40,6 +40,8 @@ type Settings struct {
 	EngineRegistry string
 	// AllowRemoteCode says that the administrator lets a model's repository bring code.
 	AllowRemoteCode bool
+	// MediaDomains are the hosts that engines fetch media from when a request links to them.
+	MediaDomains []string
 }
 
 // Input is what the pods of a preset Workspace are made from.
@@ -98,6 +100,7 @@ func Preset(in Input) (Rendered, []string, error) {
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: env,
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
 		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan), PublishKVEvents: in.Settings.Workload.KVEvents.IsNamed(),
+		MediaDomains: in.Settings.MediaDomains,
 	}
 	var err error
 	if in.Plan.Nodes > 1 {

@@ -105,13 +105,10 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Network is where the Workspace's pods are reached and by whom, its endpoint first. Who may read the events of the
-// KV cache is not pinned: the administrator's word of today counts also for pods that run.
-func (r *Revision) Network(ws *v1beta1.Workspace, events workload.Consumer) []Object {
-	in := workload.Input{
-		Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort},
-		Settings: workload.Settings{KVEvents: events},
-	}
+// Network is where the Workspace's pods are reached and by whom, and what they reach, its endpoint first. It follows
+// the installation's settings of today, for pods that run as well: nothing of it is pinned.
+func (r *Revision) Network(ws *v1beta1.Workspace, settings workload.Settings) []Object {
+	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}, Settings: settings}
 	around := []Object{workload.Service(in)}
 	if r.Plan.Nodes > 1 {
 		around = append(around, workload.HeadlessService(ws))

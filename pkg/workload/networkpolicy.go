@@ -14,8 +14,8 @@ import (
 
 // NetworkPolicy lets clients reach what a preset Workspace serves, metrics included, and nothing else of its
 // pods. Only the named consumer reaches the events of the KV cache, whoever publishes them: earlier versions
-// published them to everybody. The members of a group reach all of each other: what engines exchange asks nobody
-// who he is.
+// published them to everybody. The members of a group reach each other on every port, because their engines
+// authenticate nobody. The pods themselves reach everything but cloud metadata, or only what the administrator allows.
 func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 	ws := in.Workspace
 	ingress := []networkingv1.NetworkPolicyIngressRule{{
@@ -29,7 +29,7 @@ func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 	}
 	if in.Plan.Nodes > 1 {
 		ingress = append(ingress, networkingv1.NetworkPolicyIngressRule{
-			From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: podSelector(ws)}}},
+			From: []networkingv1.NetworkPolicyPeer{peers(in)},
 		})
 	}
 	return &networkingv1.NetworkPolicy{
@@ -37,10 +37,16 @@ func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 		ObjectMeta: objectMeta(ws, ws.Name),
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: podSelector(ws)},
-			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
 			Ingress:     ingress,
+			Egress:      egressRules(in),
 		},
 	}
+}
+
+// peers are the other members of a group.
+func peers(in Input) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: podSelector(in.Workspace)}}
 }
 
 func policyPort(port int32) networkingv1.NetworkPolicyPort {

@@ -48,6 +48,9 @@ type Settings struct {
 	Weights Weights
 	// KVEvents is who may read the events of the KV cache.
 	KVEvents Consumer
+	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud
+	// metadata.
+	Egress []Destination
 }
 
 // servesKVEvents reports whether the engine publishes events of the KV cache to a named consumer.

@@ -293,6 +293,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	}
 	if len(outcome.Created) > 0 {
 		s.created = outcome.Created
+		s.exposed = r.metadataWarning(ctx, r.classOf(s.revision.NodeClass))
 		s.seeCreated(outcome.Created, r.Clock.Now())
 		s.noteCreated(outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),

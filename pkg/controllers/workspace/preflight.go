@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
@@ -128,27 +129,55 @@ func (r *Reconciler) classProblem(ctx context.Context, class v1beta1.NodeClassRe
 // diskProblem says that the machines of a node class have too small a disk for a plan. A class that nobody
 // may read is taken at the planner's word, which knows what the administrator has set.
 func (r *Reconciler) diskProblem(ctx context.Context, ref v1beta1.NodeClassReference, plan *planner.Plan) (string, error) {
-	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.Group, Kind: ref.Kind})
-	if meta.IsNoMatchError(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("finding the resource of node class %s: %w", ref.Name, err)
-	}
-	class := &unstructured.Unstructured{}
-	class.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = r.Live.Get(ctx, client.ObjectKey{Name: ref.Name}, class)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading %s %q: %w", ref.Kind, ref.Name, err)
+	class, err := r.readClass(ctx, ref)
+	if err != nil || class == nil {
+		return "", err
 	}
 	need := nodeclass.Need{GiB: plan.DiskGiB}
 	if machine, err := r.Catalog.ResolveSKU(plan.InstanceType); err == nil {
 		need.LocalDiskGiB = machine.LocalDiskGiB
 	}
 	return nodeclass.LacksDisk(class, need), nil
+}
+
+// metadataWarning says that the machines of a node class let pods read their metadata. It is advice: a class that
+// cannot be read now is none.
+func (r *Reconciler) metadataWarning(ctx context.Context, ref v1beta1.NodeClassReference) string {
+	if !nodeclass.Tells(ref.Group, ref.Kind) {
+		return ""
+	}
+	warning, err := r.preflight.look("metadata "+ref.Group+"/"+ref.Kind+"/"+ref.Name, r.Clock.Now(), func() (string, error) {
+		class, err := r.readClass(ctx, ref)
+		if err != nil || class == nil {
+			return "", err
+		}
+		return nodeclass.ExposesMetadata(class), nil
+	})
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("metadata options were not checked", "nodeClass", ref.Name, "reason", err.Error())
+	}
+	return warning
+}
+
+// readClass returns a node class, or nil where there is none or nobody may read it.
+func (r *Reconciler) readClass(ctx context.Context, ref v1beta1.NodeClassReference) (*unstructured.Unstructured, error) {
+	mapping, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.Group, Kind: ref.Kind})
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the resource of node class %s: %w", ref.Name, err)
+	}
+	class := &unstructured.Unstructured{}
+	class.SetGroupVersionKind(mapping.GroupVersionKind)
+	err = r.Live.Get(ctx, client.ObjectKey{Name: ref.Name}, class)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %q: %w", ref.Kind, ref.Name, err)
+	}
+	return class, nil
 }
 
 // pluginProblem says why no GPU would be advertised. Where NVIDIA's GPU operator is installed, it makes

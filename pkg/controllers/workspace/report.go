@@ -198,6 +198,9 @@ func (s *scope) happened() []event {
 			reason: eventCreated, message: fmt.Sprintf("asked for %s: %v", s.lastAttempt().InstanceType, names),
 		})
 	}
+	if s.exposed != "" {
+		events = append(events, event{warning: true, reason: eventExposed, message: s.exposed})
+	}
 	return events
 }
 
@@ -207,6 +210,8 @@ const (
 	eventFallback = "FallingBack"
 	// eventRecreating is of machines that are let go before others are got in their place.
 	eventRecreating = "Recreating"
+	// eventExposed is of machines whose metadata pods can read.
+	eventExposed = "MetadataExposed"
 )
 
 // hasEnded says whether the attempt of that number had ended.

@@ -79,6 +79,8 @@ type scope struct {
 	persisted bool
 	// created are the machines that this pass asked for.
 	created []capacity.Created
+	// exposed warns that pods can read the metadata of the machines that were asked for; empty where nothing says so.
+	exposed string
 	// offer is the nodes that are there, once they were looked for, and leftNodes those that are not tried now.
 	offer     *offer
 	leftNodes []render.LeftNode

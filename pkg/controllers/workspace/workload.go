@@ -22,7 +22,7 @@ import (
 // ensureNames sees to it, before anything is bought, that the names which the Workspace leads to are
 // free or ours. What leads to a Workspace that runs is kept, whatever becomes of its machines.
 func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
-	around := s.revision.Network(s.ws, r.Render.Workload.KVEvents)
+	around := s.revision.Network(s.ws, r.Render.Workload)
 	if s.statefulSet != nil {
 		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
 			return err
@@ -93,7 +93,7 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	}
 	var around []render.Object
 	if s.statefulSet == nil { // else they have been seen to with the names
-		around = s.revision.Network(s.ws, r.Render.Workload.KVEvents)
+		around = s.revision.Network(s.ws, r.Render.Workload)
 		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
 			return err
 		}

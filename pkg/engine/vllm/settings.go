@@ -50,11 +50,29 @@ func settings(in engine.Input) []engine.Setting {
 	if in.PublishKVEvents {
 		list = append(list, engine.Setting{Name: "kv-events-config", Value: kvEvents})
 	}
+	list = append(list, media(in)...)
 	list = append(list, engine.Setting{Name: "disable-access-log-for-endpoints", Value: quietRoutes})
 	if seconds := int(in.Drain / time.Second); seconds > 0 {
 		list = append(list, engine.Setting{Name: "shutdown-timeout", Value: strconv.Itoa(seconds)})
 	}
 	return list
+}
+
+// noMediaDomain resolves nowhere (RFC 2606). The server reads an empty list of domains as all of them.
+const noMediaDomain = "none.invalid"
+
+// media limits where the server fetches what requests link to: whoever reaches the endpoint could otherwise have it
+// read any address that the pod reaches. Media within a request (data: URLs) are always accepted. A server of a model
+// that takes text alone accepts the flag and fetches nothing.
+func media(in engine.Input) []engine.Setting {
+	domains := in.MediaDomains
+	switch {
+	case slices.Contains(domains, engine.AnyMediaDomain):
+		return nil
+	case len(domains) == 0:
+		domains = []string{noMediaDomain}
+	}
+	return []engine.Setting{{Name: "allowed-media-domains", Value: strings.Join(domains, " ")}}
 }
 
 // layout is how the model spreads. The leader's address makes one group of several machines; all but the

@@ -136,6 +136,10 @@ func environment(in engine.Input) []engine.EnvVar {
 		// torch asks for the user's name, which an image need not have for the user id.
 		{Name: "USER", Value: "vllm"},
 	}
+	if !slices.Contains(in.MediaDomains, engine.AnyMediaDomain) {
+		// The server checks the domain of the link, not of what it redirects to.
+		env = append(env, engine.EnvVar{Name: "VLLM_MEDIA_URL_ALLOW_REDIRECTS", Value: "0"})
+	}
 	if in.CacheDir != "" {
 		for _, cache := range in.Data.CompileCaches {
 			env = append(env, engine.EnvVar{Name: cache.Variable, Value: path.Join(in.CacheDir, cache.Directory)})

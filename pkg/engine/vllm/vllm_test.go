@@ -35,7 +35,7 @@ func input(data catalog.Engine) engine.Input {
 const (
 	start = "/models --served-model-name some-model alias Org/Some-Model --host 0.0.0.0 --port 5000"
 	fits  = " --max-model-len 4096 --max-num-seqs 64 --max-num-batched-tokens 2048 --gpu-memory-utilization 0.9"
-	end   = " --disable-access-log-for-endpoints /health,/metrics"
+	end   = " --allowed-media-domains none.invalid --disable-access-log-for-endpoints /health,/metrics"
 	two   = start + " --tensor-parallel-size 2" + fits + end
 )
 
@@ -202,7 +202,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 				"enable-prefix-caching": "False", "enforce-eager": "true", "cudagraph-capture-sizes": "[1, 2, 4]",
 				"allowed-media-domains": "a.example b.example", "max-num-queued-tokens": "32K", "limit-mm-per-prompt": `{"image": 1}`,
 			}},
-			want: two + " --allowed-media-domains a.example b.example --cudagraph-capture-sizes 1 2 4 --no-enable-prefix-caching --enforce-eager" +
+			want: strings.Replace(two, "none.invalid", "a.example b.example", 1) + " --cudagraph-capture-sizes 1 2 4 --no-enable-prefix-caching --enforce-eager" +
 				` --limit-mm-per-prompt {"image":§1} --max-num-queued-tokens 32768`,
 		},
 		{
@@ -479,6 +479,7 @@ func TestEnvironment(t *testing.T) {
 		{Name: "HF_HUB_OFFLINE", Value: "0"},
 		{Name: "VLLM_NO_USAGE_STATS", Value: "1"},
 		{Name: "USER", Value: "vllm"},
+		{Name: "VLLM_MEDIA_URL_ALLOW_REDIRECTS", Value: "0"},
 		{Name: "VLLM_CACHE_ROOT", Value: "/cache/vllm"},
 		{Name: "TRITON_CACHE_DIR", Value: "/cache/triton"},
 		{Name: "FLASHINFER_WORKSPACE_BASE", Value: "/cache/flashinfer"},
@@ -494,6 +495,40 @@ func TestEnvironment(t *testing.T) {
 	}
 	if diff := cmp.Diff(warnings, got.Warnings); diff != "" {
 		t.Errorf("Warnings: -want +got:\n%s", diff)
+	}
+}
+
+// Whoever reaches the endpoint could have the server read addresses inside the cluster by links to images.
+func TestRequestsCannotLinkToAnyHost(t *testing.T) {
+	_, data := presetCatalog(t)
+	const redirects = "VLLM_MEDIA_URL_ALLOW_REDIRECTS"
+	for _, tc := range []struct {
+		reason  string
+		domains []string
+		want    []string
+	}{
+		{"no host by default: an empty list is all of them", nil, []string{"none.invalid"}},
+		{"those that the administrator names", []string{"a.example", "b.example"}, []string{"a.example", "b.example"}},
+		{"all of them where the administrator says so", []string{"a.example", "*"}, nil},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			in := input(data)
+			in.MediaDomains = tc.domains
+			command, err := vllm.Command(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			if at := slices.Index(command.Args, "--allowed-media-domains"); at >= 0 {
+				got = command.Args[at+1 : at+1+len(tc.want)]
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("domains: -want +got:\n%s", diff)
+			}
+			if isLimited := slices.Contains(command.Env, engine.EnvVar{Name: redirects, Value: "0"}); isLimited != (tc.want != nil) {
+				t.Errorf("redirects are refused is %v, want %v", isLimited, tc.want != nil)
+			}
+		})
 	}
 }
 

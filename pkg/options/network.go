@@ -1,0 +1,50 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// anyDomain among the domains of media stands for all of them.
+const anyDomain = "*"
+
+// Destination is a range of addresses, and ports for TCP; no ports are all of them.
+type Destination struct {
+	CIDR  netip.Prefix
+	Ports []int32
+}
+
+func (o *Controller) addMediaDomain(v string) error {
+	if problems := validation.IsDNS1123Subdomain(v); v != anyDomain && len(problems) > 0 {
+		return fmt.Errorf("%q is not a host's name in lower case, without scheme and port, or *", v)
+	}
+	o.MediaDomains = append(o.MediaDomains, v)
+	return nil
+}
+
+func (o *Controller) addEgress(v string) error {
+	cidr, ports, isLimited := strings.Cut(v, "=")
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil || prefix != prefix.Masked() {
+		return fmt.Errorf("%q does not begin with a range of addresses such as 10.0.0.0/8", v)
+	}
+	out := Destination{CIDR: prefix}
+	if isLimited {
+		for text := range strings.SplitSeq(ports, ",") {
+			port, err := strconv.ParseUint(text, 10, 16)
+			if err != nil || port == 0 {
+				return fmt.Errorf("%q names port %q, which is not a number from 1 to 65535", v, text)
+			}
+			out.Ports = append(out.Ports, int32(port))
+		}
+	}
+	o.Egress = append(o.Egress, out)
+	return nil
+}

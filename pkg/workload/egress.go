@@ -1,0 +1,83 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Destination is a range of addresses that pods of presets may reach.
+type Destination struct {
+	// CIDR of the addresses, of either family.
+	CIDR string
+	// Ports for TCP; empty means all ports of all protocols.
+	Ports []int32
+}
+
+// linkLocal is the range that every cloud's IPv4 metadata service is in.
+const linkLocal = "169.254.0.0/16"
+
+// deniedIPv4 and deniedIPv6 are where clouds hand out a machine's credentials and user data.
+func deniedIPv4() []string {
+	return []string{
+		linkLocal,
+		"168.63.129.16/32", // Azure's WireServer
+	}
+}
+
+func deniedIPv6() []string {
+	return []string{
+		"fe80::/10",
+		"fd00:ec2::23/128",  // EKS Pod Identity
+		"fd00:ec2::254/128", // EC2
+		"fd20:ce::254/128",  // Compute Engine
+	}
+}
+
+const dnsPort = 53
+
+// egressRules let pods reach everything but cloud metadata. With an allow-list they reach its destinations, the
+// cluster's DNS and, in a group, each other.
+func egressRules(in Input) []networkingv1.NetworkPolicyEgressRule {
+	if len(in.Settings.Egress) == 0 {
+		return []networkingv1.NetworkPolicyEgressRule{
+			// Resolvers listen on link-local addresses on many clusters. Metadata is served on port 80.
+			{Ports: dnsPorts()},
+			// Some network plug-ins never match a pod's address with an ipBlock.
+			{To: []networkingv1.NetworkPolicyPeer{anyPod(), block("0.0.0.0/0", deniedIPv4()...), block("::/0", deniedIPv6()...)}},
+		}
+	}
+	rules := []networkingv1.NetworkPolicyEgressRule{
+		{Ports: dnsPorts(), To: []networkingv1.NetworkPolicyPeer{anyPod(), block(linkLocal)}},
+	}
+	if in.Plan.Nodes > 1 {
+		rules = append(rules, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{peers(in)}})
+	}
+	for _, destination := range in.Settings.Egress {
+		rule := networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{block(destination.CIDR)}}
+		for _, port := range destination.Ports {
+			rule.Ports = append(rule.Ports, policyPort(port))
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+func anyPod() networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}
+}
+
+func block(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}
+}
+
+func dnsPorts() []networkingv1.NetworkPolicyPort {
+	return []networkingv1.NetworkPolicyPort{
+		{Protocol: new(corev1.ProtocolUDP), Port: new(intstr.FromInt32(dnsPort))},
+		policyPort(dnsPort),
+	}
+}
