@@ -50,6 +50,8 @@ const (
 	ReasonClaimNotFound        = "ClaimNotFound"
 	ReasonSpecInvalid          = "SpecInvalid"
 	ReasonNotSupported         = "NotSupported"
+	// ReasonServedByKAITO is that of a Workspace that KAITO's controller serves; this one leaves it alone.
+	ReasonServedByKAITO = "ServedByKAITO"
 )
 
 // Reasons of NodeClaimReady, NodesReady and ResourceReady.

@@ -118,6 +118,10 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
+	former, news, err := withKAITO(at, news)
+	if err != nil {
+		return nil, err
+	}
 	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	applier := apply.New(at.cached, at.live, at.clock)
 	endpoints := endpoint.New(applier, at.clock)
@@ -131,6 +135,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Client:      at.cached,
 		Live:        at.live,
 		Provisioner: provisioner,
+		KAITO:       former,
 		Applier:     applier,
 		Endpoints:   endpoints,
 		Planner:     plans,

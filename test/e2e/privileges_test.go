@@ -23,6 +23,7 @@ func rarelyUsed() map[string]string {
 		"apps controllerrevisions get":           "when two replicas make the same one",
 		" services get":                          "when somebody was first to make one of that name",
 		"apps statefulsets get":                  "when somebody was first to make one of that name",
+		"apps deployments get":                   "when KAITO's controller served a Workspace before",
 		"networking.k8s.io networkpolicies get":  "when somebody was first to make one of that name",
 		"karpenter.sh nodeclaims get":            "when a claim of that name exists already",
 		" events patch":                          "when an event happens again",

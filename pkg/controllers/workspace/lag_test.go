@@ -117,7 +117,8 @@ func TestLookAsksWhetherAMachineHasVanished(t *testing.T) {
 func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "team-a", Name: name, Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"},
+			Namespace: "team-a", Name: name,
+			Labels:          map[string]string{v1beta1.LabelRevisionOwner: "chat", v1beta1.LabelManagedBy: v1beta1.ManagedBy},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())},
 		},
 		Revision: number,
@@ -185,6 +186,7 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 	setOf := func(owner *v1beta1.Workspace) *appsv1.StatefulSet {
 		set := pinnedSet(1)
 		set.Namespace, set.Name, set.UID = "team-a", "chat", "set-1"
+		set.Labels = map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
 		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())}
 		return set
 	}

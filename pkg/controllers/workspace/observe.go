@@ -53,8 +53,8 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 // listRevisions lists the revisions of this Workspace from the cache or past it, oldest first.
 func (r *Reconciler) listRevisions(ctx context.Context, from client.Reader, s *scope) error {
 	list := &appsv1.ControllerRevisionList{}
-	err := from.List(ctx, list, client.InNamespace(s.ws.Namespace),
-		client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name}, client.UnsafeDisableDeepCopy)
+	ours := client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name, v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+	err := from.List(ctx, list, client.InNamespace(s.ws.Namespace), ours, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing revisions: %w", err)
 	}
@@ -115,6 +115,15 @@ func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s 
 	if s.workers, err = observeSet(ctx, from, s.ws, workload.WorkerName(s.ws)); err != nil {
 		return err
 	}
+	if s.statefulSet != nil {
+		isOurs, err := r.isOurs(ctx, s, s.statefulSet)
+		if err != nil {
+			return err
+		}
+		if !isOurs {
+			s.statefulSet, s.kaitoSet = nil, s.statefulSet
+		}
+	}
 	s.group = workload.GroupOf(s.statefulSet)
 	if s.statefulSet == nil && s.workers == nil {
 		return nil
@@ -132,7 +141,7 @@ func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s 
 	return nil
 }
 
-// observeSet reads one StatefulSet; nil if it is not there or not the Workspace's.
+// observeSet reads one StatefulSet that the Workspace controls, whoever made it; nil where there is none.
 func observeSet(ctx context.Context, from client.Reader, ws *v1beta1.Workspace, name string) (*appsv1.StatefulSet, error) {
 	set := &appsv1.StatefulSet{}
 	err := client.IgnoreNotFound(from.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: name}, set))

@@ -109,10 +109,12 @@ type Config struct {
 	// Hub is nil where the controller asks nobody.
 	Hub         Hub
 	Provisioner Provisioner
-	Applier     Applier
-	Endpoints   Endpoints
-	Events      record.EventRecorder
-	Clock       clock.PassiveClock
+	// KAITO is nil where the cluster does not serve what KAITO's controller buys machines with.
+	KAITO     KAITO
+	Applier   Applier
+	Endpoints Endpoints
+	Events    record.EventRecorder
+	Clock     clock.PassiveClock
 	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
 	// none.
 	Words   diagnosis.Words
@@ -220,6 +222,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"observe", r.observe},
 		{"orphans", r.ensureNoOrphans},
 		{"finalizer", r.ensureFinalizer},
+		{"KAITO", r.ensureNotKAITOs},
 		{"plan", r.ensurePlan},
 		{"names", r.ensureNames},
 		{"capacity", r.ensureCapacity},
@@ -236,6 +239,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		steps = []step{
 			{"observe", r.observe},
 			{"finalizer", r.ensureFinalizer},
+			{"KAITO", r.ensureNotKAITOs},
 			{"suspend", r.ensureSuspended},
 			{"plan", r.ensurePlan},
 		}

@@ -43,7 +43,11 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	if len(left) > 0 {
+	kaito, err := r.releaseKAITOs(ctx, s)
+	if err != nil {
+		return err
+	}
+	if left = append(left, kaito...); len(left) > 0 {
 		return s.waitForRelease(left)
 	}
 	err = client.IgnoreNotFound(r.patchFinalizers(ctx, s, controllerutil.RemoveFinalizer))

@@ -80,6 +80,9 @@ type event struct {
 // It is pure: facts, decisions and the time are in, and the same in gives the same out.
 func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []event) {
 	status := *s.ws.Status.DeepCopy()
+	if len(s.kaito) > 0 && s.stalled(err) != nil {
+		return s.keptStatus(s.stalled(err), now)
+	}
 	if s.planned || s.isDeleting() {
 		status.ObservedGeneration = s.ws.Generation
 	}

@@ -32,9 +32,12 @@ type scope struct {
 	revisions   []appsv1.ControllerRevision
 	statefulSet *appsv1.StatefulSet
 	workers     *appsv1.StatefulSet
-	machines    []capacity.Machine
-	pods        []corev1.Pod
-	nodes       []corev1.Node
+	// kaitoSet is the StatefulSet that KAITO's controller made, and kaito names all by which the Workspace is KAITO's.
+	kaitoSet *appsv1.StatefulSet
+	kaito    []string
+	machines []capacity.Machine
+	pods     []corev1.Pod
+	nodes    []corev1.Node
 
 	// isNew says that this pass put the finalizer on, before which nothing is bought.
 	isNew bool

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
@@ -45,6 +46,8 @@ type News struct {
 	Object client.Object
 	// WorkspacesOf names whose machines they are, or may be; nil reads the labels of machines.
 	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
+	// From is the cache that has the objects; nil means the manager's.
+	From cache.Cache
 }
 
 // Index asks for the indexes that a Reconciler finds Workspaces by.
@@ -88,7 +91,12 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, news []News, options 
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
 		WatchesRawSource(source.Func(r.waiting.start))
 	for _, n := range news {
-		b = b.Watches(n.Object, machineHandler{handler.EnqueueRequestsFromMapFunc(n.requests), r.waiting})
+		requests := handler.EnqueueRequestsFromMapFunc(n.requests)
+		if n.From != nil {
+			b = b.WatchesRawSource(source.Kind(n.From, n.Object, requests))
+			continue
+		}
+		b = b.Watches(n.Object, machineHandler{requests, r.waiting})
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)

@@ -78,8 +78,10 @@ func (p *pools) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	limit := pool.Spec.Limits["nodes"]
-	lacks := min(wanted, int(limit.Value())) - len(claims.Items)
+	if limit, isLimited := pool.Spec.Limits["nodes"]; isLimited {
+		wanted = min(wanted, int(limit.Value()))
+	}
+	lacks := wanted - len(claims.Items)
 	switch behaviour := p.karpenter.behaviour(instanceType(pool.Spec.Template.ToNodeClaim())); {
 	case behaviour == Ignored:
 		return ctrl.Result{}, nil

@@ -1,0 +1,152 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// retryKAITO is when to look again for a Deployment of KAITO's, which no watch covers.
+const retryKAITO = 5 * time.Minute
+
+// KAITO finds and releases the machines that KAITO's controller bought for a Workspace.
+type KAITO interface {
+	// Of names them, from a cache.
+	Of(ctx context.Context, workspace types.NamespacedName) ([]string, error)
+	// Release deletes them, and names what is left.
+	Release(ctx context.Context, workspace types.NamespacedName) ([]string, error)
+}
+
+// ensureNotKAITOs stops the pass of a Workspace that KAITO's controller serves. Nothing is written to its objects and
+// nothing is bought for it.
+//
+// KAITO's StatefulSet stops every pass, because ours would have the same name. KAITO's other objects stop only a
+// Workspace that this controller has never planned: one that it serves goes on beside what was left behind.
+func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope) error {
+	var err error
+	if s.kaito, err = r.kaitoObjects(ctx, s); err != nil || len(s.kaito) == 0 {
+		return err
+	}
+	stall := &stalledError{
+		reason: v1beta1.ReasonServedByKAITO,
+		message: fmt.Sprintf("KAITO's controller made %s for this Workspace, and this version takes nothing over: all of it is left as it is. "+
+			"To serve the model from here, delete the Workspace, which also deletes KAITO's machines, and create it again; "+
+			"to keep it as it is, run KAITO's controller instead of this one", strings.Join(s.kaito, ", ")),
+	}
+	if s.kaitoSet == nil {
+		stall.retryAfter = retryKAITO
+	}
+	return stall
+}
+
+// kaitoObjects names the objects by which a Workspace is KAITO's; empty where there are none.
+func (r *Reconciler) kaitoObjects(ctx context.Context, s *scope) ([]string, error) {
+	if s.kaitoSet == nil && len(s.revisions) > 0 {
+		return nil, nil
+	}
+	var out []string
+	if s.kaitoSet != nil {
+		out = append(out, "StatefulSet "+s.kaitoSet.Name)
+	}
+	if r.KAITO != nil {
+		machines, err := r.KAITO.Of(ctx, client.ObjectKeyFromObject(s.ws))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, machines...)
+	}
+	if len(out) > 0 || !s.wasKAITOs() {
+		return out, nil
+	}
+	hasDeployment, err := r.hasDeployment(ctx, s.ws)
+	if hasDeployment {
+		out = append(out, "Deployment "+s.ws.Name)
+	}
+	return out, err
+}
+
+// wasKAITOs says whether the Workspace bears marks of KAITO's controller: its annotations, or conditions or a finalizer
+// that this controller did not write. One that bears none costs no request.
+func (s *scope) wasKAITOs() bool {
+	_, hasHash := s.ws.Annotations[v1beta1.AnnotationHash]
+	_, hasRevision := s.ws.Annotations[v1beta1.AnnotationRevision]
+	hadFinalizer := slices.Contains(s.ws.Finalizers, v1beta1.Finalizer) && !s.isNew
+	planned := find(s.ws.Status.Conditions, v1beta1.ConditionPlanned)
+	if planned == nil {
+		return hasHash || hasRevision || hadFinalizer || len(s.ws.Status.Conditions) > 0
+	}
+	return hasHash || hasRevision || planned.Reason == v1beta1.ReasonServedByKAITO
+}
+
+// hasDeployment looks for the Deployment that early versions of KAITO's controller served a Workspace with. The cache
+// has no Deployments.
+func (r *Reconciler) hasDeployment(ctx context.Context, ws *v1beta1.Workspace) (bool, error) {
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(ws), found))
+	if err != nil {
+		return false, fmt.Errorf("reading Deployment %s: %w", ws.Name, err)
+	}
+	return metav1.IsControlledBy(found, ws), nil
+}
+
+// isOurs says whether this controller made a StatefulSet that a Workspace controls. The cache drops the labels and
+// annotations of what does not carry our label, so that one from which somebody has taken it is read anew.
+func (r *Reconciler) isOurs(ctx context.Context, s *scope, set *appsv1.StatefulSet) (bool, error) {
+	if set.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy {
+		return true, nil
+	}
+	if len(s.revisions) == 0 {
+		return false, nil
+	}
+	newest := &appsv1.StatefulSet{}
+	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(set), newest)); err != nil {
+		return false, fmt.Errorf("reading StatefulSet %s: %w", set.Name, err)
+	}
+	if newest.UID != set.UID || newest.Annotations[v1beta1.AnnotationAppliedHash] == "" {
+		return false, nil
+	}
+	*set = *newest
+	return true, nil
+}
+
+// keptStatus is the status of a Workspace that KAITO's controller serves, and the events that go with it: our own
+// conditions say why it is left alone, and everything else stays as KAITO's controller wrote it.
+func (s *scope) keptStatus(stalled *stalledError, now metav1.Time) (v1beta1.WorkspaceStatus, []event) {
+	status := *s.ws.Status.DeepCopy()
+	status.ObservedGeneration = s.ws.Generation
+	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
+	set.all([]finding{
+		no(v1beta1.ConditionPlanned, stalled.reason, stalled.message),
+		{v1beta1.ConditionReady, metav1.ConditionUnknown, stalled.reason, stalled.message},
+		yes(v1beta1.ConditionStalled, stalled.reason, stalled.message),
+	})
+	events := eventsOf(&s.before, &status)
+	return status, events
+}
+
+// releaseKAITOs deletes what KAITO's controller holds for a Workspace, whose finalizer has the same name here and
+// there, and names what is left. It asks the API server only where the cache, or the Workspace, shows traces.
+func (r *Reconciler) releaseKAITOs(ctx context.Context, s *scope) ([]string, error) {
+	if r.KAITO == nil {
+		return nil, nil
+	}
+	key := client.ObjectKeyFromObject(s.ws)
+	known, err := r.KAITO.Of(ctx, key)
+	if err != nil || len(known) == 0 && s.kaitoSet == nil && !s.wasKAITOs() {
+		return nil, err
+	}
+	return r.KAITO.Release(ctx, key)
+}
