@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 // Reason is the first half of a termination message; the controller matches it.
@@ -54,6 +55,12 @@ func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo
 
 // explain turns the error that ended the agent into one sentence for the user, with what to do about it.
 func explain(err error) Termination {
+	t := explainCause(err)
+	t.Message = redact.Text(t.Message)
+	return t
+}
+
+func explainCause(err error) Termination {
 	if loss := new(members.LossError); errors.As(err, &loss) {
 		return explainLoss(loss)
 	}

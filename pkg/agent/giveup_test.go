@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,21 @@ func TestTerminationMessages(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), out.String()); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+}
+
+// A termination message goes into the Workspace's status.
+func TestTerminationHasNoSignature(t *testing.T) {
+	leak := &url.Error{Op: "Get", URL: "https://cdn.example/x?X-Amz-Signature=s3cret", Err: errors.New("EOF")}
+	for _, err := range []error{
+		leak, storageError("a", leak), &AwaitError{Address: "a:1", Err: leak}, &AuthorityError{File: "f", Err: leak},
+		&hub.NotFoundError{Missing: "file", Message: leak.Error()},
+	} {
+		for _, of := range []source{{}, {repo: "org/model"}} {
+			if got := explain(&sourceError{of, err}); strings.Contains(got.Message, "s3cret") {
+				t.Errorf("explain(%T) = %q", err, got.Message)
+			}
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 // DefaultEndpoint is used where HF_ENDPOINT is not set.
@@ -146,7 +148,7 @@ func (c *Client) resolveURL(f File) string {
 func (c *Client) newRequest(ctx context.Context, method, url string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("hub: building a request: %w", withoutQuery(err))
+		return nil, fmt.Errorf("hub: building a request: %w", redact.Error(withoutQuery(err)))
 	}
 	// Sizes and ranges are of the file itself, never of a compressed form of it.
 	req.Header.Set("Accept-Encoding", "identity")

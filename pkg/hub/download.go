@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 // errSilent is the cause of a connection that was cut for saying nothing.
@@ -154,7 +156,7 @@ func (b *body) explain(err error) error {
 	}
 	return &UnreachableError{
 		Endpoint: b.from, File: b.file, Status: http.StatusOK,
-		Err: fmt.Errorf("connection ended %d bytes early: %w", b.left, withoutQuery(err)),
+		Err: fmt.Errorf("connection ended %d bytes early: %w", b.left, redact.Error(withoutQuery(err))),
 	}
 }
 

@@ -213,6 +213,31 @@ func TestOpenFailuresElsewhere(t *testing.T) {
 			t.Errorf("err = %v, want an UnreachableError without the signature", err)
 		}
 	})
+	for reason, location := range map[string]string{
+		"a redirect that is not a URL stays out of errors": "http://[::1/x?signature=secret",
+		"a user of another scheme stays out of errors":     "ftp://u:secret@h/x",
+	} {
+		t.Run(reason, func(t *testing.T) {
+			home := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", location)
+				w.WriteHeader(http.StatusFound)
+			})
+			_, err := readRange(t.Context(), newTestClient(t, home.URL), Range{0, 1})
+			if err == nil || strings.Contains(err.Error(), "secret") {
+				t.Errorf("err = %v, want an error without the secret", err)
+			}
+		})
+	}
+	t.Run("what the hub says is shown without addresses' secrets", func(t *testing.T) {
+		home := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Error-Message", "blocked: https://cdn.example/x?sig=secret")
+			w.WriteHeader(http.StatusForbidden)
+		})
+		_, err := readRange(t.Context(), newTestClient(t, home.URL), Range{0, 1})
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("err = %v, want an error without the secret", err)
+		}
+	})
 	t.Run("redirects end", func(t *testing.T) {
 		home := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path, http.StatusFound)

@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 // errNoAnswer is the cause of a call that ran into its own deadline.
@@ -36,7 +38,7 @@ func (c *Client) failedAt(ctx context.Context, server string, status int, f File
 	case errors.Is(err, errRedirects):
 		return &MalformedError{Endpoint: server, File: f, Err: errRedirects}
 	case cause == nil:
-		cause = withoutQuery(err)
+		cause = redact.Error(withoutQuery(err))
 	case errors.Is(cause, errNoAnswer):
 		cause = fmt.Errorf("%w within %s", errNoAnswer, c.answerTimeout)
 	default:

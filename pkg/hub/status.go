@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 const maxMessage = 300
@@ -77,6 +79,7 @@ func rateLimitReset() *regexp.Regexp { return regexp.MustCompile(`(?:^|;)\s*t=(\
 
 // clean makes a foreign text fit for one line of ours.
 func clean(s string) string {
+	s = redact.Text(s)
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
 			return ' '

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 // Bounds of what the status says about a plan, as in the schema.
@@ -104,8 +105,10 @@ func Price(usd float64) string {
 
 func gib(value float64) string { return strconv.FormatFloat(value, 'f', 2, 64) }
 
-// Shorten cuts a text of the API to at most limit bytes, at a rune's border.
+// Shorten makes a text fit for the API: without the secrets of URLs that it quotes, and of at most limit bytes,
+// cut at a rune's border.
 func Shorten(text string, limit int) string {
+	text = redact.Text(text)
 	if len(text) <= limit {
 		return text
 	}

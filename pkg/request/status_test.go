@@ -74,3 +74,20 @@ func TestStatus(t *testing.T) {
 		t.Error("what was abridged has lost its options")
 	}
 }
+
+// Kubelets and clouds quote the URLs that registries and stores sign.
+func TestStatusTextHasNoSignature(t *testing.T) {
+	text := `failed to pull: Get "https://u:s3cret@store.example/blob?X-Amz-Signature=s3cret": EOF`
+	for _, tc := range []struct {
+		reason string
+		limit  int
+		want   string
+	}{
+		{"with room for all of it", 1000, `failed to pull: Get "https://…@store.example/blob?…": EOF`},
+		{"cut off after it was redacted", 40, `failed to pull: Get "https://…@stor…`},
+	} {
+		if got := request.Shorten(text, tc.limit); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)
+		}
+	}
+}

@@ -11,13 +11,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/redact"
 )
 
 // explain turns a registry's answer into an error of a hub.
 func (s *Source) explain(f hub.File, err error) error {
 	var answer *transport.Error
 	if !errors.As(err, &answer) {
-		return &hub.UnreachableError{Endpoint: s.Registry(), File: f, Err: err}
+		return &hub.UnreachableError{Endpoint: s.Registry(), File: f, Err: redact.Error(err)}
 	}
 	says := func(code transport.ErrorCode) bool {
 		return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return d.Code == code })

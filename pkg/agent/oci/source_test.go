@@ -189,3 +189,34 @@ func TestRefusals(t *testing.T) {
 		t.Error("no error for a name that is none")
 	}
 }
+
+// A registry sends blobs from a store, by a URL that is signed.
+func TestRegistrySignatureStaysOutOfErrors(t *testing.T) {
+	const secret = "s3cret"
+	for _, tc := range []struct{ reason, location string }{
+		{"the store is away", "http://u:" + secret + "@127.0.0.1:1/blob?X-Amz-Signature=" + secret},
+		{"the redirect is not a URL", "http://[::1/blob?sig=" + secret},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			host := serve(t, func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+						w.Header().Set("Location", tc.location)
+						w.WriteHeader(http.StatusTemporaryRedirect)
+						return
+					}
+					h.ServeHTTP(w, r)
+				})
+			})
+			pinned := push(t, host+"/models/small:v1")
+			s := open(t, host+"/models/small@"+pinned, authn.NewMultiKeychain())
+			body, err := s.Open(t.Context(), hub.File{Revision: pinned, Path: "model.gguf"}, hub.Range{Start: 0, End: 10})
+			if err == nil {
+				_ = body.Close()
+			}
+			if err == nil || strings.Contains(err.Error(), secret) {
+				t.Errorf("Open() = %v, want an error without the signature", err)
+			}
+		})
+	}
+}
