@@ -65,6 +65,10 @@ const (
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
+	// What of the namespace would refuse the pods of a machine, which is not bought therefore.
+	ReasonResourceQuotaExceeded = "ResourceQuotaExceeded"
+	ReasonLimitRangeViolation   = "LimitRangeViolation"
+	ReasonPodSecurityViolation  = "PodSecurityViolation"
 	// What cluster autoscaler says about a pod that waits for a machine.
 	ReasonTriggeredScaleUp  = "TriggeredScaleUp"
 	ReasonNotTriggerScaleUp = "NotTriggerScaleUp"

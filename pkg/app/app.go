@@ -11,7 +11,9 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,6 +37,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity/admission"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
@@ -222,6 +225,11 @@ func newReconciler(
 		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode, MediaDomains: o.MediaDomains,
 	}
 	config.NodeClasses = o.NodeClasses
+	checker, err := admission.New()
+	if err != nil {
+		return nil, err
+	}
+	config.Admission = admission.NewBook(checker)
 	return workspace.New(config), nil
 }
 
@@ -291,6 +299,7 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace), Transform: workload.Keep},
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
+		&corev1.Namespace{}:             {Transform: rulesOnly},
 	}
 	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
@@ -314,6 +323,18 @@ func namesOnly(object any) (any, error) {
 		accessor.SetManagedFields(nil)
 		accessor.SetAnnotations(nil)
 		accessor.SetLabels(nil)
+	}
+	return object, nil
+}
+
+// rulesOnly keeps of namespaces what decides about their pods.
+func rulesOnly(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		kept := maps.Clone(accessor.GetLabels())
+		maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, "pod-security.kubernetes.io/") })
+		accessor.SetLabels(kept)
+		accessor.SetManagedFields(nil)
+		accessor.SetAnnotations(nil)
 	}
 	return object, nil
 }

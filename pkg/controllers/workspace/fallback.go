@@ -137,7 +137,10 @@ func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*r
 	going := r.going(s)
 	made, err := r.affordableBut(ctx, s, number, going)
 	if wait, isShort := errors.AsType[*waitingError](err); going != nil && isShort && wait.reason == v1beta1.ReasonSpendingCeiling {
-		return r.affordableBut(ctx, s, number, nil)
+		made, err = r.affordableBut(ctx, s, number, nil)
+	}
+	if err != nil {
+		r.settlePods(s.ws.UID)
 	}
 	return made, err
 }
@@ -152,6 +155,9 @@ func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, 
 	if err := r.checkPrepared(ctx, made); err != nil {
 		return nil, err
 	}
+	if err := r.checkAdmitted(ctx, s, made); err != nil {
+		return nil, err
+	}
 	if err := r.checkBeside(s, made); err != nil {
 		return made, err
 	}
@@ -161,6 +167,12 @@ func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, 
 	}
 	if err != nil || granted.isOnNodes() {
 		return granted, err
+	}
+	if granted != made {
+		if err := r.checkAdmitted(ctx, s, granted); err != nil {
+			r.Ledger.Forget(s.ws.UID)
+			return nil, err
+		}
 	}
 	return granted, r.takeTurn(s, granted)
 }

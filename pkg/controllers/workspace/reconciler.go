@@ -28,6 +28,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/admission"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
@@ -127,6 +128,8 @@ type Config struct {
 	// administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits Limits
+	// Admission checks whether namespaces admit pods before machines are bought for them; nil checks nothing.
+	Admission *admission.Book
 	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
 	GPUPluginCheck bool
 	// Render shapes pods.
@@ -144,8 +147,10 @@ type Reconciler struct {
 	// skus are those of the catalogue, which makes them anew for whoever asks; these are not to be changed.
 	skus func() []sku.SKU
 	// waiting are the Workspaces that wait for others.
-	waiting   *waiting
-	preflight *preflight
+	waiting *waiting
+	// unadmitted are those whose namespaces refuse their pods.
+	unadmitted *unadmitted
+	preflight  *preflight
 	// unsaid is what is not written yet: news of mere progress, and first attempts where others wait to begin theirs.
 	unsaid *unsaid
 	// past are the versions of Workspaces that were written over.
@@ -171,8 +176,8 @@ func New(config Config) *Reconciler {
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
 		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
-		asking: make(chan struct{}, mostAsking),
-		skus:   sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
+		asking: make(chan struct{}, mostAsking), unadmitted: newUnadmitted(),
+		skus: sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
 	}
 }
 
@@ -300,6 +305,8 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.Ledger.Forget(ws.UID)
 	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
 	r.waiting.remove(client.ObjectKeyFromObject(ws))
+	r.unadmitted.remove(client.ObjectKeyFromObject(ws))
+	r.settlePods(ws.UID)
 	r.waiting.wake()
 }
 

@@ -1,0 +1,121 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admission decides whether a namespace would admit the pods of a Workspace: its Pod Security
+// level, LimitRanges and ResourceQuotas. A machine whose pods are refused would idle.
+//
+// It is pure: namespace, quotas, limits and pods come in as values. Where the API server may decide
+// differently for a reason that these values do not show, it admits: a refusal that it misses costs a
+// machine until the deadline for machines that cannot serve, a refusal that it invents blocks a
+// Workspace for ever. It must not know clients, plans or machines.
+package admission
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	psaapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// Rule is what refuses a pod.
+type Rule string
+
+// The rules that a namespace may have.
+const (
+	PodSecurity   Rule = "PodSecurity"
+	LimitRange    Rule = "LimitRange"
+	ResourceQuota Rule = "ResourceQuota"
+)
+
+// Problem is why a pod would be refused. Its message stays the same while others use more or less.
+type Problem struct {
+	Rule Rule
+	// Message names the object, the field, its value and the way out.
+	Message string
+	// Passing reports whether others use what is missing, so that it may become free.
+	Passing bool
+}
+
+// Namespace is what decides about pods.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+	Quotas []corev1.ResourceQuota
+	Limits []corev1.LimitRange
+}
+
+// Demand is what a Workspace wants to create in its namespace, and what it has there.
+type Demand struct {
+	// Sets that are to be.
+	Sets []*appsv1.StatefulSet
+	// Pods and ExistingSets are there already, and used counts them.
+	Pods         []corev1.Pod
+	ExistingSets int
+}
+
+// Checker checks pods against the rules of a namespace.
+type Checker struct{ levels policy.Evaluator }
+
+// New returns a Checker with the Pod Security checks of its version of Kubernetes.
+func New() (*Checker, error) {
+	levels, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("building the Pod Security checks: %w", err)
+	}
+	return &Checker{levels: levels}, nil
+}
+
+// Check returns the first reason why the namespace would refuse a pod, or nil. Usages are promised to
+// others: their pods are on their way and not counted as used yet.
+func (c *Checker) Check(namespace Namespace, demand Demand, promised []Usage) *Problem {
+	wanted := podsOf(demand.Sets)
+	for _, pod := range wanted {
+		if problem := c.checkLevel(namespace, pod.meta, pod.spec); problem != nil {
+			return problem
+		}
+	}
+	for i := range wanted {
+		wanted[i].spec = withDefaults(wanted[i].spec, namespace.Limits)
+		if problem := checkLimits(namespace, wanted[i].spec); problem != nil {
+			return problem
+		}
+	}
+	return checkQuotas(namespace, wanted, demand, promised)
+}
+
+// pods are equal pods of one set.
+type pods struct {
+	meta  *metav1.ObjectMeta
+	spec  *corev1.PodSpec
+	count int64
+}
+
+func podsOf(sets []*appsv1.StatefulSet) []pods {
+	out := make([]pods, 0, len(sets))
+	for _, set := range sets {
+		count := int64(1)
+		if set.Spec.Replicas != nil {
+			count = int64(*set.Spec.Replicas)
+		}
+		out = append(out, pods{meta: &set.Spec.Template.ObjectMeta, spec: &set.Spec.Template.Spec, count: count})
+	}
+	return out
+}
+
+// checkLevel holds a pod against the Pod Security level that the namespace enforces. Labels that
+// cannot be read mean what they mean to the API server.
+func (c *Checker) checkLevel(namespace Namespace, meta *metav1.ObjectMeta, spec *corev1.PodSpec) *Problem {
+	privileged := psaapi.LevelVersion{Level: psaapi.LevelPrivileged, Version: psaapi.LatestVersion()}
+	enforced, _ := psaapi.PolicyToEvaluate(namespace.Labels, psaapi.Policy{Enforce: privileged, Audit: privileged, Warn: privileged})
+	result := policy.AggregateCheckResults(c.levels.EvaluatePod(enforced.Enforce, meta, spec))
+	if result.Allowed {
+		return nil
+	}
+	return &Problem{Rule: PodSecurity, Message: fmt.Sprintf(
+		"namespace %s enforces the Pod Security level %s (label %s), which refuses the pods: %s; "+
+			"change inference.pod, inference.template or inference.weights, or have the administrator lower the level",
+		namespace.Name, enforced.Enforce.Level, psaapi.EnforceLevelLabel, result.ForbiddenDetail())}
+}

@@ -1,0 +1,126 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+)
+
+// withDefaults returns a pod as the API server completes it: a limit is the request where there is
+// none, and LimitRanges fill in the rest.
+func withDefaults(spec *corev1.PodSpec, limits []corev1.LimitRange) *corev1.PodSpec {
+	out := spec.DeepCopy()
+	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
+		for i := range containers {
+			own := &containers[i].Resources
+			own.Requests = filled(own.Requests, own.Limits)
+			for _, item := range itemsOf(limits, corev1.LimitTypeContainer) {
+				own.Requests = filled(own.Requests, item.DefaultRequest)
+				own.Limits = filled(own.Limits, item.Default)
+			}
+		}
+	}
+	return out
+}
+
+// filled adds what is missing from the defaults.
+func filled(own, defaults corev1.ResourceList) corev1.ResourceList {
+	out := maps.Clone(defaults)
+	if out == nil {
+		return own
+	}
+	maps.Copy(out, own)
+	return out
+}
+
+func itemsOf(limits []corev1.LimitRange, kind corev1.LimitType) []corev1.LimitRangeItem {
+	var out []corev1.LimitRangeItem
+	for i := range limits {
+		for _, item := range limits[i].Spec.Limits {
+			if item.Type == kind {
+				out = append(out, item)
+			}
+		}
+	}
+	return out
+}
+
+// measured is what a LimitRange limits: a container, or a whole pod.
+type measured struct {
+	kind             corev1.LimitType
+	what             string
+	requests, limits corev1.ResourceList
+}
+
+// checkLimits holds a completed pod against the minima and maxima of LimitRanges.
+func checkLimits(namespace Namespace, spec *corev1.PodSpec) *Problem {
+	pod := &corev1.Pod{Spec: *spec}
+	all := []measured{{
+		corev1.LimitTypePod, "a pod",
+		helper.PodRequests(pod, helper.PodResourcesOptions{}), helper.PodLimits(pod, helper.PodResourcesOptions{}),
+	}}
+	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+		all = append(all, measured{
+			corev1.LimitTypeContainer, fmt.Sprintf("container %q", container.Name), container.Resources.Requests, container.Resources.Limits,
+		})
+	}
+	for i := range namespace.Limits {
+		limit := &namespace.Limits[i]
+		for _, item := range limit.Spec.Limits {
+			for _, one := range all {
+				if why := one.violates(item); why != "" {
+					return &Problem{Rule: LimitRange, Message: fmt.Sprintf(
+						"LimitRange %s/%s refuses the pods: %s; set inference.pod.cpu or inference.pod.memory, "+
+							"allow other machine types, or have the administrator change the LimitRange", namespace.Name, limit.Name, why)}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// violates returns which bound of a LimitRange something does not keep; empty where it keeps all.
+func (m measured) violates(item corev1.LimitRangeItem) string {
+	if item.Type != m.kind {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(item.Max)) {
+		most := item.Max[name]
+		limit, isLimited := m.limits[name]
+		request := m.requests[name]
+		switch {
+		case !isLimited:
+			return fmt.Sprintf("max %s of %s, and %s has no limit", name, most.String(), m.what)
+		case limit.Cmp(most) > 0 || request.Cmp(most) > 0:
+			return fmt.Sprintf("max %s of %s, and %s has %s", name, most.String(), m.what, larger(limit, request))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(item.Min)) {
+		least := item.Min[name]
+		request, isRequested := m.requests[name]
+		limit, isLimited := m.limits[name]
+		switch {
+		case !isRequested:
+			return fmt.Sprintf("min %s of %s, and %s requests none", name, least.String(), m.what)
+		case request.Cmp(least) < 0:
+			return fmt.Sprintf("min %s of %s, and %s requests %s", name, least.String(), m.what, request.String())
+		case isLimited && limit.Cmp(least) < 0:
+			return fmt.Sprintf("min %s of %s, and %s has a limit of %s", name, least.String(), m.what, limit.String())
+		}
+	}
+	return ""
+}
+
+func larger(a, b resource.Quantity) string {
+	if a.Cmp(b) >= 0 {
+		return a.String()
+	}
+	return b.String()
+}

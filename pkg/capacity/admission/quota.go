@@ -1,0 +1,218 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+)
+
+// countSets is how ResourceQuotas count StatefulSets.
+const countSets = corev1.ResourceName("count/statefulsets.apps")
+
+// Usage is what pods count for in the ResourceQuotas of their namespace.
+type Usage struct {
+	spec  *corev1.PodSpec
+	count int64
+}
+
+// UsageOf returns what the pods of a demand count for that are not there yet.
+func UsageOf(namespace Namespace, demand Demand) []Usage {
+	missing := -int64(len(demand.Pods))
+	wanted := podsOf(demand.Sets)
+	for _, pods := range wanted {
+		missing += pods.count
+	}
+	var out []Usage
+	for _, pods := range slices.Backward(wanted) { // the leader comes first, and is there first
+		if count := min(missing, pods.count); count > 0 {
+			out = append(out, Usage{withDefaults(pods.spec, namespace.Limits), count})
+			missing -= count
+		}
+	}
+	return out
+}
+
+// checkQuotas holds pods against the ResourceQuotas that count them. What the Workspace has already
+// counts as used, so only the rest must be free.
+func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []Usage) *Problem {
+	for i := range namespace.Quotas {
+		quota := &namespace.Quotas[i]
+		whole, others := corev1.ResourceList{}, corev1.ResourceList{}
+		for _, pods := range wanted {
+			if !counts(quota, pods.spec) {
+				continue
+			}
+			if why := unspecified(quota, pods.spec); why != "" {
+				return quotaProblem(namespace, quota, why+"; set it in inference.pod, or give the namespace a LimitRange with defaults", false)
+			}
+			addTo(whole, usage(pods.spec), pods.count)
+		}
+		need := maps.Clone(whole)
+		for k := range demand.Pods {
+			if spec := withDefaults(&demand.Pods[k].Spec, nil); counts(quota, spec) {
+				addTo(need, usage(spec), -1)
+			}
+		}
+		for _, usages := range promised {
+			if counts(quota, usages.spec) {
+				addTo(others, usage(usages.spec), usages.count)
+			}
+		}
+		if len(quota.Spec.Scopes) == 0 && quota.Spec.ScopeSelector == nil {
+			whole[countSets] = *resource.NewQuantity(int64(len(wanted)), resource.DecimalSI)
+			need[countSets] = *resource.NewQuantity(int64(len(wanted)-demand.ExistingSets), resource.DecimalSI)
+		}
+		if problem := short(namespace, quota, whole, need, others); problem != nil {
+			return problem
+		}
+	}
+	return nil
+}
+
+// short returns which resource of a quota does not suffice, or nil.
+func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others corev1.ResourceList) *Problem {
+	for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
+		hard, missing := quota.Spec.Hard[name], need[name]
+		if missing.Sign() <= 0 {
+			continue
+		}
+		all := whole[name]
+		if all.Cmp(hard) > 0 {
+			return quotaProblem(namespace, quota, fmt.Sprintf(
+				"%s is %s, and the pods need %s; raise it, or allow only smaller machine types in resource.placement.instanceTypes",
+				name, hard.String(), all.String()), false)
+		}
+		used := quota.Status.Used[name]
+		used.Add(others[name])
+		used.Add(missing)
+		if used.Cmp(hard) > 0 {
+			return quotaProblem(namespace, quota, fmt.Sprintf(
+				"%s is %s, and too little of it is free for the %s that the pods need; raise it, or delete what uses it",
+				name, hard.String(), missing.String()), true)
+		}
+	}
+	return nil
+}
+
+func quotaProblem(namespace Namespace, quota *corev1.ResourceQuota, why string, passing bool) *Problem {
+	return &Problem{
+		Rule: ResourceQuota, Passing: passing,
+		Message: fmt.Sprintf("ResourceQuota %s/%s refuses the pods: %s", namespace.Name, quota.Name, why),
+	}
+}
+
+// counts reports whether a quota counts a pod.
+func counts(quota *corev1.ResourceQuota, spec *corev1.PodSpec) bool {
+	for _, scope := range quota.Spec.Scopes {
+		if !inScope(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, spec) {
+			return false
+		}
+	}
+	if quota.Spec.ScopeSelector == nil {
+		return true
+	}
+	return !slices.ContainsFunc(quota.Spec.ScopeSelector.MatchExpressions, func(r corev1.ScopedResourceSelectorRequirement) bool {
+		return !inScope(r, spec)
+	})
+}
+
+// inScope reports whether a pod is surely in a scope. A pod without a priority class may be given the
+// cluster's default one, and scopes that later versions add are not known.
+func inScope(scope corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpec) bool {
+	class := spec.PriorityClassName
+	switch scope.ScopeName {
+	case corev1.ResourceQuotaScopeTerminating:
+		return spec.ActiveDeadlineSeconds != nil
+	case corev1.ResourceQuotaScopeNotTerminating:
+		return spec.ActiveDeadlineSeconds == nil
+	case corev1.ResourceQuotaScopeBestEffort:
+		return isBestEffort(spec)
+	case corev1.ResourceQuotaScopeNotBestEffort:
+		return !isBestEffort(spec)
+	case corev1.ResourceQuotaScopePriorityClass:
+		switch scope.Operator {
+		case corev1.ScopeSelectorOpExists:
+			return class != ""
+		case corev1.ScopeSelectorOpIn:
+			return class != "" && slices.Contains(scope.Values, class)
+		case corev1.ScopeSelectorOpNotIn:
+			return class != "" && !slices.Contains(scope.Values, class)
+		case corev1.ScopeSelectorOpDoesNotExist:
+		}
+	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeVolumeAttributesClass:
+	}
+	return false
+}
+
+// isBestEffort reports whether no container asks for CPU or memory.
+func isBestEffort(spec *corev1.PodSpec) bool {
+	return !slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(container corev1.Container) bool {
+		for _, list := range []corev1.ResourceList{container.Resources.Requests, container.Resources.Limits} {
+			if !list.Cpu().IsZero() || !list.Memory().IsZero() {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// unspecified returns what each container has to specify, where the quota counts it, and one does not.
+func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
+	explicit := []corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+	}
+	for _, name := range explicit {
+		if _, isCounted := quota.Spec.Hard[name]; !isCounted {
+			continue
+		}
+		for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
+			if _, isGiven := computed(container.Resources.Requests, container.Resources.Limits)[name]; !isGiven {
+				return fmt.Sprintf("it counts %s, and container %q does not specify that", name, container.Name)
+			}
+		}
+	}
+	return ""
+}
+
+// usage is what one pod counts for.
+func usage(spec *corev1.PodSpec) corev1.ResourceList {
+	pod := &corev1.Pod{Spec: *spec}
+	out := computed(helper.PodRequests(pod, helper.PodResourcesOptions{}), helper.PodLimits(pod, helper.PodResourcesOptions{}))
+	out[corev1.ResourcePods], out["count/pods"] = resource.MustParse("1"), resource.MustParse("1")
+	return out
+}
+
+// computed names requests and limits as quotas do: a request counts under its own name, too, unless it
+// is for an extended resource.
+func computed(requests, limits corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, request := range requests {
+		out[corev1.DefaultResourceRequestsPrefix+name] = request
+		if !strings.Contains(string(name), "/") {
+			out[name] = request
+		}
+	}
+	for name, limit := range limits {
+		out["limits."+name] = limit
+	}
+	return out
+}
+
+func addTo(sum, usage corev1.ResourceList, count int64) {
+	for name, one := range usage {
+		total := sum[name].DeepCopy()
+		one = one.DeepCopy()
+		one.Mul(count)
+		total.Add(one)
+		sum[name] = total
+	}
+}
