@@ -223,6 +223,11 @@ type EngineSpec struct {
 	// +listType=atomic
 	// +optional
 	Env []EngineEnv `json:"env,omitempty"`
+	// apiKeySecret names a Secret in the Workspace's namespace. What it holds under the key API_KEY is the key that
+	// the engine asks its clients for. It reaches the engine as an environment variable.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	APIKeySecret string `json:"apiKeySecret,omitempty"`
 	// allowedQuantizations is consent to serve weights of another precision than the checkpoint's.
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MinLength=1
@@ -237,6 +242,14 @@ type EngineSpec struct {
 	// +listType=atomic
 	// +optional
 	AllowedKVCacheTypes []string `json:"allowedKVCacheTypes,omitempty"`
+}
+
+// APIKeySecretName is the Secret that holds the key of the endpoint; empty where anybody may ask it.
+func (i *InferenceSpec) APIKeySecretName() string {
+	if i == nil || i.Engine == nil {
+		return ""
+	}
+	return i.Engine.APIKeySecret
 }
 
 // EngineArg is the value of one flag of the engine; empty for a flag without a value.

@@ -122,6 +122,7 @@ const (
 	InferenceConfigKey = "inference_config.yaml"
 	TrainingConfigKey  = "training_config.yaml"
 	HubTokenKey        = "HF_TOKEN"
+	APIKeyKey          = "API_KEY"
 )
 
 // ReservedSelectorKeys returns the label keys that are removed from a user's labelSelector: they

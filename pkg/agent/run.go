@@ -142,7 +142,7 @@ func newDrain(d Drain, asker *members.Client, log *slog.Logger) *drain.Drain {
 	c := drain.Config{Settle: d.Settle, Timeout: d.Timeout, Clock: clock.RealClock{}, Log: log}
 	switch {
 	case d.Metrics != "":
-		c.IsBusy = drain.Gauges(&http.Client{Transport: &http.Transport{}}, d.Metrics, d.Busy)
+		c.IsBusy = drain.Gauges(&http.Client{Transport: &http.Transport{}}, drain.Source{URL: d.Metrics, Key: d.Key, Gauges: d.Busy})
 	case d.Leader != "":
 		c.IsBusy = drain.Following(func(ctx context.Context) (bool, error) {
 			leader, err := asker.Ask(ctx, d.Leader)

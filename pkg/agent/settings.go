@@ -67,6 +67,8 @@ type Drain struct {
 	// Metrics is the URL of the engine's metrics, and Busy the gauges that count its requests.
 	Metrics string
 	Busy    []string
+	// Key that the engine asks for; empty where it asks for none.
+	Key string
 	// Leader is the member, as HOST:PORT, whose drain this pod's engine outlives.
 	Leader          string
 	Settle, Timeout time.Duration
@@ -75,7 +77,10 @@ type Drain struct {
 // Parse reads the arguments: first the flags of the pod, then a verb with flags of its own for each target.
 // Secrets come from the environment only, because arguments are visible to everybody on the machine.
 func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings, error) {
-	s := Settings{Token: strings.TrimSpace(getenv("HF_TOKEN")), KeptCommit: getenv("KEPT_COMMIT"), Group: Group{ID: getenv("POD_UID")}}
+	s := Settings{
+		Token: strings.TrimSpace(getenv("HF_TOKEN")), KeptCommit: getenv("KEPT_COMMIT"),
+		Group: Group{ID: getenv("POD_UID")}, Drain: Drain{Key: getenv("API_KEY")},
+	}
 	flags := flag.NewFlagSet("modelberth-agent", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.Usage = func() {

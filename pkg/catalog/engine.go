@@ -27,6 +27,9 @@ type Engine struct {
 	HealthPath string `json:"healthPath"`
 	// BusyMetrics are the gauges at /metrics whose sum is the number of requests under way.
 	BusyMetrics []string `json:"busyMetrics,omitempty"`
+	// APIKeyVariable is the environment variable that the engine reads the key from which its clients must send;
+	// empty where it reads none.
+	APIKeyVariable string `json:"apiKeyVariable,omitempty"`
 	// CompileCaches are what the engine keeps of what it compiles when it starts, which takes it minutes.
 	CompileCaches []CompileCache `json:"compileCaches,omitempty"`
 	// MultiNode says that one model can spread over several machines.
@@ -134,6 +137,9 @@ type EngineMemory struct {
 type Reservation struct {
 	Reason string   `json:"reason"`
 	Flags  []string `json:"flags"`
+	// IsRefused makes one of these flags an error. The others are dropped with a warning, because the engine does
+	// what the user expects without them.
+	IsRefused bool `json:"refused,omitempty"`
 }
 
 // Flag is one option of an engine's command line.

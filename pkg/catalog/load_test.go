@@ -424,6 +424,7 @@ func TestEngineFlagsAreChecked(t *testing.T) {
 		{"a reservation without a reason", "reason: because", `reason: ""`, `reserved[0].reason: "" must say why a user cannot set these flags`},
 		{"root", "userID: 1", "userID: 0", `userID: 0 must be from 1 to 2.147483647e+09`},
 		{"a path that is none", "healthPath: /h", "healthPath: h", `healthPath: "h" must start with a slash`},
+		{"a variable that is none", "healthPath: /h", "healthPath: /h\n  apiKeyVariable: API-KEY", `apiKeyVariable: "API-KEY" must be the name of an environment variable such as VLLM_API_KEY`},
 		{"a basis that is none", "basis: measured", "basis: known", `memory.basis: "known" must be exact, measured or estimated`},
 		{"copies of nothing", "inputCopies: 1", "inputCopies: 0", `memory.inputCopies: 0 must be from 1 to 64`},
 	} {

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Validate checks what presets/engines, or an overlay, says about an engine.
@@ -22,6 +24,9 @@ func (e Engine) Validate() error {
 		}
 	}
 	c.text("healthPath", e.HealthPath, func(p string) bool { return strings.HasPrefix(p, "/") }, "must start with a slash")
+	if e.APIKeyVariable != "" {
+		c.text("apiKeyVariable", e.APIKeyVariable, isVariable, "must be the name of an environment variable such as VLLM_API_KEY")
+	}
 	if len(e.WorkerCommand) > 0 {
 		c.text("workerCommand[0]", e.WorkerCommand[0], path.IsAbs, "must be the path of a program in the image")
 		if !e.MultiNode {
@@ -52,6 +57,8 @@ func (e Engine) Validate() error {
 	c.flags(e)
 	return c.err
 }
+
+func isVariable(name string) bool { return len(validation.IsCIdentifier(name)) == 0 }
 
 // flags checks that every spelling means one flag and that reserved flags exist.
 func (c *check) flags(e Engine) {

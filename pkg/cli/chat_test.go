@@ -16,7 +16,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -114,6 +116,49 @@ func TestChat(t *testing.T) {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]string{"forward team-a/chat-0:5000"}, c.pods.asked); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An endpoint with a key answers whoever may read the Secret, and nobody else.
+func TestChatSendsKey(t *testing.T) {
+	withKey := workspace(serving, func(ws *v1beta1.Workspace) { ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: "key"} })
+	secret := &corev1.Secret{Data: map[string][]byte{"API_KEY": []byte("k-1")}}
+	secret.Namespace, secret.Name = "team-a", "key"
+	for _, tc := range []struct {
+		reason  string
+		objects []client.Object
+		faults  interceptor.Funcs
+		want    ran
+	}{
+		{"the Secret may be read", []client.Object{withKey, secret}, interceptor.Funcs{}, ran{Out: "It scatters.\n"}},
+		{"the Secret is gone", []client.Object{withKey}, interceptor.Funcs{}, ran{
+			Err: "kubectl berth chat: Secret team-a/key with the endpoint's key does not exist\n", Code: 2,
+		}},
+		{"the Secret may not be read", []client.Object{withKey, secret}, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if _, isSecret := object.(*corev1.Secret); isSecret {
+					return forbidden("secrets")
+				}
+				return c.Get(ctx, key, object, options...)
+			},
+		}, ran{
+			Err:  "kubectl berth chat: Secret team-a/key with the endpoint's key: you are not allowed to: secrets is forbidden: user \"mia\" cannot do that\n",
+			Code: 5,
+		}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			c, _ := serves(t, func(w http.ResponseWriter, r *http.Request, n int) {
+				if r.Header.Get("Authorization") != "Bearer k-1" {
+					http.Error(w, "Invalid API Key", http.StatusUnauthorized)
+					return
+				}
+				sky(w, r, n)
+			})
+			c.objects, c.faults = append(c.objects[1:], tc.objects...), tc.faults
+			if diff := cmp.Diff(tc.want, c.run(t, session{}, "chat", "chat", "Why?")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -23,6 +23,8 @@ import (
 type endpoint struct {
 	url    string
 	client *http.Client
+	// key that the server asks for; empty where it asks for none.
+	key string
 }
 
 // mostAnswer bounds an answer that is read in one piece, and one line of a stream.
@@ -53,12 +55,33 @@ func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoin
 	if err != nil {
 		return nil, err
 	}
+	secret, err := c.apiKey(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
 	address, err := c.Pods.Forward(ctx, client.ObjectKeyFromObject(pod), enginePort(pod))
 	if err != nil {
 		return nil, worded(err, "port-forward to pod "+key(pod))
 	}
 	// Nothing is sent twice where a server has closed an idle connection meanwhile.
-	return &endpoint{url: "http://" + address, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}, nil
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return &endpoint{url: "http://" + address, client: client, key: secret}, nil
+}
+
+// apiKey reads the key that a Workspace's endpoint asks for, with the user's rights; empty where it names no Secret.
+func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
+	name := ws.Inference.APIKeySecretName()
+	if name == "" {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	secret := &corev1.Secret{}
+	at := client.ObjectKey{Namespace: ws.Namespace, Name: name}
+	if err := c.Objects.Get(ctx, at, secret); err != nil {
+		return "", worded(err, "Secret "+at.String()+" with the endpoint's key")
+	}
+	return string(secret.Data[v1beta1.APIKeyKey]), nil
 }
 
 // enginePort is where the engine of a pod listens: the first port of its container.
@@ -144,6 +167,9 @@ func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) erro
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
+	if e.key != "" {
+		request.Header.Set("Authorization", "Bearer "+e.key)
+	}
 	response, err := e.client.Do(request)
 	if err != nil {
 		return broken(ctx, err)

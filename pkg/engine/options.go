@@ -26,7 +26,7 @@ type Source struct {
 // Resolve checks the flags of all sources against what the engine's version accepts; later sources
 // win. It returns them by the catalogue's names, sorted. A flag that the version does not have, or
 // that a user cannot set, is dropped with a warning, because manifests outlive versions; a value that
-// the engine would refuse to start with is an error.
+// the engine would refuse to start with is an error, and so is a flag that the catalogue refuses.
 func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error) {
 	table := newTable(data)
 	merged := map[string]string{}
@@ -50,7 +50,7 @@ func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error
 type table struct {
 	data      catalog.Engine
 	spellings map[string]spelling
-	reserved  map[string]string
+	reserved  map[string]catalog.Reservation
 }
 
 type spelling struct {
@@ -59,7 +59,7 @@ type spelling struct {
 }
 
 func newTable(data catalog.Engine) table {
-	t := table{data: data, spellings: map[string]spelling{}, reserved: map[string]string{}}
+	t := table{data: data, spellings: map[string]spelling{}, reserved: map[string]catalog.Reservation{}}
 	for name, flag := range data.Flags {
 		t.spellings[name] = spelling{name: name}
 		for _, alias := range flag.Aliases {
@@ -71,7 +71,7 @@ func newTable(data catalog.Engine) table {
 	}
 	for _, group := range data.Reserved {
 		for _, name := range group.Flags {
-			t.reserved[name] = group.Reason
+			t.reserved[name] = group
 		}
 	}
 	return t
@@ -98,8 +98,11 @@ func (t table) resolve(source Source) (map[string]string, []string, error) {
 			unknown = append(unknown, key)
 			continue
 		}
-		if reason, ok := t.reserved[found.name]; ok {
-			reserved[reason] = append(reserved[reason], key)
+		if group, ok := t.reserved[found.name]; ok {
+			if group.IsRefused {
+				return nil, nil, fmt.Errorf("%s: %q is refused, because %s", source.Name, clip(key, maxName), group.Reason)
+			}
+			reserved[group.Reason] = append(reserved[group.Reason], key)
 			continue
 		}
 		if path != nil {

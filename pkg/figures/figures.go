@@ -53,15 +53,23 @@ func NewReader() *Reader {
 	}}
 }
 
-// Read asks the engine of that name at an address of host and port, within two seconds.
-func (r *Reader) Read(ctx context.Context, engine, address string) (Figures, error) {
+// Endpoint is where an engine answers.
+type Endpoint struct {
+	// Address as HOST:PORT.
+	Address string
+	// Key that the engine asks its clients for; empty where it asks for none.
+	Key string
+}
+
+// Read asks the engine of that name at an endpoint, within two seconds.
+func (r *Reader) Read(ctx context.Context, engine string, at Endpoint) (Figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	switch engine {
 	case vllm.Name:
-		return r.vllm(ctx, address)
+		return r.vllm(ctx, at)
 	case llamacpp.Name:
-		return r.llamacpp(ctx, address)
+		return r.llamacpp(ctx, at)
 	default:
 		return Figures{}, fmt.Errorf("engine %q is not one that can be asked", engine)
 	}
@@ -70,8 +78,8 @@ func (r *Reader) Read(ctx context.Context, engine, address string) (Figures, err
 // vllm reads the labels of the metric vllm:cache_config_info, one for each replica: the smallest counts,
 // as in the plan. Older versions tell blocks only, and blocks times their size is right where all layers
 // cache alike. vLLM tells nobody but its log what the weights take.
-func (r *Reader) vllm(ctx context.Context, address string) (Figures, error) {
-	body, err := r.get(ctx, address, "/metrics")
+func (r *Reader) vllm(ctx context.Context, at Endpoint) (Figures, error) {
+	body, err := r.get(ctx, at, "/metrics")
 	if err != nil {
 		return Figures{}, err
 	}
@@ -105,14 +113,14 @@ func (r *Reader) vllm(ctx context.Context, address string) (Figures, error) {
 
 // llamacpp multiplies the slots of /props with the context of each, and takes the tensors' size from
 // /v1/models.
-func (r *Reader) llamacpp(ctx context.Context, address string) (Figures, error) {
+func (r *Reader) llamacpp(ctx context.Context, at Endpoint) (Figures, error) {
 	var props struct {
 		Slots    int64 `json:"total_slots"`
 		Defaults struct {
 			Context int64 `json:"n_ctx"`
 		} `json:"default_generation_settings"`
 	}
-	if err := r.decode(ctx, address, "/props", &props); err != nil {
+	if err := r.decode(ctx, at, "/props", &props); err != nil {
 		return Figures{}, err
 	}
 	var models struct {
@@ -122,7 +130,7 @@ func (r *Reader) llamacpp(ctx context.Context, address string) (Figures, error) 
 			} `json:"meta"`
 		} `json:"data"`
 	}
-	if err := r.decode(ctx, address, "/v1/models", &models); err != nil {
+	if err := r.decode(ctx, at, "/v1/models", &models); err != nil {
 		return Figures{}, err
 	}
 	out := Figures{KVCacheTokens: max(0, props.Slots) * max(0, props.Defaults.Context)}
@@ -132,8 +140,8 @@ func (r *Reader) llamacpp(ctx context.Context, address string) (Figures, error) 
 	return out, nil
 }
 
-func (r *Reader) decode(ctx context.Context, address, path string, into any) error {
-	body, err := r.get(ctx, address, path)
+func (r *Reader) decode(ctx context.Context, at Endpoint, path string, into any) error {
+	body, err := r.get(ctx, at, path)
 	if err != nil {
 		return err
 	}
@@ -144,10 +152,13 @@ func (r *Reader) decode(ctx context.Context, address, path string, into any) err
 	return nil
 }
 
-func (r *Reader) get(ctx context.Context, address, path string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+func (r *Reader) get(ctx context.Context, at Endpoint, path string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.Address+path, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("asking for %s: %w", path, err)
+	}
+	if at.Key != "" {
+		request.Header.Set("Authorization", "Bearer "+at.Key)
 	}
 	response, err := r.client.Do(request)
 	if err != nil {

@@ -26,6 +26,7 @@ func TestRead(t *testing.T) {
 	for _, tc := range []struct {
 		reason, engine string
 		answers        map[string]string
+		wants, key     string
 		want           figures.Figures
 		wantErr        string
 	}{
@@ -65,8 +66,13 @@ func TestRead(t *testing.T) {
 			answers: map[string]string{"/props": "{}", "/v1/models": `{"data":[]}`},
 		},
 		{
-			reason: "llama.cpp that wants a key", engine: "llamacpp", answers: map[string]string{"/v1/models": models},
-			wantErr: "asking for /props: status 404",
+			reason: "llama.cpp that asks for a key, which nobody has", engine: "llamacpp", wants: "k",
+			answers: map[string]string{"/props": props, "/v1/models": models}, wantErr: "asking for /props: status 401",
+		},
+		{
+			reason: "llama.cpp that asks for a key", engine: "llamacpp", wants: "k", key: "k",
+			answers: map[string]string{"/props": props, "/v1/models": models},
+			want:    figures.Figures{KVCacheTokens: 1024, WeightBytes: 427264},
 		},
 		{
 			reason: "an answer that is no JSON", engine: "llamacpp", answers: map[string]string{"/props": "loading"},
@@ -76,6 +82,10 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if tc.wants != "" && r.Header.Get("Authorization") != "Bearer "+tc.wants {
+					http.Error(w, "Invalid API Key", http.StatusUnauthorized)
+					return
+				}
 				answer, known := tc.answers[r.URL.Path]
 				if !known {
 					http.NotFound(w, r)
@@ -84,7 +94,7 @@ func TestRead(t *testing.T) {
 				_, _ = io.WriteString(w, answer)
 			}))
 			defer site.Close()
-			got, err := figures.NewReader().Read(t.Context(), tc.engine, strings.TrimPrefix(site.URL, "http://"))
+			got, err := figures.NewReader().Read(t.Context(), tc.engine, figures.Endpoint{Address: strings.TrimPrefix(site.URL, "http://"), Key: tc.key})
 			said := ""
 			if err != nil {
 				said = err.Error()
@@ -106,14 +116,14 @@ func TestReadGivesUp(t *testing.T) {
 	defer other.Close()
 	site := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusFound))
 	defer site.Close()
-	if _, err := figures.NewReader().Read(t.Context(), "vllm", strings.TrimPrefix(site.URL, "http://")); err == nil || elsewhere > 0 {
+	if _, err := figures.NewReader().Read(t.Context(), "vllm", figures.Endpoint{Address: strings.TrimPrefix(site.URL, "http://")}); err == nil || elsewhere > 0 {
 		t.Errorf("a redirection: error %v, and %d requests followed it; want an error and none", err, elsewhere)
 	}
 
 	hangs := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	hangs.Start()
 	defer hangs.Close()
-	if _, err := figures.NewReader().Read(t.Context(), "vllm", hangs.Listener.Addr().String()); err == nil {
+	if _, err := figures.NewReader().Read(t.Context(), "vllm", figures.Endpoint{Address: hangs.Listener.Addr().String()}); err == nil {
 		t.Error("an engine that does not answer was waited for, and then it answered")
 	}
 }

@@ -87,11 +87,14 @@ func Preset(in Input) (Rendered, []string, error) {
 	if !known {
 		return Rendered{}, nil, fmt.Errorf("engine %q is not one that this version can run", in.Data.Name)
 	}
+	if err := checkAPIKey(in); err != nil {
+		return Rendered{}, nil, err
+	}
 	env, dropped := environment(in)
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
 	pods := workload.Input{
 		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Commits: in.Commits,
-		Settings: in.Settings.Workload,
+		APIKeyVariable: in.Data.APIKeyVariable, Settings: in.Settings.Workload,
 	}
 	pods.Compiled = workload.Compiled(pods, in.Data)
 	asked := engine.Input{
@@ -162,6 +165,24 @@ func mirrored(registry, image string) string {
 	}
 	path := strings.TrimPrefix(image, parsed.Context().RegistryStr()+"/")
 	return strings.TrimSuffix(registry, "/") + "/" + strings.TrimPrefix(path, "docker.io/")
+}
+
+// checkAPIKey refuses a key that everybody can read who may read Workspaces or pods, and one that the engine would not
+// ask for.
+func checkAPIKey(in Input) error {
+	variable, spec := in.Data.APIKeyVariable, in.Workspace.Inference.Engine
+	switch {
+	case spec == nil:
+		return nil
+	case spec.APIKeySecret != "" && variable == "":
+		return fmt.Errorf("inference.engine.apiKeySecret names Secret %q, and engine %s reads no key from its environment: "+
+			"remove apiKeySecret, or choose another engine", spec.APIKeySecret, in.Data.Name)
+	case variable != "" && slices.ContainsFunc(spec.Env, func(v v1beta1.EngineEnv) bool { return v.Name == variable }):
+		return fmt.Errorf("inference.engine.env: %s is refused, because whoever may read Workspaces can read its value: "+
+			"put the key into a Secret under %s, and name the Secret in inference.engine.apiKeySecret", variable, v1beta1.APIKeyKey)
+	default:
+		return nil
+	}
 }
 
 // environment are the user's variables, without those that a member of a group has from its pod, and warnings

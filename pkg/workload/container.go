@@ -105,7 +105,7 @@ func engineEnv(in Input) []corev1.EnvVar {
 	for _, variable := range users {
 		env = append(env, corev1.EnvVar{Name: variable.Name, Value: literal(variable.Value)})
 	}
-	return env
+	return append(env, apiKey(in, in.APIKeyVariable)...)
 }
 
 func enginePorts(command engine.Command) []corev1.ContainerPort {

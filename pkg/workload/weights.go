@@ -40,7 +40,7 @@ func weightsContainer(in Input) corev1.Container {
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
-		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in)),
+		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in), drainKey(in)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
 		Resources:                weightsResources(in.Plan.DiskGiB),
 		StartupProbe:             probe,

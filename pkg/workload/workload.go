@@ -26,6 +26,9 @@ type Input struct {
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64
+	// APIKeyVariable is the environment variable that the engine reads the key of its endpoint from; empty where it
+	// reads none.
+	APIKeyVariable string
 	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
 	Commits string
 	// Compiled is the directory of the cache for what the engine compiles; empty where nothing of it is kept.

@@ -113,7 +113,7 @@ func TestServeHTTP(t *testing.T) {
 		fmt.Fprintf(w, "# TYPE e:running gauge\ne:running{model=\"a}b\"} %d.0\ne:waiting 0\n", requests.Load())
 	}))
 	defer engine.Close()
-	d := New(config(Gauges(http.DefaultClient, engine.URL, []string{"e:running", "e:waiting"})))
+	d := New(config(Gauges(http.DefaultClient, Source{URL: engine.URL, Gauges: []string{"e:running", "e:waiting"}})))
 	agent := httptest.NewUnstartedServer(d)
 	agent.Config.WriteTimeout = time.Millisecond // the server's own deadline must not cut a drain off
 	agent.Start()
@@ -180,12 +180,26 @@ func TestGauges(t *testing.T) {
 				_, _ = w.Write([]byte(tc.metrics))
 			}))
 			defer s.Close()
-			busy, err := Gauges(http.DefaultClient, s.URL, []string{"vllm:num_requests_running", "vllm:num_requests_waiting"})(t.Context())
+			busy, err := Gauges(http.DefaultClient, Source{URL: s.URL, Gauges: []string{"vllm:num_requests_running", "vllm:num_requests_waiting"}})(t.Context())
 			if busy != tc.busy || !errors.Is(err, tc.want) {
 				t.Errorf("busy %t, %v, want %t and %v", busy, err, tc.busy, tc.want)
 			}
 		})
 	}
+	t.Run("an engine that asks for a key", func(t *testing.T) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer k" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			_, _ = w.Write([]byte("llamacpp:requests_processing 1\n"))
+		}))
+		defer s.Close()
+		from := Source{URL: s.URL, Key: "k", Gauges: []string{"llamacpp:requests_processing"}}
+		if busy, err := Gauges(http.DefaultClient, from)(t.Context()); !busy || err != nil {
+			t.Errorf("busy %t, %v: answers would be cut off", busy, err)
+		}
+	})
 	t.Run("a value that is none", func(t *testing.T) {
 		if _, _, err := sumOf(strings.NewReader("a{} x\n"), []string{"a"}); err == nil {
 			t.Error("no error")

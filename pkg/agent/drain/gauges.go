@@ -19,14 +19,26 @@ import (
 // maxMetrics bounds what is read of an engine's metrics.
 const maxMetrics = 16 << 20
 
-// Gauges returns a probe that sums the named gauges, over all their labels, of an engine's metrics in
-// Prometheus's text format. An engine that is not there is gone; one that has none of them, or shows them to
-// nobody without a key, does not tell.
-func Gauges(client *http.Client, url string, names []string) func(context.Context) (bool, error) {
+// Source is where an engine reports its requests under way.
+type Source struct {
+	// URL of its metrics, in Prometheus's text format.
+	URL string
+	// Key that the engine asks its clients for; empty where it asks for none.
+	Key string
+	// Gauges count the requests.
+	Gauges []string
+}
+
+// Gauges returns a probe that sums the gauges of a source, over all their labels. An engine that is not there is gone;
+// one that has none of them, or refuses the key, does not tell.
+func Gauges(client *http.Client, from Source) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.URL, http.NoBody)
 		if err != nil {
 			return false, fmt.Errorf("%w: %w", ErrGone, err)
+		}
+		if from.Key != "" {
+			req.Header.Set("Authorization", "Bearer "+from.Key)
 		}
 		resp, err := client.Do(req)
 		if errors.Is(err, syscall.ECONNREFUSED) {
@@ -37,11 +49,11 @@ func Gauges(client *http.Client, url string, names []string) func(context.Contex
 		}
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
-			return false, fmt.Errorf("%w: %s has status %d", ErrUntold, url, resp.StatusCode)
+			return false, fmt.Errorf("%w: %s has status %d", ErrUntold, from.URL, resp.StatusCode)
 		}
-		sum, found, err := sumOf(io.LimitReader(resp.Body, maxMetrics), names)
+		sum, found, err := sumOf(io.LimitReader(resp.Body, maxMetrics), from.Gauges)
 		if err == nil && !found {
-			return false, fmt.Errorf("%w: %s has none of %q", ErrUntold, url, names)
+			return false, fmt.Errorf("%w: %s has none of %q", ErrUntold, from.URL, from.Gauges)
 		}
 		return sum > 0, err
 	}

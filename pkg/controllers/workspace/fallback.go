@@ -158,6 +158,9 @@ func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, 
 	if err := r.checkAdmitted(ctx, s, made); err != nil {
 		return nil, err
 	}
+	if _, err := r.apiKey(ctx, s.ws); err != nil { // it may have gone since the plan was pinned
+		return nil, err
+	}
 	if err := r.checkBeside(s, made); err != nil {
 		return made, err
 	}

@@ -21,7 +21,7 @@ import (
 
 // EngineReader asks an engine that answers what it has become.
 type EngineReader interface {
-	Read(ctx context.Context, engine, address string) (figures.Figures, error)
+	Read(ctx context.Context, engine string, at figures.Endpoint) (figures.Figures, error)
 }
 
 // engineMessageLimit is that of the schema.
@@ -64,8 +64,12 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 		s.lookAgain(figuresDelay / 2)
 		return nil
 	}
-	address := net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))
-	said, err := r.Engines.Read(ctx, s.running().Plan.Engine, address)
+	at := figures.Endpoint{Address: net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))}
+	var said figures.Figures
+	var err error
+	if at.Key, err = r.apiKey(ctx, s.ws); err == nil {
+		said, err = r.Engines.Read(ctx, s.running().Plan.Engine, at)
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("asking the engine: %w", ctx.Err()) // this pass is over, not the engine's fault
 	}

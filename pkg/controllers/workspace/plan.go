@@ -148,6 +148,9 @@ func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, er
 	if err := r.checkSupply(ctx, ws, out.model); err != nil {
 		return nil, err
 	}
+	if _, err := r.apiKey(ctx, ws); err != nil {
+		return nil, err
+	}
 	if out.config, err = engine.ParseConfig([]byte(in.Config)); err != nil {
 		return nil, &stalledError{
 			reason:  v1beta1.ReasonConfigInvalid,

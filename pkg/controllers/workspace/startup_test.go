@@ -147,8 +147,8 @@ type askedEngine struct {
 	asked []string
 }
 
-func (e *askedEngine) Read(_ context.Context, engine, address string) (figures.Figures, error) {
-	e.asked = append(e.asked, engine+" "+address)
+func (e *askedEngine) Read(_ context.Context, engine string, at figures.Endpoint) (figures.Figures, error) {
+	e.asked = append(e.asked, engine+" "+at.Address)
 	return e.said, e.err
 }
 

@@ -89,6 +89,33 @@ func TestNothingIsBought(t *testing.T) {
 			change: func(ws *v1beta1.Workspace) { ws.Inference.Preset.PresetOptions.ModelAccessSecret = "missing" },
 		},
 		{
+			reason: "no Secret for the endpoint's key", want: v1beta1.ReasonSecretNotFound,
+			message: `Secret "missing", which must exist in namespace`,
+			change: func(ws *v1beta1.Workspace) {
+				ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: "missing"}
+			},
+		},
+		{
+			reason: "a Secret without the endpoint's key", want: v1beta1.ReasonSecretNotFound, message: "with the key API_KEY: API_KEY is missing",
+			beside: []client.Object{&corev1.Secret{Data: map[string][]byte{"key": []byte("k")}}},
+			change: func(ws *v1beta1.Workspace) {
+				ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: ws.Name}
+			},
+		},
+		{
+			reason: "a key that no client can send", want: v1beta1.ReasonSecretNotFound, message: "has a blank or a line break around it",
+			beside: []client.Object{&corev1.Secret{Data: map[string][]byte{"API_KEY": []byte("k\n")}}},
+			change: func(ws *v1beta1.Workspace) {
+				ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: ws.Name}
+			},
+		},
+		{
+			reason: "a key in the arguments", want: v1beta1.ReasonSpecInvalid, message: "name the Secret in inference.engine.apiKeySecret",
+			change: func(ws *v1beta1.Workspace) {
+				ws.Inference.Engine = &v1beta1.EngineSpec{Args: map[string]v1beta1.EngineArg{"api-key": "k"}}
+			},
+		},
+		{
 			reason: "a Service of that name that belongs to somebody else", want: v1beta1.ReasonNameTaken, planned: true,
 			message: "Service",
 			beside:  []client.Object{&corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}},

@@ -1,0 +1,33 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package request_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+func TestAPIKeyProblem(t *testing.T) {
+	for _, tc := range []struct{ reason, key, want string }{
+		{"a key", "sk-0123_ABC.~+/=", ""},
+		{"nothing", "", "is missing"},
+		{"the line break that echo leaves", "sk-0123\n", "line break around it"},
+		{"a blank in front", " sk-0123", "blank or a line break around it"},
+		{"two keys to llama.cpp", "sk-0123,sk-4567", "a comma"},
+		{"two headers", "sk-0123\r\nHost: other", "no header carries"},
+		{"letters beyond ASCII", "schlüssel", "no header carries"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			got := request.APIKeyProblem([]byte(tc.key))
+			if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("%q, want %q in it", got, tc.want)
+			}
+			if strings.Contains(got, "sk-") {
+				t.Errorf("%q shows the key", got)
+			}
+		})
+	}
+}

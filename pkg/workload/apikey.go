@@ -1,0 +1,34 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// apiKey returns the variable that holds the key of the endpoint, for a member that serves. It is not optional: an
+// engine must not start without the key that its user asked for.
+func apiKey(in Input, variable string) []corev1.EnvVar {
+	secret := in.Workspace.Inference.APIKeySecretName()
+	if secret == "" || variable == "" || in.Engine.HealthPath == "" {
+		return nil
+	}
+	return []corev1.EnvVar{{
+		Name: variable,
+		ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret},
+			Key:                  v1beta1.APIKeyKey,
+		}},
+	}}
+}
+
+// drainKey gives the key to an agent that reads the engine's metrics.
+func drainKey(in Input) []corev1.EnvVar {
+	if in.APIKeyVariable == "" || len(drainArgs(in)) == 0 {
+		return nil
+	}
+	return apiKey(in, v1beta1.APIKeyKey)
+}
