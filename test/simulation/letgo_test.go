@@ -36,6 +36,22 @@ func (r *rules) mustGo(claim *karpv1.NodeClaim) {
 	})
 }
 
+// judged is when the last deadline of a machine has passed for good: those of launch, registration and initialization,
+// and an hour in which a controller may be away or behind.
+const judged = 2 * time.Hour
+
+// mustBeJudged has a machine that never became usable be let go, whatever became of the spec that it was bought for.
+func (r *rules) mustBeJudged(claim *karpv1.NodeClaim) {
+	r.world.after(judged, func() {
+		known, _ := r.world.server.objects[claims][nameOf(claim.Name)].(*karpv1.NodeClaim)
+		isStuck := known != nil && known.UID == claim.UID && known.DeletionTimestamp.IsZero() &&
+			!isTrue(known, karpv1.ConditionTypeInitialized)
+		if isStuck {
+			r.world.fail("%s never became usable, and nobody lets go of it", claim.Name)
+		}
+	})
+}
+
 // checkSuspended says that a Workspace whose spec has not changed since it was suspended still holds machines.
 func (r *rules) checkSuspended(before *v1beta1.Workspace) {
 	for _, claim := range r.of(before.UID) {

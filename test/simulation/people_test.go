@@ -53,6 +53,7 @@ func (p *people) make(name string) {
 // wish fills in a spec.
 func (p *people) wish(ws *v1beta1.Workspace) {
 	w := p.world
+	ws.Resource.InstanceType = ""
 	var names []string
 	for _, machine := range machineTypes() {
 		if w.random.IntN(2) == 0 {
@@ -76,6 +77,11 @@ func (p *people) wish(ws *v1beta1.Workspace) {
 	}
 }
 
+// spoil makes a spec one that has no plan.
+func spoil(ws *v1beta1.Workspace) { ws.Resource.InstanceType = "Standard_Unknown" }
+
+func isSpoiled(ws *v1beta1.Workspace) bool { return ws.Resource.InstanceType != "" }
+
 func preset(name string) *v1beta1.InferenceSpec {
 	return &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: name}}
 }
@@ -88,8 +94,12 @@ func template() *v1beta1.InferenceSpec {
 
 func wishOf(ws *v1beta1.Workspace) string {
 	place := ws.Resource.Placement
-	return fmt.Sprintf("%s, of %v %v in %v for %q, %s", whatOf(ws), place.InstanceTypes, place.CapacityTypes, place.Zones,
+	text := fmt.Sprintf("%s, of %v %v in %v for %q, %s", whatOf(ws), place.InstanceTypes, place.CapacityTypes, place.Zones,
 		place.MaxHourlyPrice, place.NodeSource)
+	if isSpoiled(ws) {
+		text += ", with an instanceType beside it"
+	}
+	return text
 }
 
 // whatOf is what a Workspace serves.
@@ -147,8 +157,10 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 		// and whoever leads next has heard of it.
 		w.server.heard[workspaces] = len(w.server.log[workspaces])
 		w.after(w.karpenter.cloud.between(0, 10*time.Minute), w.kill)
-	case 13, 14:
+	case 13:
 		p.change(ws, p.wish)
+	case 14:
+		p.change(ws, one(w, p.wish, spoil))
 	case 15:
 		p.change(ws, func(next *v1beta1.Workspace) { next.Suspend = !next.Suspend })
 		w.after(late, func() { w.rules.checkSuspended(ws) })
@@ -216,8 +228,11 @@ func (p *people) mend() {
 	w.faults.meddling, w.faults.outages = 0, 0
 	var working []script.Offer
 	for _, ws := range all[v1beta1.Workspace](w.server) {
-		if ws.Suspend {
-			p.change(ws, func(next *v1beta1.Workspace) { next.Suspend = false })
+		if isSpoiled(ws) && w.random.IntN(2) == 0 {
+			continue // nobody notices
+		}
+		if ws.Suspend || isSpoiled(ws) {
+			p.change(ws, func(next *v1beta1.Workspace) { next.Suspend, next.Resource.InstanceType = false, "" })
 		}
 		if possible := p.possible(ws); len(possible) > 0 {
 			working = append(working, one(w, possible...))
@@ -230,6 +245,9 @@ func (p *people) mend() {
 // possible are the offers, in no zone, that a Workspace may be served by as long as it is alone.
 func (p *people) possible(ws *v1beta1.Workspace) []script.Offer {
 	place, ceilings := ws.Resource.Placement, p.world.ceilings
+	if isSpoiled(ws) {
+		return nil
+	}
 	var out []script.Offer
 	for _, machine := range place.InstanceTypes {
 		for _, capacityType := range capacityTypesOf(place) {

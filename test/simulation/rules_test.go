@@ -111,6 +111,7 @@ func (r *rules) noticed(made *change) {
 		r.mustGo(claim)
 		return
 	}
+	r.mustBeJudged(claim)
 	r.mayBuy(claim)
 	r.checkDay(claim)
 	r.checkNumber(claim)

@@ -38,7 +38,7 @@ func (r *Reconciler) checkBothPrices(s *scope, made *revision) error {
 	if held == nil {
 		return nil
 	}
-	limit, name := request.MaxHourlyPrice(s.ws), "resource.placement.maxHourlyPrice"
+	limit, name := request.MaxHourlyPrice(s.spec), "resource.placement.maxHourlyPrice"
 	if limit <= 0 {
 		limit, name = r.Limits.MaxHourlyPrice, "this installation's default limit"
 	}

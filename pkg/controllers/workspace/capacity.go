@@ -29,16 +29,6 @@ const mostAttempts = 4096
 
 // ensureCapacity gets the machines of the accepted plan, or those of the next best.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
-	if s.planErr != nil { // what runs goes on; nothing is bought for a spec without a plan
-		if err := r.hold(ctx, s); err != nil {
-			return err
-		}
-		s.move()
-		if s.heldAttempt() == nil && !s.isOnNodes() && len(s.servingMachines()) < s.revision.Plan.Nodes {
-			return s.planErr
-		}
-		return nil
-	}
 	s.capacityErr = classify(r.orOnNodes(ctx, s, r.climb(ctx, s)))
 	s.move()
 	if s.heldAttempt() != nil {

@@ -27,7 +27,7 @@ import (
 // for it. How the last one ended is written down before: the plan that is pinned here hides what was
 // asked for.
 func (r *Reconciler) next(ctx context.Context, s *scope) error {
-	if err := r.persist(ctx, s); err != nil {
+	if err := r.closeLast(ctx, s); err != nil {
 		return err
 	}
 	number := s.nextNumber()
@@ -62,6 +62,18 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		return err
 	}
 	r.begin(s, s.revision, number, names, r.Clock.Now())
+	return nil
+}
+
+// closeLast writes down how the last attempt ended. No other follows while the spec has no plan and the model has never
+// answered with the accepted one: nobody would miss it.
+func (r *Reconciler) closeLast(ctx context.Context, s *scope) error {
+	if err := r.persist(ctx, s); err != nil {
+		return err
+	}
+	if s.planErr != nil && !s.hasServed() {
+		return s.planErr
+	}
 	return nil
 }
 
@@ -260,13 +272,13 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 	if err != nil || s.isRetry() {
 		return nil, err
 	}
-	class, err := r.nodeClass(s.ws)
+	class, err := r.nodeClass(s.spec)
 	if err != nil {
 		return nil, err
 	}
 	zone, className := "", r.classOf(class).Name
-	if s.ws.Resource.Placement != nil {
-		zone = zoneOf(s.ws.Resource.Placement.Zones)
+	if s.spec.Resource.Placement != nil {
+		zone = zoneOf(s.spec.Resource.Placement.Zones)
 	}
 	return r.Memory.Exclusions(r.Clock.Now(), s.ws.UID, r.offers(zone, className)), nil
 }

@@ -266,7 +266,7 @@ func (s *scope) untilRoom(err error) error {
 // and nothing is installed to buy them with.
 func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
 	_, isMissing := errors.AsType[*capacity.NotInstalledError](err)
-	if !isMissing || s.ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
+	if !isMissing || s.spec.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
 		return err
 	}
 	s.nothingToBuyWith = true

@@ -70,8 +70,8 @@ func (r *Reconciler) decide(ctx context.Context, s *scope, request planner.Reque
 // ask is what the Workspace asks of nodes that are there.
 func (s *scope) ask() existing.Ask {
 	return existing.Ask{
-		Owner: s.owner, Selector: s.ws.Resource.LabelSelector, Preferred: s.ws.Resource.PreferredNodes,
-		Pod: workload.Placement(s.ws), Left: s.left(),
+		Owner: s.owner, Selector: s.spec.Resource.LabelSelector, Preferred: s.spec.Resource.PreferredNodes,
+		Pod: workload.Placement(s.spec), Left: s.left(),
 	}
 }
 
@@ -84,7 +84,7 @@ func (r *Reconciler) lookAround(ctx context.Context, s *scope) (*offer, error) {
 	}
 	out := &offer{}
 	for i := range list.Items {
-		if existing.Matches(&list.Items[i], s.ws.Resource.LabelSelector) {
+		if existing.Matches(&list.Items[i], s.spec.Resource.LabelSelector) {
 			out.nodes = append(out.nodes, list.Items[i])
 		}
 	}

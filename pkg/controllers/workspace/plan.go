@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -28,7 +29,7 @@ func workspaceKind() schema.GroupVersionKind {
 }
 
 // ensurePlan finds the revision that was pinned for the current spec, or has a plan made and pins
-// it. If that fails, what was accepted before goes on.
+// it. If that fails, what was accepted before goes on: as long as the spec has no plan, the last one that had counts.
 func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	err := r.findOrMakePlan(ctx, s)
 	if err == nil {
@@ -44,7 +45,40 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	if s.revision == nil {
 		return stalled
 	}
+	s.goOnWithAccepted()
 	return nil
+}
+
+// goOnWithAccepted has plans be made for what the accepted revision was made from.
+func (s *scope) goOnWithAccepted() {
+	from := s.revision.Inputs
+	if from == nil {
+		return
+	}
+	s.inputs, s.spec = inputs(*from), s.ws.DeepCopy()
+	s.spec.Resource, s.spec.Inference = *from.Resource.DeepCopy(), from.Inference.DeepCopy()
+	for _, key := range render.ShapingAnnotations() {
+		delete(s.spec.Annotations, key)
+	}
+	for key, value := range from.Annotations {
+		metav1.SetMetaDataAnnotation(&s.spec.ObjectMeta, key, value)
+	}
+	if limit := request.MaxHourlyPrice(s.ws); limit > 0 { // the last word about money counts
+		placement := s.spec.Resource.Placement.DeepCopy()
+		if placement == nil {
+			placement = &v1beta1.PlacementSpec{}
+		}
+		placement.MaxHourlyPrice = s.ws.Resource.Placement.MaxHourlyPrice
+		s.spec.Resource.Placement = placement
+	}
+}
+
+// hasServed says whether a model has answered with what the accepted revision was made from.
+func (s *scope) hasServed() bool {
+	ready := s.revisionObject(s.ws.Status.LatestReadyRevision)
+	current := s.revisionObject(s.revision.Name)
+	return ready != nil && current != nil &&
+		ready.Annotations[v1beta1.AnnotationHash] == current.Annotations[v1beta1.AnnotationHash]
 }
 
 func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
@@ -133,7 +167,7 @@ func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, 
 }
 
 func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, error) {
-	out, ws := &demand{}, s.ws
+	out, ws := &demand{}, s.spec
 	var err error
 	if out.class, err = r.nodeClass(ws); err != nil {
 		return nil, err
@@ -174,7 +208,7 @@ type limits struct {
 
 // makePlan has the planner decide within limits, and renders the pods.
 func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limits) (*revision, error) {
-	ws := s.ws
+	ws := s.spec
 	asked, err := r.demand(ctx, s, in)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func (r *Reconciler) today(s *scope, accepted *revision) (*revision, string) {
 	if accepted.isOnNodes() {
 		return accepted, ""
 	}
-	constraints := request.Constraints(s.ws)
+	constraints := request.Constraints(s.spec)
 	r.restrictToClass(&constraints, r.classOf(accepted.NodeClass))
 	if err := r.restrict(&constraints); err != nil {
 		if forbidden, ok := errors.AsType[*stalledError](err); ok {

@@ -24,6 +24,8 @@ import (
 type scope struct {
 	ws    *v1beta1.Workspace
 	owner capacity.Owner
+	// spec is the Workspace that plans are made for: as it is, or where its spec has no plan, as it was accepted last.
+	spec *v1beta1.Workspace
 
 	// pins decode revisions.
 	pins *pins
@@ -126,6 +128,7 @@ func newScope(ws *v1beta1.Workspace) *scope {
 	return &scope{
 		ws:    ws,
 		owner: ownerOf(ws),
+		spec:  ws,
 
 		before:   *ws.Status.DeepCopy(),
 		attempts: cloneAttempts(ws.Status.Attempts),

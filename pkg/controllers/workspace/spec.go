@@ -53,7 +53,7 @@ func (r *Reconciler) config(ctx context.Context, ws *v1beta1.Workspace) (string,
 // model finds what the Workspace names: in the catalogue, else on the hub, where the administrator lets the
 // controller ask it. The commit that the Workspace was planned for is asked for again.
 func (r *Reconciler) model(ctx context.Context, s *scope) (model.Model, []string, error) {
-	name := s.ws.Inference.Preset.Name
+	name := s.spec.Inference.Preset.Name
 	known, err := r.Catalog.ResolveModel(name)
 	if err == nil {
 		return known, nil, nil
@@ -63,7 +63,7 @@ func (r *Reconciler) model(ctx context.Context, s *scope) (model.Model, []string
 	}
 	if r.Hub == nil {
 		said := err.Error()
-		if s.ws.Inference.Weights != nil {
+		if s.spec.Inference.Weights != nil {
 			said += "; inference.weights says where its files are, and a plan needs its shape too"
 		}
 		return known, nil, &stalledError{
@@ -72,7 +72,7 @@ func (r *Reconciler) model(ctx context.Context, s *scope) (model.Model, []string
 				"ask the hub for such models (chart value hub.describe)",
 		}
 	}
-	token, err := r.hubToken(ctx, s.ws)
+	token, err := r.hubToken(ctx, s.spec)
 	if err != nil {
 		return known, nil, err
 	}

@@ -20,7 +20,7 @@ import (
 // administrator's leave to ask the hub; without it the agents tell, and each fetches what the branch is at.
 // A hub that does not answer holds nothing up: the agents ask it again.
 func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Plan) error {
-	if r.Hub == nil || s.ws.Inference.Weights != nil {
+	if r.Hub == nil || s.spec.Inference.Weights != nil {
 		return nil
 	}
 	if plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
@@ -41,7 +41,7 @@ func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Pla
 // commitOf asks the hub which commit a plan's weights are at. It is empty, with a warning in the plan where the
 // hub does not answer, as long as that is not known.
 func (r *Reconciler) commitOf(ctx context.Context, s *scope, plan *planner.Plan) (string, error) {
-	token, err := r.hubToken(ctx, s.ws)
+	token, err := r.hubToken(ctx, s.spec)
 	if err != nil {
 		return "", err
 	}

@@ -68,6 +68,8 @@ func TestLadder(t *testing.T) {
 		{"one of two machines is refused: the other one is let go too", allOrNone},
 		{"GPUs that never show are given up, and on a second type are misconfigured", noGPUs},
 		{"a node that is not Ready for too long is replaced", nodeNotReady},
+		{"a machine without GPUs is let go while the spec has no plan, and none is bought", noGPUsOfSpoiled},
+		{"a lost machine of what serves is replaced while the spec has no plan", lostOfSpoiled},
 		{"a restarted controller remembers what was refused", restarted},
 		{"a lost status buys nothing twice", lostStatus},
 		{"a cache that does not show the next plan yet lets no machine of it go", unseenPlan},
@@ -457,11 +459,9 @@ func noGPUs(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-func nodeNotReady(t *testing.T, c *climber) {
-	ws := eitherForm(c.namespace(t), "chat")
-	c.create(t, ws)
-	most := c.watchClaims(t, ws)
-	c.untilServing(t, ws)
+// silence has the node of a Workspace that serves be not Ready.
+func (c *climber) silence(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
 	node := &corev1.Node{}
 	if err := c.client.Get(t.Context(), client.ObjectKey{Name: ws.Status.WorkerNodes[0]}, node); err != nil {
 		t.Fatal(err)
@@ -473,6 +473,54 @@ func nodeNotReady(t *testing.T, c *climber) {
 		t.Fatal(err)
 	}
 	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionFalse, v1beta1.ReasonNodeNotReady)
+}
+
+// spoil edits a Workspace so that its spec has no plan.
+func (c *climber) spoil(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	c.patch(t, ws, func() { ws.Inference.Config = "missing" })
+	c.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonConfigNotFound)
+}
+
+func noGPUsOfSpoiled(t *testing.T, c *climber) {
+	c.karpenter.Script(cheap, sim.NoGPUs)
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "ResourceNotRegistered")
+	c.spoil(t, ws)
+	c.clock.step(31 * time.Minute)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+cheap+" NeverInitialized")
+	c.untilReleased(t, ws)
+	c.passes(t, c.life, ws, 1)
+	c.until(t, ws, "1 "+cheap+" NeverInitialized")
+	c.patch(t, ws, func() { ws.Inference.Config = "" })
+	c.untilServing(t, ws)
+	c.remove(t, ws)
+}
+
+func lostOfSpoiled(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.silence(t, ws)
+	c.spoil(t, ws)
+	c.clock.step(11 * time.Minute)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+cheap+" Lost", "2 "+cheap)
+	eventually(t, "the replacement is usable", func() (bool, string) {
+		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+		return err == nil && len(ws.Status.Attempts) == 2 && ws.Status.Attempts[1].ReadyTime != nil, saying(ws)
+	})
+	c.remove(t, ws)
+}
+
+func nodeNotReady(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	most := c.watchClaims(t, ws)
+	c.untilServing(t, ws)
+	c.silence(t, ws)
 	c.clock.step(9 * time.Minute)
 	c.passes(t, c.life, ws, 1)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
