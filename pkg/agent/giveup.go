@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/agent/members"
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/redact"
 )
@@ -133,6 +134,7 @@ func explainFetch(err error, s source) Termination {
 		other        *OtherFileError
 		unverifiable *UnverifiableError
 		full         *DiskFullError
+		unpacked     *oci.LimitError
 		storage      *StorageError
 	)
 	switch {
@@ -156,12 +158,23 @@ func explainFetch(err error, s source) Termination {
 		return Termination{ReasonDiskFull, fmt.Sprintf(
 			"file %q of %s does not fit: %s needs %s more and has %s free: use a volume or machine with a larger disk",
 			full.Path, s, s.dest, humanBytes(full.Need), humanBytes(full.Free))}
+	case errors.As(err, &unpacked):
+		return Termination{ReasonDiskFull, explainUnpacked(unpacked, s)}
 	case errors.As(err, &storage):
 		return Termination{ReasonStorageFailed, fmt.Sprintf(
 			"file %q of %s cannot be kept on %s (%v): check the volume's permissions and health",
 			storage.Path, s, s.dest, storage.Err)}
 	}
 	return Termination{ReasonHubUnreachable, explainUnreachable(err, s)}
+}
+
+func explainUnpacked(e *oci.LimitError, s source) string {
+	limit := fmt.Sprintf("%d files and directories (--unpack-limit-entries of the agent)", e.Limit)
+	if e.What == "bytes" {
+		limit = humanBytes(e.Limit) + " (--unpack-limit-gib of the agent, which is the disk that the plan counts on)"
+	}
+	return fmt.Sprintf("%s unpacks to more than the limit of %s, in layer %s: push an artifact that holds the model's files only, "+
+		"as layers that are files instead of archives", s, limit, e.Layer)
 }
 
 func explainUnauthorized(e *hub.UnauthorizedError, s source) string {

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modelberth/modelberth/pkg/agent/members"
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -65,6 +66,8 @@ func TestTerminationMessages(t *testing.T) {
 		{"artifact: no such tag", &hub.NotFoundError{File: whole, Missing: "revision"}},
 		{"artifact: no such file", &hub.NotFoundError{File: f, Missing: "file"}},
 		{"artifact: another file", &OtherFileError{Path: f.Path, Want: hub.Digest{Algorithm: hub.SHA256, Hex: zeros}, Got: ones}},
+		{"artifact: too large", fmt.Errorf("unpacking: %w", &oci.LimitError{Layer: "0000-x.tar", Limit: 87 << 30, What: "bytes"})},
+		{"artifact: too many files", &oci.LimitError{Layer: "0000-x.tar", Limit: 100_000, What: "entries"}},
 		{"artifact: unreachable", &StalledError{For: time.Minute, Last: unreachable}},
 		{"there: missing", &AbsentError{Path: f.Path, Found: -1}},
 		{"there: empty", &AbsentError{Path: f.Path}},

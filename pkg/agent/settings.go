@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -26,6 +27,9 @@ const (
 	maxConnections        = 64
 	defaultSettle         = 5 * time.Second
 	defaultDrainTimeout   = 100 * time.Second
+	// Artifacts that hold more are not unpacked unless a flag says so.
+	defaultUnpackGiB     = 100
+	defaultUnpackEntries = 100_000
 )
 
 // Settings are the flags and environment of the agent, checked.
@@ -40,6 +44,8 @@ type Settings struct {
 	// CacheDirectory of the cache is made for the engine; empty where none is wanted.
 	CacheDirectory string
 	CacheLimit     int64
+	// Unpack bounds what the archives of one artifact hold.
+	Unpack         oci.Limits
 	Listen         string
 	TerminationLog string
 	GiveUpAfter    time.Duration
@@ -92,6 +98,12 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
 	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to make, for the engine to keep there what it compiles")
 	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
+	s.Unpack = oci.Limits{Bytes: defaultUnpackGiB << 30, Entries: defaultUnpackEntries}
+	flags.Func("unpack-limit-gib", fmt.Sprintf("`N` GiB that the archives of one artifact may hold (default %d)", defaultUnpackGiB), func(v string) (err error) {
+		s.Unpack.Bytes, err = parseGiB(v)
+		return err
+	})
+	flags.IntVar(&s.Unpack.Entries, "unpack-limit-entries", defaultUnpackEntries, "files and directories that the archives of one artifact may hold")
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
 	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without any progress after which to give up")
@@ -117,13 +129,18 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 // resolves says whether nothing is fetched: the revision of the only target is settled.
 func (s *Settings) resolves() bool { return len(s.Targets) == 1 && s.Targets[0].Resolves }
 
-func (s *Settings) setCacheLimit(v string) error {
+func (s *Settings) setCacheLimit(v string) (err error) {
+	s.CacheLimit, err = parseGiB(v)
+	return err
+}
+
+// parseGiB returns a number of bytes.
+func parseGiB(v string) (int64, error) {
 	n, err := strconv.ParseInt(v, 10, 32)
 	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a number of GiB from 1", v)
+		return 0, fmt.Errorf("%q is not a number of GiB from 1", v)
 	}
-	s.CacheLimit = n << 30
-	return nil
+	return n << 30, nil
 }
 
 func (g *Group) define(flags *flag.FlagSet) {
@@ -177,6 +194,8 @@ func (s *Settings) check() error {
 		return fmt.Errorf("--cache-directory is %q: give a path within the cache that --cache names", s.CacheDirectory)
 	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
+	case s.Unpack.Entries < 1:
+		return fmt.Errorf("--unpack-limit-entries is %d: give a number from 1", s.Unpack.Entries)
 	case s.GiveUpAfter <= 0:
 		return fmt.Errorf("--give-up-after is %s: give a positive duration", s.GiveUpAfter)
 	case len(s.Group.Peers) > 0 && s.Group.ID == "":

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -30,7 +31,8 @@ func TestParse(t *testing.T) {
 	sum := strings.Repeat("a", 64)
 	base := Settings{
 		Listen: ":8090", TerminationLog: "/dev/termination-log", GiveUpAfter: time.Minute, Connections: 8,
-		Drain: Drain{Settle: 5 * time.Second, Timeout: 100 * time.Second},
+		Unpack: oci.Limits{Bytes: 100 << 30, Entries: 100_000},
+		Drain:  Drain{Settle: 5 * time.Second, Timeout: 100 * time.Second},
 	}
 	target := Target{
 		Name: "model", Repo: "org/name", Revision: "main", Files: []string{"a.gguf"}, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}, Dest: "/models",
@@ -50,12 +52,17 @@ func TestParse(t *testing.T) {
 		{"nothing to fetch", "", nil, base},
 		{"the defaults", fetch, nil, with(func(s *Settings) { s.Targets = []Target{target} })},
 		{
+			"limits of what is unpacked", "--unpack-limit-gib 2 --unpack-limit-entries 7" + fetch, nil, with(func(s *Settings) {
+				s.Targets, s.Unpack = []Target{target}, oci.Limits{Bytes: 2 << 30, Entries: 7}
+			}),
+		},
+		{
 			"everything of a fetch", "--endpoint http://hub --listen :1 --termination-log /t --give-up-after 5s --connections 2" +
 				" fetch --for weights --repo org/name --revision v1 --file a.gguf --file q4/b=.gguf --sha256 q4/b=.gguf=" + strings.ToUpper(sum) + " --dest /d",
 			[]string{"HF_TOKEN", " hf_x\n"},
 			Settings{
 				Endpoint: "http://hub", Token: "hf_x", Listen: ":1", TerminationLog: "/t", GiveUpAfter: 5 * time.Second, Connections: 2,
-				Drain: base.Drain,
+				Drain: base.Drain, Unpack: base.Unpack,
 				Targets: []Target{{
 					Name: "weights", Repo: "org/name", Revision: "v1", Files: []string{"a.gguf", "q4/b=.gguf"},
 					SHA256: map[string]hub.Digest{"q4/b=.gguf": {Algorithm: hub.SHA256, Hex: sum}}, Sizes: map[string]int64{}, Dest: "/d",

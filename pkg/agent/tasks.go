@@ -100,7 +100,7 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 	})
 	made.work = fetcher
 	if t.Image != "" {
-		made.work = &unpacking{Fetcher: fetcher, dir: t.Dest, wanted: t}
+		made.work = &unpacking{Fetcher: fetcher, dir: t.Dest, wanted: t, limits: s.Unpack}
 	}
 	return made, nil
 }

@@ -62,6 +62,7 @@ type unpacking struct {
 	*Fetcher
 	dir    string
 	wanted Target
+	limits oci.Limits
 	isDone atomic.Bool
 }
 
@@ -70,7 +71,11 @@ func (u *unpacking) Run(ctx context.Context) error {
 	if err := u.Fetcher.Run(ctx); err != nil {
 		return err
 	}
-	if err := oci.Unpack(u.config.Root, u.dir); err != nil {
+	err := oci.Unpack(u.config.Root, u.dir, u.limits)
+	if _, isTooLarge := errors.AsType[*oci.LimitError](err); isTooLarge {
+		return err
+	}
+	if err != nil {
 		return storageError(".", err)
 	}
 	if err := u.look(ctx); err != nil {

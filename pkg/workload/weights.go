@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -53,7 +54,7 @@ func weightsContainer(in Input) corev1.Container {
 // agentArgs are the flags of the pod, then those of each set of files.
 func agentArgs(in Input) []string {
 	listen := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
-	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), fetchArgs(in))
+	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), unpackArgs(in), fetchArgs(in))
 }
 
 func hubArgs(in Input) []string {
@@ -61,6 +62,16 @@ func hubArgs(in Input) []string {
 		return nil
 	}
 	return []string{"--endpoint", in.Settings.HubEndpoint}
+}
+
+// unpackArgs bound what artifacts unpack to by the disk that the plan counts on.
+func unpackArgs(in Input) []string {
+	isArtifact := func(spec v1beta1.AdapterSpec) bool { return isFetched(spec) && spec.Source.Image != "" }
+	fetchesWeights := !in.Engine.NoWeights && source(in.Workspace).OCI != nil
+	if in.Plan.DiskGiB == 0 || !fetchesWeights && !slices.ContainsFunc(adapters(in), isArtifact) {
+		return nil
+	}
+	return []string{"--unpack-limit-gib", strconv.Itoa(in.Plan.DiskGiB)}
 }
 
 func fetchArgs(in Input) []string {

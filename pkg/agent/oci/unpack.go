@@ -38,6 +38,10 @@ const (
 const (
 	dirMode  = 0o755
 	fileMode = 0o644
+	// maxWindow is what zstd writes with at its highest level; the decoder holds that much.
+	maxWindow = 128 << 20
+	// maxName bounds the path of a file in an archive, and so how deep directories lie.
+	maxName = 1024
 )
 
 // isArchive says whether a layer holds files instead of being one.
@@ -53,9 +57,31 @@ func archiveName(index int, layer v1.Descriptor) string {
 	return fmt.Sprintf("%s/%04d-%s.tar", layersDir, index, layer.Digest.Hex)
 }
 
+// Limits bound what all layers of an artifact unpack to.
+type Limits struct {
+	// Bytes of the archives once they are inflated.
+	Bytes int64
+	// Entries are files, links, and the directories that are made for them.
+	Entries int
+}
+
+// LimitError reports an artifact that unpacks to more than a limit.
+type LimitError struct {
+	// Layer is the name of the archive in which the limit was reached.
+	Layer string
+	Limit int64
+	// What is counted: "bytes" or "entries".
+	What string
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("oci: layer %s: the artifact unpacks to more than %d %s", e.Layer, e.Limit, e.What)
+}
+
 // Unpack puts the files in the layers that were fetched into dir, of which root is a handle, in their place: what lies below
-// data/, else everything. It does nothing where there are no such layers, or where it has done so before.
-func Unpack(root *os.Root, dir string) error {
+// data/, else everything. It does nothing where there are no such layers, or where it has done so before. Past a limit it
+// fails with a LimitError, and leaves nothing of the archives.
+func Unpack(root *os.Root, dir string, limits Limits) error {
 	archives, err := fs.Glob(root.FS(), Archives)
 	if err != nil || len(archives) == 0 {
 		return err
@@ -67,10 +93,11 @@ func Unpack(root *os.Root, dir string) error {
 	if err := root.RemoveAll(stagingDir); err != nil {
 		return err
 	}
+	into := &staging{root: root, limits: limits, bytes: limits.Bytes, entries: limits.Entries}
 	for _, archive := range archives {
 		// Not through root, because what a cache holds is a link out of it.
-		if err := unpack(root, filepath.Join(dir, archive)); err != nil {
-			return fmt.Errorf("unpacking layer %s: %w", path.Base(archive), err)
+		if err := into.unpack(filepath.Join(dir, archive)); err != nil {
+			return errors.Join(fmt.Errorf("unpacking layer %s: %w", path.Base(archive), err), root.RemoveAll(stagingDir))
 		}
 	}
 	if err := moveUp(root); err != nil {
@@ -97,7 +124,18 @@ func moveUp(root *os.Root) error {
 	return root.RemoveAll(stagingDir)
 }
 
-func unpack(root *os.Root, file string) error {
+// staging is where archives are unpacked.
+type staging struct {
+	root   *os.Root
+	limits Limits
+	// layer is the name of the archive that is being unpacked, bytes and entries are what may still come.
+	layer   string
+	bytes   int64
+	entries int
+}
+
+func (s *staging) unpack(file string) error {
+	s.layer = filepath.Base(file)
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -108,7 +146,7 @@ func unpack(root *os.Root, file string) error {
 		return err
 	}
 	defer func() { _ = content.Close() }()
-	archive := tar.NewReader(content)
+	archive := tar.NewReader(&inflated{content, s})
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
@@ -117,10 +155,36 @@ func unpack(root *os.Root, file string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(root, header, archive); err != nil {
+		if err := s.count(); err != nil {
+			return err
+		}
+		if err := s.write(header, archive); err != nil {
 			return err
 		}
 	}
+}
+
+// count takes an entry off what may still come.
+func (s *staging) count() error {
+	s.entries--
+	if s.entries < 0 {
+		return &LimitError{Layer: s.layer, Limit: int64(s.limits.Entries), What: "entries"}
+	}
+	return nil
+}
+
+// inflated counts what an archive holds, whether it is kept or not.
+type inflated struct {
+	io.Reader
+	of *staging
+}
+
+func (i *inflated) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if i.of.bytes -= int64(n); i.of.bytes < 0 {
+		return 0, &LimitError{Layer: i.of.layer, Limit: i.of.limits.Bytes, What: "bytes"}
+	}
+	return n, err
 }
 
 // inflate reads a layer by what it begins with: its media type may say otherwise.
@@ -133,7 +197,8 @@ func inflate(r *bufio.Reader) (io.ReadCloser, error) {
 	case begins("\x1f\x8b"):
 		return gzip.NewReader(r)
 	case begins("\x28\xb5\x2f\xfd"):
-		content, err := zstd.NewReader(r)
+		content, err := zstd.NewReader(r,
+			zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, err
 		}
@@ -143,23 +208,42 @@ func inflate(r *bufio.Reader) (io.ReadCloser, error) {
 }
 
 // write keeps regular files only. Links could lead anywhere, and deletions by a later layer concern programs.
-func write(root *os.Root, header *tar.Header, content io.Reader) error {
+func (s *staging) write(header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	if header.Typeflag != tar.TypeReg || name == "" || strings.HasPrefix(path.Base(name), ".wh.") {
 		return nil
+	}
+	if len(name) > maxName {
+		return fmt.Errorf("the path of file %.100q has more than %d bytes", name, maxName)
 	}
 	// What the agent keeps for itself is no image's.
 	if top, _, _ := strings.Cut(name, "/"); top == layersDir || top == stagingDir {
 		return nil
 	}
 	name = stagingDir + "/" + name
-	if err := root.MkdirAll(path.Dir(name), dirMode); err != nil {
+	if err := s.makeDir(path.Dir(name)); err != nil {
 		return err
 	}
-	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
+	out, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(out, content)
 	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// makeDir makes a directory and those above it, and counts those of the archive.
+func (s *staging) makeDir(dir string) error {
+	if _, err := s.root.Stat(dir); err == nil {
+		return nil
+	}
+	if dir != stagingDir {
+		if err := errors.Join(s.makeDir(path.Dir(dir)), s.count()); err != nil {
+			return err
+		}
+	}
+	if err := s.root.Mkdir(dir, dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }

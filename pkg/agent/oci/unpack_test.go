@@ -7,11 +7,13 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,7 +149,7 @@ func TestUnpack(t *testing.T) {
 		t.Run(tc.reason, func(t *testing.T) {
 			root, dir := fetched(t, tc.layers)
 			for range 2 {
-				if err := Unpack(root, dir); err != nil {
+				if err := Unpack(root, dir, roomy); err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(tc.want, files(t, dir)); diff != "" {
@@ -169,11 +171,61 @@ func TestUnpackAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Unpack(root, dir); err != nil {
+	if err := Unpack(root, dir, roomy); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"sub/a": "new"}, files(t, dir)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// roomy is more than any archive here holds.
+var roomy = Limits{Bytes: 1 << 30, Entries: 1000}
+
+// A small archive can hold more than the disk does.
+func TestUnpackIsBounded(t *testing.T) {
+	zeros := make([]byte, 64<<20)
+	many := make([][2]string, 101)
+	for i := range many {
+		many[i] = [2]string{fmt.Sprintf("data/%d", i), ""}
+	}
+	small := Limits{Bytes: 1 << 20, Entries: 100}
+	for _, tc := range []struct {
+		reason string
+		layers [][]byte
+		limits Limits
+		want   *LimitError
+	}{
+		{"zeros that gzip shrinks", [][]byte{gzipped(t, archive(t, [2]string{"data/a", string(zeros)}))}, small, &LimitError{"0000-x.tar", 1 << 20, "bytes"}},
+		{"zeros that zstd shrinks", [][]byte{zstandard(t, archive(t, [2]string{"data/a", string(zeros)}))}, small, &LimitError{"0000-x.tar", 1 << 20, "bytes"}},
+		{"zeros in what is not kept", [][]byte{gzipped(t, archive(t, [2]string{".wh.a", string(zeros)}))}, small, &LimitError{"0000-x.tar", 1 << 20, "bytes"}},
+		{
+			"layers that pass one by one",
+			[][]byte{archive(t, [2]string{"a", string(zeros[:600<<10])}), archive(t, [2]string{"a", string(zeros[:600<<10])})},
+			small, &LimitError{"0001-x.tar", 1 << 20, "bytes"},
+		},
+		{"too many files", [][]byte{archive(t, many...)}, small, &LimitError{"0000-x.tar", 100, "entries"}},
+		{"links count, too", [][]byte{archive(t, slices.Repeat([][2]string{{"a@", "b"}}, 101)...)}, small, &LimitError{"0000-x.tar", 100, "entries"}},
+		{"one file in many directories", [][]byte{archive(t, [2]string{strings.Repeat("a/", 101) + "b", ""})}, small, &LimitError{"0000-x.tar", 100, "entries"}},
+		{"just enough", [][]byte{archive(t, many[:99]...)}, small, nil},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			root, dir := fetched(t, tc.layers)
+			err := Unpack(root, dir, tc.limits)
+			if tc.want == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			got, _ := errors.AsType[*LimitError](err)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Unpack() error (-want +got):\n%s", diff)
+			}
+			if left := files(t, dir); len(left) > 0 {
+				t.Errorf("files are left: %d", len(left))
+			}
+		})
 	}
 }
 
@@ -186,10 +238,11 @@ func TestUnpackRefuses(t *testing.T) {
 		{"half an archive", [][]byte{whole[:len(whole)/2]}},
 		{"no archive", [][]byte{[]byte(strings.Repeat("text", 1000))}},
 		{"no files", [][]byte{archive(t)}},
+		{"a path that is too long", [][]byte{archive(t, [2]string{strings.Repeat("a/", maxName/2) + "b", ""})}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			root, dir := fetched(t, tc.layers)
-			if err := Unpack(root, dir); err == nil {
+			if err := Unpack(root, dir, roomy); err == nil {
 				t.Errorf("no error; files %v", files(t, dir))
 			}
 		})
@@ -200,7 +253,7 @@ func TestUnpackRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := Unpack(root, dir); err != nil || len(files(t, dir)) > 0 {
+	if err := Unpack(root, dir, roomy); err != nil || len(files(t, dir)) > 0 {
 		t.Errorf("Unpack() = %v without layers, want nothing", err)
 	}
 }
