@@ -155,9 +155,9 @@ test-simulation: ## RUNS random stories of refusals, losses and crashes against 
 	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM))
 
 .PHONY: test-integration
-test-integration: testsummary $(KUBE_BIN) ## The controller against a real API server and etcd
+test-integration: testsummary $(KUBE_BIN) $(HELM) ## The controller against a real API server and etcd
 	@# The longest first, so that the others run beside it.
-	@KUBEBUILDER_ASSETS=$(KUBE_BIN) $(call run_tier,integration,.,-timeout 20m ./test/integration/workspace ./test/integration/...)
+	@KUBEBUILDER_ASSETS=$(KUBE_BIN) HELM=$(HELM) $(call run_tier,integration,.,-timeout 20m ./test/integration/workspace ./test/integration/...)
 
 # Which of the end-to-end tests run: a pattern, as of go test -run.
 E2E_RUN ?= .

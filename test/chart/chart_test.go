@@ -227,6 +227,8 @@ func TestRefusals(t *testing.T) {
 		{"a log level that zap does not know", append(complete, "--set", "logging.level=verbose"), "/logging/level"},
 		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "names half of who may read prompts"},
 		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "names half of who may read prompts"},
+		{"limits that nothing enforces", append(complete, "--set", "policies.install=false,allow.templates=false"), "allow is enforced by the policies"},
+		{"an image prefix that would break a rule", append(complete, "--set", "allow.engineImages={a'b}"), "/allow/engineImages/0"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
 	}
 	for _, c := range cases {
@@ -302,14 +304,16 @@ func TestBackEndPrivileges(t *testing.T) {
 		values string
 		want   []string
 	}{
-		{"clouds={azure}", []string{"nodeclaims create", "nodeclaims get", "nodepools create"}},
-		{"clouds={aws},capacity.backend=nodeclaim", []string{"nodeclaims create", "nodeclaims get"}},
+		{"clouds={azure}", []string{"nodeclaims create", "nodepools create"}},
+		{"clouds={aws},capacity.backend=nodeclaim", []string{"nodeclaims create"}},
 		{"clouds={azure},capacity.backend=nodepool", []string{"events watch", "nodepools create", "nodepools get", "nodepools patch"}},
 		{"clouds={azure},capacity.backend=nodepool,capacity.staticNodePools=true", []string{"nodepools create", "nodepools get", "nodepools patch"}},
 		{"clouds={azure},capacity.backend=pods", []string{"events watch"}},
 		{"clouds={azure},capacity.backend=existing", nil},
 	}
-	always := []string{"nodeclaims delete", "nodeclaims list", "nodeclaims watch", "nodepools delete", "nodepools list", "nodepools watch"}
+	always := []string{
+		"nodeclaims delete", "nodeclaims get", "nodeclaims list", "nodeclaims watch", "nodepools delete", "nodepools list", "nodepools watch",
+	}
 	for _, test := range tests {
 		t.Run(test.values, func(t *testing.T) {
 			rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set="+test.values)

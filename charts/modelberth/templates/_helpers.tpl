@@ -75,6 +75,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $problems = append $problems "kvEvents.consumer names half of who may read prompts: set both namespace and podLabels, or neither" }}
 {{- end }}
 {{- end }}
+{{- with .Values.allow }}
+{{- $limits := or (not .templates) .engineImages (not .loadBalancer) .serviceAccounts .hostPaths }}
+{{- if and $limits (not $.Values.policies.install) }}
+{{- $problems = append $problems "allow is enforced by the policies, and policies.install is false: install them, or remove the limits" }}
+{{- end }}
+{{- end }}
 {{- if $problems }}
 {{- fail (printf "\n  - %s" (join "\n  - " $problems)) }}
 {{- end }}

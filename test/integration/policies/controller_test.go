@@ -1,0 +1,131 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+func ownedBy(apiVersion, kind string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "chat", UID: "uid-1", Controller: new(true)}}
+}
+
+func ours() map[string]string {
+	return map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: "chat"}
+}
+
+// TestControllerMakesOnlyForWorkspaces has somebody with the controller's token make what he likes.
+func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
+	set := func(change func(*appsv1.StatefulSet)) client.Object {
+		return setOf("made", func(set *appsv1.StatefulSet) {
+			set.Labels, set.OwnerReferences = ours(), ownedBy("kaito.sh/v1beta1", "Workspace")
+			change(set)
+		})
+	}
+	configMap := func(owner []metav1.OwnerReference) client.Object {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", Labels: ours(), OwnerReferences: owner}}
+	}
+	tests := []struct {
+		reason string
+		object client.Object
+		want   bool
+	}{
+		{"a StatefulSet of a Workspace", set(func(*appsv1.StatefulSet) {}), true},
+		{"of nobody", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = nil }), false},
+		{"of another kind", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("v1", "ConfigMap") }), false},
+		{"of a kind of the same name", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("other.example/v1", "Workspace") }), false},
+		{"of an owner that does not control it", set(func(set *appsv1.StatefulSet) { set.OwnerReferences[0].Controller = nil }), false},
+		{"in kube-system", set(func(set *appsv1.StatefulSet) { set.Namespace = "kube-system" }), false},
+		{"without our labels", set(func(set *appsv1.StatefulSet) { set.Labels = nil }), false},
+		{"a ConfigMap of a plan", configMap(ownedBy("apps/v1", "ControllerRevision")), true},
+		{"a ConfigMap of nobody", configMap(nil), false},
+		{"a Service of nobody", &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", Labels: ours()},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}, false},
+		{"a NodePool of ours", poolOf("made", map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}), true},
+		{"a NodePool without our labels", poolOf("made", nil), false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			err := user(t, controller).Create(t.Context(), test.object, client.DryRunAll)
+			if (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+}
+
+// TestControllerDeletesOnlyItsOwn has it delete what others made.
+func TestControllerDeletesOnlyItsOwn(t *testing.T) {
+	for name, labels := range map[string]map[string]string{"strange": {"app": "a"}, "own": ours()} {
+		objects := []client.Object{
+			podOf(name, labels),
+			setOf(name, func(set *appsv1.StatefulSet) { set.Labels = labels }),
+			&appsv1.ControllerRevision{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, Labels: labels}, Data: runtime.RawExtension{Raw: []byte("{}")},
+			},
+		}
+		for _, object := range objects {
+			if err := user(t, setController).Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.IgnoreNotFound(api.Delete(context.WithoutCancel(t.Context()), object)) })
+			err := user(t, controller).Delete(t.Context(), object)
+			if (err == nil) != (name == "own") {
+				t.Errorf("%T %s: %v", object, name, err)
+			}
+		}
+	}
+}
+
+func poolOf(name string, labels map[string]string) client.Object {
+	return &karpv1.NodePool{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec: karpv1.NodePoolSpec{
+			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{
+				NodeClassRef: &karpv1.NodeClassReference{Group: "a.example", Kind: "A", Name: "a"},
+				Requirements: []karpv1.NodeSelectorRequirementWithMinValues{},
+				ExpireAfter:  karpv1.MustParseNillableDuration(karpv1.Never),
+			}},
+			Disruption: karpv1.Disruption{ConsolidateAfter: karpv1.MustParseNillableDuration(karpv1.Never)},
+		},
+	}
+}
+
+// TestControllerDeletesOnlyPoolsOfWorkspaces: a pool that goes takes its machines along.
+func TestControllerDeletesOnlyPoolsOfWorkspaces(t *testing.T) {
+	tests := []struct {
+		reason string
+		labels map[string]string
+		want   bool
+	}{
+		{"a stranger's", nil, false},
+		{"the one that buys nothing", map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}, false},
+		{"ours", map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelMachineWorkspaceName: "chat"}, true},
+		{"KAITO's", map[string]string{"karpenter.kaito.sh/managed-by": "kaito", v1beta1.LabelMachineWorkspaceName: "chat"}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			pool := poolOf("deleted", test.labels)
+			if err := api.Create(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.IgnoreNotFound(api.Delete(context.WithoutCancel(t.Context()), pool)) })
+			if err := user(t, controller).Delete(t.Context(), pool); (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+}

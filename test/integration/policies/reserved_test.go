@@ -1,0 +1,157 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+func setOf(name string, change func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
+	plain := map[string]string{"app": name}
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(0)), Selector: &metav1.LabelSelector{MatchLabels: plain},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: plain}, Spec: podOf("", nil).Spec},
+		},
+	}
+	change(set)
+	return set
+}
+
+// reservedMarks are on everything that the controller writes, each on the kind that it is of importance on.
+func reservedMarks() map[string]client.Object {
+	ofPod := func(key, value string) client.Object { return podOf("marked", map[string]string{key: value}) }
+	annotated := podOf("marked", nil)
+	annotated.Annotations = map[string]string{v1beta1.AnnotationMachine: `{"attempt":1,"instanceType":"a","hourlyPrice":1000000}`}
+	return map[string]client.Object{
+		"the label of a Workspace's pods": ofPod(v1beta1.LabelWorkspace, "chat"),
+		"the UID of a Workspace":          ofPod(v1beta1.LabelWorkspaceUID, "uid-1"),
+		"the mark of what is managed":     ofPod(v1beta1.LabelManagedBy, v1beta1.ManagedBy),
+		"a role in a group":               ofPod(v1beta1.LabelGroupRole, "worker"),
+		"what a pod asks for":             annotated,
+		"a StatefulSet": setOf("marked", func(set *appsv1.StatefulSet) {
+			set.Labels = map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+		}),
+		"the pods of a StatefulSet": setOf("marked", func(set *appsv1.StatefulSet) {
+			set.Spec.Template.Labels[v1beta1.LabelWorkspace] = "chat"
+		}),
+		"the price on the pods of a StatefulSet": setOf("marked", func(set *appsv1.StatefulSet) {
+			set.Spec.Template.Annotations = map[string]string{v1beta1.AnnotationMachine: "{}"}
+		}),
+		"a plan": &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "marked", Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"}},
+			Data:       runtime.RawExtension{Raw: []byte("{}")},
+		},
+		"the nodes of a plan": &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "marked", Annotations: map[string]string{v1beta1.AnnotationNodes: "{}"}},
+			Data:       runtime.RawExtension{Raw: []byte("{}")},
+		},
+	}
+}
+
+// TestForgedMarksAreRefused has strangers write what only the controller writes, and the controller write it.
+func TestForgedMarksAreRefused(t *testing.T) {
+	for reason, object := range reservedMarks() {
+		t.Run(reason, func(t *testing.T) {
+			for name, want := range map[string]bool{"stranger": false, controller: true, setController: true} {
+				fresh, _ := object.DeepCopyObject().(client.Object)
+				if name == controller { // which makes them for a Workspace
+					fresh.SetOwnerReferences(ownedBy("kaito.sh/v1beta1", "Workspace"))
+					labels := ours()
+					maps.Copy(labels, fresh.GetLabels())
+					fresh.SetLabels(labels)
+				}
+				err := user(t, name).Create(t.Context(), fresh, client.DryRunAll)
+				if (err == nil) != want {
+					t.Errorf("%s: %v, want it to pass: %v", name, err, want)
+				}
+				if err != nil && !strings.Contains(err.Error(), "only Modelberth may set or change its marks") {
+					t.Errorf("%s: the message does not say why: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+// TestMarkedObjectsStayWritable: whoever leaves the marks alone may do what RBAC lets him do.
+func TestMarkedObjectsStayWritable(t *testing.T) {
+	pod, set := podOf("kept", map[string]string{v1beta1.LabelWorkspace: "chat"}), setOf("kept", func(set *appsv1.StatefulSet) {
+		set.Labels = map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
+		set.Finalizers = []string{"example.dev/hold"}
+	})
+	ours := user(t, setController)
+	for _, object := range []client.Object{pod, set} {
+		if err := ours.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ours.Delete(context.WithoutCancel(t.Context()), object) })
+	}
+	stranger := user(t, "stranger")
+	patch := func(object client.Object, body string) error {
+		fresh, _ := object.DeepCopyObject().(client.Object)
+		return stranger.Patch(t.Context(), fresh, client.RawPatch("application/merge-patch+json", []byte(body)))
+	}
+	tests := []struct {
+		reason string
+		object client.Object
+		body   string
+		want   bool
+	}{
+		{"a label of his own", pod, `{"metadata":{"labels":{"team":"a"}}}`, true},
+		{"taking a mark away", pod, `{"metadata":{"labels":{"kaito.sh/workspace":null}}}`, false},
+		{"changing a mark", pod, `{"metadata":{"labels":{"kaito.sh/workspace":"other"}}}`, false},
+		{"adding a mark", pod, `{"metadata":{"annotations":{"modelberth.dev/machine":"{}"}}}`, false},
+		{"a restart", set, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}}}}}`, true},
+		{"adding a mark to the pods", set, `{"spec":{"template":{"metadata":{"annotations":{"modelberth.dev/machine":"{}"}}}}}`, false},
+		{"removing a finalizer", set, `{"metadata":{"finalizers":null}}`, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if err := patch(test.object, test.body); (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+	status := pod.DeepCopy()
+	body := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"message":"fine"}}`))
+	if err := stranger.Status().Patch(t.Context(), status, body); err != nil {
+		t.Errorf("a status: %v", err)
+	}
+}
+
+// TestForgedNodeLabelsAreRefused: only kubelets and those who make machines say whose a node is.
+func TestForgedNodeLabelsAreRefused(t *testing.T) {
+	for _, test := range []struct {
+		reason, key string
+		who         []string
+		want        bool
+	}{
+		{"the UID of a Workspace", v1beta1.LabelWorkspaceUID, []string{"stranger"}, false},
+		{"the name of a Workspace", v1beta1.LabelMachineWorkspaceName, []string{"stranger"}, false},
+		{"KAITO's label", v1beta1.LabelWorkspace, []string{"stranger"}, false},
+		{"a label of his own", "team", []string{"stranger"}, true},
+		{"Karpenter", v1beta1.LabelWorkspaceUID, []string{"karpenter"}, true},
+		{"the kubelet", v1beta1.LabelMachineWorkspaceName, []string{"system:node:marked", "system:nodes"}, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "marked", Labels: map[string]string{test.key: "a"}}}
+			err := user(t, test.who[0], test.who[1:]...).Create(t.Context(), node, client.DryRunAll)
+			if (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+}
