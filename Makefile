@@ -3,7 +3,8 @@
 #
 # Start with `make demo` or `make test`; `make help` lists the rest. Everything
 # is built from pinned sources: the tools once for each version into a cache
-# (MODELBERTH_CACHE), the product into bin/.
+# (MODELBERTH_CACHE), the product into bin/. Several checkouts share the tools
+# and nothing else, so they can build and run clusters at the same time.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,15 +21,18 @@ tool_dir = $(filter $(MODELBERTH_CACHE)/tools/$(1)-%,$(TOOL_DIRS))
 # Scripts and tests find the tools through these; KUBE_BIN is a directory with
 # etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
 # kube-proxy and kubectl.
-TOOL_VARIABLES := KUBE_BIN COREDNS HELM CONTROLLER_GEN GOLANGCI_LINT LOCALCLOUD IMAGE
+TOOL_VARIABLES := KUBE_BIN COREDNS HELM CONTROLLER_GEN GOLANGCI_LINT LOCALCLOUD IMAGE IMAGES
 KUBE_BIN := $(call tool_dir,kubernetes)
 COREDNS := $(call tool_dir,coredns)/coredns
 HELM := $(call tool_dir,helm)/helm
 CONTROLLER_GEN := $(call tool_dir,controller-gen)/controller-gen
 GOLANGCI_LINT := $(call tool_dir,golangci-lint)/golangci-lint
-LOCALCLOUD := $(MODELBERTH_CACHE)/bin/localcloud
-IMAGE := $(MODELBERTH_CACHE)/bin/image
-SUMMARY := $(MODELBERTH_CACHE)/bin/testsummary
+# What is built from this checkout, outside of it because root builds it, too.
+OURS := $(MODELBERTH_CACHE)/checkouts/$(shell pwd -P | sha256sum | cut -c1-8)
+LOCALCLOUD := $(OURS)/bin/localcloud
+IMAGE := $(OURS)/bin/image
+SUMMARY := $(OURS)/bin/testsummary
+IMAGES := $(OURS)/images
 export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
@@ -42,14 +46,14 @@ BUILD := go build -buildvcs=false
 RACE := $(if $(shell command -v gcc),-race)
 RACED := $(if $(RACE),CGO_ENABLED=1)
 ROOT := $(filter 0,$(shell id -u))
-# The tests have a local cloud of their own, so that they never take the demo's down.
-STATE := /var/lib/modelberth-localcloud-e2e
-IMAGES := $(MODELBERTH_CACHE)/images
+# Each checkout has a local cloud for the demo, one for the tests and one for benchmarks: `localcloud --name`.
 UP_FLAGS := --bin-dir $(KUBE_BIN) --coredns $(COREDNS) --skus presets/skus --pause-image $(IMAGES)/pause.tar
 INSTALL_FLAGS := $(UP_FLAGS) --helm $(HELM) $(patsubst %,--image $(IMAGES)/%.tar,controller agent llamacpp vllm)
 # When the person at the terminal began to wait.
 STARTED := $(shell date +%s)
 CRDS := charts/modelberth/files/crds
+
+# A recipe line that takes long is one command, which Bash replaces itself by: only so do signals to make reach it.
 
 # A tier of tests: $(call run_tier,NAME,MODULE,FLAGS AND PACKAGES). RESULTS is the
 # file that `make test` collects the tiers in.
@@ -67,12 +71,14 @@ demo-down: require-root localcloud-bin ## Take the demo's cluster down and leave
 
 .PHONY: test
 test: $(if $(ROOT),deps) testsummary ## All tests in one go with a summary; end to end only as root
-	@results=$$(mktemp); trap 'rm -f "$$results"' EXIT; status=0; \
-	$(MAKE) test-unit RESULTS="$$results" || status=1; \
-	$(MAKE) test-integration RESULTS="$$results" || status=1; \
-	$(MAKE) $(if $(ROOT),test-localcloud test-e2e,skip-e2e) --keep-going RESULTS="$$results" || status=1; \
-	$(SUMMARY) table -expect unit,integration,e2e -results "$$results" || status=1; \
-	exit $$status
+	@mkdir -p $(OURS) && rm -f $(OURS)/results $(OURS)/passed
+	-@$(MAKE) --keep-going all-tiers RESULTS=$(OURS)/results
+	@$(SUMMARY) table -expect unit,integration,e2e -results $(OURS)/results
+	@test -e $(OURS)/passed || { echo 'a tier ended early: see above' >&2; exit 1; }
+
+.PHONY: all-tiers
+all-tiers: test-unit test-integration $(if $(ROOT),test-localcloud test-e2e,skip-e2e)
+	@touch $(OURS)/passed
 
 .PHONY: check
 check: check-generated lint test-unit ## What every commit must pass: generated code, lint, unit tests
@@ -164,24 +170,12 @@ E2E_RUN ?= .
 
 .PHONY: test-e2e
 test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which is always taken down (root)
-	@finish() { \
-		status=$$?; \
-		[ $$status = 0 ] || { \
-			logs=$(MODELBERTH_CACHE)/e2e-logs-$$(date +%Y%m%dT%H%M%S).tar.gz; \
-			find $(STATE) -xdev -name '*.log' -print0 | tar -czf $$logs --null -T - 2>/dev/null || true; \
-			echo "logs of every component: $$logs"; }; \
-		$(LOCALCLOUD) down --state-dir $(STATE) || status=1; \
-		exit $$status; \
-	}; trap finish EXIT; \
-	$(LOCALCLOUD) up --state-dir $(STATE) $(UP_FLAGS); \
-	$(LOCALCLOUD) install --state-dir $(STATE) $(INSTALL_FLAGS); \
-	export E2E_KUBECONFIG=$(STATE)/kubeconfig; \
-	$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
+	@$(LOCALCLOUD) run --name e2e $(INSTALL_FLAGS) --keep-logs $(MODELBERTH_CACHE) -- \
+		$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud
 test-localcloud: cluster-ready testsummary ## The local cloud comes up, crashes, and leaves nothing behind (root)
-	@export LOCALCLOUD_LIFECYCLE=1; \
-	$(call run_tier,e2e,test/localcloud,-timeout 10m -run TestLifecycle .)
+	@LOCALCLOUD_LIFECYCLE=1 $(call run_tier,e2e,test/localcloud,-timeout 15m -run TestLifecycle .)
 
 .PHONY: skip-e2e
 skip-e2e: testsummary
@@ -198,11 +192,18 @@ RUNTIME_STORIES := ^TestVLLM$$$$|^TestLlamaCppOverTwoNodes$$$$|^TestVLLMOverNode
 .PHONY: bench-runtime
 bench-runtime: ## Weights beside curl; as root also starts and recoveries on the local cloud (5 minutes)
 	@go test -buildvcs=false -run '^$$' -bench Weights -benchtime 1x ./pkg/agent | grep -E '^(Benchmark|ok|FAIL)'
-	@$(if $(ROOT),,echo 'starts and recoveries need root: sudo env "PATH=$$PATH" make bench-runtime'; exit 0;) \
-	export E2E_FIGURES=$$(mktemp); trap 'rm -f "$$E2E_FIGURES" "$$E2E_FIGURES.log"' EXIT; \
-	$(MAKE) test-e2e E2E_RUN='$(RUNTIME_STORIES)' >"$$E2E_FIGURES.log" 2>&1 || { tail -50 "$$E2E_FIGURES.log"; exit 1; }; \
-	echo; echo 'On the local cloud, whose machines start in seconds and whose models are tiny: what Modelberth itself adds.'; \
-	cat "$$E2E_FIGURES"
+	@$(MAKE) $(if $(ROOT),bench-stories,skip-stories)
+
+.PHONY: bench-stories
+bench-stories:
+	@mkdir -p $(OURS) && rm -f $(OURS)/figures && echo 'starts and recoveries: the log is $(OURS)/figures.log'
+	@E2E_FIGURES=$(OURS)/figures $(MAKE) test-e2e E2E_RUN='$(RUNTIME_STORIES)' >$(OURS)/figures.log 2>&1
+	@echo; echo 'On the local cloud, whose machines start in seconds and whose models are tiny: what Modelberth itself adds.'
+	@cat $(OURS)/figures
+
+.PHONY: skip-stories
+skip-stories:
+	@echo 'starts and recoveries need root: sudo env "PATH=$$PATH" make bench-runtime'
 
 FUZZTIME ?= 1m
 
@@ -218,15 +219,15 @@ bench-planner: ## How far plans are from published measurements, and what a plan
 
 # How many Workspaces at once; BENCH_FLAGS=--check fails when a budget is missed.
 N ?= 200
-BENCH_STATE := /var/lib/modelberth-localcloud-bench
+BENCH_CLOUD := --name bench --keep-logs $(MODELBERTH_CACHE)
 
 .PHONY: bench-capacity
 bench-capacity: cluster-ready ## N Workspaces at once on nodes that are only objects, beside the floor (root)
-	@$(LOCALCLOUD) bench-capacity --state-dir $(BENCH_STATE) $(INSTALL_FLAGS) --workspaces $(N) $(BENCH_FLAGS)
+	@$(LOCALCLOUD) bench-capacity $(BENCH_CLOUD) $(INSTALL_FLAGS) --workspaces $(N) $(BENCH_FLAGS)
 
 .PHONY: bench-neighbour
 bench-neighbour: cluster-ready ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
-	@$(LOCALCLOUD) bench-neighbour --state-dir $(BENCH_STATE) $(UP_FLAGS) $(BENCH_FLAGS)
+	@$(LOCALCLOUD) bench-neighbour $(BENCH_CLOUD) $(UP_FLAGS) $(BENCH_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)

@@ -2,8 +2,8 @@
 # Copyright The Modelberth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the container images of this tree into $MODELBERTH_CACHE/images, without
-# a container engine, and prints the path of each on its own line:
+# Builds the container images of this tree without a container engine, and
+# prints the path of each on its own line:
 #
 #   controller, agent   static binaries of this module
 #   pause               static binary of hack/image/pause; holds a pod's namespaces
@@ -12,8 +12,10 @@
 #
 #   images.sh [NAME...]     all, or the named ones
 #
-# NAME.tar is a link to NAME-HASH.tar, an OCI image layout; HASH is of everything
-# that decides the content, so what is there already is not built again.
+# NAME-HASH.tar in $MODELBERTH_CACHE/images is an OCI image layout; HASH is of
+# everything that decides the content, so what is there already is not built
+# again. NAME.tar is a hard link to it in $IMAGES, which make sets to a directory
+# of the checkout's own: what another checkout builds meanwhile changes nothing.
 # GOARCH=arm64 builds the Go images for another architecture, as NAME-arm64.tar.
 set -euo pipefail
 
@@ -21,14 +23,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 cache=${MODELBERTH_CACHE:-$HOME/.cache/modelberth}
 images=$cache/images
+links=${IMAGES:-$images}
 registry=registry.local:5000/modelberth
 user=65532
 host_arch=$(go env GOHOSTARCH)
 arch=${GOARCH:-$host_arch}
 suffix=
 [ "$arch" = "$host_arch" ] || suffix=-$arch
-# How many builds of an image are kept: the current one, and what another
-# checkout or a running cluster may still use.
+# How many builds of an image are kept for who changes between them.
 keep=4
 llama_packages=llama.cpp-tools,llama.cpp-tools-extra,libggml0-backend-rpc,curl,ca-certificates
 certificates=/usr/share/ca-certificates/mozilla
@@ -139,7 +141,7 @@ build_llamacpp() {
 # Makes image $1 unless it is there, and prints the path of its link.
 make_image() {
 	local name=$1 link file
-	link=$images/$name$suffix.tar
+	link=$links/$name$suffix.tar
 	file=$name$suffix-$(inputs "$name").tar
 	if [ ! -e "$images/$file" ]; then
 		say "building image $name"
@@ -154,7 +156,7 @@ make_image() {
 		forget_old "$name$suffix"
 	fi
 	# Replaced in one step, because somebody may be reading it.
-	ln -s "$file" "$link.$$" && mv -T "$link.$$" "$link"
+	ln -fT "$images/$file" "$link"
 	echo "$link"
 }
 
@@ -165,7 +167,7 @@ forget_old() {
 	(cd "$images" && ls -t "$1"-$hash.tar | tail -n "+$((keep + 1))" | xargs -r rm -f --)
 }
 
-mkdir -p "$images"
+mkdir -p "$images" "$links"
 exec 9>"$images/.lock"
 flock 9
 work=$(mktemp -d)

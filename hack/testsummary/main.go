@@ -28,7 +28,9 @@ import (
 var errTestsFailed = errors.New("tests failed")
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// The tests are still waited for when whoever read what this program prints is gone.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	err := command(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err == nil {

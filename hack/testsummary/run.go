@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 )
 
@@ -51,7 +52,10 @@ func runTier(ctx context.Context, s suite, results string, out io.Writer) error 
 func goTest(ctx context.Context, s suite, out io.Writer) (record, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, s.args...)...)
 	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	// The go command does not pass a signal on to the tests, so all of its group gets it; and nobody else sends one
+	// to that group, so it comes once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = shutdownTime
 	tally := newTally(s.tier, s.live)
 	stdout, err := cmd.StdoutPipe()

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelberth/modelberth/test/localcloud/bench"
-	"github.com/modelberth/modelberth/test/localcloud/cleanup"
 	"github.com/modelberth/modelberth/test/localcloud/demo"
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 )
@@ -27,7 +26,7 @@ const inFlightPerCore = 16
 
 // benchmark is what `localcloud bench-capacity` is told.
 type benchmark struct {
-	cloud      demoCloud
+	owner      owner
 	demo       demo.Settings
 	workspaces int
 	model      string
@@ -37,27 +36,27 @@ type benchmark struct {
 }
 
 func newBenchCommand(state *stateFlag) *cobra.Command {
-	b := &benchmark{}
+	b := &benchmark{owner: owner{command: "localcloud bench-capacity"}}
 	cmd := &cobra.Command{
 		Use:   "bench-capacity",
 		Short: "Measure the controller with many Workspaces whose nodes are only objects, on a cloud of its own",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if b.cloud.layout, err = state.layout(); err != nil {
+			if b.owner.cloud.layout, err = state.layout(); err != nil {
 				return err
 			}
 			if !cmd.Flags().Changed("in-flight") {
-				b.cloud.flags.inFlight = inFlightPerCore * runtime.NumCPU()
+				b.owner.cloud.flags.inFlight = inFlightPerCore * runtime.NumCPU()
 			}
-			b.demo.Kubectl = filepath.Join(b.cloud.flags.binDir, "kubectl")
+			b.demo.Kubectl = filepath.Join(b.owner.cloud.flags.binDir, "kubectl")
 			out := cmd.OutOrStdout()
-			return alone(cmd.Context(), &b.cloud, out, func(ctx context.Context) error {
-				return errors.Join(b.measure(ctx, b.cloud.layout, out), b.saveLog())
+			return measureAlone(cmd.Context(), &b.owner, out, func(ctx context.Context) error {
+				return errors.Join(b.measure(ctx, b.owner.cloud.layout, out), b.saveLog())
 			})
 		},
 	}
-	b.cloud.flags.register(cmd)
+	b.owner.register(cmd)
 	registerChart(cmd, &b.demo)
 	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
 	cmd.Flags().StringVar(&b.model, "model", "tiny-chat", "the preset that they name")
@@ -67,36 +66,22 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 	return cmd
 }
 
-// alone brings a cloud up that keeps the books of a benchmark, measures on it, and takes it down whatever
-// happens.
-func alone(ctx context.Context, c *demoCloud, out io.Writer, measure func(context.Context) error) (err error) {
-	l := c.layout
-	if _, running, err := cleanup.Running(l); err != nil || running {
-		return errors.Join(err, fmt.Errorf("a cloud is up in %s: take it down, or give another --state-dir", l.Root))
-	}
+// measureAlone measures on a cloud that keeps the books of a benchmark and that nobody else uses.
+func measureAlone(ctx context.Context, o *owner, out io.Writer, measure func(context.Context) error) error {
 	policy, err := writePolicy()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(policy) }()
-	c.flags.auditPolicy, c.flags.hollow = policy, true
-	if err := c.Up(ctx, out); err != nil {
-		return err
-	}
-	defer func() {
-		// Also after an interruption.
-		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience+sweepPatience)
-		defer cancel()
-		err = errors.Join(err, down(ending, l, out))
-	}()
-	return measure(ctx)
+	o.cloud.flags.auditPolicy, o.cloud.flags.hollow = policy, true
+	return o.use(ctx, out, measure)
 }
 
 func (b *benchmark) saveLog() error {
 	if b.keepLog == "" {
 		return nil
 	}
-	from, err := os.Open(b.cloud.layout.Log("audit"))
+	from, err := os.Open(b.owner.cloud.layout.Log("audit"))
 	if err != nil {
 		return fmt.Errorf("keeping the audit log: %w", err)
 	}
@@ -120,7 +105,7 @@ func writePolicy() (string, error) {
 
 func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer) error {
 	console := demo.NewConsole(out, false, time.Now(), time.Now)
-	if err := demo.New(b.demo, &b.cloud, console).Install(ctx); err != nil {
+	if err := demo.New(b.demo, &b.owner.cloud, console).Install(ctx); err != nil {
 		return err
 	}
 	figures, err := bench.Run(ctx, bench.Settings{

@@ -121,7 +121,7 @@ func TestSettingsForTheSupervisor(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("KUBE_BIN", "/tools/kube")
 	t.Setenv("COREDNS", "relative/coredns")
-	t.Setenv("MODELBERTH_CACHE", "/cache")
+	t.Setenv("IMAGES", "/cache/images")
 	s := &settings{}
 	s.register(&cobra.Command{})
 	got, err := s.args()

@@ -42,8 +42,13 @@ func newDownCommand(state *stateFlag) *cobra.Command {
 	}
 }
 
-// down ends the supervisor if there is one and removes what is left.
+// down takes the cloud down unless a program keeps it for itself.
 func down(ctx context.Context, l layout.Layout, out io.Writer) error {
+	return exclusively(ctx, l, "localcloud down", out, func() error { return takeDown(ctx, l, out) })
+}
+
+// takeDown ends the supervisor if there is one and removes what is left.
+func takeDown(ctx context.Context, l layout.Layout, out io.Writer) error {
 	began := time.Now()
 	if _, err := os.Stat(l.Root); os.IsNotExist(err) {
 		// Control groups are named after the directory, so they are looked for
@@ -66,11 +71,6 @@ func down(ctx context.Context, l layout.Layout, out io.Writer) error {
 			fmt.Fprintf(out, "the supervisor does not end by itself and is killed (%v)\n", err)
 		}
 	}
-	release, err := cleanup.Exclusive(ctx, l)
-	if err != nil {
-		return err
-	}
-	defer release()
 	if err := sweep(ctx, l); err != nil {
 		return err
 	}

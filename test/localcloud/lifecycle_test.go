@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +34,27 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, endings()...)
+	go func() {
+		<-signals
+		sweepAll()
+		os.Exit(1)
+	}()
 	os.Exit(m.Run())
+}
+
+// testRoot starts the state directories of this process's clouds.
+func testRoot() string { return fmt.Sprintf("/var/lib/modelberth-localcloud-test-%d", os.Getpid()) }
+
+// sweepAll takes down every cloud of this process's tests.
+func sweepAll() {
+	roots, _ := filepath.Glob(testRoot() + "*")
+	for _, root := range roots {
+		if err := sweep(context.Background(), layout.Layout{Root: strings.TrimSuffix(root, ".lock")}); err != nil {
+			fmt.Fprintln(os.Stderr, "sweeping after a signal:", err)
+		}
+	}
 }
 
 // TestLifecycle brings clouds up and ends them in every way there is. After each
@@ -115,7 +137,7 @@ func newTestCloud(t *testing.T) *testCloud {
 	if err := preflight(flags); err != nil {
 		t.Fatalf("%s is set, but: %v", lifecycleVariable, err)
 	}
-	l, err := layout.New(fmt.Sprintf("/var/lib/modelberth-localcloud-test-%d", os.Getpid()))
+	l, err := layout.New(testRoot())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,16 +156,22 @@ func newTestCloud(t *testing.T) *testCloud {
 // start runs a command of this program without waiting for its end.
 func (c *testCloud) start(t *testing.T, command string, flags ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	args := append([]string{command, "--state-dir=" + c.layout.Root}, flags...)
-	if command == "up" {
-		args = append(args, "--skus=../../presets/skus")
-	}
-	cmd := exec.Command(self, args...)
-	out := &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd, out := c.command(command, flags...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	return cmd, out
+}
+
+// command is one of this program's for the cloud.
+func (c *testCloud) command(command string, flags ...string) (*exec.Cmd, *bytes.Buffer) {
+	args := []string{command, "--state-dir=" + c.layout.Root}
+	if command == "up" || command == "run" {
+		args = append(args, "--skus=../../presets/skus")
+	}
+	cmd := exec.Command(self, append(args, flags...)...)
+	out := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
 	return cmd, out
 }
 

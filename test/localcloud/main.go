@@ -13,23 +13,34 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// After the first signal the next one ends the program at once.
-	context.AfterFunc(ctx, stop)
+	// One signal often comes twice: to the whole group of processes, and once more from make. So a second one does
+	// not end the program while it takes a cloud down, which is bounded.
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
+	// Nor does a pipe whose reader the same Ctrl-C has ended.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	err := newRootCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "localcloud:", err)
 		os.Exit(1)
 	}
+}
+
+// endings are the signals that end the program, in order. nohup's programs are started with SIGHUP ignored.
+func endings() []os.Signal {
+	signals := []os.Signal{unix.SIGINT, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) {
+		signals = append(signals, unix.SIGHUP)
+	}
+	return signals
 }
 
 // newRootCommand returns the program. Each subcommand has a constructor in a
@@ -42,7 +53,8 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&state.dir, "state-dir", layout.DefaultRoot, "directory that holds everything; each has a cloud of its own")
+	root.PersistentFlags().StringVar(&state.dir, "state-dir", "", "directory that holds everything of the cloud (default: one for this checkout and --name)")
+	root.PersistentFlags().StringVar(&state.name, "name", "demo", "which of this checkout's clouds is meant")
 	root.AddCommand(
 		newUpCommand(state),
 		newDownCommand(state),
@@ -53,6 +65,7 @@ func newRootCommand() *cobra.Command {
 		newScriptCommand(state),
 		newDemoCommand(state),
 		newInstallCommand(state),
+		newRunCommand(state),
 		newBenchCommand(state),
 		newNeighbourCommand(state),
 		newServeCommand(state),
@@ -63,10 +76,23 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// stateFlag is the flag that all commands share.
-type stateFlag struct{ dir string }
+// stateFlag is the flags that all commands share.
+type stateFlag struct{ dir, name string }
 
-func (s *stateFlag) layout() (layout.Layout, error) { return layout.New(s.dir) }
+func (s *stateFlag) layout() (layout.Layout, error) {
+	if s.dir != "" {
+		return layout.New(s.dir)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return layout.Layout{}, fmt.Errorf("finding the working directory: %w", err)
+	}
+	tree, err := checkout(dir)
+	if err != nil {
+		return layout.Layout{}, err
+	}
+	return layout.Of(tree, s.name)
+}
 
 // requireRoot says what a command needs root for.
 func requireRoot(purpose string) error {

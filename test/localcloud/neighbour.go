@@ -17,7 +17,7 @@ import (
 )
 
 func newNeighbourCommand(state *stateFlag) *cobra.Command {
-	var cloud demoCloud
+	o := owner{command: "localcloud bench-neighbour"}
 	var rounds int
 	var shapes string
 	cmd := &cobra.Command{
@@ -29,13 +29,13 @@ func newNeighbourCommand(state *stateFlag) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("flag --shapes: %w", err)
 			}
-			if cloud.layout, err = state.layout(); err != nil {
+			if o.cloud.layout, err = state.layout(); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
-			return alone(cmd.Context(), &cloud, out, func(ctx context.Context) error {
+			return measureAlone(cmd.Context(), &o, out, func(ctx context.Context) error {
 				say := demo.NewConsole(out, false, time.Now(), time.Now).Step
-				figures, err := neighbour.Run(ctx, neighbour.Settings{Layout: cloud.layout, Rounds: rounds, Matching: matching, Say: say})
+				figures, err := neighbour.Run(ctx, neighbour.Settings{Layout: o.cloud.layout, Rounds: rounds, Matching: matching, Say: say})
 				if len(figures.Courses) > 0 {
 					fmt.Fprintln(out)
 					err = errors.Join(err, figures.Print(out))
@@ -44,7 +44,7 @@ func newNeighbourCommand(state *stateFlag) *cobra.Command {
 			})
 		},
 	}
-	cloud.flags.register(cmd)
+	o.register(cmd)
 	cmd.Flags().IntVar(&rounds, "rounds", 3, "how often each shape is measured")
 	cmd.Flags().StringVar(&shapes, "shapes", "", "pattern of the names of the shapes to measure")
 	return cmd

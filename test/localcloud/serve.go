@@ -4,6 +4,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"log/slog"
 	"os"
 
@@ -21,6 +23,7 @@ import (
 
 func newServeCommand(state *stateFlag) *cobra.Command {
 	flags := &settings{}
+	var tied bool
 	cmd := &cobra.Command{
 		Use:    "serve",
 		Short:  "Be the supervisor; up starts it",
@@ -42,11 +45,26 @@ func newServeCommand(state *stateFlag) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return supervisor.Run(cmd.Context(), options, newLogger())
+			ctx := cmd.Context()
+			if tied {
+				ctx = untilEnd(ctx, os.Stdin)
+			}
+			return supervisor.Run(ctx, options, newLogger())
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&tied, "tied", false, "end when the standard input does")
 	return cmd
+}
+
+// untilEnd returns a context that also ends when nobody can write to r any more.
+func untilEnd(ctx context.Context, r io.Reader) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, r)
+	}()
+	return ctx
 }
 
 func newNodeInitCommand() *cobra.Command {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,7 +40,7 @@ func (s *settings) register(cmd *cobra.Command) {
 		"directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy (default $KUBE_BIN)")
 	flags.StringVar(&s.coreDNS, "coredns", os.Getenv("COREDNS"), "the CoreDNS program (default $COREDNS)")
 	flags.StringVar(&s.skus, "skus", "presets/skus", "directory of the machine types for sale")
-	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces")
+	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces (default $IMAGES/pause.tar)")
 	flags.BoolVar(&s.hollow, "hollow", false, "sell machines that are no more than a Node object, which is Ready and whose pods run")
 	flags.StringVar(&s.auditPolicy, "audit-policy", "", "file that says what the API server's audit log holds; empty means what is installed in the cluster")
 	flags.IntVar(&s.inFlight, "in-flight", 0, "how many requests the API server serves at once; 0 means its default, 600")
@@ -50,12 +49,11 @@ func (s *settings) register(cmd *cobra.Command) {
 
 // builtPauseImage is where `make images` puts it.
 func builtPauseImage() string {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = "/"
+	images := os.Getenv("IMAGES")
+	if images == "" {
+		return ""
 	}
-	cache := cmp.Or(os.Getenv("MODELBERTH_CACHE"), filepath.Join(home, ".cache", "modelberth"))
-	return filepath.Join(cache, "images", "pause.tar")
+	return filepath.Join(images, "pause.tar")
 }
 
 // args are the flags for the supervisor, which works in another directory.

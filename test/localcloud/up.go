@@ -19,12 +19,16 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/cleanup"
 	"github.com/modelberth/modelberth/test/localcloud/cloud"
 	"github.com/modelberth/modelberth/test/localcloud/layout"
+	"github.com/modelberth/modelberth/test/localcloud/lock"
 	"github.com/modelberth/modelberth/test/localcloud/process"
 	"github.com/modelberth/modelberth/test/localcloud/supervisor"
 )
 
 // supervisorLog is the component name of the supervisor's own log.
 const supervisorLog = "supervisor"
+
+// startLimit is how long a start may take.
+const startLimit = 5 * time.Minute
 
 // askDeadline bounds one question to the supervisor.
 const askDeadline = 5 * time.Second
@@ -50,13 +54,17 @@ func newUpCommand(state *stateFlag) *cobra.Command {
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().DurationVar(&limit, "timeout", 5*time.Minute, "how long to wait for readiness")
+	cmd.Flags().DurationVar(&limit, "timeout", startLimit, "how long to wait for readiness")
 	return cmd
 }
 
 // up starts the cloud unless it runs already, and waits until it is ready.
 func up(ctx context.Context, l layout.Layout, flags *settings, out io.Writer) error {
-	ours, err := ensureSupervisor(ctx, l, flags, out)
+	var ours bool
+	err := exclusively(ctx, l, "localcloud up", out, func() (err error) {
+		ours, err = ensureSupervisor(ctx, l, flags, out)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -67,13 +75,23 @@ func up(ctx context.Context, l layout.Layout, flags *settings, out io.Writer) er
 	return abandon(l, err, out)
 }
 
+// exclusively keeps every other program from changing the cloud while change does. A program that keeps the cloud
+// for itself is not waited for.
+func exclusively(ctx context.Context, l layout.Layout, command string, out io.Writer, change func() error) error {
+	held, err := acquire(ctx, l, lock.Self(command, false), out)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	return change()
+}
+
+func acquire(ctx context.Context, l layout.Layout, self lock.Holder, out io.Writer) (*lock.Lock, error) {
+	return lock.Acquire(ctx, l.Use(), self, func(other lock.Holder) { fmt.Fprintf(out, "waiting for %s\n", other) })
+}
+
 // ensureSupervisor says whether it had to start one.
 func ensureSupervisor(ctx context.Context, l layout.Layout, flags *settings, out io.Writer) (started bool, err error) {
-	release, err := cleanup.Exclusive(ctx, l)
-	if err != nil {
-		return false, err
-	}
-	defer release()
 	_, running, err := cleanup.Running(l)
 	if err != nil {
 		return false, err
@@ -82,17 +100,23 @@ func ensureSupervisor(ctx context.Context, l layout.Layout, flags *settings, out
 		fmt.Fprintf(out, "a cloud is up in %s already\n", l.Root)
 		return false, nil
 	}
+	return true, renew(ctx, l, flags, nil, out)
+}
+
+// renew starts a cloud where none runs.
+func renew(ctx context.Context, l layout.Layout, flags *settings, tie *os.File, out io.Writer) error {
 	if _, err := os.Stat(l.Marker()); err == nil {
 		fmt.Fprintf(out, "removing what an earlier cloud left in %s\n", l.Root)
 	}
 	if err := sweep(ctx, l); err != nil {
-		return false, err
+		return err
 	}
-	return true, launch(l, flags)
+	return launch(l, flags, tie)
 }
 
-// launch starts the supervisor so that it outlives this program and its terminal.
-func launch(l layout.Layout, flags *settings) error {
+// launch starts the supervisor so that it outlives this program and its terminal; where there is a tie, until
+// nobody holds the other end of that.
+func launch(l layout.Layout, flags *settings, tie *os.File) error {
 	if err := cleanup.Claim(l); err != nil {
 		return err
 	}
@@ -111,6 +135,9 @@ func launch(l layout.Layout, flags *settings) error {
 	cmd := exec.Command(self, append([]string{"serve", "--state-dir=" + l.Root}, args...)...)
 	cmd.Args[0] = "localcloud"
 	cmd.Stdout, cmd.Stderr, cmd.Dir = output, output, "/"
+	if tie != nil {
+		cmd.Stdin, cmd.Args = tie, append(cmd.Args, "--tied")
+	}
 	cmd.Env = process.Environment()
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,28 +37,6 @@ func Running(l layout.Layout) (process.Identity, bool, error) {
 	}
 	id, found := recorded[Supervisor]
 	return id, found && id.Alive(), nil
-}
-
-// Exclusive keeps another up or down of the same place out until release is
-// called. It locks the parent directory, because the state directory itself
-// comes and goes.
-func Exclusive(ctx context.Context, l layout.Layout) (release func(), err error) {
-	parent := filepath.Dir(l.Root)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return nil, fmt.Errorf("making the parent of the state directory: %w", err)
-	}
-	dir, err := os.Open(parent)
-	if err != nil {
-		return nil, fmt.Errorf("opening the parent of the state directory: %w", err)
-	}
-	err = process.Await(ctx, "another up or down in "+parent, 50*time.Millisecond, func(context.Context) error {
-		return unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	})
-	if err != nil {
-		_ = dir.Close()
-		return nil, err
-	}
-	return func() { _ = dir.Close() }, nil
 }
 
 // Stop asks the supervisor to end everything and waits until it has ended.
@@ -114,7 +91,7 @@ func Claim(l layout.Layout) error {
 	if err := os.MkdirAll(l.Root, 0o711); err != nil {
 		return fmt.Errorf("making the state directory: %w", err)
 	}
-	text := "This directory belongs to a Modelberth local cloud; `localcloud down` deletes it.\n"
+	text := fmt.Sprintf("This directory belongs to a Modelberth local cloud; `localcloud down --state-dir=%s` deletes it.\n", l.Root)
 	if err := os.WriteFile(l.Marker(), []byte(text), 0o644); err != nil {
 		return fmt.Errorf("marking the state directory: %w", err)
 	}

@@ -128,23 +128,6 @@ func TestStop(t *testing.T) {
 	}
 }
 
-func TestExclusive(t *testing.T) {
-	l := testLayout(t)
-	release, err := Exclusive(limited(t, 20*time.Second), l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Exclusive(limited(t, 100*time.Millisecond), l); err == nil || !strings.Contains(err.Error(), "another up or down") {
-		t.Errorf("a second one gets %v, want that it waited in vain", err)
-	}
-	release()
-	release, err = Exclusive(limited(t, 20*time.Second), l)
-	if err != nil {
-		t.Fatalf("after the release: %v", err)
-	}
-	release()
-}
-
 func TestMountsBelow(t *testing.T) {
 	const mountinfo = `22 28 0:20 / /proc rw - proc proc rw
 30 28 0:26 / /state rw - ext4 /dev/sdb rw

@@ -11,10 +11,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"regexp"
 )
 
-// DefaultRoot is the state directory that every command uses unless told otherwise.
-const DefaultRoot = "/var/lib/modelberth-localcloud"
+// rootPrefix starts the state directory of every cloud that is not given one.
+const rootPrefix = "/var/lib/modelberth-localcloud-"
 
 // maxSocketPath is the longest path that a unix socket address can hold.
 const maxSocketPath = 107
@@ -23,6 +24,15 @@ const maxSocketPath = 107
 // share nothing.
 type Layout struct {
 	Root string
+}
+
+// Of returns the layout of the cloud that a checkout of the source tree has under a name. Each checkout has clouds
+// of its own: one tree's tests must not run on, or take down, another's.
+func Of(checkout, name string) (Layout, error) {
+	if !regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString(name) {
+		return Layout{}, fmt.Errorf("name %q of a cloud: use lower-case letters, digits and hyphens between them", name)
+	}
+	return New(rootPrefix + short(checkout) + "-" + name)
 }
 
 // New returns the layout below root, or says why root cannot hold one.
@@ -43,6 +53,9 @@ func New(root string) (Layout, error) {
 // Socket is where the supervisor answers: the cloud's machine API, its status
 // and its registry.
 func (l Layout) Socket() string { return filepath.Join(l.Root, "cloud.sock") }
+
+// Use is the lock of whoever changes the cloud. It is beside the state directory, which comes and goes.
+func (l Layout) Use() string { return l.Root + ".lock" }
 
 // Lock is held by the supervisor as long as it lives.
 func (l Layout) Lock() string { return filepath.Join(l.Root, "lock") }
@@ -108,7 +121,10 @@ func (l Layout) EndedNodeLogs(name string) string { return filepath.Join(l.Logs(
 // Cgroup is the name of the control group, in every hierarchy, under which all
 // nodes of this cloud have theirs. It differs between state directories, so
 // that one cloud never touches another's.
-func (l Layout) Cgroup() string {
-	sum := sha256.Sum256([]byte(l.Root))
-	return "modelberth-local-" + hex.EncodeToString(sum[:4])
+func (l Layout) Cgroup() string { return "modelberth-local-" + short(l.Root) }
+
+// short stands for a path in names whose length is limited.
+func short(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:4])
 }

@@ -33,6 +33,37 @@ func TestNew(t *testing.T) {
 	}
 }
 
+func TestCloudsOfTwoCheckoutsDiffer(t *testing.T) {
+	seen := map[string]string{}
+	for _, cloud := range []struct{ checkout, name string }{{"/a", "demo"}, {"/a", "e2e"}, {"/b", "demo"}, {"/b", "e2e"}} {
+		l, err := Of(cloud.checkout, cloud.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Of(cloud.checkout, cloud.name)
+		if err != nil || again != l {
+			t.Errorf("cloud %v is in %s, and when asked again in %s, %v", cloud, l.Root, again.Root, err)
+		}
+		if !strings.HasSuffix(l.Root, "-"+cloud.name) {
+			t.Errorf("the directory %s does not say that it is cloud %s", l.Root, cloud.name)
+		}
+		for what, value := range map[string]string{"directory": l.Root, "socket": l.Socket(), "lock": l.Use(), "control group": l.Cgroup()} {
+			if seen[what+value] != "" {
+				t.Errorf("clouds %v and %s share the %s %s", cloud, seen[what+value], what, value)
+			}
+			seen[what+value] = cloud.checkout + " " + cloud.name
+		}
+	}
+}
+
+func TestOfRefusesNamesThatLeadElsewhere(t *testing.T) {
+	for _, name := range []string{"", "..", "a/b", "A", "-a", "a b", "a\n"} {
+		if l, err := Of("/a", name); err == nil || !strings.Contains(err.Error(), "lower-case letters") {
+			t.Errorf("name %q gives %q, %v; want that it is refused", name, l.Root, err)
+		}
+	}
+}
+
 func TestLog(t *testing.T) {
 	l := Layout{Root: "/s"}
 	got := map[string]string{}
