@@ -11,6 +11,7 @@ func TestTogether(t *testing.T) {
 	tellAll(t, []story{
 		{"weights from elsewhere", weightSources},
 		{"another machine", otherMachine},
+		{"an example of KAITO's", kaitoExample},
 		{"adapters", adapters},
 		{"the command line", commandLine},
 		{"suspended, and a template", suspendAndTemplate},

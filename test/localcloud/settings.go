@@ -11,10 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelberth/modelberth/test/localcloud/controlplane"
-	"github.com/modelberth/modelberth/test/localcloud/hub"
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 	"github.com/modelberth/modelberth/test/localcloud/supervisor"
-	"github.com/modelberth/modelberth/test/localcloud/tinymodel"
 )
 
 // settings are the flags that up passes on to the supervisor.
@@ -82,22 +80,10 @@ func (s *settings) args() ([]string, error) {
 // a cloud must not be made of two versions.
 const self = "/proc/self/exe"
 
-// The model that the cloud's hub serves as a GGUF file. It has another one as Hugging Face's libraries write it.
-const (
-	modelRepository = "modelberth/tiny-chat-GGUF"
-	// shardedRepository has the same file for a model that is planned as if it were large.
-	shardedRepository = "modelberth/tiny-chat-sharded-GGUF"
-	modelFile         = "tiny-chat-f16.gguf"
-)
-
 func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
-	checkpoint, err := tinymodel.Checkpoint()
+	models, err := models()
 	if err != nil {
-		return supervisor.Options{}, fmt.Errorf("making the hub's model: %w", err)
-	}
-	adapter, err := tinymodel.Adapter()
-	if err != nil {
-		return supervisor.Options{}, fmt.Errorf("making the hub's adapter: %w", err)
+		return supervisor.Options{}, err
 	}
 	return supervisor.Options{
 		Layout:     l,
@@ -105,11 +91,6 @@ func (s *settings) options(l layout.Layout) (supervisor.Options, error) {
 		SKUs:       s.skus,
 		PauseImage: s.pauseImage, AuditPolicy: s.auditPolicy, InFlight: s.inFlight, Hollow: s.hollow,
 		APIPort: s.apiPort,
-		Hub: hub.New(map[string]hub.Files{
-			modelRepository:          {modelFile: tinymodel.Bytes()},
-			shardedRepository:        {modelFile: tinymodel.Bytes()},
-			tinymodel.CheckpointRepo: checkpoint,
-			tinymodel.AdapterRepo:    adapter,
-		}),
+		Hub:     models,
 	}, nil
 }

@@ -55,10 +55,13 @@ type Machine struct {
 	ProviderID string `json:"providerID"`
 	GPUs       int    `json:"gpus"`
 	// GPUResource is what the node counts its GPUs as.
-	GPUResource string             `json:"gpuResource,omitempty"`
-	Network     layout.NodeNetwork `json:"network"`
-	State       State              `json:"state"`
-	Created     time.Time          `json:"created"`
+	GPUResource string `json:"gpuResource,omitempty"`
+	// CPUs and MemoryGiB are what the node shows of processors and memory; zero means the host's.
+	CPUs      int                `json:"cpus,omitempty"`
+	MemoryGiB int                `json:"memoryGiB,omitempty"`
+	Network   layout.NodeNetwork `json:"network"`
+	State     State              `json:"state"`
+	Created   time.Time          `json:"created"`
 	// PID is the machine's first process, seen from the host.
 	PID int `json:"pid,omitempty"`
 	// System marks the machine that belongs to the cloud itself.

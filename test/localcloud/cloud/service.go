@@ -215,6 +215,7 @@ func (s *Service) book(request Request, kind sku.SKU) (*entry, error) {
 	id := fmt.Sprintf("m-%06d", s.sold)
 	m := &entry{Machine: Machine{
 		Request: request, ID: id, ProviderID: ProviderID(id), GPUs: kind.GPUs, GPUResource: kind.Resource,
+		CPUs: kind.VCPUs, MemoryGiB: kind.MemoryGiB,
 		Network: network, State: Starting, Created: time.Now().UTC(),
 	}}
 	s.machines[id] = m

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,7 +31,8 @@ type Files map[string][]byte
 
 // Hub serves repositories. It is safe for concurrent use.
 type Hub struct {
-	repos     map[string]repository
+	// repos make themselves when they are first asked for: there are many, and few are.
+	repos     map[string]func() repository
 	faults    faults
 	mux       *http.ServeMux
 	requests  atomic.Int64
@@ -40,6 +42,8 @@ type Hub struct {
 type repository struct {
 	commit string
 	files  []file
+	// anyCommit says that the repository has every commit, with the same files.
+	anyCommit bool
 }
 
 type file struct {
@@ -49,11 +53,19 @@ type file struct {
 
 func (f file) isLarge() bool { return len(f.data) >= largeFile }
 
-// New returns a hub with the given repositories, by ORG/NAME.
-func New(repos map[string]Files) *Hub {
-	h := &Hub{repos: map[string]repository{}}
+// New returns a hub with the given repositories, by ORG/NAME. Stand-ins are repositories of models that exist
+// elsewhere: they have every commit, so that a catalogue that pins one finds it.
+func New(repos, standIns map[string]Files) *Hub {
+	h := &Hub{repos: map[string]func() repository{}}
 	for name, files := range repos {
-		h.repos[name] = newRepository(files)
+		h.repos[name] = sync.OnceValue(func() repository { return newRepository(files) })
+	}
+	for name, files := range standIns {
+		h.repos[name] = sync.OnceValue(func() repository {
+			repo := newRepository(files)
+			repo.anyCommit = true
+			return repo
+		})
 	}
 	h.mux = h.routes()
 	return h
@@ -132,17 +144,27 @@ func (c *counter) Write(b []byte) (int, error) {
 // find answers for a repository or revision that is not there.
 func (h *Hub) find(w http.ResponseWriter, r *http.Request) (string, repository, bool) {
 	name := r.PathValue("org") + "/" + r.PathValue("name")
-	repo, ok := h.repos[name]
+	made, ok := h.repos[name]
 	if !ok {
 		refuse(w, http.StatusNotFound, "RepoNotFound", "Repository not found")
-		return name, repo, false
+		return name, repository{}, false
 	}
+	repo := made()
 	revision := r.PathValue("revision")
+	if repo.anyCommit && isCommit(revision) {
+		repo.commit = revision
+	}
 	if revision != "" && revision != Branch && revision != repo.commit {
 		refuse(w, http.StatusNotFound, "RevisionNotFound", "Invalid rev id: "+revision)
 		return name, repo, false
 	}
 	return name, repo, true
+}
+
+// isCommit says whether a revision is git's name of a commit and not of a branch.
+func isCommit(revision string) bool {
+	sum, err := hex.DecodeString(revision)
+	return err == nil && len(sum) == sha1.Size
 }
 
 func (h *Hub) findFile(w http.ResponseWriter, r *http.Request) (repository, file, bool) {

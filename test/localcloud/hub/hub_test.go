@@ -19,7 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const repo = "org/model"
+const (
+	repo    = "org/model"
+	standIn = "org/elsewhere"
+)
 
 func large() []byte {
 	b := make([]byte, 50_000)
@@ -49,10 +52,34 @@ type site struct {
 
 func newSite(t *testing.T) site {
 	t.Helper()
-	h := New(map[string]Files{repo: {"big.gguf": large(), "dir/small.json": []byte("hello\n")}})
+	h := New(map[string]Files{repo: {"big.gguf": large(), "dir/small.json": []byte("hello\n")}}, map[string]Files{standIn: {"config.json": []byte("{}")}})
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
-	return site{t: t, url: s.URL, commit: h.repos[repo].commit}
+	return site{t: t, url: s.URL, commit: h.repos[repo]().commit}
+}
+
+func TestStandInHasEveryCommit(t *testing.T) {
+	s := newSite(t)
+	for _, test := range []struct {
+		reason, repo, revision string
+		want                   int
+	}{
+		{"the branch", standIn, Branch, http.StatusOK},
+		{"a commit that the catalogue pins", standIn, strings.Repeat("ab", 20), http.StatusOK},
+		{"a branch that there is not", standIn, "gguf", http.StatusNotFound},
+		{"a commit of a repository of the hub's own", repo, strings.Repeat("ab", 20), http.StatusNotFound},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			got := s.ask(http.MethodGet, "/api/models/"+test.repo+"/tree/"+test.revision, "")
+			if got.status != test.want {
+				t.Errorf("the list of files: %d, want %d", got.status, test.want)
+			}
+			file := s.ask(http.MethodGet, "/"+test.repo+"/resolve/"+test.revision+"/config.json", "")
+			if commit := file.header.Get("X-Repo-Commit"); test.want == http.StatusOK && isCommit(test.revision) && commit != test.revision {
+				t.Errorf("a file of commit %s is said to be of %s", test.revision, commit)
+			}
+		})
+	}
 }
 
 // ask sends one request and follows no redirect.

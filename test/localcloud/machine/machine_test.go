@@ -41,14 +41,14 @@ func TestConfig(t *testing.T) {
 	taints := []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	sold := cloud.Machine{
 		Request: cloud.Request{Name: "gpu", Taints: taints}, ID: "m-1", ProviderID: "local://m-1",
-		GPUs: 2, GPUResource: "nvidia.com/gpu", Network: network,
+		GPUs: 2, GPUResource: "nvidia.com/gpu", CPUs: 48, MemoryGiB: 440, Network: network,
 	}
 	system := sold
 	system.System = true
 	want := node.Config{
 		Name: "gpu", ProviderID: "local://m-1", Disk: "/state/nodes/gpu", BinDir: "/tools", Cgroup: r.Layout.Cgroup() + "/gpu",
 		Network: network, Labels: map[string]string{"a": "b"}, Taints: taints, GPUs: 2, GPUResource: "nvidia.com/gpu",
-		SandboxImage: "pause", APIServer: "https://api", Authority: r.Authority.Cert,
+		CPUs: 48, MemoryGiB: 440, SandboxImage: "pause", APIServer: "https://api", Authority: r.Authority.Cert,
 	}
 	ownless := want
 	ownless.ProviderID = ""

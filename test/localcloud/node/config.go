@@ -31,13 +31,16 @@ type Config struct {
 	// BinDir holds kubelet and kube-proxy on the host.
 	BinDir string `json:"binDir"`
 	// Cgroup is the parent of all the node's pods, relative to each hierarchy.
-	Cgroup       string             `json:"cgroup"`
-	Network      layout.NodeNetwork `json:"network"`
-	Labels       map[string]string  `json:"labels,omitempty"`
-	Taints       []corev1.Taint     `json:"taints,omitempty"`
-	GPUs         int                `json:"gpus,omitempty"`
-	GPUResource  string             `json:"gpuResource,omitempty"`
-	SandboxImage string             `json:"sandboxImage"`
+	Cgroup      string             `json:"cgroup"`
+	Network     layout.NodeNetwork `json:"network"`
+	Labels      map[string]string  `json:"labels,omitempty"`
+	Taints      []corev1.Taint     `json:"taints,omitempty"`
+	GPUs        int                `json:"gpus,omitempty"`
+	GPUResource string             `json:"gpuResource,omitempty"`
+	// CPUs and MemoryGiB are what the node shows of processors and memory; zero means the host's.
+	CPUs         int    `json:"cpus,omitempty"`
+	MemoryGiB    int    `json:"memoryGiB,omitempty"`
+	SandboxImage string `json:"sandboxImage"`
 	// Falls is when the kubelet falls silent for good; zero is never.
 	Falls time.Duration `json:"falls,omitempty"`
 	// APIServer is the URL that kubelet and kube-proxy talk to.

@@ -61,6 +61,9 @@ func enterRoot(c Config) error {
 	if err := shadowKernelSettings(); err != nil {
 		return err
 	}
+	if err := shadowHardware(c); err != nil {
+		return err
+	}
 	// Containers that ask for mount propagation need a shared root; shared only
 	// among the node's own namespaces, as it was made private above.
 	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
