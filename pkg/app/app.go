@@ -220,7 +220,8 @@ func newReconciler(
 	config.Render = render.Settings{
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
-			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights), KVEvents: o.KVEvents, Egress: destinations(o.Egress),
+			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights), KVEvents: o.KVEvents,
+			SharedNodes: chosen == options.BackendPods, Egress: destinations(o.Egress),
 		},
 		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode, MediaDomains: o.MediaDomains,
 	}

@@ -44,6 +44,9 @@ type Engine struct {
 	// CPUs and MemoryGiB are what the engine's container should request of a machine.
 	CPUs      int `json:"cpus"`
 	MemoryGiB int `json:"memoryGiB"`
+	// MemoryBurstGiB is what the container may use above its request where it shares a node with others: caches
+	// that fill while it serves.
+	MemoryBurstGiB int `json:"memoryBurstGiB,omitempty"`
 	// ComputeCapability is the least that a GPU must have, by the quantization of the weights; the
 	// entry "default" holds for those that are not named.
 	ComputeCapability map[string]string `json:"computeCapability,omitempty"`

@@ -40,6 +40,7 @@ func (e Engine) Validate() error {
 	c.positive("imageGiB", e.ImageGiB, 1000)
 	c.within("cpus", float64(e.CPUs), 1, 1024)
 	c.within("memoryGiB", float64(e.MemoryGiB), 1, 10_000)
+	c.within("memoryBurstGiB", float64(e.MemoryBurstGiB), 0, 10_000)
 	for _, quantization := range sortedKeys(e.ComputeCapability) {
 		c.text("computeCapability."+quantization, e.ComputeCapability[quantization], isCapability,
 			mustCapability)

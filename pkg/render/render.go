@@ -94,7 +94,7 @@ func Preset(in Input) (Rendered, []string, error) {
 	names := engine.ServedNames(in.Model, in.Workspace.Labels[v1beta1.LabelInferenceSet])
 	pods := workload.Input{
 		Workspace: in.Workspace, Plan: in.Plan, Image: image(in), UserID: in.Data.UserID, Commits: in.Commits,
-		APIKeyVariable: in.Data.APIKeyVariable, Settings: in.Settings.Workload,
+		APIKeyVariable: in.Data.APIKeyVariable, MemoryBurstGiB: in.Data.MemoryBurstGiB, Settings: in.Settings.Workload,
 	}
 	pods.Compiled = workload.Compiled(pods, in.Data)
 	asked := engine.Input{

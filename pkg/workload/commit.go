@@ -50,7 +50,7 @@ func commitContainer(in Input) []corev1.Container {
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		Args:                     literals(args),
 		Env:                      env,
-		Resources:                weightsResources(0),
+		Resources:                agentResources(),
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             slices.Concat([]corev1.VolumeMount{modelsMount(in)}, authorityMounts(in), pullMounts(in)),

@@ -127,7 +127,7 @@ func containerPort(name string, port int32) corev1.ContainerPort {
 }
 
 // engineResources requests what the plan says, or the user. GPUs, and devices for RDMA, are requested and
-// limited alike, as device plugins demand; main memory has no limit, because the machine is the model's own.
+// limited alike, as device plugins demand. Main memory is limited where the node runs pods of others, too.
 func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequirements {
 	requests := corev1.ResourceList{}
 	if in.Plan.CPUs > 0 {
@@ -142,17 +142,33 @@ func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequiremen
 	if users.Memory != nil {
 		requests[corev1.ResourceMemory] = users.Memory.DeepCopy()
 	}
-	if in.Plan.GPUsPerNode == 0 {
-		return corev1.ResourceRequirements{Requests: requests}
+	limits := corev1.ResourceList{}
+	if in.Plan.GPUsPerNode > 0 {
+		limits[corev1.ResourceName(in.Plan.GPUResource)] = *resource.NewQuantity(int64(in.Plan.GPUsPerNode), resource.DecimalSI)
 	}
-	limits := corev1.ResourceList{
-		corev1.ResourceName(in.Plan.GPUResource): *resource.NewQuantity(int64(in.Plan.GPUsPerNode), resource.DecimalSI),
-	}
-	if rdma := in.Settings.RDMA; in.Settings.ServesRDMA(&in.Plan) {
+	if rdma := in.Settings.RDMA; in.Plan.GPUsPerNode > 0 && in.Settings.ServesRDMA(&in.Plan) {
 		limits[corev1.ResourceName(rdma.Resource)] = *resource.NewQuantity(int64(rdma.Count), resource.DecimalSI)
 	}
 	maps.Copy(requests, limits)
+	if limit := memoryLimit(in, requests); limit != nil {
+		limits[corev1.ResourceMemory] = *limit
+	}
+	if len(limits) == 0 {
+		return corev1.ResourceRequirements{Requests: requests}
+	}
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
+}
+
+// memoryLimit keeps an engine from taking the memory of the pods that it shares a node with; nil where the machine is
+// the model's own. What lies in shared memory counts as the container's.
+func memoryLimit(in Input, requests corev1.ResourceList) *resource.Quantity {
+	limit, isRequested := requests[corev1.ResourceMemory]
+	if isOwn := len(in.Plan.NodeNames) == 0 && !in.Settings.SharedNodes; isOwn || !isRequested {
+		return nil
+	}
+	limit = limit.DeepCopy()
+	limit.Add(gibibytes(in.MemoryBurstGiB + sharedMemoryGiB(in)))
+	return &limit
 }
 
 func gibibytes(n int) resource.Quantity {

@@ -112,11 +112,15 @@ func containerSecurity() *corev1.SecurityContext {
 	}
 }
 
-func volumes(in Input) []corev1.Volume {
-	shm := gibibytes(max(1, in.Plan.GPUsPerNode*shmPerGPU))
+func sharedMemoryGiB(in Input) int {
 	if in.Engine.SharedMemoryGiB > 0 {
-		shm = gibibytes(in.Engine.SharedMemoryGiB)
+		return in.Engine.SharedMemoryGiB
 	}
+	return max(1, in.Plan.GPUsPerNode*shmPerGPU)
+}
+
+func volumes(in Input) []corev1.Volume {
+	shm := gibibytes(sharedMemoryGiB(in))
 	list := []corev1.Volume{
 		modelsVolume(in),
 		{Name: volumeTmp, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},

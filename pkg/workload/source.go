@@ -41,8 +41,8 @@ func isMounted(in Input) bool {
 	return !in.Engine.NoWeights && in.Workspace.Inference.Weights != nil && source(in.Workspace).OCI == nil
 }
 
-// modelsVolume holds the weights. One that is filled in the pod has no size limit: the agent knows what it
-// fetches and says when the disk is full, where the kubelet would evict the pod.
+// modelsVolume holds the weights. One that is filled in the pod has no size limit of its own: that of the agent's
+// container bounds all that the pod writes.
 func modelsVolume(in Input) corev1.Volume {
 	volume, from := corev1.VolumeSource{}, source(in.Workspace)
 	switch {

@@ -43,7 +43,7 @@ func weightsContainer(in Input) corev1.Container {
 		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
 		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in), drainKey(in)),
 		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
-		Resources:                weightsResources(in.Plan.DiskGiB),
+		Resources:                weightsResources(in),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
@@ -140,14 +140,32 @@ func hubToken(in Input) []corev1.EnvVar {
 	}}
 }
 
-// weightsResources include the disk for weights and image, because the agent is who fills it.
-func weightsResources(diskGiB int) corev1.ResourceRequirements {
-	requests := corev1.ResourceList{
+// weightsResources include the disk for weights and image, because the agent is who fills it. Where it fetches
+// weights, that is also the most that the pod's volumes, logs and layers may take: the kubelet evicts a pod that a
+// source makes larger than was planned. The node's images do not count, so the share that was planned for them is spare.
+func weightsResources(in Input) corev1.ResourceRequirements {
+	out := agentResources()
+	if in.Plan.DiskGiB == 0 {
+		return out
+	}
+	out.Requests[corev1.ResourceEphemeralStorage] = gibibytes(in.Plan.DiskGiB)
+	if !in.Engine.NoWeights && !isMounted(in) {
+		out.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: gibibytes(in.Plan.DiskGiB + archivesGiB(in))}
+	}
+	return out
+}
+
+func agentResources() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("100m"),
 		corev1.ResourceMemory: resource.MustParse("128Mi"),
+	}}
+}
+
+// archivesGiB is what archives take of the disk beside what is unpacked from them, which no plan counts.
+func archivesGiB(in Input) int {
+	if source(in.Workspace).OCI == nil || in.Plan.Artifact == nil {
+		return 0
 	}
-	if diskGiB > 0 {
-		requests[corev1.ResourceEphemeralStorage] = gibibytes(diskGiB)
-	}
-	return corev1.ResourceRequirements{Requests: requests}
+	return int((in.Plan.Artifact.Bytes() + 1<<30 - 1) >> 30)
 }

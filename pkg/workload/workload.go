@@ -33,6 +33,8 @@ type Input struct {
 	Commits string
 	// Compiled is the directory of the cache for what the engine compiles; empty where nothing of it is kept.
 	Compiled string
+	// MemoryBurstGiB is what the engine may use above its request on a node that it shares.
+	MemoryBurstGiB int
 	// Settings of the installation.
 	Settings Settings
 }
@@ -49,6 +51,8 @@ type Settings struct {
 	RDMA RDMA
 	// Weights says how pods come by the files of models.
 	Weights Weights
+	// SharedNodes says that nodes which are brought for pending pods may run pods of others, too.
+	SharedNodes bool
 	// KVEvents is who may read the events of the KV cache.
 	KVEvents Consumer
 	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud
