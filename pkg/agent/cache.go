@@ -39,8 +39,13 @@ type Cache struct {
 	clock  clock.WithTicker
 	volume *volume
 
+	// verifiesWhole is set where a sample of a file is not enough.
+	verifiesWhole bool
+
 	mu   sync.Mutex
 	held map[string]*fileLock
+	// spoilt are files that are not what they were when they were verified.
+	spoilt map[string]bool
 }
 
 // OpenCache returns the cache in a directory. A limit of 0 leaves only the size of the volume.
@@ -54,7 +59,7 @@ func OpenCache(dir string, limit int64, c clock.WithTicker) (*Cache, error) {
 			return nil, errors.Join(err, root.Close())
 		}
 	}
-	return &Cache{dir: dir, limit: limit, clock: c, volume: newVolume(root), held: map[string]*fileLock{}}, nil
+	return &Cache{dir: dir, limit: limit, clock: c, volume: newVolume(root), held: map[string]*fileLock{}, spoilt: map[string]bool{}}, nil
 }
 
 // makeDirectory makes room for an engine's own files, which nobody but the administrator deletes.
@@ -202,7 +207,8 @@ func (c *Cache) evictOne(entries []entry) ([]entry, error) {
 
 func (c *Cache) remove(key string) error {
 	blob := blobPath(key)
-	return errors.Join(c.volume.remove(blob+markerSuffix), c.volume.remove(blob), c.volume.discard(blob))
+	return errors.Join(
+		c.volume.remove(blob+markerSuffix), c.volume.remove(blob+sampleSuffix), c.volume.remove(blob), c.volume.discard(blob))
 }
 
 // entries returns all files, the one that was not used for longest first. What is half fetched counts as a whole.

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -142,6 +143,73 @@ func TestCacheSpoilt(t *testing.T) {
 				t.Errorf("hub sent %d bytes, want %d", got, tc.sent)
 			}
 		})
+	}
+}
+
+// Bytes of a cached file change, and neither its size nor its time does.
+func TestTamperedCacheIsNotServed(t *testing.T) {
+	data := noise(4 << 20)
+	h := newFakeHub(t, map[string][]byte{"a": data})
+	given := func(c *Config) { c.SHA256 = map[string]hub.Digest{"a": digestOf(data)} }
+	for _, tc := range []struct {
+		reason string
+		// at is where bytes change.
+		at      int64
+		whole   bool
+		isFound bool
+	}{
+		{"at the start", 0, false, true},
+		{"at the end", int64(len(data)) - 1, false, true},
+		{"between two blocks of the sample", 100 << 10, false, false},
+		{"between two blocks, where all is hashed", 100 << 10, true, true},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			dir := t.TempDir()
+			first := openTestCache(t, dir, 0)
+			if err := newRig(t, h, t.TempDir(), with(first), given).Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			blob := filepath.Join(dir, blobPath(keyOf(digestOf(data))))
+			tamper(t, blob, tc.at)
+			use := func(limit time.Duration) ([]byte, error) {
+				cache := openTestCache(t, dir, 0)
+				cache.verifiesWhole = tc.whole
+				r := newRig(t, h, t.TempDir(), with(cache), given, func(c *Config) { c.GiveUpAfter = limit })
+				if err := r.Run(t.Context()); err != nil {
+					return nil, err
+				}
+				return r.read(t, "a"), nil
+			}
+			if _, err := use(time.Second); tc.isFound != errors.Is(err, errSpoilt) {
+				t.Errorf("Run() while another pod uses the file = %v, want it found spoilt: %t", err, tc.isFound)
+			}
+			if err := first.Close(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := use(time.Minute)
+			if err != nil || bytes.Equal(got, data) != tc.isFound {
+				t.Errorf("Run() = %v, whole file %t, want %t", err, bytes.Equal(got, data), tc.isFound)
+			}
+		})
+	}
+}
+
+// tamper changes a byte of a settled file, and nothing that a listing shows.
+func tamper(t *testing.T, path string, at int64) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	_, readErr := f.ReadAt(b, at)
+	_, writeErr := f.WriteAt([]byte{^b[0]}, at)
+	if err := errors.Join(readErr, writeErr, f.Close(), os.Chtimes(path, info.ModTime(), info.ModTime())); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -19,7 +19,7 @@ const waitForOther = 500 * time.Millisecond
 var errOtherStalled = errors.New("another pod fetches it into the cache and gets no further")
 
 // isCached recognises a file in the cache that is verified, and links it.
-func (f *Fetcher) isCached(t target) (bool, error) {
+func (f *Fetcher) isCached(ctx context.Context, t target) (bool, error) {
 	if t.digest.IsZero() {
 		return false, nil
 	}
@@ -31,6 +31,9 @@ func (f *Fetcher) isCached(t target) (bool, error) {
 	m, ok := c.volume.readMarker(blobPath(key))
 	if !ok || m.Digest != t.digest {
 		return false, c.letGo(key)
+	}
+	if sound, err := f.isSound(ctx, t, m.Size); !sound {
+		return false, errors.Join(err, c.letGo(key))
 	}
 	return true, f.linkCached(t, key, m.Size)
 }
@@ -47,7 +50,7 @@ func (f *Fetcher) linkCached(t target, key string, size int64) error {
 // fetchCached returns once the file is in the cache, by whomsoever, and linked.
 func (f *Fetcher) fetchCached(ctx context.Context, t target) error {
 	for {
-		if there, err := f.isCached(t); there || err != nil {
+		if there, err := f.isCached(ctx, t); there || err != nil {
 			return err
 		}
 		lock, err := f.config.Cache.lock(keyOf(t.digest), true)
@@ -61,6 +64,9 @@ func (f *Fetcher) fetchCached(ctx context.Context, t target) error {
 			continue
 		}
 		if err := f.fillCache(ctx, t); err != nil {
+			return errors.Join(err, lock.release())
+		}
+		if err := f.config.Cache.noteSample(keyOf(t.digest), t.size); err != nil {
 			return errors.Join(err, lock.release())
 		}
 		if keeps, err := f.config.Cache.keep(keyOf(t.digest), lock); !keeps {
@@ -123,6 +129,6 @@ func (f *Fetcher) waitForOther(ctx context.Context, t target) error {
 		f.patience.moved()
 		return nil
 	}
-	f.patience.note(errOtherStalled)
+	f.patience.note(f.config.Cache.obstacle(keyOf(t.digest)))
 	return nil
 }

@@ -176,7 +176,7 @@ func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, erro
 func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	path := t.file.Path
 	if f.config.Cache != nil {
-		if there, err := f.isCached(t); there || err != nil {
+		if there, err := f.isCached(ctx, t); there || err != nil {
 			return there, err
 		}
 	}

@@ -44,6 +44,8 @@ type Settings struct {
 	// CacheDirectory of the cache is made for the engine; empty where none is wanted.
 	CacheDirectory string
 	CacheLimit     int64
+	// CacheVerifyWhole hashes a file of the cache at each use, instead of a sample of it.
+	CacheVerifyWhole bool
 	// Unpack bounds what the archives of one artifact hold.
 	Unpack         oci.Limits
 	Listen         string
@@ -98,6 +100,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
 	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to make, for the engine to keep there what it compiles")
 	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
+	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash each file of the cache as a whole at each use, instead of a sample")
 	s.Unpack = oci.Limits{Bytes: defaultUnpackGiB << 30, Entries: defaultUnpackEntries}
 	flags.Func("unpack-limit-gib", fmt.Sprintf("`N` GiB that the archives of one artifact may hold (default %d)", defaultUnpackGiB), func(v string) (err error) {
 		s.Unpack.Bytes, err = parseGiB(v)

@@ -42,6 +42,9 @@ func openCache(s Settings) (*Cache, error) {
 		return nil, nil
 	}
 	cache, err := OpenCache(s.Cache, s.CacheLimit, clock.RealClock{})
+	if err == nil {
+		cache.verifiesWhole = s.CacheVerifyWhole
+	}
 	if err == nil && s.CacheDirectory != "" {
 		err = cache.makeDirectory(s.CacheDirectory)
 	}

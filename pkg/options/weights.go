@@ -19,6 +19,8 @@ type Weights struct {
 	Caches map[string]string
 	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
 	CacheLimitGiB int
+	// CacheVerifyWhole has a file of a cache hashed as a whole at each use.
+	CacheVerifyWhole bool
 }
 
 func (w *Weights) bind(flags *flag.FlagSet) {
@@ -28,6 +30,8 @@ func (w *Weights) bind(flags *flag.FlagSet) {
 	flags.StringVar(&w.NoProxy, "weights-no-proxy", "", "hosts that pods fetch weights from without the proxy, separated by commas")
 	flags.Func("weights-cache", "PersistentVolumeClaim that a namespace's pods share weights through, as namespace=claim; repeatable", w.addCache)
 	flags.IntVar(&w.CacheLimitGiB, "weights-cache-limit-gib", 0, "GiB that each cache may hold; 0 means as much as its volume can")
+	flags.BoolVar(&w.CacheVerifyWhole, "weights-cache-verify-whole", false,
+		"hash each file of a cache as a whole whenever a pod uses it; otherwise its size and a sample of it are compared")
 }
 
 func (w *Weights) addCache(v string) error {

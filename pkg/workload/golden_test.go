@@ -241,7 +241,7 @@ func fromSource(in workload.Input, from v1beta1.WeightsSource) workload.Input {
 func suppliedWeights(in workload.Input) workload.Input {
 	in.Settings.Weights = workload.Weights{
 		CAConfigMap: "company-ca", HTTPSProxy: "http://proxy.example:3128", NoProxy: ".corp.example",
-		Caches: map[string]string{in.Workspace.Namespace: "models", "another": "models-b"}, CacheLimitGiB: 500,
+		Caches: map[string]string{in.Workspace.Namespace: "models", "another": "models-b"}, CacheLimitGiB: 500, CacheVerifyWhole: true,
 	}
 	return in
 }

@@ -20,6 +20,8 @@ type Weights struct {
 	Caches map[string]string
 	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
 	CacheLimitGiB int
+	// CacheVerifyWhole has a file of a cache hashed as a whole at each use.
+	CacheVerifyWhole bool
 }
 
 // Where the agent finds authorities and cache. The cache is at the same place for the engine, for links lead there.
@@ -45,6 +47,9 @@ func cacheArgs(in Input) []string {
 	args := []string{"--cache", weightsCacheDir}
 	if limit := in.Settings.Weights.CacheLimitGiB; limit > 0 {
 		args = append(args, "--cache-limit-gib", strconv.Itoa(limit))
+	}
+	if in.Settings.Weights.CacheVerifyWhole {
+		args = append(args, "--cache-verify-whole")
 	}
 	return append(args, compiledArgs(in)...)
 }
