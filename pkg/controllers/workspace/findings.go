@@ -65,11 +65,9 @@ func (s *scope) findings(err error) []finding {
 	if !ready.holds() {
 		succeeded = no(v1beta1.ConditionWorkspaceSucceeded, v1beta1.ReasonWorkspacePending, ready.message)
 	}
-	if stalled := s.stalled(err); stalled != nil {
+	if stalled := s.stalled(err); stalled != nil && !ready.holds() { // where it is Ready, ResourceReady says what is wrong
 		stall = yes(v1beta1.ConditionStalled, stalled.reason, stalled.message)
-		if !ready.holds() {
-			succeeded.reason = v1beta1.ReasonWorkspaceFailed
-		}
+		succeeded.reason = v1beta1.ReasonWorkspaceFailed
 	}
 	return []finding{planned, claims, nodes, resource, inference, succeeded, ready, stall}
 }

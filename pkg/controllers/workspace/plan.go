@@ -82,8 +82,10 @@ func (s *scope) hasServed() bool {
 }
 
 func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
-	if err := request.Check(s.ws); err != nil {
-		return planError(err)
+	// A later version may refuse what an earlier one accepted. What serves is not stalled for that.
+	refused := request.Check(s.ws)
+	if refused != nil && (s.statefulSet == nil || s.ws.Inference == nil) {
+		return planError(refused)
 	}
 	in := inputs{
 		Resource:    s.ws.Resource,
@@ -97,6 +99,9 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	s.inputs = in
 	if s.revision, err = s.pinned(in); err != nil || s.revision != nil {
 		return err
+	}
+	if refused != nil {
+		return planError(refused)
 	}
 	accepted, err := r.planFirst(ctx, s, in)
 	if err != nil {

@@ -1,0 +1,110 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// TestReadyIsNeverStalled reports on random facts: whatever holds, Stalled is not True while Ready is.
+func TestReadyIsNeverStalled(t *testing.T) {
+	stalls := []*stalledError{
+		nil, {reason: v1beta1.ReasonMisconfigured, message: "mend it"}, {reason: v1beta1.ReasonSpecInvalid, message: "change it"},
+		{reason: v1beta1.ReasonNameTaken, message: "rename it"},
+	}
+	others := []error{nil, errors.New("the API server is away"), &waitingError{message: "a machine is on its way"}}
+	ready, stalled, both := 0, 0, 0
+	for seed := range uint64(20000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		maybe := func(change func()) {
+			if random.IntN(2) == 0 {
+				change()
+			}
+		}
+		s := newScope(workspaceObject())
+		s.planned, s.named = random.IntN(2) == 0, random.IntN(4) > 0
+		maybe(func() { s.revision = accepted(1) })
+		maybe(func() { s.statefulSet, s.pods = readySet(), []corev1.Pod{podReady()} })
+		maybe(func() { s.machines = []capacity.Machine{machine()} })
+		if s.revision != nil {
+			maybe(func() { surging(s) })
+			maybe(func() { s.revision.Plan.InstanceType = "Standard_ND96asr_v4" })
+			maybe(func() { s.end(refused(refusal.Misconfigured), now.Time) })
+		}
+		s.planErr = stalls[random.IntN(len(stalls))]
+		err := others[random.IntN(len(others))]
+		if stall := stalls[random.IntN(len(stalls))]; stall != nil {
+			maybe(func() { err = stall })
+			maybe(func() { s.capacityErr = stall })
+		}
+		maybe(func() { s.planErr = nil })
+		status, _ := s.status(err, now)
+		isReady, isStalled := isTrue(status.Conditions, v1beta1.ConditionReady), isTrue(status.Conditions, v1beta1.ConditionStalled)
+		if isReady {
+			ready++
+		}
+		if isStalled {
+			stalled++
+		}
+		if isReady && isStalled {
+			both++
+			t.Logf("seed %d: %s", seed, find(status.Conditions, v1beta1.ConditionStalled).Message)
+		}
+	}
+	if both > 0 || ready == 0 || stalled == 0 {
+		t.Errorf("Ready %d times, Stalled %d times, both %d times; want some of each, and never both", ready, stalled, both)
+	}
+}
+
+// TestStricterCheckDoesNotStallWhatServes upgrades to a version that refuses a spec which an earlier one accepted.
+func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		serves bool
+	}{
+		{"its pods serve on, as planned", true},
+		{"nothing serves: the check counts", false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspaceObject()
+			ws.Generation, ws.Status.ObservedGeneration = 1, 1
+			// This version refuses it: nothing of the template is left that a pod could be made of.
+			ws.Inference = &v1beta1.InferenceSpec{TemplateError: "unknown field"}
+			ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-former"}
+			ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionPlanned, Status: metav1.ConditionTrue}}
+			in := inputs{Resource: ws.Resource, Inference: ws.Inference, Annotations: map[string]string{}}
+			beside, err := in.context()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pinned := revisionOf(ws, "chat-former", 1)
+			pinned.Annotations = map[string]string{v1beta1.AnnotationContext: beside}
+			pinned.Data.Raw = []byte(`{"plan":{"instanceType":"Standard_NC24ads_A100_v4","nodes":1}}`)
+			kube := server(t, ws, pinned)
+			r := New(Config{Client: kube, Live: kube, Provisioner: live{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(ws)
+			s.pins = r.pins
+			if err := r.observe(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if test.serves {
+				s.statefulSet = readySet()
+			}
+			err = r.ensurePlan(t.Context(), s)
+			if hasPlan := err == nil && s.planErr == nil && s.revision != nil && s.revision.Name == "chat-former"; hasPlan != test.serves {
+				t.Errorf("planned as before: %v (error %v, %v), want %v", hasPlan, err, s.planErr, test.serves)
+			}
+		})
+	}
+}
