@@ -50,6 +50,8 @@ const (
 	ReasonClaimNotFound        = "ClaimNotFound"
 	ReasonSpecInvalid          = "SpecInvalid"
 	ReasonNotSupported         = "NotSupported"
+	// ReasonAPIPruned is that of a Workspace of which the API server drops fields that purchases depend on.
+	ReasonAPIPruned = "APIPruned"
 	// ReasonServedByKAITO is that of a Workspace that KAITO's controller serves; this one leaves it alone.
 	ReasonServedByKAITO = "ServedByKAITO"
 )

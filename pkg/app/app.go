@@ -48,6 +48,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/figures"
 	"github.com/modelberth/modelberth/pkg/hub"
@@ -139,6 +140,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Live:        at.live,
 		Provisioner: provisioner,
 		KAITO:       former,
+		Schema:      crd.Reader{Client: mgr.GetCache()},
 		Applier:     applier,
 		Endpoints:   endpoints,
 		Planner:     plans,
@@ -148,13 +150,16 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	controllerOptions := controller.Options{
+	return mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
+}
+
+func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
+	return controller.Options{
 		MaxConcurrentReconciles: o.Workers,
 		ReconciliationTimeout:   reconcileDeadline,
 		CacheSyncTimeout:        syncDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
 	}
-	return mgr, at.setUp(ctx, reconciler, news, endpoints, controllerOptions)
 }
 
 // setUp has the caches indexed and then the controllers run, once this replica leads.
@@ -169,6 +174,7 @@ func (at site) setUp(
 	}
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
+		func(ctx context.Context) error { return restartOnRestoredSchema(ctx, at.mgr) },
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, news, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
 		func(context.Context) error { close(at.leads); return nil },
@@ -301,6 +307,7 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 		&corev1.Namespace{}:             {Transform: rulesOnly},
+		crd.Object():                    crd.Cache(),
 	}
 	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}

@@ -110,6 +110,8 @@ type Config struct {
 	// Hub is nil where the controller asks nobody.
 	Hub         Hub
 	Provisioner Provisioner
+	// Schema is nil where nobody watches what the API server prunes.
+	Schema Schema
 	// KAITO is nil where the cluster does not serve what KAITO's controller buys machines with.
 	KAITO     KAITO
 	Applier   Applier
@@ -161,6 +163,8 @@ type Reconciler struct {
 	asking chan struct{}
 	// pins are the revisions that were decoded last.
 	pins *pins
+	// reported are the Workspaces whose pruned fields were published.
+	reported reported
 	// published is what was read about pods that are held up.
 	published published
 	// book is what was promised of nodes that are there, usage what pods hold of them.
@@ -201,6 +205,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	if r.past.isPast(ws) {
 		return ctrl.Result{RequeueAfter: r.behind.again(request.NamespacedName, r.Clock.Now())}, nil
+	}
+	if missing, err := r.missing(ctx); err != nil || len(missing) > 0 && ws.DeletionTimestamp.IsZero() {
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, r.holdPruned(ctx, ws, missing)
 	}
 	s := newScope(ws)
 	s.words, s.pins = r.Words, r.pins

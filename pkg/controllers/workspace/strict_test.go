@@ -20,7 +20,9 @@ import (
 // TestReadyIsNeverStalled reports on random facts: whatever holds, Stalled is not True while Ready is.
 func TestReadyIsNeverStalled(t *testing.T) {
 	stalls := []*stalledError{
-		nil, {reason: v1beta1.ReasonMisconfigured, message: "mend it"}, {reason: v1beta1.ReasonSpecInvalid, message: "change it"},
+		nil,
+		{reason: v1beta1.ReasonMisconfigured, message: "mend it"},
+		{reason: v1beta1.ReasonSpecInvalid, message: "change it"},
 		{reason: v1beta1.ReasonNameTaken, message: "rename it"},
 	}
 	others := []error{nil, errors.New("the API server is away"), &waitingError{message: "a machine is on its way"}}

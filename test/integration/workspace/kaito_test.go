@@ -4,6 +4,7 @@
 package workspace_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -150,7 +151,7 @@ func (s *served) leave(t *testing.T, objects ...client.Object) {
 		if err := s.client.Create(t.Context(), object); err != nil {
 			t.Fatalf("creating KAITO's %T %s: %v", object, object.GetName(), err)
 		}
-		t.Cleanup(func() { _ = s.client.Delete(t.Context(), object) })
+		t.Cleanup(func() { _ = s.client.Delete(context.Background(), object) })
 	}
 }
 
