@@ -253,8 +253,8 @@ tools-align: ## Give the tools the root module's versions of what they share
 	@hack/tools/align.sh
 
 .PHONY: clean
-clean: ## Remove bin/
-	@rm -rf bin
+clean: ## Remove what was built from this checkout
+	@rm -rf bin "$(OURS)"
 
 .PHONY: clean-cache
 clean-cache: ## Remove the tools and images built so far, of all versions

@@ -25,7 +25,7 @@ import (
 // owner is a program that has a cloud for itself: nobody else may change it, and it goes when the program does.
 type owner struct {
 	cloud demoCloud
-	// command is what others are told that the cloud is used for.
+	// command names the program in the lock.
 	command string
 	// logs is the directory for an archive of the logs if something fails; empty keeps none.
 	logs string
@@ -36,8 +36,8 @@ func (o *owner) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.logs, "keep-logs", "", "directory for an archive of the cloud's logs if something fails; empty keeps none")
 }
 
-// use brings a new cloud up, works on it, and takes it down whatever happens. Even if this program is killed the
-// cloud ends, and only its files stay for the next one to remove.
+// use brings a new cloud up, works on it, and always takes it down. If this program is killed, the cloud ends, too;
+// its files stay until the next use.
 func (o *owner) use(ctx context.Context, out io.Writer, work func(context.Context) error) (err error) {
 	l := o.cloud.layout
 	if err := preflight(&o.cloud.flags); err != nil {
@@ -52,7 +52,7 @@ func (o *owner) use(ctx context.Context, out io.Writer, work func(context.Contex
 	if _, running, err := cleanup.Running(l); err != nil {
 		return err
 	} else if running {
-		fmt.Fprintf(out, "a cloud that nobody uses is up in %s\n", l.Root)
+		fmt.Fprintf(out, "an unused cloud is up in %s\n", l.Root)
 		if err := takeDown(ctx, l, out); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (o *owner) end(l layout.Layout, failed bool, out io.Writer) error {
 	return errors.Join(lost, takeDown(ctx, l, out))
 }
 
-// interruption says that it was a signal, where it was, and not what broke because of it.
+// interruption replaces the errors that follow from a signal.
 func interruption(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")

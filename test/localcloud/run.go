@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/demo"
 )
 
-// kubeconfigVariable is how a command of run finds the cloud. It is not KUBECONFIG, so that tests that are started
-// in another way never touch a cluster that somebody needs.
+// kubeconfigVariable leads a command of run to the cloud. It is not KUBECONFIG: a plain `go test ./...` must not
+// touch a real cluster.
 const kubeconfigVariable = "E2E_KUBECONFIG"
 
 // endPatience is how long a command may take to end after a signal.
@@ -31,8 +31,8 @@ func newRunCommand(state *stateFlag) *cobra.Command {
 	s := demo.Settings{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARGUMENT...]",
-		Short: "Bring a cloud up for one command alone, and take it down whatever happens",
-		Long: "Bring a cloud up for one command alone, and take it down whatever happens. If images are given, they are\n" +
+		Short: "Bring a cloud up for one command alone, and always take it down",
+		Long: "Bring a cloud up for one command alone, and always take it down. If images are given, they are\n" +
 			"pushed and the chart is installed first. " + kubeconfigVariable + " leads the command to the cloud.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
