@@ -301,8 +301,8 @@ type Attempt struct {
 	// cooldown is how long that is left alone after a first refusal; it grows with every further one.
 	// +optional
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
-	// guessed says that nobody named what is out: other Workspaces leave it alone only once it has
-	// happened to one of them too.
+	// guessed says that the request itself may be why: other Workspaces of the namespace leave it alone only
+	// once a second one of them was refused alike, and other namespaces never do.
 	// +optional
 	Guessed bool `json:"guessed,omitempty"`
 	// mendedBy names the object whose state tells that somebody has done what fix says: nodeClass.

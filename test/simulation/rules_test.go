@@ -43,6 +43,8 @@ type rules struct {
 	learned []refusal.Attempt
 	atStart []refusal.Attempt
 	hidden  map[refusal.Attempt]bool
+	// launched are the attempts that had a machine launched, whether or not the controller has seen it.
+	launched []refusal.Attempt
 	// wanted are the generations of the Workspaces that machines were bought for.
 	wanted map[types.UID]int64
 	// sizes are how many machines revisions ask for, and of which type.
@@ -93,7 +95,7 @@ func (r *rules) written(in map[types.NamespacedName]client.Object) []refusal.Att
 	for _, object := range in {
 		if ws, isWorkspace := object.(*v1beta1.Workspace); isWorkspace {
 			for i := range ws.Status.Attempts {
-				out = append(out, r.learnt(ws.UID, &ws.Status.Attempts[i])...)
+				out = append(out, r.learnt(askerOf(ws), &ws.Status.Attempts[i])...)
 			}
 		}
 	}
@@ -103,6 +105,9 @@ func (r *rules) written(in map[types.NamespacedName]client.Object) []refusal.Att
 // noticed holds a write of a claim against the rules.
 func (r *rules) noticed(made *change) {
 	claim, _ := made.after.(*karpv1.NodeClaim)
+	if claim != nil && made.before != nil {
+		r.noteLaunch(claim)
+	}
 	if made.before != nil || claim == nil {
 		return
 	}
@@ -116,6 +121,27 @@ func (r *rules) noticed(made *change) {
 	r.checkDay(claim)
 	r.checkNumber(claim)
 	r.checkMoney(claim)
+}
+
+// noteLaunch notes that the cloud has launched a machine, which disproves that there is no quota for it.
+func (r *rules) noteLaunch(claim *karpv1.NodeClaim) {
+	if !claim.StatusConditions().IsTrue(karpv1.ConditionTypeLaunched) {
+		return
+	}
+	ws := r.ownerOf(claim)
+	if ws == nil {
+		return
+	}
+	if a := attemptIn(ws, r.attemptOf(claim)); a != nil && a.EndTime == nil {
+		known := refusal.Attempt{Asker: askerOf(ws), Offering: r.offering(a), Started: a.StartTime.Time, Launched: true}
+		if !slices.Contains(r.launched, known) {
+			r.launched = append(r.launched, known)
+		}
+	}
+}
+
+func askerOf(ws *v1beta1.Workspace) refusal.Asker {
+	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
 }
 
 // checkDay says that a machine was bought at a price, or of a type, of another day.
@@ -273,9 +299,9 @@ func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
 	all := slices.Concat(told, r.learned, r.atStart)
 	must := append(slices.DeleteFunc(told, func(t refusal.Attempt) bool { return r.hidden[t] }), r.learned...)
 	why := ""
-	for _, known := range [][]refusal.Attempt{all, must} {
+	for _, known := range [][]refusal.Attempt{all, must, slices.Concat(all, r.launched), slices.Concat(must, r.launched)} {
 		known = slices.DeleteFunc(known, func(t refusal.Attempt) bool { return t.Ended.After(a.StartTime.Time) })
-		until, cause, isCooling := refusal.NewCooldowns(known).Active(a.StartTime.Time, ws.UID, r.offering(a))
+		until, cause, isCooling := refusal.NewCooldowns(known).Active(a.StartTime.Time, askerOf(ws), r.offering(a))
 		if !isCooling {
 			return ""
 		}
@@ -417,7 +443,7 @@ func (r *rules) heard(made *change) {
 		a := &after.Status.Attempts[i]
 		isOld := slices.ContainsFunc(before.Status.Attempts, func(b v1beta1.Attempt) bool { return reflect.DeepEqual(*a, b) })
 		if !isOld {
-			r.learned = append(r.learned, r.learnt(after.UID, a)...)
+			r.learned = append(r.learned, r.learnt(askerOf(after), a)...)
 		}
 		start := beginning{after.UID, a.Number, a.StartTime.UTC()}
 		if _, isKnown := r.begun[start]; isKnown {
@@ -444,8 +470,8 @@ func (r *rules) unanswered(object client.Object) {
 }
 
 // learnt is an attempt as refusals are remembered.
-func (r *rules) learnt(ws types.UID, a *v1beta1.Attempt) []refusal.Attempt {
-	known := refusal.Attempt{Workspace: ws, Offering: r.offering(a), Started: a.StartTime.Time}
+func (r *rules) learnt(who refusal.Asker, a *v1beta1.Attempt) []refusal.Attempt {
+	known := refusal.Attempt{Asker: who, Offering: r.offering(a), Started: a.StartTime.Time}
 	var out []refusal.Attempt
 	if a.ReadyTime != nil {
 		got := known

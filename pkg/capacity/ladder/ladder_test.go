@@ -115,8 +115,8 @@ func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
 
 func TestExclusionsAndReopens(t *testing.T) {
 	memory := &ladder.Memory{}
-	memory.Learn(refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour))
-	got := memory.Exclusions(start, "", slices.Values([]refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")}))
+	memory.Learn(start, refusedFor("a", 10*time.Minute), refusedFor("b", time.Hour), refusedFor("c", 2*time.Hour))
+	got := memory.Exclusions(start, refusal.Asker{}, slices.Values([]refusal.Offering{offer("a"), offer("b"), offer("c"), offer("d")}))
 	want := []ladder.Exclusion{
 		{Offering: offer("a"), Until: start.Add(10 * time.Minute), Cause: refusal.Quota},
 		{Offering: offer("b"), Until: start.Add(time.Hour), Cause: refusal.Quota},
@@ -156,7 +156,7 @@ func TestMemoryFromTheFuture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := memory.Exclusions(start, "", slices.Values([]refusal.Offering{offer("a"), offer("b")}))
+	left := memory.Exclusions(start, refusal.Asker{}, slices.Values([]refusal.Offering{offer("a"), offer("b")}))
 	if len(left) != 1 || left[0].Offering.InstanceType != "a" {
 		t.Errorf("left alone: %+v, want a", left)
 	}
@@ -164,7 +164,7 @@ func TestMemoryFromTheFuture(t *testing.T) {
 
 func TestMemoryLoadsOnce(t *testing.T) {
 	memory := &ladder.Memory{}
-	memory.Learn(refusedFor("a", time.Hour))
+	memory.Learn(start, refusedFor("a", time.Hour))
 	loads := 0
 	load := func() ([]refusal.Attempt, error) {
 		loads++
@@ -188,7 +188,7 @@ func TestMemoryLoadsOnce(t *testing.T) {
 func TestMemoryHasOneAskFirst(t *testing.T) {
 	after := start.Add(time.Hour)
 	asks := func(workspace types.UID, name string, began time.Time) refusal.Attempt {
-		return refusal.Attempt{Workspace: workspace, Offering: offer(name), Started: began}
+		return refusal.Attempt{Asker: refusal.Asker{Workspace: workspace}, Offering: offer(name), Started: began}
 	}
 	tests := []struct {
 		reason string
@@ -198,27 +198,27 @@ func TestMemoryHasOneAskFirst(t *testing.T) {
 		may    bool
 	}{
 		{"the first asks", func(*ladder.Memory) {}, after, "a", true},
-		{"another one is on its way", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after, "a", false},
-		{"a restart learns that another one is on its way", func(m *ladder.Memory) { m.Learn(asks("x", "a", after)) }, after, "a", false},
-		{"its own former try", func(m *ladder.Memory) { m.Ask(after, "me", offer("a")) }, after, "a", true},
-		{"another offer", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after, "b", true},
-		{"it was asked for before the cooldown had passed", func(m *ladder.Memory) { m.Learn(asks("x", "a", start)) }, after, "a", true},
-		{"nothing was heard for too long", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")) }, after.Add(16 * time.Minute), "a", true},
-		{"the other one is gone", func(m *ladder.Memory) { m.Ask(after, "x", offer("a")); m.Forget("x") }, after, "a", true},
+		{"another one is on its way", func(m *ladder.Memory) { m.Ask(after, refusal.Asker{Workspace: "x"}, offer("a")) }, after, "a", false},
+		{"a restart learns that another one is on its way", func(m *ladder.Memory) { m.Learn(start, asks("x", "a", after)) }, after, "a", false},
+		{"its own former try", func(m *ladder.Memory) { m.Ask(after, refusal.Asker{Workspace: "me"}, offer("a")) }, after, "a", true},
+		{"another offer", func(m *ladder.Memory) { m.Ask(after, refusal.Asker{Workspace: "x"}, offer("a")) }, after, "b", true},
+		{"it was asked for before the cooldown had passed", func(m *ladder.Memory) { m.Learn(start, asks("x", "a", start)) }, after, "a", true},
+		{"nothing was heard for too long", func(m *ladder.Memory) { m.Ask(after, refusal.Asker{Workspace: "x"}, offer("a")) }, after.Add(16 * time.Minute), "a", true},
+		{"the other one is gone", func(m *ladder.Memory) { m.Ask(after, refusal.Asker{Workspace: "x"}, offer("a")); m.Forget("x") }, after, "a", true},
 		{"the other one has got it", func(m *ladder.Memory) {
-			m.Ask(after, "x", offer("a"))
+			m.Ask(after, refusal.Asker{Workspace: "x"}, offer("a"))
 			got := asks("x", "a", after)
 			got.Ended = after.Add(time.Minute)
-			m.Learn(got)
+			m.Learn(start, got)
 		}, after.Add(2 * time.Minute), "a", true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			memory := &ladder.Memory{}
-			memory.Learn(refusedFor("a", time.Hour))
+			memory.Learn(start, refusedFor("a", time.Hour))
 			test.then(memory)
-			excluded := memory.Exclusions(test.at, "me", slices.Values([]refusal.Offering{offer(test.name)}))
-			if may := memory.Ask(test.at, "me", offer(test.name)); may != test.may || (len(excluded) == 0) != test.may {
+			excluded := memory.Exclusions(test.at, refusal.Asker{Workspace: "me"}, slices.Values([]refusal.Offering{offer(test.name)}))
+			if may := memory.Ask(test.at, refusal.Asker{Workspace: "me"}, offer(test.name)); may != test.may || (len(excluded) == 0) != test.may {
 				t.Errorf("it may ask: %t, left alone: %v; want %t", may, excluded, test.may)
 			}
 		})

@@ -5,11 +5,11 @@ package ladder
 
 import (
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -21,114 +21,136 @@ const probeLimit = 15 * time.Minute
 // Memory is what all Workspaces together know of refusals. It is rebuilt from their attempts when
 // the process starts, and may be used from several goroutines.
 type Memory struct {
+	loading singleflight.Group
+
 	mu        sync.Mutex
 	isLoaded  bool
 	cooldowns refusal.Cooldowns
-	// asking are the attempts that go on and have not got their machines, by Workspace.
-	asking map[types.UID]refusal.Attempt
+	asking    asking
 }
 
 // Load has the attempts of all Workspaces loaded once, but for those that a wrong clock dated into the
 // future.
 func (m *Memory) Load(now time.Time, load func() ([]refusal.Attempt, error)) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.isLoaded {
+	isLoaded := m.isLoaded
+	m.mu.Unlock()
+	if isLoaded {
 		return nil
 	}
-	attempts, err := load()
-	if err != nil {
-		return err
-	}
-	m.learn(refusal.Credible(attempts, now))
-	m.isLoaded = true
-	return nil
-}
-
-// Learn takes in attempts, also those that go on; to tell one twice changes nothing.
-func (m *Memory) Learn(attempts ...refusal.Attempt) {
-	if len(attempts) == 0 {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.learn(attempts)
-}
-
-func (m *Memory) learn(attempts []refusal.Attempt) {
-	m.cooldowns = m.cooldowns.With(attempts...)
-	for _, attempt := range attempts {
-		known, isKnown := m.asking[attempt.Workspace]
-		switch {
-		case attempt.Ended.IsZero():
-			m.ask(attempt)
-		case isKnown && !attempt.Started.Before(known.Started.Truncate(time.Second)):
-			delete(m.asking, attempt.Workspace)
+	_, err, _ := m.loading.Do("", func() (any, error) {
+		attempts, err := load()
+		if err != nil {
+			return nil, err
 		}
-	}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.isLoaded {
+			m.learn(now, refusal.Credible(attempts, now))
+		}
+		m.isLoaded = true
+		return nil, nil
+	})
+	return err
 }
 
-func (m *Memory) ask(attempt refusal.Attempt) {
-	if m.asking == nil {
-		m.asking = map[types.UID]refusal.Attempt{}
+// Learn takes in attempts, also those that go on; repeating one changes nothing. It returns the scopes that may have
+// opened for others: a machine proved it, or the first to ask again has its answer.
+func (m *Memory) Learn(now time.Time, attempts ...refusal.Attempt) (opened []refusal.Scope) {
+	if len(attempts) == 0 {
+		return nil
 	}
-	m.asking[attempt.Workspace] = attempt
-}
-
-// Forget takes a Workspace off those that ask: nothing will become of its attempt.
-func (m *Memory) Forget(workspace types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.asking, workspace)
+	return m.learn(now, attempts)
+}
+
+func (m *Memory) learn(now time.Time, attempts []refusal.Attempt) (opened []refusal.Scope) {
+	for _, attempt := range attempts {
+		opened = append(opened, m.cooldowns.Learn(attempt)...)
+	}
+	for _, attempt := range attempts { // once it is known what was refused
+		if attempt.Ended.IsZero() {
+			m.ask(now, attempt)
+			continue
+		}
+		opened = append(opened, m.asking.end(attempt.Workspace, attempt.Started)...)
+	}
+	return opened
+}
+
+func (m *Memory) ask(now time.Time, attempt refusal.Attempt) {
+	var probes []refusal.Scope
+	for _, unproven := range m.cooldowns.Unproven(now, attempt.Asker, attempt.Offering) {
+		probes = append(probes, unproven.Scope)
+	}
+	m.asking.begin(attempt, probes)
+}
+
+// Forget removes a Workspace from those that ask: nothing will become of its attempt. It returns the scopes that
+// others waited for.
+func (m *Memory) Forget(workspace types.UID) (opened []refusal.Scope) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asking.forget(workspace)
 }
 
 // Exclusions returns which of the offers a Workspace leaves alone now, in their order: those that are
 // cooling down, and those that another one is the first to ask for again.
-func (m *Memory) Exclusions(now time.Time, workspace types.UID, offers iter.Seq[refusal.Offering]) []Exclusion {
+func (m *Memory) Exclusions(now time.Time, who refusal.Asker, offers iter.Seq[refusal.Offering]) []Exclusion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Exclusion
 	for offer := range offers {
-		until, cause, ok := m.cooldowns.Active(now, workspace, offer)
-		if probed, why, isProbed := m.probed(now, workspace, offer); isProbed && probed.After(until) {
-			until, cause, ok = probed, why, true
-		}
-		if ok {
-			out = append(out, Exclusion{Offering: offer, Until: until, Cause: cause})
+		if excluded, ok := m.exclusion(now, who, offer); ok {
+			out = append(out, excluded)
 		}
 	}
 	return out
 }
 
-// Zones returns the zones in which a Workspace leaves an offer alone now that it would take in any.
-func (m *Memory) Zones(now time.Time, workspace types.UID, offer refusal.Offering) []string {
+// IsOpen says whether a Workspace may ask for one of some offers now.
+func (m *Memory) IsOpen(now time.Time, who refusal.Asker, offers []refusal.Offering) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.cooldowns.Zones(now, workspace, offer)
+	return slices.ContainsFunc(offers, func(offer refusal.Offering) bool {
+		_, isExcluded := m.exclusion(now, who, offer)
+		return !isExcluded
+	})
+}
+
+func (m *Memory) exclusion(now time.Time, who refusal.Asker, offer refusal.Offering) (Exclusion, bool) {
+	until, cause, ok := m.cooldowns.Active(now, who, offer)
+	if probed, why, isProbed := m.probed(now, who, offer); isProbed && probed.After(until) {
+		until, cause, ok = probed, why, true
+	}
+	return Exclusion{Offering: offer, Until: until, Cause: cause}, ok
+}
+
+// Zones returns the zones in which a Workspace leaves an offer alone now that it would take in any.
+func (m *Memory) Zones(now time.Time, who refusal.Asker, offer refusal.Offering) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cooldowns.Zones(now, who, offer)
 }
 
 // Ask says whether a Workspace may ask for an offer now. After a cooldown one asks first, and the others
 // wait for what becomes of it: they would all be refused at once.
-func (m *Memory) Ask(now time.Time, workspace types.UID, offer refusal.Offering) bool {
+func (m *Memory) Ask(now time.Time, who refusal.Asker, offer refusal.Offering) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, _, isProbed := m.probed(now, workspace, offer); isProbed {
+	if _, _, isProbed := m.probed(now, who, offer); isProbed {
 		return false
 	}
-	m.ask(refusal.Attempt{Workspace: workspace, Offering: offer, Started: now})
+	m.ask(now, refusal.Attempt{Asker: who, Offering: offer, Started: now})
 	return true
 }
 
 // probed returns until when the offer is left to another Workspace that asks for it first.
-func (m *Memory) probed(now time.Time, workspace types.UID, offer refusal.Offering) (time.Time, refusal.Cause, bool) {
-	for _, unproven := range m.cooldowns.Unproven(now, offer) {
-		for _, other := range slices.Sorted(maps.Keys(m.asking)) {
-			attempt := m.asking[other]
-			until := attempt.Started.Add(probeLimit)
-			isProbe := other != workspace && unproven.Scope.Covers(attempt.Offering) && !attempt.Started.Before(unproven.Until)
-			if isProbe && until.After(now) {
-				return until, unproven.Cause, true
-			}
+func (m *Memory) probed(now time.Time, who refusal.Asker, offer refusal.Offering) (time.Time, refusal.Cause, bool) {
+	for _, unproven := range m.cooldowns.Unproven(now, who, offer) {
+		if began, ok := m.asking.first(who, unproven); ok && began.Add(probeLimit).After(now) {
+			return began.Add(probeLimit), unproven.Cause, true
 		}
 	}
 	return time.Time{}, refusal.None, false

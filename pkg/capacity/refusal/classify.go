@@ -228,7 +228,7 @@ func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
 
 // verdict is what a rule says about a claim.
 func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
-	scope := scopeOf(entry.Breadth, o.Offering).within(o.Offering, entry.Cause)
+	scope := scopeOf(entry.Breadth, entry.Evidence, o.Offering)
 	if zone := entry.zoneIn(said.message); zone != "" && scope.Breadth == OneOffering {
 		scope.Zone = zone
 	}
@@ -241,17 +241,33 @@ func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 	}
 	v := Verdict{
 		Cause: entry.Cause, Scope: scope, Cooldown: cooldown, Message: words(said), Fix: entry.Fix, Rule: entry.Name,
-		Guessed: entry.Weak && entry.Cause == NoCapacity,
+		Guessed: entry.Weak && entry.Cause == NoCapacity || entry.Evidence == OfRequest,
 	}
 	return v.mendedBy(entry.MendedBy, o.Class)
 }
 
-// silent is a verdict that no words explain.
+// silent is a verdict that no words explain. Where no machine came, the request itself may be why. Where zones were
+// asked for, nothing is known of others.
 func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict {
-	return Verdict{
-		Cause: cause, Scope: scopeOf(breadth, o.Offering).within(o.Offering, cause), Cooldown: cooldownOf(cause, o.isSpot()),
-		Message: message,
+	if breadth == SKU && o.Offering.Zone != "" {
+		breadth = OneOffering
 	}
+	isOwn := cause == TimedOut || cause == Unknown || cause == Lost && (!o.isLaunched() || o.Provider == ClusterAutoscaler)
+	return Verdict{
+		Cause: cause, Scope: scopeOf(breadth, OfClass, o.Offering), Cooldown: cooldownOf(cause, o.isSpot()),
+		Message: message, Guessed: isOwn && cooldownOf(cause, o.isSpot()) > 0,
+	}
+}
+
+// InPart returns the verdict on a machine of an attempt that got others of its machines: a refusal of the third
+// says nothing to whoever asks for one.
+func (v Verdict) InPart() Verdict {
+	switch v.Cause {
+	case NoCapacity, Quota, NotOffered, TimedOut, Unknown:
+		v.Guessed = v.Cooldown > 0
+	case None, Misconfigured, NeverRegistered, NeverInitialized, Lost:
+	}
+	return v
 }
 
 // quietUntil says that nothing is wrong before a deadline, and gives the verdict from then on.

@@ -172,11 +172,11 @@ func TestClassifyObservations(t *testing.T) {
 		},
 		{
 			"row 5: SKUNotAvailable on demand is not sold here", claim(says("SKUNotAvailable", "")), at1,
-			outcome{NotOffered, sku(onDemand), 23 * time.Hour, "azure-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", onDemand), 23 * time.Hour, "azure-sku-not-available", true, 0},
 		},
 		{
 			"row 5: SKUNotAvailable of spot is spot run dry", claim(on("", spot), says("SKUNotAvailable", "")), at1,
-			outcome{NotOffered, sku(spot), time.Hour, "azure-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", spot), time.Hour, "azure-sku-not-available", true, 0},
 		},
 		{
 			"row 6: CreateInstanceFailed with a known code in its text", claim(says("CreateInstanceFailed", "RESPONSE 409 ERROR CODE: AllocationFailed")), at1,
@@ -306,11 +306,11 @@ func TestClassifyAzureUnavailability(t *testing.T) {
 		},
 		{
 			"row 8: SkuNotAvailable on demand", claim(says("CreateInstanceFailed", "ERROR CODE: SkuNotAvailable")), soon,
-			outcome{NotOffered, sku(onDemand), 23 * time.Hour, "arm-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", onDemand), 23 * time.Hour, "arm-sku-not-available", true, 0},
 		},
 		{
 			"row 8: SkuNotAvailable of spot", claim(on("", spot), says("CreateInstanceFailed", "ERROR CODE: SkuNotAvailable")), soon,
-			outcome{NotOffered, sku(spot), time.Hour, "arm-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", spot), time.Hour, "arm-sku-not-available", true, 0},
 		},
 		{
 			"row 9: VMSizeNotSupported through the machine API", claim(says("SKUNotAvailable",
@@ -366,7 +366,7 @@ ERROR CODE: ` + code + `
 				`Provisioning of resource(s) for Agent Pool failed. Error: {\n \"code\": \"InvalidTemplateDeployment\", \"message\": \"The template `+
 					`deployment failed with error: 'The resource failed validation with message: 'The requested size for resource 'x' is currently not available in `+
 					`location 'eastus' zones '' for subscription 'y'.\"}`))), soon,
-			outcome{NotOffered, sku(onDemand), 23 * time.Hour, "arm-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", onDemand), 23 * time.Hour, "arm-sku-not-available", true, 0},
 		},
 		{
 			"gpu-provisioner: an unknown error has until the launch deadline", claim(by(GPUProvisioner), says("LaunchFailed", "boom")), 5 * time.Minute,
@@ -577,7 +577,7 @@ func TestClassifySeveralSignals(t *testing.T) {
 		},
 		{
 			"a flapping condition: a reason that is gone again is kept", claim(noted(soon, "SKUNotAvailable", "s"), says("AwaitingReconciliation", "")), late,
-			outcome{NotOffered, sku(onDemand), 23 * time.Hour, "azure-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", onDemand), 23 * time.Hour, "azure-sku-not-available", true, 0},
 		},
 		{
 			"of two refusals the newer counts", claim(by(KarpenterAWS), noted(soon, "Unauthorized", "u"), event(late, ice, iceAWS+"UnfulfillableCapacity: x")), late,

@@ -10,206 +10,256 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// What repeated refusals cost.
+// mostHistories is how many histories are kept. A tenant can make up names of zones.
+const mostHistories = 4096
+
+// Cooldowns remembers which offers were refused. The zero Cooldowns remembers nothing. Learning what is known
+// already costs the same however much is remembered. Only one goroutine may use it at a time.
+type Cooldowns struct {
+	// places are the histories, by the names of their scopes: an offer has three of those at most.
+	places map[string]places
+	size   int
+	// got and launched are the latest starts of attempts that got usable machines, or had one launched.
+	got, launched since
+}
+
+// since are moments by the scopes around what was asked for then.
+type since map[Scope]time.Time
+
+// places are the histories of scopes of one name; the capacity type of these scopes is left empty.
+type places map[Scope]map[audience]*history
+
+// audience is who leaves a scope alone.
+type audience struct {
+	reach reach
+	Asker
+}
+
+type reach int
+
 const (
-	// MaxCooldown is where doubling ends; a cause may have a longer cooldown from the start.
-	MaxCooldown = 4 * time.Hour
-	// mostGuesses is how many times its cooldown a guess is left alone at most: whoever waits for the
-	// one machine type that would do wants it soon after it is back.
-	mostGuesses = 10
-	// confirmWithin is how long after one Workspace's guess another's makes it true for all.
-	confirmWithin = time.Hour
-	// clockLead is how far the clock of a former process may have been ahead.
-	clockLead = 5 * time.Minute
-	// forgetAfter is how long after a cooldown a refusal counts as a new one.
-	forgetAfter = 24 * time.Hour
-	// keepFor is how long attempts are kept: longer than any cooldown and its aftermath.
-	keepFor = 4 * forgetAfter
+	everybody reach = iota
+	oneNamespace
+	oneWorkspace
 )
 
-// Attempt is one try to get machines, of whichever Workspace.
-type Attempt struct {
-	// Workspace that made it.
-	Workspace types.UID
-	Offering  Offering
-	Started   time.Time
-	// Ended is when it was given up, or when its machines were usable; zero while it goes on.
-	Ended time.Time
-	// Cause is None where it got its machines.
-	Cause    Cause
-	Scope    Scope
-	Cooldown time.Duration
-	// Guessed as in the verdict: it rules out nothing for others until it happened to one of them too.
-	Guessed bool
-}
-
-// Credible are the attempts that a clock like ours can have written by now. One from the future
-// would be left alone for, and would have all others forgotten as too old.
-func Credible(attempts []Attempt, now time.Time) []Attempt {
-	return slices.DeleteFunc(slices.Clone(attempts), func(a Attempt) bool { return a.Ended.After(now.Add(clockLead)) })
-}
-
-// Cooldown is a scope that is left alone.
-type Cooldown struct {
-	Scope Scope
-	// Workspace that leaves it alone; empty where all do.
-	Workspace types.UID
-	Cause     Cause
-	Until     time.Time
-	// Refusals in a row that led to it.
-	Refusals int
-
-	refusedAt time.Time
-}
-
-// Cooldowns remembers which offers were refused. It is a value: the zero Cooldowns remembers
-// nothing, and the same attempts in any order make the same memory.
-type Cooldowns struct {
-	attempts []Attempt
-	active   map[Scope]Cooldown
-	// guessed are what single Workspaces leave alone.
-	guessed map[Scope]map[types.UID]Cooldown
-}
-
-// NewCooldowns builds the memory from attempts, for example those that the Workspaces have stored.
-func NewCooldowns(attempts []Attempt) Cooldowns {
-	return Cooldowns{}.With(attempts...)
-}
-
-// With returns a memory that knows further attempts too. To tell one twice changes nothing.
-func (c Cooldowns) With(attempts ...Attempt) Cooldowns {
-	all := slices.Concat(c.attempts, attempts)
-	all = slices.DeleteFunc(all, func(a Attempt) bool { return a.Ended.IsZero() })
-	slices.SortFunc(all, compareAttempts)
-	all = slices.CompactFunc(all, func(a, b Attempt) bool { return compareAttempts(a, b) == 0 })
-	if len(all) > 0 {
-		oldest := all[len(all)-1].Ended.Add(-keepFor)
-		all = slices.DeleteFunc(all, func(a Attempt) bool { return a.Ended.Before(oldest) })
+// audiences are those that an asker belongs to.
+func (who Asker) audiences() [3]audience {
+	return [3]audience{
+		{},
+		{reach: oneNamespace, Asker: Asker{Namespace: who.Namespace}},
+		{reach: oneWorkspace, Asker: who},
 	}
-	out := Cooldowns{attempts: all, active: map[Scope]Cooldown{}, guessed: map[Scope]map[types.UID]Cooldown{}}
-	for _, attempt := range all {
-		out.learn(attempt)
+}
+
+// NewCooldowns returns a memory of attempts, for example of those that the Workspaces have stored.
+func NewCooldowns(attempts []Attempt) *Cooldowns {
+	out := &Cooldowns{}
+	for _, attempt := range attempts {
+		out.Learn(attempt)
 	}
 	return out
 }
 
-// learn takes in one attempt; they come in the order in which they ended.
-func (c Cooldowns) learn(a Attempt) {
-	if a.Cause == None {
-		for _, scope := range scopesAround(a.Offering) {
-			if known, ok := c.active[scope]; ok && !a.Started.Before(known.refusedAt) {
-				delete(c.active, scope) // it was asked for after the refusal, and it was there
+// Learn takes in one attempt; the order of attempts does not matter. It returns the scopes of which the attempt
+// proves that they are open again.
+func (c *Cooldowns) Learn(a Attempt) (opened []Scope) {
+	switch {
+	case a.Ended.IsZero() && a.Launched:
+		if c.launched == nil {
+			c.launched = since{}
+		}
+		return c.prove(c.launched, a)
+	case a.Ended.IsZero():
+		return nil
+	case a.Cause == None:
+		if c.got == nil {
+			c.got = since{}
+		}
+		return c.prove(c.got, a)
+	case a.Cooldown <= 0:
+		return nil // Misconfigured: no other Workspace is the worse for it, and no waiting helps
+	}
+	for _, who := range a.audiences() {
+		if a.Guessed == (who.reach != everybody) {
+			c.refuse(who, a)
+		}
+	}
+	return nil
+}
+
+// refuse adds a refusal to the history of an audience.
+func (c *Cooldowns) refuse(who audience, a Attempt) {
+	place := a.Scope
+	place.CapacityType = ""
+	known := c.places[place.Name][place][who]
+	if known == nil {
+		known = &history{needsTwo: who.reach == oneNamespace}
+		c.keep(place, who, known)
+	}
+	if known.add(a) {
+		known.settle(c.proofsOf(place))
+	}
+}
+
+// prove notes that what was asked for is to be had.
+func (c *Cooldowns) prove(proved since, a Attempt) (opened []Scope) {
+	at := a.Started
+	if !a.Ended.After(at) {
+		// A status keeps whole seconds: whether this or a refusal of the same second came first is unknown, and a
+		// launched machine may even belong to the attempt that was refused.
+		at = at.Add(-time.Nanosecond)
+	}
+	for _, scope := range scopesAround(a.Offering) {
+		if known, ok := proved[scope]; ok && !at.After(known) {
+			continue
+		}
+		proved[scope] = at
+		place := scope
+		place.CapacityType = ""
+		for _, known := range c.places[place.Name][place] {
+			before := known.now.cooldowns
+			known.settle(c.proofsOf(place))
+			if len(known.now.cooldowns) < len(before) && !slices.Contains(opened, scope) {
+				opened = append(opened, scope)
 			}
-			maps.DeleteFunc(c.guessed[scope], func(_ types.UID, known Cooldown) bool { return !a.Started.Before(known.refusedAt) })
 		}
+	}
+	if len(proved) > mostHistories {
+		proved.dropOlder()
+	}
+	return opened
+}
+
+// proofsOf says until when refusals at a place have been disproved.
+func (c *Cooldowns) proofsOf(place Scope) proofs {
+	return func(cause Cause, capacityType v1beta1.CapacityType) time.Time {
+		scope := place
+		scope.CapacityType = capacityType
+		until := c.got[scope]
+		if cause.isOverOnceLaunched() {
+			return later(until, c.launched[scope])
+		}
+		return until
+	}
+}
+
+func (c *Cooldowns) keep(place Scope, who audience, added *history) {
+	if c.size >= mostHistories {
+		c.drop(mostHistories / 4)
+	}
+	if c.places == nil {
+		c.places = map[string]places{}
+	}
+	if c.places[place.Name] == nil {
+		c.places[place.Name] = places{}
+	}
+	if c.places[place.Name][place] == nil {
+		c.places[place.Name][place] = map[audience]*history{}
+	}
+	c.places[place.Name][place][who] = added
+	c.size++
+}
+
+// drop forgets the histories that end first, but those of single Workspaces and namespaces before what everybody
+// relies on.
+func (c *Cooldowns) drop(count int) {
+	type entry struct {
+		place Scope
+		who   audience
+		until time.Time
+	}
+	entries := make([]entry, 0, c.size)
+	c.each(func(place Scope, who audience, known *history) {
+		e := entry{place: place, who: who}
+		for _, cooldown := range known.now.cooldowns {
+			e.until = later(e.until, cooldown.Until)
+		}
+		entries = append(entries, e)
+	})
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(
+			cmp.Compare(min(b.who.reach, oneNamespace), min(a.who.reach, oneNamespace)),
+			a.until.Compare(b.until),
+		)
+	})
+	for _, e := range entries[:min(count, len(entries))] {
+		delete(c.places[e.place.Name][e.place], e.who)
+		if len(c.places[e.place.Name][e.place]) == 0 {
+			delete(c.places[e.place.Name], e.place)
+		}
+		if len(c.places[e.place.Name]) == 0 {
+			delete(c.places, e.place.Name)
+		}
+		c.size--
+	}
+}
+
+// dropOlder forgets the older half.
+func (s since) dropOlder() {
+	starts := slices.SortedFunc(maps.Values(s), time.Time.Compare)
+	middle := starts[len(starts)/2]
+	maps.DeleteFunc(s, func(_ Scope, at time.Time) bool { return !at.After(middle) })
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (c *Cooldowns) each(visit func(place Scope, who audience, known *history)) {
+	for _, named := range c.places {
+		for place, of := range named {
+			for who, known := range of {
+				visit(place, who, known)
+			}
+		}
+	}
+}
+
+// around calls visit with each cooldown around an offering that an asker is to heed, also those that have passed.
+func (c *Cooldowns) around(who Asker, o Offering, visit func(audience, Cooldown)) {
+	if !c.knows(o) {
 		return
 	}
-	if a.Cooldown <= 0 {
-		return // Misconfigured: no other Workspace is the worse for it, and no waiting helps
-	}
-	if !a.Guessed {
-		scope, known := c.against(a)
-		c.active[scope] = known.refused(a)
-		return
-	}
-	own := c.guessed[a.Scope]
-	if own == nil {
-		own = map[types.UID]Cooldown{}
-		c.guessed[a.Scope] = own
-	}
-	own[a.Workspace] = own[a.Workspace].refused(a)
-	for other, known := range own {
-		if other != a.Workspace && a.Ended.Sub(known.refusedAt) <= confirmWithin {
-			c.active[a.Scope] = c.active[a.Scope].refused(a)
-			return
+	for _, scope := range scopesAround(o) {
+		place := scope
+		place.CapacityType = ""
+		of := c.places[place.Name][place]
+		if len(of) == 0 {
+			continue
+		}
+		for _, audience := range who.audiences() {
+			if known := of[audience]; known != nil {
+				if cooldown, ok := known.now.cooldowns[scope.CapacityType]; ok {
+					visit(audience, cooldown)
+				}
+			}
 		}
 	}
 }
 
-// against returns the scope that a refusal is held against, and what is known of it. Words that do not tell
-// spot machines from others are held against both, but once that has passed only against the one that was asked
-// for: the other one, of which nobody knows, would never be asked for.
-func (c Cooldowns) against(a Attempt) (Scope, Cooldown) {
-	known, one := c.active[a.Scope], a.Scope
-	one.CapacityType = a.Offering.CapacityType
-	own := c.active[one]
-	switch {
-	case a.Scope.CapacityType != Any || !known.isRemembered(a.Ended) && !own.isRemembered(a.Ended):
-		return a.Scope, known
-	case own.isRemembered(a.Ended) && !own.Until.Before(known.Until):
-		return one, own
-	case !a.Started.Before(known.Until):
-		known.Scope = one
-		return one, known
-	default:
-		return a.Scope, known
-	}
+// knows says whether anything is remembered that could be about an offering. Of most offers nothing is.
+func (c *Cooldowns) knows(o Offering) bool {
+	return len(c.places[o.InstanceType]) > 0 || len(c.places[""]) > 0 || o.Family != "" && len(c.places[o.Family]) > 0
 }
 
-// isRemembered says whether a refusal then follows others in a row.
-func (c Cooldown) isRemembered(then time.Time) bool {
-	return c.Refusals > 0 && then.Sub(c.Until) <= forgetAfter
-}
-
-// refused returns the cooldown after a further refusal; the zero one is for the first.
-func (c Cooldown) refused(a Attempt) Cooldown {
-	known := c
-	switch {
-	case !known.isRemembered(a.Ended):
-		known = Cooldown{Scope: a.Scope, Refusals: 1}
-	case !a.Started.Before(known.Until):
-		known.Refusals++
-	case delay(a, known.Refusals) == 0:
-		// The forgiven one, heard twice: whoever asks after it was heard first counts, also where several
-		// Workspaces take turns so that one is always under way.
-		known.refusedAt = a.Ended
-		return known
-	default: // it was under way when another was refused: the same refusal, heard twice
-	}
-	known.refusedAt = a.Ended
-	if until := a.Ended.Add(delay(a, known.Refusals)); !until.Before(known.Until) {
-		known.Until, known.Cause = until, a.Cause
-	}
-	return known
-}
-
-// delay is how long an attempt's scope is left alone after so many refusals in a row.
-func delay(a Attempt, refusals int) time.Duration {
-	spot := a.Offering.CapacityType == v1beta1.CapacitySpot
-	doublings := refusals - 1 - forgiven(a.Cause, spot)
-	if doublings < 0 {
-		return 0
-	}
-	delay, most := a.Cooldown, MaxCooldown
-	if a.Guessed {
-		most = min(mostGuesses*a.Cooldown, most)
-	}
-	for range doublings {
-		if delay >= most {
-			break
-		}
-		delay = min(2*delay, most)
-	}
-	return delay
-}
-
-// Active returns until when a Workspace leaves an offering alone, and why; ok is false where it does
-// not.
-func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until time.Time, cause Cause, ok bool) {
-	until, cause, ok = c.activeIn(now, workspace, o)
-	if ok || !strings.Contains(o.Zone, zoneSeparator) {
+// Active returns until when an asker leaves an offering alone, and why; ok is false where it does not.
+func (c *Cooldowns) Active(now time.Time, who Asker, o Offering) (until time.Time, cause Cause, ok bool) {
+	until, cause, ok = c.activeIn(now, who, o)
+	if ok || !strings.Contains(o.Zone, zoneSeparator) || !c.knows(o) {
 		return until, cause, ok
 	}
 	// One of several zones is enough, until each of them was refused by itself.
 	for i, zone := range strings.Split(o.Zone, zoneSeparator) {
 		in := o
 		in.Zone = zone
-		reopens, why, isOut := c.activeIn(now, workspace, in)
+		reopens, why, isOut := c.activeIn(now, who, in)
 		if !isOut {
 			return time.Time{}, None, false
 		}
@@ -221,83 +271,66 @@ func (c Cooldowns) Active(now time.Time, workspace types.UID, o Offering) (until
 }
 
 // activeIn is Active of an offering as it is called, whatever its parts are.
-func (c Cooldowns) activeIn(now time.Time, workspace types.UID, o Offering) (until time.Time, cause Cause, ok bool) {
-	if len(c.active) == 0 && len(c.guessed) == 0 {
-		return until, cause, false
-	}
-	for _, scope := range scopesAround(o) {
-		for _, known := range []Cooldown{c.active[scope], c.guessed[scope][workspace]} {
-			if known.Until.After(now) && known.Until.After(until) {
-				until, cause, ok = known.Until, known.Cause, true
-			}
+func (c *Cooldowns) activeIn(now time.Time, who Asker, o Offering) (until time.Time, cause Cause, ok bool) {
+	c.around(who, o, func(_ audience, known Cooldown) {
+		if known.Until.After(now) && known.Until.After(until) {
+			until, cause, ok = known.Until, known.Cause, true
 		}
-	}
+	})
 	return until, cause, ok
 }
 
-// Zones returns the single zones in which a Workspace leaves an offering alone that it asks for wherever it
-// is to be had, sorted.
-func (c Cooldowns) Zones(now time.Time, workspace types.UID, o Offering) []string {
+// Zones returns the single zones in which an asker leaves an offering alone that it asks for wherever it is to be
+// had, sorted.
+func (c *Cooldowns) Zones(now time.Time, who Asker, o Offering) []string {
 	var out []string
-	for _, known := range c.List(now) {
+	for place := range c.places[o.InstanceType] {
 		in := o
-		in.Zone = known.Scope.Zone
-		isOne := known.Scope.Breadth == OneOffering && in.Zone != "" && in.Zone != Any && !strings.Contains(in.Zone, zoneSeparator)
-		if isOne && known.Scope.Covers(in) && (known.Workspace == "" || known.Workspace == workspace) {
-			out = append(out, in.Zone)
+		in.Zone = place.Zone
+		isOne := place.Breadth == OneOffering && in.Zone != "" && in.Zone != Any && !strings.Contains(in.Zone, zoneSeparator)
+		if !isOne || slices.Contains(out, in.Zone) {
+			continue
 		}
+		c.around(who, in, func(_ audience, known Cooldown) {
+			if known.Scope.Breadth == OneOffering && known.Until.After(now) {
+				out = append(out, in.Zone)
+			}
+		})
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// Unproven returns the cooldowns around an offering that have passed, and after which nobody has got
-// one yet: whether it is to be had again is not known.
-func (c Cooldowns) Unproven(now time.Time, o Offering) []Cooldown {
+// Unproven returns the cooldowns around an offering that have passed for an asker, and after which nobody has got
+// one yet: whether it is to be had again is unknown.
+func (c *Cooldowns) Unproven(now time.Time, who Asker, o Offering) []Cooldown {
 	var out []Cooldown
-	if len(c.active) == 0 {
-		return nil
-	}
-	for _, scope := range scopesAround(o) {
-		known, ok := c.active[scope]
-		isForgiven := !known.Until.After(known.refusedAt)
-		if ok && !isForgiven && !known.Until.After(now) && now.Sub(known.Until) <= forgetAfter {
-			out = append(out, known)
+	c.around(who, o, func(of audience, known Cooldown) {
+		if of.reach == oneWorkspace || !known.isUnproven(now) {
+			return
 		}
-	}
-	return out
-}
-
-// List returns what is left alone now, by scope, and for one scope what all leave alone first.
-func (c Cooldowns) List(now time.Time) []Cooldown {
-	out := slices.Collect(maps.Values(c.active))
-	for _, guesses := range c.guessed {
-		for workspace, cooldown := range guesses {
-			cooldown.Workspace = workspace
-			out = append(out, cooldown)
-		}
-	}
-	out = slices.DeleteFunc(out, func(cooldown Cooldown) bool { return !cooldown.Until.After(now) })
-	slices.SortFunc(out, func(a, b Cooldown) int {
-		return cmp.Or(strings.Compare(a.Scope.String(), b.Scope.String()), cmp.Compare(a.Workspace, b.Workspace))
+		known.Asker = of.Asker
+		out = append(out, known)
 	})
 	return out
 }
 
-// compareAttempts orders attempts by when they ended; no two that differ are equal.
-func compareAttempts(a, b Attempt) int {
-	return cmp.Or(
-		a.Ended.Compare(b.Ended),
-		a.Started.Compare(b.Started),
-		strings.Compare(a.Scope.String(), b.Scope.String()),
-		cmp.Compare(a.Cause, b.Cause),
-		cmp.Compare(a.Cooldown, b.Cooldown),
-		cmp.Compare(a.Offering.InstanceType, b.Offering.InstanceType),
-		cmp.Compare(a.Offering.Family, b.Offering.Family),
-		cmp.Compare(a.Offering.Zone, b.Offering.Zone),
-		cmp.Compare(a.Offering.CapacityType, b.Offering.CapacityType),
-		cmp.Compare(a.Offering.NodeClass, b.Offering.NodeClass),
-		cmp.Compare(a.Workspace, b.Workspace),
-		cmp.Compare(weigh(a.Guessed), weigh(b.Guessed)),
-	)
+// List returns what is left alone now, by scope, and for one scope what everybody leaves alone first.
+func (c *Cooldowns) List(now time.Time) []Cooldown {
+	var out []Cooldown
+	c.each(func(_ Scope, who audience, known *history) {
+		for _, cooldown := range known.now.cooldowns {
+			if cooldown.Until.After(now) {
+				cooldown.Asker = who.Asker
+				out = append(out, cooldown)
+			}
+		}
+	})
+	slices.SortFunc(out, func(a, b Cooldown) int {
+		return cmp.Or(
+			strings.Compare(a.Scope.String(), b.Scope.String()),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Workspace, b.Workspace),
+		)
+	})
+	return out
 }

@@ -9,9 +9,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Workspaces of namespace a, and one of another.
+var (
+	ws1 = Asker{"ws-1", "a"}
+	ws2 = Asker{"ws-2", "a"}
+	ws9 = Asker{"ws-9", "b"}
 )
 
 // refused is an attempt at what was asked for that began and ended at these minutes.
@@ -127,6 +133,7 @@ func TestCooldowns(t *testing.T) {
 		{"a refusal is forgotten after a day", []Attempt{out(0, 2), out(27*hour, 27*hour+1)}, 27*hour + 2, asked, answer{28*hour + 1, NoCapacity}},
 		{"a success in between starts anew", []Attempt{out(0, 2), got(70, 75), out(80, 81)}, 82, asked, answer{81 + hour, NoCapacity}},
 		{"a success ends a cooldown: it is there again", []Attempt{out(0, 2), got(10, 15)}, 16, asked, answer{}},
+		{"a success that took no time, in the minute of the refusal, does not", []Attempt{out(0, 2), got(2, 2)}, 16, asked, answer{2 + hour, NoCapacity}},
 		{"a success that was asked for before the refusal does not", []Attempt{out(0, 2), got(1, 15)}, 16, asked, answer{2 + hour, NoCapacity}},
 		{"the first node that never joins is forgiven", []Attempt{unready(0, 20)}, 20, asked, answer{}},
 		{"the second is not", []Attempt{unready(0, 20), unready(20, 40)}, 41, asked, answer{70, NeverRegistered}},
@@ -161,7 +168,7 @@ func TestCooldowns(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			until, cause, ok := NewCooldowns(test.attempts).Active(minute(test.now), "ws-1", test.offering)
+			until, cause, ok := NewCooldowns(test.attempts).Active(minute(test.now), ws1, test.offering)
 			answered := answer{Cause: cause}
 			if ok {
 				answered.Until = int(until.Sub(created) / time.Minute)
@@ -200,7 +207,7 @@ func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 			for capacityType, want := range map[v1beta1.CapacityType]int{spot: test.spot, onDemand: test.onDemand} {
 				offer := asked
 				offer.CapacityType = capacityType
-				until, _, ok := NewCooldowns(test.attempts).Active(now, "ws-1", offer)
+				until, _, ok := NewCooldowns(test.attempts).Active(now, ws1, offer)
 				if left := int(until.Sub(created) / time.Minute); ok != (want > 0) || ok && left != want {
 					t.Errorf("%s is left alone: %v, until minute %d; want %d", capacityType, ok, left, want)
 				}
@@ -209,45 +216,51 @@ func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 	}
 }
 
-// A request that can never fit must not keep others from what there is.
-func TestGuessesAreOnesOwn(t *testing.T) {
-	guess := func(workspace types.UID, started, ended int) Attempt {
+// A request that can never fit must not keep others from what there is, and never another namespace.
+func TestGuessesStayInTheirNamespace(t *testing.T) {
+	guess := func(who Asker, started, ended int) Attempt {
 		a := refused(started, ended, NoCapacity, offering("", onDemand), time.Minute)
-		a.Workspace, a.Guessed = workspace, true
+		a.Asker, a.Guessed = who, true
 		return a
 	}
-	all := func(workspace types.UID) []Attempt { // asked for again as soon as the cooldown is over
+	all := func(who Asker) []Attempt { // asked for again as soon as the cooldown is over
 		var out []Attempt
 		for at := range 120 {
-			if _, _, ok := NewCooldowns(out).Active(minute(at), workspace, asked); !ok {
-				out = append(out, guess(workspace, at, at))
+			if _, _, ok := NewCooldowns(out).Active(minute(at), who, asked); !ok {
+				out = append(out, guess(who, at, at))
 			}
 		}
 		return out
 	}
 	named := refused(0, 2, NoCapacity, offering("", onDemand), time.Hour)
-	named.Workspace = "ws-1"
+	named.Asker = ws1
+	var flood []Attempt
+	for at := range 60 { // two Workspaces of one namespace are refused over and over
+		flood = append(flood, guess(ws1, at, at), guess(ws2, at, at))
+	}
 	tests := []struct {
-		reason    string
-		attempts  []Attempt
-		now       int
-		one, both int // minutes until when ws-1 and ws-2 leave it alone; 0 where they do not
+		reason                string
+		attempts              []Attempt
+		now                   int
+		one, both, everywhere int // minutes until when ws-1, ws-3 beside it and ws-9 elsewhere leave it alone; 0 where they do not
 	}{
-		{"a guess is its own Workspace's", []Attempt{guess("ws-1", 0, 2)}, 2, 3, 0},
-		{"and grows for it to no more than ten times", all("ws-1"), 119, 125, 0},
-		{"another Workspace's guess confirms it", []Attempt{guess("ws-1", 0, 2), guess("ws-3", 1, 3)}, 3, 4, 4},
-		{"an old one does not", []Attempt{guess("ws-1", 0, 2), guess("ws-3", 70, 71)}, 71, 0, 0},
-		{"its own does not", []Attempt{guess("ws-1", 0, 2), guess("ws-1", 3, 4)}, 4, 6, 0},
-		{"a machine in between clears the suspicion", []Attempt{guess("ws-1", 0, 2), got(3, 4), guess("ws-3", 5, 6)}, 6, 0, 0},
-		{"clear words need nobody else's", []Attempt{named}, 3, 62, 62},
+		{"a guess is its own Workspace's", []Attempt{guess(ws1, 0, 2)}, 2, 3, 0, 0},
+		{"and grows for it to no more than ten times", all(ws1), 119, 125, 0, 0},
+		{"a guess of the same namespace confirms it there", []Attempt{guess(ws1, 0, 2), guess(ws2, 1, 3)}, 3, 4, 4, 0},
+		{"one of another namespace confirms nothing", []Attempt{guess(ws1, 0, 2), guess(ws9, 1, 3)}, 2, 3, 0, 4},
+		{"a tenant that is refused over and over stops only itself", flood, 59, 61, 61, 0},
+		{"an old one does not", []Attempt{guess(ws1, 0, 2), guess(ws2, 70, 71)}, 71, 0, 0, 0},
+		{"its own does not", []Attempt{guess(ws1, 0, 2), guess(ws1, 3, 4)}, 4, 6, 0, 0},
+		{"a machine in between clears the suspicion", []Attempt{guess(ws1, 0, 2), got(3, 4), guess(ws2, 5, 6)}, 6, 0, 0, 0},
+		{"clear words need nobody else's", []Attempt{named}, 3, 62, 62, 62},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			cooldowns := NewCooldowns(test.attempts)
-			for workspace, want := range map[types.UID]int{"ws-1": test.one, "ws-2": test.both} {
-				until, _, ok := cooldowns.Active(minute(test.now), workspace, asked)
+			for who, want := range map[Asker]int{ws1: test.one, {"ws-3", "a"}: test.both, ws9: test.everywhere} {
+				until, _, ok := cooldowns.Active(minute(test.now), who, asked)
 				if left := int(until.Sub(created) / time.Minute); ok != (want > 0) || ok && left != want {
-					t.Errorf("%s leaves it alone: %v, until minute %d; want %d", workspace, ok, left, want)
+					t.Errorf("%s leaves it alone: %v, until minute %d; want %d", who.Workspace, ok, left, want)
 				}
 			}
 		})
@@ -306,7 +319,7 @@ func TestCooldownsList(t *testing.T) {
 
 // randomAttempts are attempts of many Workspaces at few offerings.
 func randomAttempts(random *rand.Rand) []Attempt {
-	workspaces := []types.UID{"ws-1", "ws-2", "ws-3"}
+	workspaces := []Asker{ws1, ws2, ws9}
 	causes := []Cause{None, NoCapacity, Quota, NeverRegistered, Lost, Misconfigured}
 	attempts := make([]Attempt, 1+random.IntN(12))
 	for i := range attempts {
@@ -314,9 +327,9 @@ func randomAttempts(random *rand.Rand) []Attempt {
 		breadth := []Breadth{OneOffering, SKU, Family, Everything}[random.IntN(4)]
 		started := created.Add(time.Duration(random.IntN(10*24*60)) * time.Minute)
 		attempts[i] = Attempt{
-			Workspace: workspaces[random.IntN(len(workspaces))], Guessed: random.IntN(3) == 0,
+			Asker: workspaces[random.IntN(len(workspaces))], Guessed: random.IntN(3) == 0,
 			Offering: o, Started: started, Ended: started.Add(time.Duration(random.IntN(90)-1) * time.Minute),
-			Cause: causes[random.IntN(len(causes))], Scope: scopeOf(breadth, o),
+			Cause: causes[random.IntN(len(causes))], Scope: scopeOf(breadth, OfAccount, o),
 			Cooldown: time.Duration(random.IntN(120)) * time.Minute,
 		}
 		if i > 0 && random.IntN(4) == 0 {
@@ -338,7 +351,8 @@ func randomOffering(random *rand.Rand) Offering {
 	}
 }
 
-func TestCooldownsAreAValue(t *testing.T) {
+// The same attempts make the same memory, in whichever order and however often they are learned.
+func TestOrderOfLearningDoesNotMatter(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		attempts := randomAttempts(random)
@@ -348,40 +362,21 @@ func TestCooldownsAreAValue(t *testing.T) {
 
 		shuffled := append([]Attempt{}, attempts...)
 		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		var grown Cooldowns
-		for _, attempt := range shuffled {
-			before := grown
-			known := before.List(now)
-			grown = grown.With(attempt)
-			if diff := cmp.Diff(known, before.List(now), cmp.AllowUnexported(Cooldown{})); diff != "" {
-				t.Fatalf("seed %d: With changed what it was called on:\n%s", seed, diff)
-			}
-		}
-		for reason, c := range map[string]Cooldowns{
-			"shuffled": NewCooldowns(shuffled), "one by one": grown, "told twice": whole.With(attempts...),
+		for reason, c := range map[string]*Cooldowns{
+			"shuffled": NewCooldowns(shuffled), "twice": NewCooldowns(append(shuffled, attempts...)),
 		} {
 			if diff := cmp.Diff(want, c.List(now), cmp.AllowUnexported(Cooldown{})); diff != "" {
 				t.Fatalf("seed %d, %s (-want +got):\n%s", seed, reason, diff)
 			}
 		}
 
-		// Memories that grow from one do not meet.
-		half := attempts[:len(attempts)/2]
-		stem := NewCooldowns(half)
-		for _, attempt := range shuffled {
-			stem.With(attempt)
-		}
-		if diff := cmp.Diff(NewCooldowns(half).With().List(now), stem.With().List(now), cmp.AllowUnexported(Cooldown{})); diff != "" {
-			t.Fatalf("seed %d: With changed what it was called on:\n%s", seed, diff)
-		}
-
 		// Active and List tell the same, and nothing is left alone that no attempt was refused for.
 		o := randomOffering(random)
-		asker := types.UID([]string{"ws-1", "ws-2"}[random.IntN(2)])
+		asker := []Asker{ws1, ws2, ws9}[random.IntN(3)]
 		until, _, ok := whole.Active(now, asker, o)
 		var longest time.Time
 		for _, c := range want {
-			if c.Scope.Covers(o) && (c.Workspace == "" || c.Workspace == asker) && c.Until.After(longest) {
+			if c.Scope.Covers(o) && (c.Asker == Asker{} || c.Asker == asker || c.Asker == Asker{Namespace: asker.Namespace}) && c.Until.After(longest) {
 				longest = c.Until
 			}
 			if limit := max(MaxCooldown, 2*time.Hour); c.Until.Sub(c.refusedAt) > limit+90*time.Minute {
@@ -477,10 +472,10 @@ func TestCooldownsKnowNodeClasses(t *testing.T) {
 	of := func(class string) Offering {
 		return Offering{InstanceType: "big", Family: "fam", Zone: "z", CapacityType: onDemand, NodeClass: class}
 	}
-	refused := func(cause Cause, class string) Attempt {
+	refused := func(cause Cause, evidence Evidence, class string) Attempt {
 		return Attempt{
 			Offering: of(class), Started: created, Ended: created.Add(time.Minute), Cause: cause, Cooldown: time.Hour,
-			Scope: scopeOf(SKU, of(class)).within(of(class), cause),
+			Scope: scopeOf(SKU, evidence, of(class)),
 		}
 	}
 	got := Attempt{Offering: of("a"), Started: created.Add(2 * time.Minute), Ended: created.Add(3 * time.Minute)}
@@ -489,19 +484,19 @@ func TestCooldownsKnowNodeClasses(t *testing.T) {
 		attempts []Attempt
 		want     map[string]bool
 	}{
-		{"no capacity in the zones of one", []Attempt{refused(NoCapacity, "a")}, map[string]bool{"a": true, "b": false}},
-		{"the image of one lacks a driver", []Attempt{refused(NeverInitialized, "a")}, map[string]bool{"a": true, "b": false}},
-		{"a quota is the account's", []Attempt{refused(Quota, "a")}, map[string]bool{"a": true, "b": true}},
-		{"it is not sold to the account", []Attempt{refused(NotOffered, "a")}, map[string]bool{"a": true, "b": true}},
-		{"nobody wrote down which", []Attempt{refused(NoCapacity, "")}, map[string]bool{"a": true, "b": true}},
-		{"a machine that came with one says nothing of another", []Attempt{refused(NoCapacity, "b"), got}, map[string]bool{"a": false, "b": true}},
-		{"but of the quota", []Attempt{refused(Quota, "b"), got}, map[string]bool{"a": false, "b": false}},
+		{"no capacity in the zones of one", []Attempt{refused(NoCapacity, OfClass, "a")}, map[string]bool{"a": true, "b": false}},
+		{"the image of one lacks a driver", []Attempt{refused(NeverInitialized, OfClass, "a")}, map[string]bool{"a": true, "b": false}},
+		{"a quota is the account's", []Attempt{refused(Quota, OfAccount, "a")}, map[string]bool{"a": true, "b": true}},
+		{"it is not sold to the account", []Attempt{refused(NotOffered, OfAccount, "a")}, map[string]bool{"a": true, "b": true}},
+		{"nobody wrote down which", []Attempt{refused(NoCapacity, OfClass, "")}, map[string]bool{"a": true, "b": true}},
+		{"a machine that came with one says nothing of another", []Attempt{refused(NoCapacity, OfClass, "b"), got}, map[string]bool{"a": false, "b": true}},
+		{"but of the quota", []Attempt{refused(Quota, OfAccount, "b"), got}, map[string]bool{"a": false, "b": false}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			cooldowns := NewCooldowns(test.attempts)
 			for class, want := range test.want {
-				if _, _, is := cooldowns.Active(created.Add(5*time.Minute), "", of(class)); is != want {
+				if _, _, is := cooldowns.Active(created.Add(5*time.Minute), ws1, of(class)); is != want {
 					t.Errorf("with node class %s it is left alone: %t, want %t", class, is, want)
 				}
 			}
@@ -516,8 +511,8 @@ func TestZones(t *testing.T) {
 	}
 	out := func(zone string, minutes int, change ...func(*Attempt)) Attempt {
 		a := Attempt{
-			Workspace: "ws-1", Offering: in(""), Started: created, Ended: created, Cause: NoCapacity, Cooldown: time.Duration(minutes) * time.Minute,
-			Scope: scopeOf(OneOffering, in(zone)).within(in(zone), NoCapacity),
+			Asker: ws1, Offering: in(""), Started: created, Ended: created, Cause: NoCapacity, Cooldown: time.Duration(minutes) * time.Minute,
+			Scope: scopeOf(OneOffering, OfClass, in(zone)),
 		}
 		for _, c := range change {
 			c(&a)
@@ -525,7 +520,7 @@ func TestZones(t *testing.T) {
 		return a
 	}
 	guessed := func(a *Attempt) { a.Guessed = true }
-	others := func(a *Attempt) { a.Guessed, a.Workspace = true, "ws-2" }
+	others := func(a *Attempt) { a.Guessed, a.Asker = true, ws2 }
 	elsewhere := func(a *Attempt) { a.Scope.NodeClass = "b" }
 	small := func(a *Attempt) { a.Scope.Name = "small" }
 	type answer struct {
@@ -552,8 +547,8 @@ func TestZones(t *testing.T) {
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			cooldowns, now := NewCooldowns(test.attempts), created.Add(10*time.Minute)
-			got := answer{Avoid: cooldowns.Zones(now, "ws-1", in(""))}
-			if until, _, isOut := cooldowns.Active(now, "ws-1", in("1,2")); isOut {
+			got := answer{Avoid: cooldowns.Zones(now, ws1, in(""))}
+			if until, _, isOut := cooldowns.Active(now, ws1, in("1,2")); isOut {
 				got.Until = int(until.Sub(created).Minutes())
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

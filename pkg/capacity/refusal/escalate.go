@@ -22,7 +22,7 @@ const (
 // so does one that was called Misconfigured: somebody has acted since. Several machine types that
 // vanish without a clear word stay a guess, but what was asked for is named as a suspect.
 func Escalate(v Verdict, attempts []Attempt) Verdict {
-	if v.Guessed && v.Final {
+	if v.Guessed && v.Final && v.Cause == NoCapacity {
 		return suspect(v, attempts)
 	}
 	if v.Cause != NeverInitialized || !v.Final {
@@ -39,7 +39,7 @@ func Escalate(v Verdict, attempts []Attempt) Verdict {
 			continue
 		}
 		v.Cause, v.Cooldown = Misconfigured, 0
-		v.Scope = scopeOf(Everything, Offering{CapacityType: Any})
+		v.Scope = scopeOf(Everything, OfAccount, Offering{CapacityType: Any})
 		v.Message = trim(fmt.Sprintf("GPUs never showed on two machine types, %s before: %s",
 			attempt.Offering.InstanceType, v.Message))
 		v.Fix = devicePluginFix
@@ -53,7 +53,7 @@ func suspect(v Verdict, attempts []Attempt) Verdict {
 	for _, attempt := range newestFirst(attempts) {
 		switch {
 		case attempt.Ended.IsZero():
-		case !attempt.Guessed:
+		case !attempt.Guessed || attempt.Cause != NoCapacity:
 			return v // there was a machine, or a clear word, since
 		case attempt.Offering.InstanceType != v.Scope.Name:
 			v.Fix = strings.TrimPrefix(v.Fix+"; "+requestFix, "; ")

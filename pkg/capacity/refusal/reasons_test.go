@@ -89,7 +89,7 @@ func TestClassifyThroughGPUProvisioner(t *testing.T) {
 		},
 		{
 			"not sold here", said("SkuNotAvailable", "The requested size for resource is currently not available"), soon,
-			outcome{NotOffered, sku(onDemand), 23 * time.Hour, "arm-sku-not-available", true, 0},
+			outcome{NotOffered, offering("", onDemand), 23 * time.Hour, "arm-sku-not-available", true, 0},
 		},
 		{
 			"out of it", said("AllocationFailed", "Allocation failed"), soon,

@@ -55,6 +55,9 @@ type rule struct {
 	Breadth      Breadth              `json:"scope"`
 	CapacityType v1beta1.CapacityType `json:"capacityType,omitempty"`
 	Cooldown     metav1.Duration      `json:"cooldown,omitzero"`
+	// Evidence says who else would be refused; where it is empty, a quota is the account's, and anything else is
+	// about the node class.
+	Evidence Evidence `json:"evidence,omitempty"`
 	// SpotCooldown is for spot, where it differs.
 	SpotCooldown metav1.Duration `json:"spotCooldown,omitzero"`
 	// Patience is how long the provisioner may go on trying, from the claim's creation.
@@ -178,6 +181,9 @@ func (entry *rule) checkMeaning() error {
 	default:
 		return fmt.Errorf("scope: %q is not offering, sku, family or everything", entry.Breadth)
 	}
+	if err := entry.checkEvidence(); err != nil {
+		return err
+	}
 	switch entry.CapacityType {
 	case "", Any, v1beta1.CapacityOnDemand, v1beta1.CapacitySpot, v1beta1.CapacityReserved:
 	default:
@@ -196,6 +202,19 @@ func (entry *rule) checkMeaning() error {
 		return fmt.Errorf("cause: %q is not for words to say", entry.Cause)
 	default:
 		return fmt.Errorf("cause: %q is unknown", entry.Cause)
+	}
+	return nil
+}
+
+// checkEvidence fills in the evidence where none is given.
+func (entry *rule) checkEvidence() error {
+	switch {
+	case entry.Evidence == "" && entry.Cause == Quota:
+		entry.Evidence = OfAccount
+	case entry.Evidence == "":
+		entry.Evidence = OfClass
+	case !slices.Contains([]Evidence{OfAccount, OfClass, OfRequest}, entry.Evidence):
+		return fmt.Errorf("evidence: %q is not account, nodeClass or request", entry.Evidence)
 	}
 	return nil
 }

@@ -57,28 +57,36 @@ type Scope struct {
 	NodeClass string
 }
 
-// within narrows a scope to the node class of an offering where a cause may be due to what that adds to a
-// request: subnets, zones, images, reservations. What the account may have is the same with each.
-func (s Scope) within(o Offering, cause Cause) Scope {
-	if cause != Quota && cause != NotOffered {
-		s.NodeClass = o.NodeClass
-	}
-	return s
-}
+// Evidence is what a refusal speaks about beyond the offering.
+type Evidence string
 
-// scopeOf returns the scope of a breadth around an offering. A family that nobody knows shrinks to
-// the machine type: a scope is rather too narrow than too wide.
-func scopeOf(breadth Breadth, o Offering) Scope {
+// The evidences, widest first.
+const (
+	// OfAccount: what the account or the whole cluster may have is the same however a machine is asked for.
+	OfAccount Evidence = "account"
+	// OfClass: what the node class adds to a request may be why: subnets, zones, images, reservations.
+	OfClass Evidence = "nodeClass"
+	// OfRequest: what only one Workspace asks for may be why: its disk, labels, tolerations, or how many machines.
+	OfRequest Evidence = "request"
+)
+
+// scopeOf returns the scope of a breadth around an offering, no wider than its evidence: what is not the account's
+// is about the node class that was asked with. A family that nobody knows shrinks to the machine type: a scope is
+// rather too narrow than too wide.
+func scopeOf(breadth Breadth, evidence Evidence, o Offering) Scope {
+	out := Scope{Breadth: OneOffering, Name: o.InstanceType, Zone: o.Zone, CapacityType: o.CapacityType}
 	switch {
 	case breadth == Everything:
-		return Scope{Breadth: Everything, Zone: Any, CapacityType: o.CapacityType}
+		out = Scope{Breadth: Everything, Zone: Any, CapacityType: o.CapacityType}
 	case breadth == Family && o.Family != "":
-		return Scope{Breadth: Family, Name: o.Family, Zone: Any, CapacityType: o.CapacityType}
+		out = Scope{Breadth: Family, Name: o.Family, Zone: Any, CapacityType: o.CapacityType}
 	case breadth == Family, breadth == SKU:
-		return Scope{Breadth: SKU, Name: o.InstanceType, Zone: Any, CapacityType: o.CapacityType}
-	default:
-		return Scope{Breadth: OneOffering, Name: o.InstanceType, Zone: o.Zone, CapacityType: o.CapacityType}
+		out = Scope{Breadth: SKU, Name: o.InstanceType, Zone: Any, CapacityType: o.CapacityType}
 	}
+	if evidence != OfAccount {
+		out.NodeClass = o.NodeClass
+	}
+	return out
 }
 
 // Covers says whether an offering belongs to the scope.
@@ -91,6 +99,9 @@ func (s Scope) isPartOf(o Offering) bool {
 	return s.Breadth == OneOffering && !s.Covers(o)
 }
 
+// Scopes returns every scope that an offering belongs to, narrowest first.
+func (o Offering) Scopes() []Scope { return scopesAround(o) }
+
 // scopesAround returns every scope that an offering belongs to, narrowest first.
 func scopesAround(o Offering) []Scope {
 	breadths := []Breadth{OneOffering, SKU, Everything}
@@ -99,7 +110,7 @@ func scopesAround(o Offering) []Scope {
 	}
 	scopes := make([]Scope, 0, 4*len(breadths))
 	for _, breadth := range breadths {
-		scope := scopeOf(breadth, o)
+		scope := scopeOf(breadth, OfAccount, o)
 		scopes = append(scopes, scope)
 		if scope.CapacityType != Any {
 			scope.CapacityType = Any

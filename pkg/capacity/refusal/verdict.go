@@ -75,8 +75,7 @@ type Verdict struct {
 	Fix string
 	// Rule is the name of the rule whose words were met; empty where age or disappearance decided.
 	Rule string
-	// Guessed says that nobody named what is out: the request itself may be what does not fit, and
-	// another Workspace's may.
+	// Guessed says that the request itself may be what does not fit, and that another Workspace's may.
 	Guessed bool
 	// MendedBy is what of the cluster can be watched for the mending, and Class what state the node
 	// class was in; empty where only people can tell.
@@ -148,6 +147,12 @@ func cooldownOf(cause Cause, spot bool) time.Duration {
 	case NoCapacity, Quota, NotOffered, TimedOut, Unknown:
 	}
 	return shortCooldown
+}
+
+// isOverOnceLaunched says whether a machine that the cloud has launched disproves a refusal of this cause. Capacity is
+// not among them: Azure accepts a request first, and may find none later.
+func (c Cause) isOverOnceLaunched() bool {
+	return c == Quota || c == NotOffered || c == TimedOut
 }
 
 // forgiven is how many refusals in a row cost nothing: a node that failed to join may do so at the

@@ -77,6 +77,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 		last.Revision, last.Zone = s.revision.Name, zoneOf(s.revision.Plan.Zones)
 	}
 	s.noteMachines(names, r.Clock.Now())
+	r.learnLaunch(asker(s.ws), last)
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
 	return out, err
@@ -217,14 +218,22 @@ func (r *Reconciler) judge(
 	if err != nil {
 		return nil, err
 	}
-	past := r.remembered(s.ws.UID, s.attempts)
+	past := r.remembered(asker(s.ws), s.attempts)
 	for i := range machines {
 		if machines[i].Verdict.Final {
 			seen[i].Events, seen[i].Class, seen[i].ClassMessage = events, class, words
 			machines[i].Verdict = refusal.Escalate(r.verdict(s, names[i], seen[i], now), past)
+			if last.ReadyTime == nil && hasLaunched(last, names[i]) {
+				machines[i].Verdict = machines[i].Verdict.InPart()
+			}
 		}
 	}
 	return machines, nil
+}
+
+// hasLaunched says whether a machine of an attempt was launched, other than the one of this name.
+func hasLaunched(attempt *v1beta1.Attempt, but string) bool {
+	return slices.ContainsFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Stage != "" && claim.Name != but })
 }
 
 // checkGoing returns an error if a machine is on its way out by the cache, and held by the API server: a controller that
@@ -333,7 +342,7 @@ func (r *Reconciler) groupZone(s *scope, last *v1beta1.Attempt, asked refusal.Of
 		if machine.Zone == "" || !slices.Contains(last.NodeClaims, machine.Name) {
 			continue
 		}
-		if slices.Contains(r.Memory.Zones(last.StartTime.Time, s.ws.UID, asked), machine.Zone) {
+		if slices.Contains(r.Memory.Zones(last.StartTime.Time, asker(s.ws), asked), machine.Zone) {
 			break
 		}
 		return machine.Zone

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -266,12 +265,12 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	s.ws.Status.Attempts = cloneAttempts(s.attempts)
 	if err := r.patchStatus(ctx, before, s.ws); err != nil {
 		s.ws.Status.Attempts = before.Status.Attempts
-		r.learnUnanswered(err, s.ws.UID, before.Status.Attempts, s.attempts)
+		r.learnUnanswered(err, asker(s.ws), before.Status.Attempts, s.attempts)
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
 	s.persisted = true
 	r.emit(s, refusals(before.Status.Attempts, s.attempts))
-	r.noteAttempts(s.ws.UID, before.Status.Attempts, s.attempts)
+	r.noteAttempts(asker(s.ws), before.Status.Attempts, s.attempts)
 	r.Metrics.waste(s)
 	return nil
 }
@@ -283,77 +282,6 @@ func (s *scope) isFirstAttempt() bool {
 	return s.isNew && len(s.ws.Status.Attempts) == 0 && len(s.attempts) == 1 && s.attempts[0].Number == 1 && len(s.machines) == 0
 }
 
-// noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,
-// once it is written down.
-func (r *Reconciler) noteAttempts(workspace types.UID, before, after []v1beta1.Attempt) {
-	r.Metrics.count(before, after)
-	r.learn(workspace, before, after)
-}
-
-// learnUnanswered has all Workspaces learn from attempts whose write failed but may have been done: the next
-// pass would find nothing new in them. One that the API server refused was made from an old Workspace.
-func (r *Reconciler) learnUnanswered(err error, workspace types.UID, before, after []v1beta1.Attempt) {
-	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		r.learn(workspace, before, after)
-	}
-}
-
-// learn has all Workspaces learn from what is new of attempts. Those that wait for an offer look again.
-func (r *Reconciler) learn(workspace types.UID, before, after []v1beta1.Attempt) {
-	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
-		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
-	})
-	if len(changed) == 0 {
-		return
-	}
-	r.Memory.Learn(r.remembered(workspace, changed)...)
-	last := &after[len(after)-1]
-	if last.Reason == "" && last.ReadyTime == nil {
-		return // it goes on
-	}
-	r.Memory.Forget(workspace)
-	r.waiting.wake()
-}
-
 func cloneAttempts(attempts []v1beta1.Attempt) []v1beta1.Attempt {
 	return (&v1beta1.WorkspaceStatus{Attempts: attempts}).DeepCopy().Attempts
-}
-
-// remembered are attempts of a Workspace as the memory of refusals takes them: one that got its
-// machines and lost them later counts as both.
-func (r *Reconciler) remembered(workspace types.UID, attempts []v1beta1.Attempt) []refusal.Attempt {
-	var out []refusal.Attempt
-	for i := range attempts {
-		a := &attempts[i]
-		known := refusal.Attempt{
-			Workspace: workspace, Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName),
-			Started: a.StartTime.Time,
-		}
-		if a.ReadyTime == nil && a.Reason == "" {
-			out = append(out, known)
-		}
-		if a.ReadyTime != nil {
-			got := known
-			got.Ended = a.ReadyTime.Time
-			out = append(out, got)
-		}
-		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == "" {
-			continue
-		}
-		known.Ended, known.Cause = a.EndTime.Time, refusal.Cause(a.Reason)
-		if scope, err := refusal.ParseScope(a.Scope); err == nil && a.Cooldown != nil {
-			known.Scope, known.Cooldown, known.Guessed = scope, a.Cooldown.Duration, a.Guessed
-		}
-		out = append(out, known)
-	}
-	return out
-}
-
-// offering is what an attempt asks for, with the family that the cloud counts it under.
-func (r *Reconciler) offering(instanceType, zone string, capacityType v1beta1.CapacityType, class string) refusal.Offering {
-	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType, NodeClass: class}
-	if known, err := r.Catalog.ResolveSKU(instanceType); err == nil {
-		out.Family = known.QuotaFamily
-	}
-	return out
 }

@@ -329,7 +329,7 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 	}
 	if s.revision.isGroup() { // who buys for one machine alone goes to another zone by itself
 		offer := r.offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
-		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), s.ws.UID, offer)
+		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
 	}
 	for _, claim := range open.Claims {
 		out.Existed = append(out.Existed, claim.Name)

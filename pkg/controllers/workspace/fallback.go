@@ -35,7 +35,8 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		return err // there is nothing to buy with
 	}
 	// A controller that led before may have written how its attempt ended when this one knew all the others.
-	r.Memory.Learn(refusal.Credible(r.remembered(s.ws.UID, s.ws.Status.Attempts), r.Clock.Now())...)
+	now := r.Clock.Now()
+	r.wakeFor(r.Memory.Learn(now, refusal.Credible(r.remembered(asker(s.ws), s.ws.Status.Attempts), now)...))
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
 	made, err := r.affordable(ctx, s, number)
@@ -51,6 +52,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		err = r.pin(ctx, s, made)
 	}
 	if err != nil {
+		r.waiting.narrow(key, s.awaited(err))
 		return err
 	}
 	r.waiting.remove(key)
@@ -196,7 +198,7 @@ func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, 
 func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 	plan := &made.Plan
 	offer := r.offering(plan.InstanceType, zoneOf(plan.Zones), plan.CapacityType, r.classOf(made.NodeClass).Name)
-	if s.isRetry() || r.Memory.Ask(r.Clock.Now(), s.ws.UID, offer) {
+	if s.isRetry() || r.Memory.Ask(r.Clock.Now(), asker(s.ws), offer) {
 		return nil
 	}
 	r.Ledger.Forget(s.ws.UID)
@@ -280,7 +282,9 @@ func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion
 	if s.spec.Resource.Placement != nil {
 		zone = zoneOf(s.spec.Resource.Placement.Zones)
 	}
-	return r.Memory.Exclusions(r.Clock.Now(), s.ws.UID, r.offers(zone, className)), nil
+	out := r.Memory.Exclusions(r.Clock.Now(), asker(s.ws), r.offers(zone, className))
+	s.leftAlone = offeringsOf(out)
+	return out, nil
 }
 
 // offers are all that the catalogue knows of, in a zone, or in any if that is empty.
@@ -321,7 +325,7 @@ func (r *Reconciler) allAttempts(ctx context.Context) ([]refusal.Attempt, error)
 	}
 	var out []refusal.Attempt
 	for i := range list.Items {
-		out = append(out, r.remembered(list.Items[i].UID, list.Items[i].Status.Attempts)...)
+		out = append(out, r.remembered(asker(&list.Items[i]), list.Items[i].Status.Attempts)...)
 	}
 	return out, nil
 }

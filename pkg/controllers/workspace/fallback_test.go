@@ -91,8 +91,8 @@ func TestTakeTurn(t *testing.T) {
 	r := New(Config{Memory: &ladder.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 	made := accepted(1)
 	offer := r.offering(made.Plan.InstanceType, "", made.Plan.CapacityType, "")
-	r.Memory.Learn(refusal.Attempt{
-		Workspace: "former", Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
+	r.Memory.Learn(now.Time, refusal.Attempt{
+		Asker: refusal.Asker{Workspace: "former"}, Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
 		Scope: refusal.Scope{
 			Breadth: refusal.SKU, Name: offer.InstanceType, Zone: refusal.Any, CapacityType: offer.CapacityType,
 		}, Cooldown: time.Hour,
@@ -196,7 +196,7 @@ func TestWhatIsAskedForAgainIsNotLeftAlone(t *testing.T) {
 		s.asksAgain, s.recreates = asksAgain, "no room for both"
 		r.end(t.Context(), s, lost)
 		ended := s.lastAttempt()
-		if left := len(r.remembered("some", s.attempts)) > 0; left == asksAgain || (ended.Reason == reasonReleased) != asksAgain {
+		if left := len(r.remembered(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == reasonReleased) != asksAgain {
 			t.Errorf("asks again: %v: left alone: %v, %s: %s", asksAgain, left, ended.Reason, ended.Message)
 		}
 		if want := "no room for both; " + lost.Message; asksAgain && ended.Message != want {

@@ -53,14 +53,14 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	})
 	offer := refusal.Offering{InstanceType: "a", CapacityType: v1beta1.CapacityOnDemand}
 	refused := refusal.Attempt{
-		Workspace: "former", Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
+		Asker: refusal.Asker{Workspace: "former"}, Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
 		Scope: refusal.Scope{Breadth: refusal.SKU, Name: "a", Zone: refusal.Any, CapacityType: v1beta1.CapacityOnDemand}, Cooldown: time.Hour,
 	}
-	r.Memory.Learn(refused)
+	r.Memory.Learn(now.Time, refused)
 	bill := func(uid types.UID, machine string) []capacity.Bill {
 		return []capacity.Bill{{Owner: capacity.Owner{UID: uid}, Machine: machine, HourlyPrice: 8}}
 	}
-	if !r.Memory.Ask(now.Time, ws.UID, offer) || r.Memory.Ask(now.Time, "other", offer) {
+	if !r.Memory.Ask(now.Time, asker(ws), offer) || r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
 		t.Fatal("it is not the first to ask again")
 	}
 	if err := r.Ledger.Reserve(t.Context(), now.Time, bill(ws.UID, "mine")); err != nil {
@@ -74,7 +74,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	if woken.Len() != 1 {
 		t.Errorf("%d Workspaces were woken, want the one that waits", woken.Len())
 	}
-	if !r.Memory.Ask(now.Time, "other", offer) {
+	if !r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
 		t.Error("the offer is still left to a Workspace that is gone")
 	}
 	if err := r.Ledger.Reserve(t.Context(), now.Time, bill("other", "theirs")); err != nil {

@@ -298,7 +298,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	offer := refusal.Offering{InstanceType: "X", CapacityType: v1beta1.CapacitySpot}
-	if got := r.Memory.Exclusions(now.Time, ws.UID, slices.Values([]refusal.Offering{offer})); len(got) != 1 {
+	if got := r.Memory.Exclusions(now.Time, asker(ws), slices.Values([]refusal.Offering{offer})); len(got) != 1 {
 		t.Errorf("left alone are %v, want what its first attempt was refused", got)
 	}
 }

@@ -57,7 +57,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	memory.Learn(refusal.Attempt{
+	memory.Learn(now.Time, refusal.Attempt{
 		Offering: refusal.Offering{InstanceType: "A"}, Started: now.Time, Ended: now.Time, Cause: refusal.Quota,
 		Scope: refusal.Scope{Breadth: refusal.SKU, Name: "A", Zone: refusal.Any}, Cooldown: time.Hour,
 	})

@@ -178,7 +178,7 @@ func New(config Config) *Reconciler {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
 	return &Reconciler{
-		Config: config, waiting: &waiting{keys: map[types.NamespacedName]struct{}{}}, preflight: &preflight{seen: map[string]sight{}},
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]interest{}}, preflight: &preflight{seen: map[string]sight{}},
 		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
 		asking: make(chan struct{}, mostAsking), unadmitted: newUnadmitted(),
 		skus: sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
@@ -311,13 +311,14 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.unsaid.forget(ws.UID)
 	r.past.forget(ws.UID)
 	r.published.keep(ws.UID, nil)
-	r.Memory.Forget(ws.UID)
+	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
 	r.waiting.remove(client.ObjectKeyFromObject(ws))
 	r.unadmitted.remove(client.ObjectKeyFromObject(ws))
 	r.settlePods(ws.UID)
-	r.waiting.wake()
+	r.waiting.wakeForMoney()
+	r.wakeFor(opened)
 }
 
 // emit publishes events after the status that makes them true has been written.

@@ -42,14 +42,14 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		former := s.ws.DeepCopy()
 		s.ws.Status = status
 		if err := r.patchStatus(ctx, former, s.ws); err != nil {
-			r.learnUnanswered(err, s.ws.UID, before.Attempts, status.Attempts)
+			r.learnUnanswered(err, asker(s.ws), before.Attempts, status.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 	}
 	r.awaitFigures(s)
 	r.emit(s, events)
 	r.unsaid.drop(s.ws.UID)
-	r.noteAttempts(s.ws.UID, before.Attempts, status.Attempts)
+	r.noteAttempts(asker(s.ws), before.Attempts, status.Attempts)
 	r.Metrics.waste(s)
 	return nil
 }

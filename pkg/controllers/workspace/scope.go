@@ -69,6 +69,8 @@ type scope struct {
 	runsOn int32
 	// trouble is why the machines of the held attempt are to be replaced; empty where the plan is another one.
 	trouble string
+	// leftAlone are the offers that it leaves alone in this pass, after refusals.
+	leftAlone []refusal.Offering
 	// recreates says why the machines that serve are let go before others are got.
 	recreates string
 	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.

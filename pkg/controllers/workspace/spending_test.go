@@ -225,7 +225,7 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	if !isShort || waiting.reason != v1beta1.ReasonSpendingCeiling || waiting.after != 0 || s.openAttempt() == nil {
 		t.Fatalf("got %+v, want it to keep what serves and wait to be woken", waiting)
 	}
-	r.waiting.wake()
+	r.waiting.wakeForMoney()
 	if woken.Len() != 1 {
 		t.Errorf("%d Workspaces were woken, want this one", woken.Len())
 	}

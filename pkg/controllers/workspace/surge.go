@@ -219,11 +219,11 @@ func (r *Reconciler) going(s *scope) *ladder.Exclusion {
 		Provider: r.Answers.provider(r.classOf(s.revision.NodeClass)), Offering: offer,
 		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
 	}, r.Answers.Deadlines, now)
-	past := append(r.remembered(s.ws.UID, s.attempts), refusal.Attempt{
-		Workspace: s.ws.UID, Offering: offer, Started: held.StartTime.Time, Ended: now,
+	past := append(r.remembered(asker(s.ws), s.attempts), refusal.Attempt{
+		Asker: asker(s.ws), Offering: offer, Started: held.StartTime.Time, Ended: now,
 		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
 	})
-	until, cause, isLeft := refusal.Cooldowns{}.With(past...).Active(now, s.ws.UID, offer)
+	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, asker(s.ws), offer)
 	if !isLeft {
 		return nil
 	}

@@ -6,8 +6,9 @@ package workspace
 import (
 	"cmp"
 	"context"
-	"maps"
+	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,17 +16,34 @@ import (
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // queue is that of the controller.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // waiting are the Workspaces that wait for what another one may free: money, or an offer that was
-// refused. They are woken when something changes, and none of them polls.
+// refused. They are woken when that changes, and none of them polls.
 type waiting struct {
 	mu    sync.Mutex
-	keys  map[types.NamespacedName]struct{}
+	keys  map[types.NamespacedName]interest
 	queue queue
+}
+
+// interest is what a Workspace waits for.
+type interest struct {
+	// isUndecided says that it is still looking: anything may matter.
+	isUndecided bool
+	// money says that it can go on once machines of others are gone.
+	money bool
+	// offers are those that it leaves alone, and would ask for.
+	offers []refusal.Offering
+	who    refusal.Asker
 }
 
 // start is the source of a controller: it keeps the queue.
@@ -36,10 +54,20 @@ func (w *waiting) start(_ context.Context, queue queue) error {
 	return nil
 }
 
+// add notes that a Workspace is about to look whether it has to wait.
 func (w *waiting) add(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keys[key] = struct{}{}
+	w.keys[key] = interest{isUndecided: true}
+}
+
+// narrow notes what a Workspace waits for. One that was woken meanwhile looks again first.
+func (w *waiting) narrow(key types.NamespacedName, to interest) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, isWaiting := w.keys[key]; isWaiting {
+		w.keys[key] = to
+	}
 }
 
 func (w *waiting) remove(key types.NamespacedName) {
@@ -64,20 +92,82 @@ func (r *Reconciler) LookAgain(key types.NamespacedName) {
 	}
 }
 
-// wake has all of them look again. Those that have to wait on say so anew.
-func (w *waiting) wake() {
+// wakeForMoney has those look again that wait for money.
+func (w *waiting) wakeForMoney() {
+	w.wake(func(known interest) bool { return known.money })
+}
+
+// wakeFor has those look again that wait for an offer within one of some scopes, if it is open for them now.
+func (w *waiting) wakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []refusal.Offering) bool) {
+	if len(opened) == 0 {
+		return
+	}
+	isWithin := func(offer refusal.Offering) bool {
+		return slices.ContainsFunc(opened, func(scope refusal.Scope) bool { return scope.Covers(offer) })
+	}
+	w.wake(func(known interest) bool {
+		var within []refusal.Offering
+		for _, offer := range known.offers {
+			if isWithin(offer) {
+				within = append(within, offer)
+			}
+		}
+		return len(within) > 0 && isOpen(known.who, within)
+	})
+}
+
+// wake has those look again that are still looking, or that wait for this. Those that have to wait on say so anew.
+func (w *waiting) wake(isMeant func(interest) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queue == nil {
 		return
 	}
-	inOrder := func(a, b types.NamespacedName) int {
+	var woken []types.NamespacedName
+	for key, known := range w.keys {
+		if known.isUndecided || isMeant(known) {
+			woken = append(woken, key)
+		}
+	}
+	slices.SortFunc(woken, func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(w.keys), inOrder) {
+	})
+	for _, key := range woken {
 		w.queue.Add(reconcile.Request{NamespacedName: key})
+		delete(w.keys, key)
 	}
-	clear(w.keys)
+}
+
+// awaited is what a Workspace waits for that may not ask for machines now.
+func (s *scope) awaited(err error) interest {
+	wait, isWaiting := errors.AsType[*waitingError](err)
+	out := interest{money: isWaiting && wait.reason == v1beta1.ReasonSpendingCeiling, who: asker(s.ws)}
+	asked := request.Constraints(s.ws)
+	for _, offer := range s.leftAlone {
+		if mayAsk(asked, offer) {
+			out.offers = append(out.offers, offer)
+		}
+	}
+	return out
+}
+
+func offeringsOf(excluded []ladder.Exclusion) []refusal.Offering {
+	out := make([]refusal.Offering, 0, len(excluded))
+	for i := range excluded {
+		out = append(out, excluded[i].Offering)
+	}
+	return out
+}
+
+// mayAsk says whether a Workspace with these constraints could ask for an offer.
+func mayAsk(asked planner.Constraints, offer refusal.Offering) bool {
+	types := asked.CapacityTypes
+	if len(types) == 0 {
+		types = []v1beta1.CapacityType{v1beta1.CapacityOnDemand, v1beta1.CapacityReserved}
+	}
+	isNamed := func(name string) bool { return strings.EqualFold(name, offer.InstanceType) }
+	return slices.Contains(types, offer.CapacityType) &&
+		(len(asked.InstanceTypes) == 0 || slices.ContainsFunc(asked.InstanceTypes, isNamed))
 }
 
 // machineHandler brings machines to the Workspaces that they belong to. One that is gone frees money.
@@ -89,5 +179,5 @@ type machineHandler struct {
 // Delete implements handler.EventHandler.
 func (h machineHandler) Delete(ctx context.Context, e ctrlevent.DeleteEvent, queue queue) {
 	h.EventHandler.Delete(ctx, e, queue)
-	h.waiting.wake()
+	h.waiting.wakeForMoney()
 }

@@ -1,0 +1,66 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// clockLead is how far the clock of a former process may have been ahead.
+const clockLead = 5 * time.Minute
+
+// Asker is a Workspace that asks for machines, and the namespace that it is in.
+type Asker struct {
+	Workspace types.UID
+	Namespace string
+}
+
+// Attempt is one try to get machines, of whichever Workspace.
+type Attempt struct {
+	Asker
+
+	Offering Offering
+	Started  time.Time
+	// Ended is when it was given up, or when its machines were usable; zero while it goes on.
+	Ended time.Time
+	// Launched says of an attempt that goes on that the cloud has launched a machine for it.
+	Launched bool
+	// Cause is None where it got its machines.
+	Cause    Cause
+	Scope    Scope
+	Cooldown time.Duration
+	// Guessed as in the verdict: the refusal rules out nothing for other Workspaces until it happened to a second
+	// one of the namespace, and never anything for other namespaces.
+	Guessed bool
+}
+
+// Credible returns the attempts that a clock like ours can have written by now. An attempt from the future would
+// start a cooldown that ends years from now.
+func Credible(attempts []Attempt, now time.Time) []Attempt {
+	return slices.DeleteFunc(slices.Clone(attempts), func(a Attempt) bool { return a.Ended.After(now.Add(clockLead)) })
+}
+
+// compareAttempts orders attempts by when they ended; no two that differ are equal.
+func compareAttempts(a, b Attempt) int {
+	return cmp.Or(
+		a.Ended.Compare(b.Ended),
+		a.Started.Compare(b.Started),
+		strings.Compare(a.Scope.String(), b.Scope.String()),
+		cmp.Compare(a.Cause, b.Cause),
+		cmp.Compare(a.Cooldown, b.Cooldown),
+		cmp.Compare(a.Offering.InstanceType, b.Offering.InstanceType),
+		cmp.Compare(a.Offering.Family, b.Offering.Family),
+		cmp.Compare(a.Offering.Zone, b.Offering.Zone),
+		cmp.Compare(a.Offering.CapacityType, b.Offering.CapacityType),
+		cmp.Compare(a.Offering.NodeClass, b.Offering.NodeClass),
+		cmp.Compare(a.Workspace, b.Workspace),
+		cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(weigh(a.Guessed), weigh(b.Guessed)),
+	)
+}

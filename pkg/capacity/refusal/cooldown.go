@@ -1,0 +1,89 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// What repeated refusals cost.
+const (
+	// MaxCooldown is where doubling ends; a cause may have a longer cooldown from the start.
+	MaxCooldown = 4 * time.Hour
+	// mostGuesses is how many times its cooldown a guess lasts at most: whoever waits for the only machine type
+	// that is suitable needs it soon after it is back.
+	mostGuesses = 10
+	// forgetAfter is how long after a cooldown a refusal counts as a new one.
+	forgetAfter = 24 * time.Hour
+)
+
+// Cooldown is a scope that is left alone.
+type Cooldown struct {
+	Scope Scope
+	// Asker that leaves it alone: one Workspace, all of a namespace, or everybody where both are empty.
+	Asker
+
+	Cause Cause
+	Until time.Time
+	// Refusals in a row that led to it.
+	Refusals int
+
+	refusedAt time.Time
+}
+
+// isRemembered says whether a refusal then follows others in a row.
+func (c Cooldown) isRemembered(then time.Time) bool {
+	return c.Refusals > 0 && then.Sub(c.Until) <= forgetAfter
+}
+
+// isUnproven says that the cooldown has passed and that nobody has got a machine since: whether the offer is to be
+// had again is unknown.
+func (c Cooldown) isUnproven(now time.Time) bool {
+	isForgiven := !c.Until.After(c.refusedAt)
+	return !isForgiven && !c.Until.After(now) && now.Sub(c.Until) <= forgetAfter
+}
+
+// refused returns the cooldown after a further refusal; the zero one is for the first.
+func (c Cooldown) refused(a Attempt) Cooldown {
+	known := c
+	switch {
+	case !known.isRemembered(a.Ended):
+		known = Cooldown{Scope: a.Scope, Refusals: 1}
+	case !a.Started.Before(known.Until):
+		known.Refusals++
+	case delay(a, known.Refusals) == 0:
+		// The same forgiven refusal, reported twice. An attempt that begins after the first report counts, also where
+		// several Workspaces take turns so that one is always under way.
+		known.refusedAt = a.Ended
+		return known
+	default: // it was under way when another was refused: the same refusal, reported twice
+	}
+	known.refusedAt = a.Ended
+	if until := a.Ended.Add(delay(a, known.Refusals)); !until.Before(known.Until) {
+		known.Until, known.Cause = until, a.Cause
+	}
+	return known
+}
+
+// delay is how long an attempt's scope is left alone after so many refusals in a row.
+func delay(a Attempt, refusals int) time.Duration {
+	spot := a.Offering.CapacityType == v1beta1.CapacitySpot
+	doublings := refusals - 1 - forgiven(a.Cause, spot)
+	if doublings < 0 {
+		return 0
+	}
+	delay, most := a.Cooldown, MaxCooldown
+	if a.Guessed {
+		most = min(mostGuesses*a.Cooldown, most)
+	}
+	for range doublings {
+		if delay >= most {
+			break
+		}
+		delay = min(2*delay, most)
+	}
+	return delay
+}

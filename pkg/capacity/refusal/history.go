@@ -1,0 +1,148 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+const (
+	// historySize is how many refusals of a history may still be learned in another order than that in which they
+	// ended. Older ones are kept only as the cooldowns that they led to.
+	historySize = 32
+	// confirmWithin is how long after one Workspace's guess another's confirms it for their namespace.
+	confirmWithin = time.Hour
+)
+
+// history is the refusals of one scope, of whichever capacity type, as one audience counts them.
+type history struct {
+	// needsTwo says that a refusal counts only once it happened to two Workspaces.
+	needsTwo bool
+	// recent are the latest refusals in the order in which they ended. base is what those before led to, of which
+	// folded was the last.
+	recent   []Attempt
+	base     tally
+	folded   Attempt
+	isFolded bool
+	// now is what all of them led to.
+	now tally
+}
+
+// tally is what refusals led to, by capacity type.
+type tally struct {
+	cooldowns map[v1beta1.CapacityType]Cooldown
+	// guesses are the latest ones of two different Workspaces, the newer first.
+	guesses map[v1beta1.CapacityType][2]guess
+}
+
+type guess struct {
+	workspace types.UID
+	at        time.Time
+}
+
+// proofs say until when refusals of a cause and a capacity type have been disproved; zero means never.
+type proofs func(cause Cause, capacityType v1beta1.CapacityType) time.Time
+
+// add takes in a refusal, and says whether it is news.
+func (h *history) add(a Attempt) bool {
+	if h.isFolded && compareAttempts(a, h.folded) <= 0 {
+		return false
+	}
+	at, isKnown := slices.BinarySearchFunc(h.recent, a, compareAttempts)
+	if isKnown {
+		return false
+	}
+	h.recent = slices.Insert(h.recent, at, a)
+	return true
+}
+
+// settle computes anew what the refusals led to.
+func (h *history) settle(disproved proofs) {
+	for len(h.recent) > historySize {
+		h.base = h.base.without(disproved)
+		h.base.take(h.recent[0], h.needsTwo, disproved)
+		h.folded, h.isFolded = h.recent[0], true
+		h.recent = slices.Delete(h.recent, 0, 1)
+	}
+	h.now = h.base.without(disproved)
+	for _, a := range h.recent {
+		h.now.take(a, h.needsTwo, disproved)
+	}
+}
+
+// without returns a copy that lacks what has been disproved.
+func (o tally) without(disproved proofs) tally {
+	out := tally{cooldowns: maps.Clone(o.cooldowns), guesses: maps.Clone(o.guesses)}
+	maps.DeleteFunc(out.cooldowns, func(capacityType v1beta1.CapacityType, known Cooldown) bool {
+		return !known.refusedAt.After(disproved(known.Cause, capacityType))
+	})
+	return out
+}
+
+// take takes in the next refusal.
+func (o *tally) take(a Attempt, needsTwo bool, disproved proofs) {
+	if needsTwo && !o.confirms(a, disproved(a.Cause, a.Scope.CapacityType)) {
+		return
+	}
+	known := o.of(a.Scope, a.Scope.CapacityType)
+	if !a.Guessed {
+		known = o.against(a)
+	}
+	capacityType := known.Scope.CapacityType
+	if !a.Ended.After(disproved(a.Cause, capacityType)) {
+		return
+	}
+	known = known.refused(a)
+	known.Scope.CapacityType = capacityType
+	if o.cooldowns == nil {
+		o.cooldowns = map[v1beta1.CapacityType]Cooldown{}
+	}
+	o.cooldowns[capacityType] = known
+}
+
+// confirms says whether another Workspace guessed the same lately, and since it was disproved.
+func (o *tally) confirms(a Attempt, disproved time.Time) bool {
+	known := o.guesses[a.Scope.CapacityType]
+	if known[0].workspace != a.Workspace {
+		known[1] = known[0]
+	}
+	known[0] = guess{a.Workspace, a.Ended}
+	if o.guesses == nil {
+		o.guesses = map[v1beta1.CapacityType][2]guess{}
+	}
+	o.guesses[a.Scope.CapacityType] = known
+	return known[1].at.After(disproved) && a.Ended.Sub(known[1].at) <= confirmWithin
+}
+
+// against returns the cooldown that a refusal prolongs. Words that do not distinguish spot machines from others
+// count against both, but once that has passed only against the one that was asked for: the other one, of which
+// nothing is known, would never be asked for.
+func (o *tally) against(a Attempt) Cooldown {
+	all, one := o.of(a.Scope, a.Scope.CapacityType), o.of(a.Scope, a.Offering.CapacityType)
+	switch {
+	case a.Scope.CapacityType != Any || !all.isRemembered(a.Ended) && !one.isRemembered(a.Ended):
+		return all
+	case one.isRemembered(a.Ended) && !one.Until.Before(all.Until):
+		return one
+	case !a.Started.Before(all.Until):
+		all.Scope.CapacityType = a.Offering.CapacityType
+		return all
+	default:
+		return all
+	}
+}
+
+// of is the cooldown of a capacity type.
+func (o *tally) of(scope Scope, capacityType v1beta1.CapacityType) Cooldown {
+	known := o.cooldowns[capacityType]
+	known.Scope = scope
+	known.Scope.CapacityType = capacityType
+	return known
+}

@@ -1,0 +1,105 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,
+// once it is written down.
+func (r *Reconciler) noteAttempts(who refusal.Asker, before, after []v1beta1.Attempt) {
+	r.Metrics.count(before, after)
+	r.learn(who, before, after)
+}
+
+// learnUnanswered has all Workspaces learn from attempts whose write failed but may have been done: the next
+// pass would find nothing new in them. One that the API server refused was made from an old Workspace.
+func (r *Reconciler) learnUnanswered(err error, who refusal.Asker, before, after []v1beta1.Attempt) {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		r.learn(who, before, after)
+	}
+}
+
+// learn has all Workspaces learn from what is new of attempts. Those that wait for an offer that is open since look
+// again.
+func (r *Reconciler) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
+	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
+		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
+	})
+	if len(changed) == 0 {
+		return
+	}
+	opened := r.Memory.Learn(r.Clock.Now(), r.remembered(who, changed)...)
+	if last := &after[len(after)-1]; last.Reason != "" || last.ReadyTime != nil {
+		opened = append(opened, r.Memory.Forget(who.Workspace)...)
+	}
+	r.wakeFor(opened)
+}
+
+// learnLaunch has all Workspaces learn that the cloud has launched a machine of an attempt, before the status says so:
+// that disproves a refusal for want of quota.
+func (r *Reconciler) learnLaunch(who refusal.Asker, open *v1beta1.Attempt) {
+	if open.ReadyTime == nil && hasLaunched(open, "") {
+		r.wakeFor(r.Memory.Learn(r.Clock.Now(), r.remembered(who, []v1beta1.Attempt{*open})...))
+	}
+}
+
+// wakeFor has those look again that wait for what has opened.
+func (r *Reconciler) wakeFor(opened []refusal.Scope) {
+	now := r.Clock.Now()
+	r.waiting.wakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return r.Memory.IsOpen(now, who, offers) })
+}
+
+// asker is who asks for the machines of a Workspace.
+func asker(ws *v1beta1.Workspace) refusal.Asker {
+	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
+}
+
+// remembered are attempts of a Workspace as the memory of refusals takes them: one that got its
+// machines and lost them later counts as both.
+func (r *Reconciler) remembered(who refusal.Asker, attempts []v1beta1.Attempt) []refusal.Attempt {
+	var out []refusal.Attempt
+	for i := range attempts {
+		a := &attempts[i]
+		known := refusal.Attempt{
+			Asker: who, Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName),
+			Started: a.StartTime.Time,
+		}
+		if a.ReadyTime == nil && a.Reason == "" {
+			going := known
+			going.Launched = hasLaunched(a, "")
+			out = append(out, going)
+		}
+		if a.ReadyTime != nil {
+			got := known
+			got.Ended = a.ReadyTime.Time
+			out = append(out, got)
+		}
+		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == "" {
+			continue
+		}
+		known.Ended, known.Cause = a.EndTime.Time, refusal.Cause(a.Reason)
+		if scope, err := refusal.ParseScope(a.Scope); err == nil && a.Cooldown != nil {
+			known.Scope, known.Cooldown, known.Guessed = scope, a.Cooldown.Duration, a.Guessed
+		}
+		out = append(out, known)
+	}
+	return out
+}
+
+// offering is what an attempt asks for, with the family that the cloud counts it under.
+func (r *Reconciler) offering(instanceType, zone string, capacityType v1beta1.CapacityType, class string) refusal.Offering {
+	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType, NodeClass: class}
+	if known, err := r.Catalog.ResolveSKU(instanceType); err == nil {
+		out.Family = known.QuotaFamily
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// attemptOf is an attempt at a machine type that began some minutes from now.
+func attemptOf(instanceType string, began int, changes ...func(*v1beta1.Attempt)) v1beta1.Attempt {
+	out := v1beta1.Attempt{
+		Number: 1, InstanceType: instanceType, CapacityType: v1beta1.CapacityOnDemand,
+		StartTime: metav1.NewTime(now.Add(time.Duration(began) * time.Minute)),
+	}
+	for _, change := range changes {
+		change(&out)
+	}
+	return out
+}
+
+func endedFor(cause refusal.Cause, cooldown time.Duration) func(*v1beta1.Attempt) {
+	return func(a *v1beta1.Attempt) {
+		a.EndTime, a.Reason = new(metav1.NewTime(a.StartTime.Add(time.Minute))), string(cause)
+		a.Scope, a.Cooldown = "sku/"+a.InstanceType+"/*/on-demand", &metav1.Duration{Duration: cooldown}
+	}
+}
+
+func launchedOnce(a *v1beta1.Attempt) {
+	a.Claims = []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "claim", Stage: stageLaunched}}
+}
+
+func usable(a *v1beta1.Attempt) { a.ReadyTime = new(metav1.NewTime(a.StartTime.Add(time.Minute))) }
+
+// TestOnlyTheConcernedAreWoken has Workspaces wait for machine types a and b, for money, and one still look.
+func TestOnlyTheConcernedAreWoken(t *testing.T) {
+	other := refusal.Asker{Workspace: "other", Namespace: "team-b"}
+	refusedBefore := func(cause refusal.Cause) func(*Reconciler) {
+		return func(r *Reconciler) {
+			for _, name := range []string{"a", "b"} {
+				r.Memory.Learn(now.Time, r.remembered(other, []v1beta1.Attempt{attemptOf(name, -120, endedFor(cause, 4*time.Hour))})...)
+			}
+		}
+	}
+	tests := []struct {
+		reason string
+		before func(*Reconciler)
+		then   func(*Reconciler)
+		want   []string
+	}{
+		{"a refusal opens nothing", nil, func(r *Reconciler) {
+			r.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, endedFor(refusal.NoCapacity, time.Hour))})
+		}, nil},
+		{"a machine is usable", refusedBefore(refusal.NoCapacity), func(r *Reconciler) {
+			r.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
+		}, []string{"a", "looks"}},
+		{"what is known already wakes nobody", func(r *Reconciler) {
+			refusedBefore(refusal.NoCapacity)(r)
+			r.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
+		}, func(r *Reconciler) {
+			r.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
+		}, nil},
+		{"a launch disproves a quota", refusedBefore(refusal.Quota), func(r *Reconciler) {
+			r.learnLaunch(other, new(attemptOf("a", -2, launchedOnce)))
+		}, []string{"a", "looks"}},
+		{"and no want of capacity", refusedBefore(refusal.NoCapacity), func(r *Reconciler) {
+			r.learnLaunch(other, new(attemptOf("a", -2, launchedOnce)))
+		}, nil},
+		{"the first to ask again gives up", func(r *Reconciler) {
+			r.Memory.Learn(now.Time, r.remembered(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
+			r.Memory.Ask(now.Time, other, r.offering("b", "", v1beta1.CapacityOnDemand, ""))
+		}, func(r *Reconciler) {
+			r.wakeFor(r.Memory.Forget(other.Workspace))
+		}, []string{"b", "looks"}},
+		{"the first to ask again is refused", func(r *Reconciler) {
+			r.Memory.Learn(now.Time, r.remembered(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
+			r.Memory.Ask(now.Time, other, r.offering("b", "", v1beta1.CapacityOnDemand, ""))
+		}, func(r *Reconciler) {
+			r.learn(other, nil, []v1beta1.Attempt{attemptOf("b", 0, endedFor(refusal.Quota, time.Hour))})
+		}, []string{"looks"}},
+		{"machines go", nil, func(r *Reconciler) { r.waiting.wakeForMoney() }, []string{"looks", "money"}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Catalog: noCatalog{}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			if test.before != nil {
+				test.before(r)
+			}
+			woken := queueOf(t, r)
+			for _, name := range []string{"a", "b", "money", "looks"} {
+				r.waiting.add(types.NamespacedName{Name: name})
+			}
+			for _, name := range []string{"a", "b"} {
+				r.waiting.narrow(types.NamespacedName{Name: name}, interest{
+					who: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, offers: []refusal.Offering{r.offering(name, "", v1beta1.CapacityOnDemand, "")},
+				})
+			}
+			r.waiting.narrow(types.NamespacedName{Name: "money"}, interest{money: true})
+			test.then(r)
+			var got []string
+			for woken.Len() > 0 {
+				request, _ := woken.Get()
+				got = append(got, request.Name)
+				woken.Done(request)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a Workspace could never ask for is nothing that it waits for.
+func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
+	s := newScope(workspaceObject())
+	s.ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{"A"}, CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}}
+	offer := func(name string, capacityType v1beta1.CapacityType) refusal.Offering {
+		return refusal.Offering{InstanceType: name, CapacityType: capacityType}
+	}
+	s.leftAlone = []refusal.Offering{offer("a", v1beta1.CapacitySpot), offer("a", v1beta1.CapacityOnDemand), offer("b", v1beta1.CapacitySpot)}
+	want := interest{who: asker(s.ws), money: true, offers: s.leftAlone[:1]}
+	got := s.awaited(&waitingError{reason: v1beta1.ReasonSpendingCeiling})
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(interest{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// BenchmarkRefusal has one more Workspace refused while many wait for the same machine types.
+func BenchmarkRefusal(b *testing.B) {
+	for _, waiting := range []int{1000, 10000} {
+		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
+			r := New(Config{Catalog: noCatalog{}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			q := &counting{}
+			if err := r.waiting.start(b.Context(), q); err != nil {
+				b.Fatal(err)
+			}
+			for i := range waiting {
+				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("waits-", i)), Namespace: "team-a"}
+				key := types.NamespacedName{Name: string(who.Workspace)}
+				r.waiting.add(key)
+				r.waiting.narrow(key, interest{who: who, offers: []refusal.Offering{r.offering("a", "", v1beta1.CapacityOnDemand, "")}})
+			}
+			for i := 0; b.Loop(); i++ {
+				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("asks-", i%waiting)), Namespace: "team-b"}
+				r.learn(who, nil, []v1beta1.Attempt{attemptOf("a", i%1000, endedFor(refusal.NoCapacity, time.Hour))})
+			}
+			b.ReportMetric(float64(q.added)/float64(b.N), "woken/op")
+		})
+	}
+}
+
+// counting is a queue that counts what comes.
+type counting struct {
+	queue
+
+	added int
+}
+
+func (c *counting) Add(reconcile.Request) { c.added++ }
