@@ -76,8 +76,7 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 
 func usersBand(users *v1beta1.PodSpec) corev1.PodTemplateSpec {
 	var template corev1.PodTemplateSpec
-	template.Labels = users.Labels
-	template.Annotations = users.Annotations
+	template.Labels, template.Annotations = usersOwn(users.Labels), usersOwn(users.Annotations)
 	template.Spec = corev1.PodSpec{
 		Tolerations:               users.Tolerations,
 		TopologySpreadConstraints: users.TopologySpreadConstraints,

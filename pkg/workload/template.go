@@ -14,7 +14,7 @@ import (
 // of the plan.
 func TemplatePod(ws *v1beta1.Workspace, nodeNames []string) corev1.PodTemplateSpec {
 	template := *ws.Inference.Template.DeepCopy()
-	template.Labels = over(template.Labels, labels(ws))
+	template.Labels, template.Annotations = over(usersOwn(template.Labels), labels(ws)), usersOwn(template.Annotations)
 	place(ws, nodeNames, &template)
 	return template
 }

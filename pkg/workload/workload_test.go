@@ -495,3 +495,22 @@ func TestDrain(t *testing.T) {
 		t.Errorf("Drain of a Workspace without inference = %s", got)
 	}
 }
+
+// TestForgedMarksDoNotReachPods: a Workspace that is older than the rule that refuses them may still carry some.
+func TestForgedMarksDoNotReachPods(t *testing.T) {
+	marks := map[string]string{
+		v1beta1.LabelWorkspaceUID: "uid-0", v1beta1.AnnotationMachine: "{}", v1beta1.AnnotationRevision: "a", v1beta1.LabelWorkspace: "other", "team": "a",
+	}
+	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1"}}
+	ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels: maps.Clone(marks), Annotations: maps.Clone(marks),
+	}}}
+	got := workload.TemplatePod(ws, nil)
+	want := map[string]string{v1beta1.LabelWorkspace: "chat", v1beta1.LabelManagedBy: v1beta1.ManagedBy, "team": "a"}
+	if diff := cmp.Diff(want, got.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{v1beta1.LabelWorkspace: "other", "team": "a"}, got.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+}

@@ -184,12 +184,11 @@ type account struct {
 
 func (l *Ledger) accounts(owner capacity.Owner) []account {
 	nameOf := func(other capacity.Owner) string { return other.Name }
-	namespaceOf := func(other capacity.Owner) string { return other.Namespace }
 	all := []account{
 		{PerWorkspace, l.ceilings.Workspace, func(other capacity.Owner) bool { return other.UID == owner.UID }, nameOf},
 		{PerNamespace, l.ceilings.Namespace, func(other capacity.Owner) bool { return other.Namespace == owner.Namespace }, nameOf},
-		// Nobody is told the names of what is in other namespaces.
-		{PerCluster, l.ceilings.Cluster, func(capacity.Owner) bool { return true }, namespaceOf},
+		// Spenders of the cluster are not named: they are in other namespaces.
+		{PerCluster, l.ceilings.Cluster, func(capacity.Owner) bool { return true }, nil},
 	}
 	return slices.DeleteFunc(all, func(a account) bool { return a.limit <= 0 })
 }
@@ -236,7 +235,9 @@ func (a account) tally(held map[string]capacity.Bill) (float64, []Spender) {
 			continue
 		}
 		used += bill.HourlyPrice
-		by[a.spender(bill.Owner)] += bill.HourlyPrice
+		if a.spender != nil {
+			by[a.spender(bill.Owner)] += bill.HourlyPrice
+		}
 	}
 	var spenders []Spender
 	for _, name := range slices.Sorted(maps.Keys(by)) {

@@ -80,12 +80,19 @@ func TestReserve(t *testing.T) {
 				"suspend or delete what is not needed, choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
-			reason: "the cluster names namespaces only", ceilings: ledger.Ceilings{Cluster: 9},
+			reason: "what other namespaces spend is not in the message", ceilings: ledger.Ceilings{Cluster: 9},
 			held:  []capacity.Bill{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
 			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 3,
-			want: "the administrator's ceiling spending.cluster is 9.00 USD/h for all namespaces together; 4.00 for big would be 1.00 too much, " +
-				"as 6.00 are held by namespace b (6.00): it goes on by itself when machines go; " +
-				"suspend or delete what is not needed, choose a cheaper machine type, or have the administrator raise the ceiling",
+			want: "the administrator's ceiling spending.cluster is 9.00 USD/h for all namespaces together, and too little of it is left " +
+				"for big, which costs 4.00: it goes on by itself when machines of any namespace go; " +
+				"choose a cheaper machine type, or have the administrator raise the ceiling",
+		},
+		{
+			reason: "more than the ceiling, whatever others spend", ceilings: ledger.Ceilings{Cluster: 3},
+			held:  []capacity.Bill{bill("b", "secret", "m", 2)},
+			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 1,
+			want: "the administrator's ceiling spending.cluster is 3.00 USD/h for all namespaces together, too little for big, which costs 4.00: " +
+				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "a machine that is there is not asked for again, however low the ceiling", ceilings: ledger.Ceilings{Cluster: 1},

@@ -39,7 +39,7 @@ type OverError struct {
 	Ceiling, Used, Asked float64
 	Owner                capacity.Owner
 	InstanceType         string
-	// Spenders hold what is used, most first.
+	// Spenders hold what is used, most first; nil for the ceiling of the cluster.
 	Spenders []Spender
 	// Room is what would be granted now.
 	Room float64
@@ -58,6 +58,9 @@ func (e *OverError) Error() string {
 		return fmt.Sprintf("%s, and no price is known for %s: choose another machine type, or have the administrator add its price",
 			limit, e.InstanceType)
 	}
+	if e.Kind == PerCluster {
+		return limit + e.ofCluster()
+	}
 	text := fmt.Sprintf("%s; %s for %s would be %s too much", limit, dollars(e.Asked), e.InstanceType, dollars(e.By()))
 	if len(e.Spenders) > 0 {
 		text += fmt.Sprintf(", as %s are held by %s", dollars(e.Used), e.spenders())
@@ -67,6 +70,16 @@ func (e *OverError) Error() string {
 	}
 	return text + ": it goes on by itself when machines go; suspend or delete what is not needed, choose a cheaper machine type, " +
 		"or have the administrator raise the ceiling"
+}
+
+// ofCluster ends the message about the ceiling of the cluster. What other namespaces spend is not for its reader.
+func (e *OverError) ofCluster() string {
+	cost := fmt.Sprintf("%s, which costs %s", e.InstanceType, dollars(e.Asked))
+	if e.Asked > e.Ceiling+tolerance {
+		return fmt.Sprintf(", too little for %s: choose a cheaper machine type, or have the administrator raise the ceiling", cost)
+	}
+	return fmt.Sprintf(", and too little of it is left for %s: it goes on by itself when machines of any namespace go; "+
+		"choose a cheaper machine type, or have the administrator raise the ceiling", cost)
 }
 
 func (e *OverError) of() string {
@@ -81,13 +94,9 @@ func (e *OverError) of() string {
 }
 
 func (e *OverError) spenders() string {
-	what := ""
-	if e.Kind == PerCluster {
-		what = "namespace "
-	}
 	var names []string
 	for _, spender := range e.Spenders[:min(len(e.Spenders), mostSpenders)] {
-		names = append(names, fmt.Sprintf("%s%s (%s)", what, spender.Name, dollars(spender.HourlyPrice)))
+		names = append(names, fmt.Sprintf("%s (%s)", spender.Name, dollars(spender.HourlyPrice)))
 	}
 	if more := len(e.Spenders) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))

@@ -41,6 +41,7 @@ func (r *Reconciler) nodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReferen
 func foreignDomains() []string {
 	return []string{
 		"kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.azure.com", "karpenter.k8s.aws", "kaito.sh", "modelberth.dev",
+		"kubernetes.azure.com", "eks.amazonaws.com", "cloud.google.com", "nvidia.com",
 	}
 }
 

@@ -106,6 +106,22 @@ func TestAllowed(t *testing.T) {
 			want: "allow.hostPaths",
 		},
 		{
+			reason: "a mark of ours on a preset's pods", always: true, want: "modelberth.dev/machine",
+			body: "inference: {preset: {name: m}, pod: {annotations: {modelberth.dev/machine: a}}}",
+		},
+		{
+			reason: "a mark of ours on a template's pods", always: true, want: "modelberth.dev/workspace-uid",
+			body: "inference: {template: {metadata: {labels: {modelberth.dev/workspace-uid: a}}, spec: {" + container + "}}}",
+		},
+		{
+			reason: "a label of the cloud", always: true, want: "cloud.google.com/gke-spot",
+			body: "inference: {preset: {name: m}, pod: {labels: {cloud.google.com/gke-spot: 'true'}}}",
+		},
+		{
+			reason: "labels and annotations of his own",
+			body:   "inference: {preset: {name: m}, pod: {labels: {team: a, app.kubernetes.io/part-of: b}, annotations: {prometheus.io/scrape: 'true'}}}",
+		},
+		{
 			reason: "the whole node", always: true,
 			body: "inference: {template: {spec: {" + container + ", volumes: [{name: v, hostPath: {path: /}}]}}}",
 			want: "allow.hostPaths",
