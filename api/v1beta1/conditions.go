@@ -95,6 +95,7 @@ const (
 	ReasonInferenceSuccess      = "WorkspaceInferenceStatusSuccess"
 	ReasonInferencePending      = "WorkspaceInferenceStatusPending"
 	ReasonGroupReplaced         = "GroupReplaced"
+	ReasonGroupNotIsolated      = "GroupNotIsolated"
 	ReasonContainerOOMKilled    = "ContainerOOMKilled"
 	ReasonImagePullError        = "ImagePullError"
 	ReasonContainerStartError   = "ContainerStartError"

@@ -37,6 +37,9 @@ const (
 	LabelRevisionOwner = "workspace.kaito.io/name"
 	// LabelGroupRole is on the pods, and selects them, of those machines of a group that serve nobody themselves.
 	LabelGroupRole = "modelberth.dev/group-role"
+	// LabelPeers is on the pods of a group and holds the UID of their Workspace. The NetworkPolicy admits by it who
+	// may reach all of their ports.
+	LabelPeers = "modelberth.dev/peers"
 	// LabelManagedBy and ManagedBy mark what Modelberth wrote.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "modelberth"
@@ -89,6 +92,9 @@ const (
 	// with. They are on the StatefulSet of the group's leader.
 	AnnotationGroupFailures = "modelberth.dev/group-failures"
 	AnnotationGroupFailure  = "modelberth.dev/group-failure"
+	// AnnotationIsolation is on the pods of a group. Their engines wait while it is IsolationRequired; the controller
+	// replaces it once strangers are found not to reach them.
+	AnnotationIsolation = "modelberth.dev/isolation"
 	// AnnotationAppliedHash is the hash of the object as it was last applied.
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
 	// AnnotationHourlyPrice is what a NodeClaim's machine costs in USD per hour, as it was planned.
@@ -102,6 +108,13 @@ const (
 	AnnotationSafeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	// AnnotationNodes is on revisions that use nodes that are there: which, and how much of each.
 	AnnotationNodes = "modelberth.dev/nodes"
+)
+
+// Values of AnnotationIsolation.
+const (
+	IsolationRequired = "Required"
+	IsolationFound    = "Isolated"
+	IsolationWaived   = "Waived"
 )
 
 // The taint on machines bought for a Workspace.

@@ -5,9 +5,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,22 +39,33 @@ type AwaitError struct {
 func (e *AwaitError) Error() string { return fmt.Sprintf("waiting for %s: %v", e.Address, e.Err) }
 func (e *AwaitError) Unwrap() error { return e.Err }
 
-// gate holds the engine back once its files are there: until a moment, and until other members listen, where
-// the engine would end because they do not.
+// errNotIsolated is what the engine waits for before anything else listens that executes what it is sent.
+var errNotIsolated = errors.New("the controller has not found yet that the network keeps strangers from this pod")
+
+// gate holds the engine back once its files are there: until a moment, until the controller has found the group
+// isolated, and until other members listen, where the engine would end because they do not.
 type gate struct {
 	notBefore time.Time
+	// The engine waits while holdFile is empty or says holdValue; an empty name is no waiting.
+	holdFile, holdValue string
+
 	addresses []string
 	clock     clock.WithTicker
 	log       *slog.Logger
 	dial      func(ctx context.Context, address string) error
 	patience  *patience
+	isHeld    atomic.Bool
 	isOpen    atomic.Bool
 }
 
-func newGate(s Settings, c clock.WithTicker, log *slog.Logger) *gate {
+func newGate(s Settings, log *slog.Logger) *gate {
+	c := clock.RealClock{}
 	p := newPatience(c, awaitPort)
 	p.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(knockEvery) }
-	return &gate{notBefore: s.Group.NotBefore, addresses: s.Group.Await, clock: c, log: log, dial: knock, patience: p}
+	return &gate{
+		notBefore: s.Group.NotBefore, holdFile: s.Group.HoldFile, holdValue: s.Group.HoldValue,
+		addresses: s.Group.Await, clock: c, log: log, dial: knock, patience: p,
+	}
 }
 
 // knock makes a connection and leaves again.
@@ -66,6 +80,9 @@ func knock(ctx context.Context, address string) error {
 // Run returns once the engine may start, or with the error that makes waiting for it pointless.
 func (g *gate) Run(ctx context.Context) error {
 	if err := g.hold(ctx); err != nil {
+		return err
+	}
+	if err := g.awaitIsolation(ctx); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -107,6 +124,38 @@ func (g *gate) hold(ctx context.Context) error {
 	}
 }
 
+// awaitIsolation waits as long as it takes: only somebody who changes the cluster can end it.
+func (g *gate) awaitIsolation(ctx context.Context) error {
+	if g.isIsolated() {
+		return nil
+	}
+	g.log.Info("holding the engine back until the group is found isolated")
+	g.isHeld.Store(true)
+	defer g.isHeld.Store(false)
+	ticker := g.clock.NewTicker(knockEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C():
+			if g.isIsolated() {
+				return nil
+			}
+		}
+	}
+}
+
+// isIsolated reads the controller's finding. What cannot be read proves nothing.
+func (g *gate) isIsolated() bool {
+	if g.holdFile == "" {
+		return true
+	}
+	text, err := os.ReadFile(g.holdFile)
+	found := strings.TrimSpace(string(text))
+	return err == nil && found != "" && found != g.holdValue
+}
+
 // Settle has nothing to write.
 func (g *gate) Settle(context.Context) error { return nil }
 
@@ -116,7 +165,9 @@ func (g *gate) Progress() Progress {
 		return Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
 	}
 	p := Progress{Stage: StageWaiting, Files: []FileProgress{}}
-	if err := g.patience.lastError(); err != nil {
+	if g.isHeld.Load() {
+		p.LastError = errNotIsolated.Error()
+	} else if err := g.patience.lastError(); err != nil {
 		p.LastError = err.Error()
 	}
 	return p

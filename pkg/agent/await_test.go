@@ -13,8 +13,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 func TestGate(t *testing.T) {
@@ -54,7 +52,7 @@ func TestGate(t *testing.T) {
 						s.Group.Await = append(s.Group.Await, address)
 					}
 				}
-				g := newGate(s, clock.RealClock{}, slog.New(slog.DiscardHandler))
+				g := newGate(s, slog.New(slog.DiscardHandler))
 				g.dial = func(_ context.Context, address string) error {
 					if time.Since(start) < tc.opens[address] {
 						return refused
@@ -82,7 +80,7 @@ func TestGate(t *testing.T) {
 // Who waits for nothing but the end of the program is no failure.
 func TestGateEndsWithTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Settings{Group: Group{NotBefore: time.Now().Add(time.Minute), Await: []string{"a:1"}}}, clock.RealClock{}, slog.New(slog.DiscardHandler))
+		g := newGate(Settings{Group: Group{NotBefore: time.Now().Add(time.Minute), Await: []string{"a:1"}}}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- g.Run(ctx) }()

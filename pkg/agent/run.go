@@ -82,6 +82,13 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 		return err
 	}
 	defer stop()
+	if s.Group.ProbeListen != "" { // after the port of peers: who is answered here is sure that it is open to them
+		stopProbes, err := serve(ctx, s.Group.ProbeListen, newProbeServer(self), log)
+		if err != nil {
+			return err
+		}
+		defer stopProbes()
+	}
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return fetchAll(running, tasks, log) })
 	g.Go(func() error {
@@ -162,7 +169,7 @@ func giveUp(err error, path string) error {
 func serve(ctx context.Context, address string, server *http.Server, log *slog.Logger) (stop func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listening on --listen %q: %w", address, err)
+		return nil, fmt.Errorf("listening on %q: %w", address, err)
 	}
 	var done sync.WaitGroup
 	done.Go(func() {

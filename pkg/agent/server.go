@@ -50,6 +50,15 @@ func newServer(to routes) *http.Server {
 	}
 }
 
+// newProbeServer answers strangers which pod this is, and nothing else.
+func newProbeServer(self func() members.Identity) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+members.Path, members.Handler(self))
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+	}
+}
+
 func writeProgress(w http.ResponseWriter, status int, p Progress) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -68,6 +68,11 @@ type Group struct {
 	// NotBefore is when it may at the earliest.
 	Await     []string
 	NotBefore time.Time
+	// ProbeListen is an address that answers strangers which pod this is; empty for none.
+	ProbeListen string
+	// HoldFile is what the controller has found of the group's isolation. The engine waits while it is empty or says
+	// HoldValue. No file is no waiting.
+	HoldFile, HoldValue string
 }
 
 // Drain says how to know that the engine has finished its answers.
@@ -154,6 +159,15 @@ func (g *Group) define(flags *flag.FlagSet) {
 			return fmt.Errorf("%q is not of the form HOST:PORT", v)
 		}
 		g.Await = append(g.Await, v)
+		return nil
+	})
+	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address where strangers may ask which pod this is")
+	flags.Func("hold-while", "`FILE=VALUE`: the engine does not start while the file is missing, empty or says this", func(v string) error {
+		file, value, ok := strings.Cut(v, "=")
+		if !ok || !filepath.IsAbs(file) || value == "" {
+			return fmt.Errorf("%q is not of the form /FILE=VALUE", v)
+		}
+		g.HoldFile, g.HoldValue = file, value
 		return nil
 	})
 	flags.Func("not-before", "`TIME` before which the engine does not start, as 2006-01-02T15:04:05Z; empty for any", func(v string) error {

@@ -73,7 +73,7 @@ func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 		}
 		tasks = append(tasks, made)
 	}
-	return append(tasks, task{work: newGate(s, clock.RealClock{}, log)}), nil
+	return append(tasks, task{work: newGate(s, log)}), nil
 }
 
 func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error) {

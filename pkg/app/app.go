@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
@@ -53,6 +55,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/figures"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -212,6 +215,7 @@ func newReconciler(
 		return nil, fmt.Errorf("loading the words of engines: %w", err)
 	}
 	config.Engines = figures.NewReader()
+	config.Isolation = guard(o, config.Clock)
 	config.Memory = &ladder.Memory{}
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
@@ -227,7 +231,7 @@ func newReconciler(
 		Workload: workload.Settings{
 			AgentImage: o.AgentImage, HubEndpoint: o.HubEndpoint, ImagePullPolicy: o.ImagePullPolicy,
 			RDMA: workload.RDMA(o.RDMA), Weights: workload.Weights(o.Weights), KVEvents: o.KVEvents,
-			SharedNodes: chosen == options.BackendPods, Egress: destinations(o.Egress),
+			SharedNodes: chosen == options.BackendPods, Egress: destinations(o.Egress), HoldGroups: config.Isolation.HoldsGroups(),
 		},
 		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode, MediaDomains: o.MediaDomains,
 	}
@@ -246,6 +250,14 @@ func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd) *p
 		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
 		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
 	})
+}
+
+// guard probes the members of groups from the controller's own pod, which is a peer of none.
+func guard(o options.Controller, c clock.PassiveClock) *isolation.Guard {
+	prober := isolation.Prober{
+		Dial: new(net.Dialer).DialContext, OpenPort: workload.ProbePort, PeerPort: workload.PeerPort, Path: members.Path,
+	}
+	return isolation.NewGuard(o.MultiNode, prober.Probe, c)
 }
 
 func destinations(egress []options.Destination) []workload.Destination {

@@ -198,7 +198,7 @@ func (r *rendering) objects() []render.Object {
 			workload.PinToAttempt(set, workload.PinnedAttempt(r.leader))
 		}
 	}
-	return append(r.revision.Network(r.ws, workload.Settings{KVEvents: r.kvEvents}), pods...)
+	return append(r.revision.Network(r.ws, workload.Settings{KVEvents: r.kvEvents}, nil), pods...)
 }
 
 func (r *renderCommand) print(w World, all []rendering) error {

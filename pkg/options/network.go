@@ -4,12 +4,16 @@
 package options
 
 import (
+	"flag"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/modelberth/modelberth/pkg/isolation"
 )
 
 // anyDomain among the domains of media stands for all of them.
@@ -19,6 +23,23 @@ const anyDomain = "*"
 type Destination struct {
 	CIDR  netip.Prefix
 	Ports []int32
+}
+
+func (o *Controller) bindNetwork(flags *flag.FlagSet) {
+	flags.StringVar((*string)(&o.MultiNode), "multi-node", string(isolation.RequireEnforcement),
+		"when several machines may serve one model: Disabled, RequireEnforcement (once the controller has found that the cluster enforces "+
+			"NetworkPolicies) or Allow")
+	flags.Func("media-domain", "host that inference servers may fetch images, audio and video from when a request links to them; repeatable; "+
+		"* is every host; none means that requests have to contain their media", o.addMediaDomain)
+	flags.Func("egress", "all that pods of presets may reach besides the cluster's DNS and each other, as CIDR or CIDR=port,port for TCP; "+
+		"repeatable; none means everything but cloud metadata", o.addEgress)
+}
+
+func (o *Controller) validateNetwork() []error {
+	if slices.Contains(isolation.Policies(), o.MultiNode) {
+		return nil
+	}
+	return []error{fmt.Errorf("--multi-node is %q, it must be Disabled, RequireEnforcement or Allow", o.MultiNode)}
 }
 
 func (o *Controller) addMediaDomain(v string) error {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -57,6 +58,8 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
 	DescribeModels bool
+	// MultiNode says when several machines may serve one model, one of isolation.Policies.
+	MultiNode isolation.Policy
 	// MediaDomains are the hosts that engines fetch media from when a request links to them; "*" is every host.
 	MediaDomains []string
 	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud
@@ -140,10 +143,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
 		"ask the hub for models that the catalogue does not have, which commit weights are at, and for ranks of adapters; "+
 			"otherwise the controller talks to nobody outside the cluster")
-	flags.Func("media-domain", "host that inference servers may fetch images, audio and video from when a request links to them; repeatable; "+
-		"* is every host; none means that requests have to contain their media", o.addMediaDomain)
-	flags.Func("egress", "all that pods of presets may reach besides the cluster's DNS and each other, as CIDR or CIDR=port,port for TCP; "+
-		"repeatable; none means everything but cloud metadata", o.addEgress)
+	o.bindNetwork(flags)
 	o.Weights.bind(flags)
 	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
 		o.addHostPath)
@@ -210,6 +210,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Weights.validate()...)
+	problems = append(problems, o.validateNetwork()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -64,6 +65,7 @@ func TestParse(t *testing.T) {
 			{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: []int32{443, 8443}}, {CIDR: netip.MustParsePrefix("2001:db8::/32")},
 		},
 		MediaDomains: []string{"images.example"},
+		MultiNode:    isolation.RequireEnforcement,
 
 		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
 		KVEvents: workload.Consumer{
@@ -115,6 +117,7 @@ func TestBadFlags(t *testing.T) {
 		{"a consumer of events that is any pod of its namespace", []string{"--kv-events-consumer=router-system"}, []string{`"router-system" does not name pods`}},
 		{"a consumer of events in no namespace", []string{"--kv-events-consumer=/app=router"}, []string{`"/app=router" does not name pods`}},
 		{"a consumer of events by half a label", []string{"--kv-events-consumer=router-system/app"}, []string{`"router-system/app" does not name pods`}},
+		{"an unknown way to run several machines", append(good, "--multi-node=Maybe"), []string{`--multi-node is "Maybe"`}},
 		{"a destination that is no range", []string{"--egress=hub.example=443"}, []string{`"hub.example=443" does not begin with a range of addresses`}},
 		{"a range with an address of its own", []string{"--egress=10.1.2.3/8"}, []string{`"10.1.2.3/8" does not begin with a range of addresses`}},
 		{"a port that is none", []string{"--egress=10.0.0.0/8=443,https"}, []string{`names port "https"`}},

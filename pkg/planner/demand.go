@@ -83,8 +83,8 @@ type modelDemand struct {
 	gpus, limit int
 	// named says that the user named the machine type.
 	named bool
-	// singleNode says that nothing here spreads a model over machines.
-	singleNode bool
+	// singleNode says why nothing here spreads a model over machines; empty where something does.
+	singleNode string
 	// noRDMA says that machines reach each other over the ordinary network only.
 	noRDMA bool
 	warns  []string
@@ -102,10 +102,13 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	named := c.InstanceType != ""
 	d := &modelDemand{
 		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes,
-		singleNode: p.settings.SingleNode, noRDMA: p.settings.NoRDMA,
+		singleNode: c.OneMachine, noRDMA: p.settings.NoRDMA,
 		optimizeFor: cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost),
 		typical:     typicalLoad(r.Objectives), floors: floorsFor(r.Objectives, named),
 		pp: c.Engine.PipelineParallel, dp: c.Engine.DataParallel,
+	}
+	if p.settings.SingleNode {
+		d.singleNode = fromOneMachine
 	}
 	d.saturate = d.optimizeFor == v1beta1.OptimizeForThroughput && r.Objectives.Concurrency == 0
 	if c.Engine.MaxModelLen > 0 {

@@ -219,7 +219,9 @@ func (d *modelDemand) networkGBs(m *machine) float64 {
 }
 
 // spreadsOverNodes says whether one copy of the model can be served from several machines.
-func (d *modelDemand) spreadsOverNodes() bool { return !d.singleNode && d.forms[0].engine.MultiNode }
+func (d *modelDemand) spreadsOverNodes() bool {
+	return d.singleNode == "" && d.forms[0].engine.MultiNode
+}
 
 // illegal says why a machine cannot run a form of a model at all.
 func illegal(f *form, s *model.Shape, m *machine) string {
@@ -256,6 +258,9 @@ func (d *modelDemand) verdict(m *machine, why *misfit) string {
 	}
 }
 
+// fromOneMachine is why a model is not spread where the administrator gives no reason.
+const fromOneMachine = "this version serves a model from one machine"
+
 // doesNotFit words a lack of memory: that of the machines that may be used, or of a single layer.
 func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	form := ""
@@ -269,7 +274,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	switch {
 	case why.form.engine.Split == catalog.SplitLayers && !why.form.engine.MultiNode:
 	case !d.spreadsOverNodes():
-		text += ", and this version serves a model from one machine"
+		text += ", and " + cmp.Or(d.singleNode, fromOneMachine)
 	case d.limit > 0 && d.limit == d.mostNodes(m):
 		text += fmt.Sprintf(", and at most %d are allowed", d.limit)
 	case m.there != nil && len(m.there) == d.mostNodes(m):

@@ -93,6 +93,8 @@ type Constraints struct {
 	// Ceiling of somebody else's on that price. Unlike MaxHourlyPrice it says nothing about what the user
 	// would like to spend.
 	Ceiling Ceiling
+	// OneMachine says in words why no model may be spread over several machines; empty where it may.
+	OneMachine string
 	// MaxNodes is an upper bound; 0 means none.
 	MaxNodes int
 	// AllowedQuantizations is consent to artifacts that are not native, AllowedKVCacheTypes to elements

@@ -17,6 +17,9 @@ func (p *Planner) Quote(plan Plan, c Constraints) (Plan, string) {
 	if len(plan.NodeNames) > 0 {
 		return plan, "" // existing nodes are not bought
 	}
+	if c.OneMachine != "" && plan.Nodes > 1 && plan.Engine != "" { // machines of a template work each by themselves
+		return plan, c.OneMachine
+	}
 	i := slices.IndexFunc(p.machines, func(m machine) bool { return m.Name == plan.InstanceType })
 	if i < 0 {
 		return plan, "not a machine type of this installation's catalogue"

@@ -38,7 +38,7 @@ func TestEarlierRevision(t *testing.T) {
 	ws := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "qwen2.5-0.5b-instruct"}}}
 	ws.Namespace, ws.Name, ws.UID = "team-a", "chat", "uid-1"
 	ws.Labels = map[string]string{v1beta1.LabelInferenceSet: "chat-set"}
-	service, sets := revision.Network(ws, workload.Settings{})[0], revision.Pods(ws, "chat-0123456789", workload.GroupOf(nil))
+	service, sets := revision.Network(ws, workload.Settings{}, nil)[0], revision.Pods(ws, "chat-0123456789", workload.GroupOf(nil))
 	var got string
 	for _, object := range append([]render.Object{service}, sets...) {
 		text, err := yaml.Marshal(object)
@@ -69,7 +69,7 @@ func TestEarlierPublisherIsClosedWithoutRestart(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			var policy *networkingv1.NetworkPolicy
-			for _, object := range revision.Network(ws, workload.Settings{KVEvents: tc.consumer}) {
+			for _, object := range revision.Network(ws, workload.Settings{KVEvents: tc.consumer}, nil) {
 				if found, ok := object.(*networkingv1.NetworkPolicy); ok {
 					policy = found
 				}
@@ -90,7 +90,7 @@ func TestEarlierPublisherIsClosedWithoutRestart(t *testing.T) {
 		})
 	}
 	before := revision.Pods(ws, "chat-1", workload.GroupOf(nil))
-	revision.Network(ws, workload.Settings{KVEvents: router})
+	revision.Network(ws, workload.Settings{KVEvents: router}, nil)
 	if diff := cmp.Diff(before, revision.Pods(ws, "chat-1", workload.GroupOf(nil))); diff != "" {
 		t.Errorf("the pods depend on who is named (-before +after):\n%s", diff)
 	}

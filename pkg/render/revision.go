@@ -107,8 +107,18 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 
 // Network is where the Workspace's pods are reached and by whom, and what they reach, its endpoint first. It follows
 // the installation's settings of today, for pods that run as well: nothing of it is pinned.
-func (r *Revision) Network(ws *v1beta1.Workspace, settings workload.Settings) []Object {
+// The peers of pods that still run from another revision stay theirs; nil is none.
+func (r *Revision) Network(ws *v1beta1.Workspace, settings workload.Settings, runs *Revision) []Object {
 	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}, Settings: settings}
+	for _, each := range []*Revision{r, runs} {
+		if each == nil || each.Worker == nil {
+			continue
+		}
+		// Fewer labels select more pods: those of an earlier version have one less.
+		if peers := workload.PeerSelector(ws, each.Worker.Labels); in.Peers == nil || len(peers) < len(in.Peers) {
+			in.Peers = peers
+		}
+	}
 	around := []Object{workload.Service(in)}
 	if r.Plan.Nodes > 1 {
 		around = append(around, workload.HeadlessService(ws))

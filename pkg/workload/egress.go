@@ -54,7 +54,7 @@ func egressRules(in Input) []networkingv1.NetworkPolicyEgressRule {
 	rules := []networkingv1.NetworkPolicyEgressRule{
 		{Ports: dnsPorts(), To: []networkingv1.NetworkPolicyPeer{anyPod(), block(linkLocal)}},
 	}
-	if in.Plan.Nodes > 1 {
+	if in.Peers != nil {
 		rules = append(rules, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{peers(in)}})
 	}
 	for _, destination := range in.Settings.Egress {

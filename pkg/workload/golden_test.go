@@ -174,6 +174,13 @@ func group(in workload.Input) workload.Input {
 	worker.References = []int{len(worker.Args) - 3}
 	worker.HealthPath, worker.KVEventsPort, worker.BusyMetrics = "", 0, nil
 	in.Worker = &worker
+	return withPeers(in)
+}
+
+// withPeers holds a group back until it is found isolated.
+func withPeers(in workload.Input) workload.Input {
+	in.Settings.HoldGroups = true
+	in.Peers = workload.PeerSelector(in.Workspace, workload.WorkerTemplate(in).Labels)
 	return in
 }
 
@@ -185,6 +192,7 @@ func groupOverRPC(in workload.Input) workload.Input {
 		Entrypoint: []string{"/bin/rpc-server"}, Args: []string{"--port", "50052"}, OpenPort: 50052,
 		IgnoresSignals: true, NoWeights: true,
 	}
+	in.Peers = workload.PeerSelector(in.Workspace, workload.WorkerTemplate(in).Labels)
 	return in
 }
 

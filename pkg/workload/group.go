@@ -5,6 +5,7 @@ package workload
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -133,7 +134,7 @@ func memberArgs(in Input) []string {
 		for _, worker := range workers {
 			args = append(args, "--peer", worker)
 		}
-		args = append(args, awaitArgs(in, workers)...)
+		args = slices.Concat(args, awaitArgs(in, workers), isolationArgs(in))
 	}
 	return append(args, drainArgs(in)...)
 }

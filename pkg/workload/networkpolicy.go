@@ -27,9 +27,12 @@ func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 			From:  []networkingv1.NetworkPolicyPeer{in.Settings.KVEvents.peer()},
 		})
 	}
-	if in.Plan.Nodes > 1 {
+	if in.Peers != nil {
+		ingress = append(ingress, networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{peers(in)}})
+	}
+	if in.Peers[v1beta1.LabelPeers] != "" {
 		ingress = append(ingress, networkingv1.NetworkPolicyIngressRule{
-			From: []networkingv1.NetworkPolicyPeer{peers(in)},
+			Ports: []networkingv1.NetworkPolicyPort{policyPort(ProbePort)},
 		})
 	}
 	return &networkingv1.NetworkPolicy{
@@ -46,7 +49,17 @@ func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 
 // peers are the other members of a group.
 func peers(in Input) networkingv1.NetworkPolicyPeer {
-	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: podSelector(in.Workspace)}}
+	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: in.Peers}}
+}
+
+// PeerSelector selects the members of a group by the labels that its pods were rendered with. Those that an earlier
+// version rendered carry no label of their Workspace's UID.
+func PeerSelector(ws *v1beta1.Workspace, rendered map[string]string) map[string]string {
+	selector := podSelector(ws)
+	if uid := rendered[v1beta1.LabelPeers]; uid != "" {
+		selector[v1beta1.LabelPeers] = uid
+	}
+	return selector
 }
 
 func policyPort(port int32) networkingv1.NetworkPolicyPort {

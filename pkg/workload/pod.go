@@ -56,6 +56,7 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 	joinGroup(in, &template)
 	template.Spec.TerminationGracePeriodSeconds = new(ptr.Deref(users.TerminationGracePeriodSeconds, defaultGracePeriod))
 	template.Labels = over(template.Labels, labels(in.Workspace))
+	isolate(in, &template)
 	place(in.Workspace, in.Plan.NodeNames, &template)
 	template.Spec.InitContainers = append(commitContainer(in), weightsContainer(in))
 	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
@@ -127,7 +128,7 @@ func volumes(in Input) []corev1.Volume {
 			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
-	list = slices.Concat(list, supplyVolumes(in), adapterVolumes(adapters(in)), pullVolumes(in))
+	list = slices.Concat(list, isolationVolumes(in), supplyVolumes(in), adapterVolumes(adapters(in)), pullVolumes(in))
 	if in.Workspace.Inference.Config == "" {
 		return list
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// weightsPort is where the agent tells how far it is.
+// weightsPort is where the agent tells how far it is. Nobody but its peers may reach it in a group.
 const weightsPort = 8090
 
 // The startup probe of the agent holds the engine back until every file is verified. The agent gives
@@ -42,12 +42,13 @@ func weightsContainer(in Input) corev1.Container {
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
 		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in), drainKey(in)),
-		Ports:                    []corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)},
+		Ports:                    append([]corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)}, probePorts(in)...),
 		Resources:                weightsResources(in),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		VolumeMounts:             slices.Concat([]corev1.VolumeMount{modelsMount(in)}, supplyMounts(in), fetchMounts(in)),
+		VolumeMounts: slices.Concat(
+			[]corev1.VolumeMount{modelsMount(in)}, isolationMounts(in), supplyMounts(in), fetchMounts(in)),
 	}
 }
 

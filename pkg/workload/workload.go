@@ -23,6 +23,8 @@ type Input struct {
 	Engine engine.Command
 	// Worker is the command of the machines but the first; nil where one serves alone.
 	Worker *engine.Command
+	// Peers selects the pods that the NetworkPolicy admits to all ports; nil where one pod serves alone.
+	Peers map[string]string
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64
@@ -53,6 +55,8 @@ type Settings struct {
 	Weights Weights
 	// SharedNodes says that nodes which are brought for pending pods may run pods of others, too.
 	SharedNodes bool
+	// HoldGroups has the engines of groups wait until the controller has found them isolated.
+	HoldGroups bool
 	// KVEvents is who may read the events of the KV cache.
 	KVEvents Consumer
 	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud

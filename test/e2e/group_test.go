@@ -77,6 +77,30 @@ func TestLlamaCppOverTwoNodes(t *testing.T) {
 	expectRecovery(t, ws, shardedModel, 1, rpcProcess)
 }
 
+// TestGroupWaitsForEnforcedPolicies: the network of the local cloud ignores NetworkPolicies, so the controller reaches
+// the members, and their engines do not start before the administrator allows it.
+func TestGroupWaitsForEnforcedPolicies(t *testing.T) {
+	configure(t, "multiNode=RequireEnforcement")
+	ns := namespace(t)
+	apply(t, ns, rpcWorkspace)
+	key := types.NamespacedName{Namespace: ns, Name: "sharded"}
+	ready := waitCondition(t, key, v1beta1.ConditionReady, v1beta1.ReasonGroupNotIsolated, readyTimeout)
+	expectText(t, ready.Message, "reached port 8090 of pod sharded-", "multiNode")
+	for rank := range 2 {
+		pod := &corev1.Pod{}
+		if err := local.client.Get(t.Context(), memberOf(workspace(t, ns, "sharded"), rank), pod); err != nil {
+			t.Fatal(err)
+		}
+		for _, engine := range pod.Status.ContainerStatuses {
+			if engine.State.Running != nil || engine.RestartCount > 0 {
+				t.Errorf("the engine of %s has been started: %+v", pod.Name, engine.State)
+			}
+		}
+	}
+	configure(t, "multiNode=Allow")
+	expectAnswers(t, waitReady(t, ns, "sharded"), shardedModel)
+}
+
 // TestVLLMOverNodes cuts each layer over the two GPUs of a machine, and the layers over machines.
 func TestVLLMOverNodes(t *testing.T) {
 	for _, tc := range []struct {

@@ -27,6 +27,7 @@ func rarelyUsed() map[string]string {
 		"networking.k8s.io networkpolicies get":               "when somebody was first to make one of that name",
 		"karpenter.sh nodeclaims get":                         "when a claim of that name exists already",
 		" events patch":                                       "when an event happens again",
+		" pods patch":                                         "when engines on several machines were held back until they are isolated",
 		" configmaps list":                                    "client-go may watch without",
 		"coordination.k8s.io leases create":                   "once for each installation",
 		"apiextensions.k8s.io customresourcedefinitions list": "client-go may watch without",

@@ -37,6 +37,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -122,6 +123,8 @@ type Config struct {
 	// none.
 	Words   diagnosis.Words
 	Engines EngineReader
+	// Isolation says whether several machines may serve one model; nil lets them.
+	Isolation *isolation.Guard
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
 	Answers Answers
 	Memory  *ladder.Memory
@@ -247,6 +250,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"stuck pods", r.ensureNoStuckPods},
 		{"events", r.observePublished},
 		{"engine", r.observeEngine},
+		{"isolation", r.ensureIsolation},
 	}
 	if !s.ws.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}

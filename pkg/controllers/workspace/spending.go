@@ -33,6 +33,7 @@ type Limits struct {
 // restrict adds the administrator's limits to what a Workspace asks for.
 func (r *Reconciler) restrict(c *planner.Constraints) error {
 	c.Ceiling = r.ceiling(c.MaxHourlyPrice > 0)
+	c.OneMachine = r.Isolation.Refusal()
 	if len(r.Limits.InstanceTypes) == 0 {
 		return nil
 	}

@@ -22,7 +22,7 @@ import (
 // ensureNames sees to it, before anything is bought, that the names which the Workspace leads to are
 // free or ours. What leads to a Workspace that runs is kept, whatever becomes of its machines.
 func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
-	around := s.revision.Network(s.ws, r.Render.Workload)
+	around := r.network(s)
 	if s.statefulSet != nil {
 		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
 			return err
@@ -43,6 +43,15 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 		}
 	}
 	return nil
+}
+
+// network are the objects around the pods of the accepted revision, and of the one that they still run from.
+func (r *Reconciler) network(s *scope) []render.Object {
+	var runs *render.Revision
+	if serving := s.revisionOf(s.statefulSet); serving != nil {
+		runs = &serving.Revision
+	}
+	return s.revision.Network(s.ws, r.Render.Workload, runs)
 }
 
 // ensureEndpoint orders the Service that leads to the Workspace, unless it stands as it is to be. Pods start without.
@@ -93,7 +102,7 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	}
 	var around []render.Object
 	if s.statefulSet == nil { // else they have been seen to with the names
-		around = s.revision.Network(s.ws, r.Render.Workload)
+		around = r.network(s)
 		if err := r.ensureGuards(ctx, s, around[1:]); err != nil {
 			return err
 		}

@@ -37,6 +37,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/app"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
@@ -343,6 +344,7 @@ func startController(t *testing.T, config *rest.Config) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := app.NewManager(ctx, config, options.Controller{
+		MultiNode:      isolation.Allow, // nothing here has a network to probe
 		MetricsAddress: "0", HealthAddress: "0", Workers: 2, QPS: 200, Burst: 400, AgentImage: "registry.example/agent:test",
 	}, app.Hooks{SkipNameValidation: true})
 	if err != nil {

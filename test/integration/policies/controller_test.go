@@ -90,6 +90,37 @@ func TestControllerDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
+// TestControllerChangesOnlyAnnotationsOfPods: who has its token must not run another image in a pod.
+func TestControllerChangesOnlyAnnotationsOfPods(t *testing.T) {
+	tests := []struct {
+		reason string
+		labels map[string]string
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		{"the annotation of a group", ours(), func(pod *corev1.Pod) {
+			pod.Annotations = map[string]string{v1beta1.AnnotationIsolation: v1beta1.IsolationFound}
+		}, true},
+		{"an image", ours(), func(pod *corev1.Pod) { pod.Spec.Containers[0].Image = "another" }, false},
+		{"a label", ours(), func(pod *corev1.Pod) { pod.Labels["app"] = "another" }, false},
+		{"a stranger's pod", map[string]string{"app": "a"}, func(pod *corev1.Pod) { pod.Annotations = map[string]string{"a": "b"} }, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			pod := podOf("changed", test.labels)
+			if err := user(t, setController).Create(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.IgnoreNotFound(api.Delete(context.WithoutCancel(t.Context()), pod)) })
+			before := pod.DeepCopy()
+			test.change(pod)
+			if err := user(t, controller).Patch(t.Context(), pod, client.MergeFrom(before)); (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+}
+
 func poolOf(name string, labels map[string]string) client.Object {
 	return &karpv1.NodePool{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},

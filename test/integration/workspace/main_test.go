@@ -28,6 +28,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/app"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
@@ -94,6 +95,7 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 // options are the settings that controllers of the stories have.
 func (w *world) options() options.Controller {
 	return options.Controller{
+		MultiNode:      isolation.Allow, // nothing here has a network to probe
 		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{

@@ -42,7 +42,9 @@ func chartValues(images []image, overlay string) (map[string]any, error) {
 		"engineImages": engineImages(byName),
 		"hub":          map[string]string{"endpoint": hubEndpoint},
 		"catalog":      catalog,
-		"logging":      map[string]string{"level": "debug"},
+		// The machines' network plug-in, ptp, ignores NetworkPolicies.
+		"multiNode": "Allow",
+		"logging":   map[string]string{"level": "debug"},
 		// The machines' device plugin is a process and no DaemonSet, and scripts refuse in Azure's words.
 		"capacity": map[string]any{"gpuPluginCheck": false, "wording": "karpenter-azure"},
 	}, nil

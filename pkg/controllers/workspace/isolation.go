@@ -1,0 +1,139 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/isolation"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+const (
+	// programmedWithin is how long a network plug-in may take to apply NetworkPolicies to a new pod: some admit
+	// everything before.
+	programmedWithin = time.Minute
+	// probeAgain is when a group is probed again that may be found isolated soon, and probeExposed when one is that
+	// was found exposed.
+	probeAgain   = 5 * time.Second
+	probeExposed = time.Minute
+)
+
+// ensureIsolation lets the engines of a group start once strangers are found not to reach its pods.
+func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
+	if !s.isGroup() {
+		return nil
+	}
+	all := s.currentPods()
+	held := slices.DeleteFunc(slices.Clone(all), func(pod *corev1.Pod) bool { return !workload.IsHeld(pod) })
+	if len(held) == 0 {
+		return nil
+	}
+	if !r.Isolation.HoldsGroups() { // they were rendered under another policy
+		return r.writeIsolation(ctx, held, v1beta1.IsolationWaived)
+	}
+	members := membersOf(all)
+	if len(members) < s.running().Plan.Nodes {
+		return nil // the news of the other pods leads back here
+	}
+	found, isProbed := r.Isolation.Check(ctx, members)
+	if ctx.Err() != nil {
+		return fmt.Errorf("probing the pods of a group: %w", ctx.Err())
+	}
+	switch {
+	case !isProbed:
+		s.lookAgain(probeAgain)
+		return nil
+	case found.Outcome == isolation.Isolated:
+		return r.writeIsolation(ctx, held, v1beta1.IsolationFound)
+	case found.Outcome == isolation.Exposed && r.Clock.Since(lastAgent(all)) >= programmedWithin:
+		r.Isolation.Expose(found)
+		return &stalledError{
+			reason: v1beta1.ReasonGroupNotIsolated, retryAfter: probeExposed,
+			message: found.Message + ": the engines do not start, because whoever reaches them can run code in them; install a network " +
+				"plug-in that enforces NetworkPolicies, or allow a machine type that holds the model alone, or have the administrator " +
+				"set multiNode to Allow",
+		}
+	default:
+		return &waitingError{
+			reason: v1beta1.ReasonGroupNotIsolated, after: probeAgain,
+			message: "the engines start once the controller finds that strangers do not reach their pods: " + found.Message,
+		}
+	}
+}
+
+// currentPods are those that are not on their way out.
+func (s *scope) currentPods() []*corev1.Pod {
+	var current []*corev1.Pod
+	for i := range s.pods {
+		if pod := &s.pods[i]; pod.DeletionTimestamp.IsZero() {
+			current = append(current, pod)
+		}
+	}
+	return current
+}
+
+// membersOf are the pods whose agents run.
+func membersOf(pods []*corev1.Pod) []isolation.Member {
+	var out []isolation.Member
+	for _, pod := range pods {
+		if pod.Status.PodIP != "" && !agentSince(pod).IsZero() {
+			out = append(out, isolation.Member{Name: pod.Name, ID: string(pod.UID), IP: pod.Status.PodIP})
+		}
+	}
+	return out
+}
+
+// agentSince is when a pod's agent began to run; zero where it does not.
+func agentSince(pod *corev1.Pod) time.Time {
+	at := slices.IndexFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == workload.WeightsContainer
+	})
+	if at < 0 || pod.Status.InitContainerStatuses[at].State.Running == nil {
+		return time.Time{}
+	}
+	return pod.Status.InitContainerStatuses[at].State.Running.StartedAt.Time
+}
+
+// lastAgent is when the last of the pods' agents began to run.
+func lastAgent(pods []*corev1.Pod) time.Time {
+	var last time.Time
+	for _, pod := range pods {
+		if since := agentSince(pod); since.After(last) {
+			last = since
+		}
+	}
+	return last
+}
+
+// writeIsolation tells the agents of pods what was found. A pod that has gone by then tells of its successor later.
+func (r *Reconciler) writeIsolation(ctx context.Context, pods []*corev1.Pod, found string) error {
+	for _, pod := range pods {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": pod.UID, "annotations": map[string]string{v1beta1.AnnotationIsolation: found},
+		}})
+		if err != nil {
+			return fmt.Errorf("writing the isolation of pod %s: %w", pod.Name, err)
+		}
+		into := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+		err = r.Client.Patch(ctx, into, client.RawPatch(types.MergePatchType, patch))
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			return fmt.Errorf("writing the isolation of pod %s: %w", pod.Name, err)
+		}
+	}
+	log.FromContext(ctx).Info("a group may start", "isolation", found, "count", len(pods))
+	return nil
+}
