@@ -67,6 +67,7 @@ const (
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
+	ReasonSpendingCeilingInvalid  = "SpendingCeilingInvalid"
 	// What of the namespace would refuse the pods of a machine, which is not bought therefore.
 	ReasonResourceQuotaExceeded = "ResourceQuotaExceeded"
 	ReasonLimitRangeViolation   = "LimitRangeViolation"

@@ -73,6 +73,10 @@ const AnnotationRetryCapacity = "modelberth.dev/retry-capacity"
 // is a GPU's name in the catalogue, for example A100-80-SXM.
 const AnnotationGPU = "modelberth.dev/gpu"
 
+// AnnotationSpendingCeiling is set by an administrator on a namespace: the most that the machines of all its
+// Workspaces may cost in USD per hour, for example "50", in place of the chart's spending.perNamespace.
+const AnnotationSpendingCeiling = "modelberth.dev/spending-ceiling"
+
 // Annotations that Modelberth writes.
 const (
 	// AnnotationHash is the hash of what a revision was made from.

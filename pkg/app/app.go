@@ -129,26 +129,23 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	ceilings := ledger.Ceilings{Workspace: o.Spending.PerWorkspace, Namespace: o.Spending.PerNamespace, Cluster: o.Spending.Cluster}
 	applier := apply.New(at.cached, at.live, at.clock)
 	endpoints := endpoint.New(applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
 		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
-		Ledger:         ledger.New(ceilings, provisioner),
-		Limits: workspace.Limits{
-			MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes, HostPaths: o.HostPaths,
-		},
-		Client:      at.cached,
-		Live:        at.live,
-		Provisioner: provisioner,
-		KAITO:       former,
-		Schema:      crd.Reader{Client: mgr.GetCache()},
-		Applier:     applier,
-		Endpoints:   endpoints,
-		Planner:     plans,
-		Events:      mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:       at.clock,
+		Ledger:         ledger.New(ceilingsOf(o.Spending), provisioner),
+		Limits:         limitsOf(o),
+		Client:         at.cached,
+		Live:           at.live,
+		Provisioner:    provisioner,
+		KAITO:          former,
+		Schema:         crd.Reader{Client: mgr.GetCache()},
+		Applier:        applier,
+		Endpoints:      endpoints,
+		Planner:        plans,
+		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:          at.clock,
 	}, o, chosen)
 	if err != nil {
 		return nil, err
@@ -162,6 +159,18 @@ func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
 		ReconciliationTimeout:   reconcileDeadline,
 		CacheSyncTimeout:        syncDeadline,
 		SkipNameValidation:      &hooks.SkipNameValidation,
+	}
+}
+
+func ceilingsOf(spending options.Spending) ledger.Ceilings {
+	var out ledger.Ceilings
+	out.Workspace, out.Namespace, out.Cluster = spending.Ceilings()
+	return out
+}
+
+func limitsOf(o options.Controller) workspace.Limits {
+	return workspace.Limits{
+		MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes, HostPaths: o.HostPaths,
 	}
 }
 
@@ -347,14 +356,18 @@ func namesOnly(object any) (any, error) {
 	return object, nil
 }
 
-// rulesOnly keeps of namespaces what decides about their pods.
+// rulesOnly keeps of namespaces what decides about their Workspaces.
 func rulesOnly(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		kept := maps.Clone(accessor.GetLabels())
 		maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, "pod-security.kubernetes.io/") })
 		accessor.SetLabels(kept)
 		accessor.SetManagedFields(nil)
+		ceiling, isSet := accessor.GetAnnotations()[v1beta1.AnnotationSpendingCeiling]
 		accessor.SetAnnotations(nil)
+		if isSet {
+			accessor.SetAnnotations(map[string]string{v1beta1.AnnotationSpendingCeiling: ceiling})
+		}
 	}
 	return object, nil
 }

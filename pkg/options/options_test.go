@@ -56,6 +56,7 @@ func TestParse(t *testing.T) {
 		AgentImage:   "registry.example/agent:1",
 		EngineImages: map[string]string{"llamacpp": "registry.example/llama:b1"},
 		HubEndpoint:  "https://huggingface.co",
+		Spending:     options.Spending{PerWorkspace: 150, PerNamespace: 300, Cluster: 600},
 		Weights: options.Weights{
 			CAConfigMap: "company-ca", HTTPSProxy: "http://proxy:3128", NoProxy: ".corp",
 			Caches: map[string]string{"team-a": "models"}, CacheLimitGiB: 500,
@@ -109,6 +110,9 @@ func TestBadFlags(t *testing.T) {
 		{"static pools that are not asked for", append(good, "--static-node-pools"), []string{"--static-node-pools needs --capacity-backend=nodepool"}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
 		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
+		{"a ceiling of nothing, which was none once", append(good, "--spending-per-namespace=0"), []string{
+			"--spending-per-namespace is 0, it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings",
+		}},
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
 		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is no machine type`}},
 		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
@@ -137,6 +141,40 @@ func TestBadFlags(t *testing.T) {
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// Without a word of the administrator there are ceilings, and one machine with 8 H100 passes each of them.
+func TestCeilingsAreSetByDefault(t *testing.T) {
+	const dearest = 98.32 // Standard_ND96isr_H100_v5 in eastus
+	tests := []struct {
+		reason string
+		args   []string
+		want   [3]float64
+	}{
+		{"nothing is said", nil, [3]float64{options.DefaultPerWorkspace, options.DefaultPerNamespace, options.DefaultCluster}},
+		{"one is said", []string{"--spending-cluster=2000"}, [3]float64{options.DefaultPerWorkspace, options.DefaultPerNamespace, 2000}},
+		{"none is wanted", []string{"--spending-unlimited"}, [3]float64{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.reason, func(t *testing.T) {
+			var o options.Controller
+			flags := flag.NewFlagSet("controller", flag.ContinueOnError)
+			o.Bind(flags)
+			if err := flags.Parse(tt.args); err != nil {
+				t.Fatal(err)
+			}
+			var got [3]float64
+			got[0], got[1], got[2] = o.Spending.Ceilings()
+			if got != tt.want {
+				t.Errorf("ceilings: got %v, want %v", got, tt.want)
+			}
+			for _, ceiling := range got {
+				if ceiling > 0 && ceiling < dearest {
+					t.Errorf("a machine with 8 H100 for %v does not pass %v", dearest, ceiling)
 				}
 			}
 		})

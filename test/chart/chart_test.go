@@ -223,6 +223,7 @@ func TestRefusals(t *testing.T) {
 		{"a catalogue file that would be refused at start", append(complete, "--set", `catalog.prices\.yaml=x`), "/catalog"},
 		{"a NodeClass without a group", append(complete, "--set", "nodeClasses[0].kind=AKSNodeClass,nodeClasses[0].name=default"), "/nodeClasses/0"},
 		{"a NodeClass whose name would break the flag", append(complete, "--set", "nodeClasses[0].kind=a/b,nodeClasses[0].group=g,nodeClasses[0].name=n"), "/nodeClasses/0/kind"},
+		{"a ceiling of nothing, which was none once", append(complete, "--set", "spending.cluster=0"), "/spending/cluster"},
 		{"no worker", append(complete, "--set", "workers=0"), "/workers"},
 		{"a log level that zap does not know", append(complete, "--set", "logging.level=verbose"), "/logging/level"},
 		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "names half of who may read prompts"},

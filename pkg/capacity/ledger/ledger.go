@@ -33,10 +33,20 @@ const tolerance = 1e-6
 type Ceilings struct {
 	// Workspace, Namespace and Cluster are for all machines of one Workspace, of one namespace and of all.
 	Workspace, Namespace, Cluster float64
+	// IsNamespaceOwn says that Namespace is that of one namespace, by its annotation.
+	IsNamespaceOwn bool
 }
 
 // IsSet says whether there is any.
-func (c Ceilings) IsSet() bool { return c != Ceilings{} }
+func (c Ceilings) IsSet() bool { return c.Workspace > 0 || c.Namespace > 0 || c.Cluster > 0 }
+
+// perNamespace is the kind of the ceiling for a namespace.
+func (c Ceilings) perNamespace() Kind {
+	if c.IsNamespaceOwn {
+		return NamespaceOwn
+	}
+	return PerNamespace
+}
 
 // Lowest is the one that no plan may cost more than; 0 where there is none.
 func (c Ceilings) Lowest() (Kind, float64) {
@@ -44,7 +54,7 @@ func (c Ceilings) Lowest() (Kind, float64) {
 	for _, known := range []struct {
 		kind  Kind
 		limit float64
-	}{{PerWorkspace, c.Workspace}, {PerNamespace, c.Namespace}, {PerCluster, c.Cluster}} {
+	}{{PerWorkspace, c.Workspace}, {c.perNamespace(), c.Namespace}, {PerCluster, c.Cluster}} {
 		if known.limit > 0 && (lowest == 0 || known.limit < lowest) {
 			kind, lowest = known.kind, known.limit
 		}
@@ -89,7 +99,12 @@ func (l *Ledger) Ceilings() Ceilings { return l.ceilings }
 // cost nothing more: a ceiling that was lowered takes nothing away. The error is an *OverError where
 // a ceiling would be passed.
 func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Bill) error {
-	if !l.ceilings.IsSet() || len(asked) == 0 {
+	return l.ReserveWithin(ctx, now, asked, l.ceilings)
+}
+
+// ReserveWithin is Reserve for an owner with ceilings of its own.
+func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capacity.Bill, ceilings Ceilings) error {
+	if !ceilings.IsSet() || len(asked) == 0 {
 		return nil
 	}
 	l.mu.Lock()
@@ -110,7 +125,7 @@ func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Bi
 	if len(asked) == 0 {
 		return nil
 	}
-	if over := l.check(held, asked); over != nil {
+	if over := check(held, asked, ceilings); over != nil {
 		over.LookAgain = l.nextLook()
 		return over
 	}
@@ -182,21 +197,22 @@ type account struct {
 	spender func(capacity.Owner) string
 }
 
-func (l *Ledger) accounts(owner capacity.Owner) []account {
+func accounts(owner capacity.Owner, ceilings Ceilings) []account {
 	nameOf := func(other capacity.Owner) string { return other.Name }
+	inNamespace := func(other capacity.Owner) bool { return other.Namespace == owner.Namespace }
 	all := []account{
-		{PerWorkspace, l.ceilings.Workspace, func(other capacity.Owner) bool { return other.UID == owner.UID }, nameOf},
-		{PerNamespace, l.ceilings.Namespace, func(other capacity.Owner) bool { return other.Namespace == owner.Namespace }, nameOf},
+		{PerWorkspace, ceilings.Workspace, func(other capacity.Owner) bool { return other.UID == owner.UID }, nameOf},
+		{ceilings.perNamespace(), ceilings.Namespace, inNamespace, nameOf},
 		// Spenders of the cluster are not named: they are in other namespaces.
-		{PerCluster, l.ceilings.Cluster, func(capacity.Owner) bool { return true }, nil},
+		{PerCluster, ceilings.Cluster, func(capacity.Owner) bool { return true }, nil},
 	}
 	return slices.DeleteFunc(all, func(a account) bool { return a.limit <= 0 })
 }
 
 // check returns the ceiling that the bills would pass by most, or nil.
-func (l *Ledger) check(held map[string]capacity.Bill, asked []capacity.Bill) *OverError {
+func check(held map[string]capacity.Bill, asked []capacity.Bill, ceilings Ceilings) *OverError {
 	owner := asked[0].Owner
-	accounts := l.accounts(owner)
+	accounts := accounts(owner, ceilings)
 	sum := 0.0
 	for _, bill := range asked {
 		if bill.HourlyPrice < 0 {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,4 +260,24 @@ func (b *books) check(ceilings ledger.Ceilings) error {
 		return fmt.Errorf("all machines cost %v", all)
 	}
 	return nil
+}
+
+// A namespace's own ceiling takes the place of the one for all namespaces, and the refusal names it.
+func TestNamespaceOwnCeiling(t *testing.T) {
+	ceilings := ledger.Ceilings{Workspace: 100, Namespace: 10, Cluster: 500}
+	own := ceilings
+	own.Namespace, own.IsNamespaceOwn = 5, true
+	asked := []capacity.Bill{bill("team-a", "chat", "machine-1", 8)}
+	l := ledger.New(ceilings, &books{})
+	err := l.ReserveWithin(t.Context(), time.Time{}, asked, own)
+	over, isOver := errors.AsType[*ledger.OverError](err)
+	if !isOver {
+		t.Fatalf("got %v, want that the namespace's own ceiling of 5 is passed", err)
+	}
+	if want := "the administrator's ceiling modelberth.dev/spending-ceiling is 5.00 USD/h by the annotation of namespace team-a"; !strings.HasPrefix(over.Error(), want) {
+		t.Errorf("got %q, want it to begin with %q", over.Error(), want)
+	}
+	if own.Namespace = 9; l.ReserveWithin(t.Context(), time.Time{}, asked, own) != nil {
+		t.Error("8 are refused under a ceiling of 9")
+	}
 }

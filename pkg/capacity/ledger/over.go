@@ -20,6 +20,8 @@ const (
 	PerWorkspace Kind = "spending.perWorkspace"
 	PerNamespace Kind = "spending.perNamespace"
 	PerCluster   Kind = "spending.cluster"
+	// NamespaceOwn is an annotation of the namespace, in place of PerNamespace.
+	NamespaceOwn Kind = "modelberth.dev/spending-ceiling"
 )
 
 // mostSpenders are named in a message.
@@ -84,6 +86,8 @@ func (e *OverError) ofCluster() string {
 
 func (e *OverError) of() string {
 	switch e.Kind {
+	case NamespaceOwn:
+		return fmt.Sprintf(" by the annotation of namespace %s", e.Owner.Namespace)
 	case PerNamespace:
 		return fmt.Sprintf(" for namespace %s", e.Owner.Namespace)
 	case PerCluster:

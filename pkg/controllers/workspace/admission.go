@@ -14,7 +14,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
@@ -38,7 +37,7 @@ func (r *Reconciler) checkAdmitted(ctx context.Context, s *scope, made *revision
 	}
 	key := client.ObjectKeyFromObject(s.ws)
 	r.unadmitted.add(key) // before it looks: what changes meanwhile must wake it
-	namespace, err := r.namespace(ctx, s.ws.Namespace)
+	namespace, err := r.admissionRules(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -54,15 +53,10 @@ func (r *Reconciler) checkAdmitted(ctx context.Context, s *scope, made *revision
 	return &stalledError{reason: reason, message: message, retryAfter: retryAdmission}
 }
 
-// namespace reads the rules for pods of a namespace from caches.
-func (r *Reconciler) namespace(ctx context.Context, name string) (admission.Namespace, error) {
-	out := admission.Namespace{Name: name}
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKey{Name: name}, object)); err != nil {
-		return out, fmt.Errorf("reading namespace %s: %w", name, err)
-	}
-	out.Labels = object.Labels
+// admissionRules reads the rules for pods of the Workspace's namespace from caches.
+func (r *Reconciler) admissionRules(ctx context.Context, s *scope) (admission.Namespace, error) {
+	name := s.ws.Namespace
+	out := admission.Namespace{Name: name, Labels: s.namespace.Labels}
 	quotas, limits := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
 	if err := r.Client.List(ctx, quotas, client.InNamespace(name), client.UnsafeDisableDeepCopy); err != nil {
 		return out, fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", name, err)
@@ -137,16 +131,12 @@ func (u *unadmitted) remove(key types.NamespacedName) {
 	}
 }
 
-// requests are for those that wait in the namespace that an object is in, or is.
+// requests are for those that wait in the namespace that an object is in.
 func (u *unadmitted) requests(_ context.Context, object client.Object) []reconcile.Request {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	namespace := object.GetNamespace()
-	if namespace == "" {
-		namespace = object.GetName()
-	}
 	var out []reconcile.Request
-	for _, key := range slices.SortedFunc(maps.Keys(u.keys[namespace]), func(a, b types.NamespacedName) int {
+	for _, key := range slices.SortedFunc(maps.Keys(u.keys[object.GetNamespace()]), func(a, b types.NamespacedName) int {
 		return strings.Compare(a.Name, b.Name)
 	}) {
 		out = append(out, reconcile.Request{NamespacedName: key})

@@ -59,7 +59,7 @@ func TestRestrict(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			r := New(Config{Catalog: shelf{}, Limits: Limits{InstanceTypes: test.allowed}})
 			constraints, text := planner.Constraints{InstanceType: test.named}, ""
-			err := r.restrict(&constraints)
+			err := r.restrict(&scope{}, &constraints)
 			if stalled, ok := errors.AsType[*stalledError](err); ok && stalled.reason == v1beta1.ReasonNoMachineAllowed {
 				text = stalled.message
 			} else if err != nil {

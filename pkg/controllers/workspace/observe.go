@@ -34,6 +34,9 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeUnshown(ctx, s); err != nil {
 		return err
 	}
+	if err := r.observeNamespace(ctx, s); err != nil {
+		return err
+	}
 	if len(s.pods) > 0 {
 		r.settlePods(s.ws.UID)
 	}

@@ -168,7 +168,7 @@ func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, 
 		return nil, err
 	}
 	r.restrictToClass(&out.request.Constraints, r.classOf(out.class))
-	return out, r.restrict(&out.request.Constraints)
+	return out, r.restrict(s, &out.request.Constraints)
 }
 
 func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, error) {

@@ -20,7 +20,7 @@ func (r *Reconciler) today(s *scope, accepted *revision) (*revision, string) {
 	}
 	constraints := request.Constraints(s.spec)
 	r.restrictToClass(&constraints, r.classOf(accepted.NodeClass))
-	if err := r.restrict(&constraints); err != nil {
+	if err := r.restrict(s, &constraints); err != nil {
 		if forbidden, ok := errors.AsType[*stalledError](err); ok {
 			return accepted, forbidden.message
 		}

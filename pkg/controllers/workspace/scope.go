@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -40,6 +41,8 @@ type scope struct {
 	machines []capacity.Machine
 	pods     []corev1.Pod
 	nodes    []corev1.Node
+	// namespace is the metadata of the Workspace's namespace, as far as it decides something.
+	namespace metav1.ObjectMeta
 
 	// isNew says that this pass put the finalizer on, before which nothing is bought.
 	isNew bool

@@ -89,12 +89,12 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, news []News, options 
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.byNode), builder.WithPredicates(nodeChanged())).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.byNamespace), builder.WithPredicates(namespaceChanged())).
 		WatchesRawSource(source.Func(r.waiting.start))
 	if r.Admission != nil {
 		refused := handler.EnqueueRequestsFromMapFunc(r.unadmitted.requests)
 		b = b.Watches(&corev1.ResourceQuota{}, refused, builder.WithPredicates(quotaLoosened())).
-			Watches(&corev1.LimitRange{}, refused).
-			WatchesMetadata(&corev1.Namespace{}, refused, builder.WithPredicates(predicate.LabelChangedPredicate{}))
+			Watches(&corev1.LimitRange{}, refused)
 	}
 	for _, n := range news {
 		requests := handler.EnqueueRequestsFromMapFunc(n.requests)

@@ -31,8 +31,12 @@ type Limits struct {
 }
 
 // restrict adds the administrator's limits to what a Workspace asks for.
-func (r *Reconciler) restrict(c *planner.Constraints) error {
-	c.Ceiling = r.ceiling(c.MaxHourlyPrice > 0)
+func (r *Reconciler) restrict(s *scope, c *planner.Constraints) error {
+	ceilings, err := r.ceilings(s)
+	if err != nil {
+		return err
+	}
+	c.Ceiling = r.ceiling(ceilings, c.MaxHourlyPrice > 0)
 	c.OneMachine = r.Isolation.Refusal()
 	if len(r.Limits.InstanceTypes) == 0 {
 		return nil
@@ -63,8 +67,8 @@ func (l Limits) allows(name string) bool {
 }
 
 // ceiling is what no plan may cost more than, whatever is held.
-func (r *Reconciler) ceiling(hasOwn bool) planner.Ceiling {
-	kind, limit := r.Ledger.Ceilings().Lowest()
+func (r *Reconciler) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling {
+	kind, limit := ceilings.Lowest()
 	lowest := planner.Ceiling{
 		HourlyPrice: limit, Name: fmt.Sprintf("the administrator's ceiling %s of", kind), Help: "have the administrator raise it",
 	}
@@ -134,7 +138,11 @@ func (r *Reconciler) reserve(ctx context.Context, s *scope, made *revision, numb
 			Owner: s.owner, Machine: name, InstanceType: plan.InstanceType, HourlyPrice: machinePrice(plan),
 		})
 	}
-	err = r.Ledger.Reserve(ctx, r.Clock.Now(), bills)
+	ceilings, err := r.ceilings(s)
+	if err != nil {
+		return nil, err
+	}
+	err = r.Ledger.ReserveWithin(ctx, r.Clock.Now(), bills, ceilings)
 	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
 		return over, nil
 	}

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -128,4 +130,36 @@ func quiet(life *life) func() (bool, string) {
 		sent := life.requests.Load() - before
 		return sent == 0, fmt.Sprintf("%d requests", sent)
 	}
+}
+
+// TestCeilingOfNamespace tells what an administrator's annotation of a namespace does: one that cannot be read stops
+// buying, and one that is raised has what waits go on.
+func TestCeilingOfNamespace(t *testing.T) {
+	w := enter(t)
+	w.spend(t, 100)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace(t)}}
+	limit := func(value string) {
+		t.Helper()
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1beta1.AnnotationSpendingCeiling, value)
+		if err := w.client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("4 USD")
+	ws := named(namespace.Name, "chat", dear)
+	w.create(t, ws)
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonSpendingCeilingInvalid)
+	limit("3")
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNoMachineAllowed)
+	want := "above the administrator's ceiling modelberth.dev/spending-ceiling of 3.00: have the administrator raise it"
+	if message := condition(ws, v1beta1.ConditionPlanned).Message; !strings.Contains(message, want) {
+		t.Errorf("message %q lacks %q", message, want)
+	}
+	limit("4")
+	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
+	limit("1") // lowering takes nothing away
+	during(t, "it serves on", 2*time.Second, func() (bool, string) {
+		w.read(t, ws)
+		return meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionReady), saying(ws)
+	})
 }

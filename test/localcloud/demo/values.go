@@ -45,6 +45,8 @@ func chartValues(images []image, overlay string) (map[string]any, error) {
 		// The machines' network plug-in, ptp, ignores NetworkPolicies.
 		"multiNode": "Allow",
 		"logging":   map[string]string{"level": "debug"},
+		// Hundreds of machines come at once, and nobody pays for them.
+		"spending": map[string]any{"unlimited": true},
 		// The machines' device plugin is a process and no DaemonSet, and scripts refuse in Azure's words.
 		"capacity": map[string]any{"gpuPluginCheck": false, "wording": "karpenter-azure"},
 	}, nil
