@@ -143,13 +143,15 @@ func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind)
 func (k kinds) news() []workspace.News {
 	var out []workspace.News
 	if k.has(nodeClaimKind()) {
-		out = append(out, workspace.News{Object: nodeclaim.Object()})
+		out = append(out, workspace.News{Object: nodeclaim.Object(), Frees: always})
 	}
 	if k.has(nodePoolKind()) {
-		out = append(out, workspace.News{Object: nodepool.Object()})
+		out = append(out, workspace.News{Object: nodepool.Object(), Frees: always})
 	}
 	return out
 }
+
+func always(context.Context, client.Object) bool { return true }
 
 func servedBy(mapper meta.RESTMapper) (kinds, error) {
 	var served kinds
@@ -322,7 +324,7 @@ func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.N
 	}
 	waiting := pods.New(at.cached, at.live, at.clock, at.prices)
 	return waiting, []workspace.News{
-		{Object: &corev1.Pod{}, WorkspacesOf: each(func(_ context.Context, pod client.Object) types.NamespacedName {
+		{Object: &corev1.Pod{}, Frees: waiting.Frees, WorkspacesOf: each(func(_ context.Context, pod client.Object) types.NamespacedName {
 			return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.LabelWorkspace]}
 		})},
 		{Object: &corev1.Event{}, WorkspacesOf: each(waiting.WorkspaceOf)},

@@ -120,7 +120,9 @@ func (p *process) setUp(h *host) error {
 	if err := workspace.Index(ctx, h); err != nil {
 		return err
 	}
-	if err := p.reconciler.SetupWithManager(h, []workspace.News{{Object: nodeclaim.Object()}}, p.queue.options()); err != nil {
+	if err := p.reconciler.SetupWithManager(h, []workspace.News{{
+		Object: nodeclaim.Object(), Frees: func(context.Context, client.Object) bool { return true },
+	}}, p.queue.options()); err != nil {
 		return err
 	}
 	if err := p.endpoints.SetupWithManager(h, p.orders.options(), p.reconciler.LookAgain); err != nil {

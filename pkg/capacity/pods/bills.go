@@ -6,7 +6,10 @@ package pods
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -85,4 +88,25 @@ func living(ctx context.Context, from client.Reader, workspaces client.ObjectLis
 		return nil
 	})
 	return func(owner capacity.Owner) bool { return there[owner] }, err
+}
+
+// Frees says whether a deleted pod ends what a machine costs: nothing takes its place. A pod whose StatefulSet still
+// asks for it is replaced.
+func (p *Provisioner) Frees(ctx context.Context, deleted client.Object) bool {
+	pod, isPod := deleted.(*corev1.Pod)
+	if !isPod {
+		return false
+	}
+	alone, isAsking := slotOfPod(pod)
+	if !isAsking {
+		return false
+	}
+	name, _, _ := ordinalOf(pod)
+	set := &appsv1.StatefulSet{}
+	err := p.cached.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, set)
+	if err != nil {
+		return true // it is gone, or it is better to look once too often
+	}
+	slots := slotsOfSet(set, func(capacity.Owner) bool { return true })
+	return !slices.ContainsFunc(slots, func(s slot) bool { return s.uid() == alone.uid() && !s.isLeaving })
 }

@@ -436,6 +436,33 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	}
 }
 
+// A pod that is replaced frees nothing: whoever waits for money is not woken by it.
+func TestOnlyAPodWithoutSuccessorFreesMoney(t *testing.T) {
+	set, smaller := setOf(1, 2), setOf(1, 1)
+	other := podOf(set, 1, 0, "")
+	other.Annotations = nil
+	for _, test := range []struct {
+		reason  string
+		objects []client.Object
+		deleted client.Object
+		want    bool
+	}{
+		{"its StatefulSet makes another one", []client.Object{set}, podOf(set, 1, 1, ""), false},
+		{"its StatefulSet has been made smaller", []client.Object{smaller}, podOf(smaller, 1, 1, ""), true},
+		{"its StatefulSet goes", []client.Object{leave(setOf(1, 2))}, podOf(set, 1, 1, ""), true},
+		{"its StatefulSet is gone", nil, podOf(set, 1, 1, ""), true},
+		{"it asked for no machine", nil, other, false},
+		{"it is a node", nil, nodeOf("1", 0), false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			p, _ := newProvisioner(t, test.objects...)
+			if got := p.Frees(t.Context(), test.deleted); got != test.want {
+				t.Errorf("it frees money: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 // TestHolders tells for whom pods ask, or are to.
 func TestHolders(t *testing.T) {
 	stranger, idle := podOf(setOf(1, 1), 1, 0, ""), setOf(1, 1)

@@ -46,6 +46,9 @@ type News struct {
 	Object client.Object
 	// WorkspacesOf names whose machines they are, or may be; nil reads the labels of machines.
 	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
+	// Frees says whether deleting an object ends what a machine costs, which others may wait for; nil says that the
+	// objects are no machines.
+	Frees func(ctx context.Context, deleted client.Object) bool
 	// From is the cache that has the objects; nil means the manager's.
 	From cache.Cache
 }
@@ -102,7 +105,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, news []News, options 
 			b = b.WatchesRawSource(source.Kind(n.From, n.Object, requests))
 			continue
 		}
-		b = b.Watches(n.Object, machineHandler{requests, r.waiting})
+		b = b.Watches(n.Object, machineHandler{requests, n.Frees, r.waiting})
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -170,14 +171,22 @@ func mayAsk(asked planner.Constraints, offer refusal.Offering) bool {
 		(len(asked.InstanceTypes) == 0 || slices.ContainsFunc(asked.InstanceTypes, isNamed))
 }
 
-// machineHandler brings machines to the Workspaces that they belong to. One that is gone frees money.
+// machineHandler brings machines to the Workspaces that they belong to. Deleting what is no machine, such as an Event
+// that expires, is no news.
 type machineHandler struct {
 	handler.EventHandler
+	// frees says whether a deletion ends what a machine costs; nil where the objects are no machines.
+	frees   func(ctx context.Context, deleted client.Object) bool
 	waiting *waiting
 }
 
 // Delete implements handler.EventHandler.
 func (h machineHandler) Delete(ctx context.Context, e ctrlevent.DeleteEvent, queue queue) {
+	if h.frees == nil {
+		return
+	}
 	h.EventHandler.Delete(ctx, e, queue)
-	h.waiting.wakeForMoney()
+	if h.frees(ctx, e.Object) {
+		h.waiting.wakeForMoney()
+	}
 }

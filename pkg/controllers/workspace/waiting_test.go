@@ -4,15 +4,20 @@
 package workspace
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -110,18 +115,54 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 			}
 			r.waiting.narrow(types.NamespacedName{Name: "money"}, interest{money: true})
 			test.then(r)
-			var got []string
-			for woken.Len() > 0 {
-				request, _ := woken.Get()
-				got = append(got, request.Name)
-				woken.Done(request)
-			}
-			slices.Sort(got)
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := cmp.Diff(test.want, drained(woken)); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// Events expire by the thousand, pods and nodes come and go: only what costs money wakes those who wait for it.
+func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
+	frees := func(does bool) func(context.Context, client.Object) bool {
+		return func(context.Context, client.Object) bool { return does }
+	}
+	for _, test := range []struct {
+		reason string
+		frees  func(context.Context, client.Object) bool
+		want   []string
+	}{
+		{"an Event, or a node", nil, nil},
+		{"a pod that is replaced", frees(false), []string{"owner"}},
+		{"a machine", frees(true), []string{"owner", "waits"}},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{})
+			woken := queueOf(t, r)
+			waits := types.NamespacedName{Name: "waits"}
+			r.waiting.add(waits)
+			r.waiting.narrow(waits, interest{money: true})
+			h := machineHandler{handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "owner"}}}
+			}), test.frees, r.waiting}
+			h.Delete(t.Context(), ctrlevent.DeleteEvent{Object: &corev1.Event{}}, woken)
+			if diff := cmp.Diff(test.want, drained(woken)); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// drained are the names of the Workspaces in a queue, sorted.
+func drained(woken queue) []string {
+	var out []string
+	for woken.Len() > 0 {
+		request, _ := woken.Get()
+		out = append(out, request.Name)
+		woken.Done(request)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // What a Workspace could never ask for is nothing that it waits for.
