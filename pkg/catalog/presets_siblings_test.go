@@ -43,3 +43,14 @@ func TestPresetsResolveOtherRepositories(t *testing.T) {
 		}
 	}
 }
+
+// Code that an engine runs is the code that somebody looked at.
+func TestPresetsPinRemoteCode(t *testing.T) {
+	for _, m := range loadPresets(t).Models() {
+		for _, a := range m.Artifacts {
+			if m.RemoteCode && !a.IsPinned() {
+				t.Errorf("%s: %s runs code at revision %q: name a commit", m.Name, a.Repo, a.Revision)
+			}
+		}
+	}
+}

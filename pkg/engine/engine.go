@@ -41,6 +41,9 @@ type Input struct {
 	Drain time.Duration
 	// AllowRemoteCode says that the administrator lets a model's repository bring code.
 	AllowRemoteCode bool
+	// OwnFiles says that the user put the model's files on a volume or into an image, so that the hub's repository
+	// brings nothing.
+	OwnFiles bool
 	// PublishKVEvents says that the administrator has named a consumer of the events of the KV cache.
 	PublishKVEvents bool
 	// MediaDomains are the hosts that images, audio and video are fetched from when a request links to them; empty

@@ -8,7 +8,10 @@
 // It decides nothing and must not know machines, prices, engines' flags or Kubernetes.
 package model
 
-import "slices"
+import (
+	"regexp"
+	"slices"
+)
 
 // Model is one model of the catalogue.
 type Model struct {
@@ -99,6 +102,11 @@ const (
 	BytesExact     BytesBasis = "exact"
 	BytesEstimated BytesBasis = "estimated"
 )
+
+// IsPinned reports whether the revision is a commit, which can never mean other files later.
+func (a Artifact) IsPinned() bool {
+	return regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(a.Revision)
+}
 
 // Bytes is the size of all files of the artifact.
 func (a Artifact) Bytes() int64 {

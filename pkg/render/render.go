@@ -102,7 +102,8 @@ func Preset(in Input) (Rendered, []string, error) {
 		Adapters:    workload.Adapters(in.Workspace),
 		ServedNames: names, Config: in.Config, Args: request.Args(in.Workspace), Env: env,
 		Port: v1beta1.EnginePort, Drain: workload.Drain(in.Workspace), AllowRemoteCode: in.Settings.AllowRemoteCode,
-		RDMA: in.Settings.Workload.ServesRDMA(&in.Plan), PublishKVEvents: in.Settings.Workload.KVEvents.IsNamed(),
+		OwnFiles: in.Workspace.Inference.Weights != nil,
+		RDMA:     in.Settings.Workload.ServesRDMA(&in.Plan), PublishKVEvents: in.Settings.Workload.KVEvents.IsNamed(),
 		MediaDomains: in.Settings.MediaDomains,
 	}
 	var err error

@@ -67,7 +67,7 @@ func isOpen(in Input) bool {
 	if from := source(in.Workspace); from.OCI != nil {
 		return !strings.Contains(from.OCI.Reference, "@")
 	}
-	return !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(artifact.Revision)
+	return !artifact.IsPinned()
 }
 
 // SettledCommit is what a pod has told of its commit, and the name of the ConfigMap that is to keep it; both are

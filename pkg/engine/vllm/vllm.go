@@ -9,6 +9,7 @@
 package vllm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -93,6 +94,10 @@ func check(in engine.Input) error {
 	case in.Model.RemoteCode && !in.AllowRemoteCode:
 		return fmt.Errorf("inference.preset.name: %s runs code from its repository, which this installation does not allow: "+
 			"ask the administrator to allow remote code, or choose another model", in.Model.Name)
+	case in.Model.RemoteCode && !in.OwnFiles && !plan.Artifact.IsPinned():
+		return fmt.Errorf("inference.preset.name: %s runs code from %s at revision %q, which can change: "+
+			"ask the administrator to name a commit as the artifact's revision in the catalogue, or to turn hub.describe on, which pins one",
+			in.Model.Name, plan.Artifact.Repo, cmp.Or(plan.Artifact.Revision, "main"))
 	}
 	if err := checkLayout(plan); err != nil {
 		return err

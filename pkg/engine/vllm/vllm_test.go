@@ -107,7 +107,9 @@ func TestCommandCarriesThePlan(t *testing.T) {
 		},
 		{
 			"code of the repository only where the preset needs it and the administrator allows it",
-			func(in *engine.Input) { in.Model.RemoteCode, in.AllowRemoteCode = true, true },
+			func(in *engine.Input) {
+				in.Model.RemoteCode, in.AllowRemoteCode, in.Plan.Artifact.Revision = true, true, strings.Repeat("a", 40)
+			},
 			start + " --tensor-parallel-size 2" + fits + " --trust-remote-code" + end,
 		},
 		{
@@ -445,6 +447,11 @@ func TestCommandRefuses(t *testing.T) {
 			"inference.preset.name: some-model runs code from its repository, which this installation does not allow: " +
 				"ask the administrator to allow remote code, or choose another model",
 		},
+		{
+			"code that a branch can change", func(in *engine.Input) { in.Model.RemoteCode, in.AllowRemoteCode = true, true },
+			`inference.preset.name: some-model runs code from Org/Some-Model at revision "abc", which can change: ` +
+				"ask the administrator to name a commit as the artifact's revision in the catalogue, or to turn hub.describe on, which pins one",
+		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			in := input(data)
@@ -581,7 +588,7 @@ func TestWeights(t *testing.T) {
 		},
 		{
 			"code only where it is run",
-			func(in *engine.Input) { in.Model.RemoteCode, in.AllowRemoteCode = true, true },
+			func(in *engine.Input) { in.Model.RemoteCode, in.AllowRemoteCode, in.OwnFiles = true, true, true },
 			engine.Selection{Weights: []string{"*.safetensors"}, Others: append(slices.Clip(others), "*.py"), Except: []string{"consolidated*"}},
 		},
 		{
