@@ -241,8 +241,8 @@ type Attempt struct {
 	Number int32 `json:"number"`
 	// instanceType that was asked for.
 	InstanceType string `json:"instanceType"`
-	// nodeClaims that are asked for, named before they are created.
-	// +kubebuilder:validation:MaxItems=64
+	// nodeClaims that are asked for, named before they are created. An attempt that has ended lists the first 64.
+	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	NodeClaims []string `json:"nodeClaims,omitempty"`
 	// zone that was asked for; empty means any.
@@ -269,7 +269,7 @@ type Attempt struct {
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 	// claims tell what is known of the machines that were created.
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=1000
 	// +listType=map
 	// +listMapKey=name
 	// +optional
@@ -321,7 +321,7 @@ type AttemptClaim struct {
 	// name of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid of the NodeClaim.
+	// uid of the NodeClaim; empty while a lost machine is not bought again.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
 	// creationTime of the NodeClaim.
@@ -335,6 +335,35 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
+	// lost is the machine of this name that was lost or refused last, in whose place another one is bought.
+	// +optional
+	Lost *LostClaim `json:"lost,omitempty"`
+}
+
+// LostClaim is a machine of an attempt that was lost or refused while the others of the attempt are kept.
+type LostClaim struct {
+	// uid of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// time when it was found lost or refused.
+	Time metav1.Time `json:"time"`
+	// reason, as of an attempt that ends.
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// message in the cloud's own words.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+	// scope is what the refusal rules out, in the form of the attempt's.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Scope string `json:"scope,omitempty"`
+	// cooldown is how long that is left alone after a first refusal.
+	// +optional
+	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	// guessed says that nobody named what is out.
+	// +optional
+	Guessed bool `json:"guessed,omitempty"`
 }
 
 // AttemptWords are a reason that was given for a machine that is not launched.

@@ -69,6 +69,8 @@ type Request struct {
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
+	// Replaced are the UIDs of machines of this attempt that are lost: they are let go, and others asked for by their names.
+	Replaced []types.UID
 	// First says that nothing can have been asked for before, so that there is nothing that the cache could miss.
 	First bool
 	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +27,9 @@ type kubelets struct {
 	world *world
 	// hashes of templates, by StatefulSet and generation.
 	hashes map[string]string
+	// nodes that are Ready, in order, and free the GPUs that each has left, while pods are scheduled.
+	nodes []*corev1.Node
+	free  map[string]int64
 }
 
 // settle does whatever can be done now.
@@ -35,10 +39,24 @@ func (k *kubelets) settle() {
 			k.world.server.remove(pod)
 		}
 	}
+	k.count()
 	for _, set := range all[appsv1.StatefulSet](k.world.server) {
 		if set.DeletionTimestamp.IsZero() {
 			k.run(set)
 		}
+	}
+}
+
+// count finds out which nodes have GPUs left.
+func (k *kubelets) count() {
+	k.nodes = slices.DeleteFunc(all[corev1.Node](k.world.server), func(node *corev1.Node) bool { return !isNodeReady(node) })
+	k.free = map[string]int64{}
+	for _, node := range k.nodes {
+		quantity := node.Status.Allocatable[gpu]
+		k.free[node.Name] = quantity.Value()
+	}
+	for _, pod := range all[corev1.Pod](k.world.server) {
+		k.free[pod.Spec.NodeName] -= gpusOf(pod)
 	}
 }
 
@@ -92,17 +110,11 @@ func (k *kubelets) pod(set *appsv1.StatefulSet, update string, ordinal int) *cor
 
 // schedule binds a pod to a node that it selects and that has its GPUs left. It is ready a little later.
 func (k *kubelets) schedule(pod *corev1.Pod) {
-	for _, node := range all[corev1.Node](k.world.server) {
-		free := node.Status.Allocatable[gpu]
-		left := free.Value()
-		for _, other := range all[corev1.Pod](k.world.server) {
-			if other.Spec.NodeName == node.Name {
-				left -= gpusOf(other)
-			}
-		}
-		if !isNodeReady(node) || left < gpusOf(pod) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
+	for _, node := range k.nodes {
+		if k.free[node.Name] < gpusOf(pod) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
 			continue
 		}
+		k.free[node.Name] -= gpusOf(pod)
 		edit(k.world.server, pod, func(p *corev1.Pod) {
 			p.Spec.NodeName = node.Name
 			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.0.0.1"

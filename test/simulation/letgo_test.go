@@ -70,6 +70,10 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 		return
 	}
 	a := attemptIn(ws, r.attemptOf(claim))
+	if a != nil && a.Reason == "" && isLost(a, claim) {
+		return
+	}
+	r.letsOthers(ws, claim, a)
 	if a != nil && a.Reason == "" && slices.Contains(a.NodeClaims, claim.Name) && isAskedBy(a, claim) && !r.isApart(claim) {
 		r.world.fail("%s was let go although attempt %d holds it", claim.Name, a.Number)
 	}
@@ -81,6 +85,21 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 	}
 	if a != nil && a.ReadyTime != nil && r.works(ws, claim) && r.hasAnswering(claim) && !isRecreated(a) {
 		r.world.fail("%s was let go although it serves and nothing has taken its place: %s", claim.Name, a.Message)
+	}
+}
+
+// isLost says that an attempt that goes on has written down that it lost a machine.
+func isLost(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
+	return slices.ContainsFunc(a.Claims, func(known v1beta1.AttemptClaim) bool {
+		return known.Lost != nil && known.Lost.UID == string(claim.UID)
+	})
+}
+
+// letsOthers says that a machine which works and serves by itself is let go because another one of its attempt was lost.
+func (r *rules) letsOthers(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1beta1.Attempt) {
+	isApart := ws.Inference.Template != nil && ws.Generation == r.wanted[claim.UID]
+	if a != nil && isApart && a.ReadyTime != nil && a.Reason == v1beta1.ReasonLost && r.world.isWorking(claim) {
+		r.world.fail("%s works by itself, and was let go because another machine of attempt %d was lost", claim.Name, a.Number)
 	}
 }
 

@@ -27,6 +27,8 @@ const (
 	Keep Do = "Keep"
 	// Adopt: take the machines that are held for an attempt that nobody remembers.
 	Adopt Do = "Adopt"
+	// Replace: write down that machines of the open attempt are lost, and get others in their place. The rest is kept.
+	Replace Do = "Replace"
 	// End: write down that the open attempt has ended, for the verdict's cause, or because it is not
 	// wanted any more where there is none. Nothing is let go before that is written.
 	End Do = "End"
@@ -52,6 +54,8 @@ type Machine struct {
 	Existed bool
 	// Verdict on it; zero where it never was there.
 	Verdict refusal.Verdict
+	// AskAgain says that another one of its kind may be asked for at once.
+	AskAgain bool
 }
 
 // Attempt is the latest attempt.
@@ -64,6 +68,9 @@ type Attempt struct {
 	Former bool
 	// Machines of the open one, all that it asks for.
 	Machines []Machine
+	// Keeps says that the open one got all of its machines, and that one can be got without the others; Apart that
+	// each of them is of use without the others.
+	Keeps, Apart bool
 	// Cause that a closed one ended with; None where its machines were let go.
 	Cause refusal.Cause
 	// Unchanged says that nobody has acted since the closed one ended.
@@ -128,9 +135,10 @@ func (a *Attempt) decide(s State) Step {
 		isMissing = isMissing || !machine.Stands && !machine.Existed
 	}
 	verdict := refusal.Decisive(verdicts)
+	if verdict.Final {
+		return a.lose(verdict)
+	}
 	switch {
-	case verdict.Final:
-		return Step{Do: End, Verdict: verdict}
 	case isMissing && a.Former:
 		return Step{Do: End, Verdict: refusal.Verdict{Message: "machines of it were still to be got, and another back end is set since"}}
 	case s.Strays > 0:
@@ -142,6 +150,24 @@ func (a *Attempt) decide(s State) Step {
 	default:
 		return Step{Do: Keep, Verdict: verdict}
 	}
+}
+
+// lose is what happens once machines are lost.
+func (a *Attempt) lose(verdict refusal.Verdict) Step {
+	if a.replaces() {
+		return Step{Do: Replace}
+	}
+	return Step{Do: End, Verdict: verdict}
+}
+
+// replaces says whether lost machines are replaced one by one: others stand, and are of use until the replacements are
+// there, because they serve by themselves or because the replacements can be had at once.
+func (a *Attempt) replaces() bool {
+	isLost := func(m Machine) bool { return m.Verdict.Final }
+	stands := func(m Machine) bool { return m.Stands && !isLost(m) }
+	mayWait := func(m Machine) bool { return !isLost(m) || m.AskAgain }
+	return a.Keeps && !a.Former && slices.ContainsFunc(a.Machines, stands) &&
+		(a.Apart || !slices.ContainsFunc(a.Machines, func(m Machine) bool { return !mayWait(m) }))
 }
 
 // Earliest returns the earlier of two moments, of which zero is never.

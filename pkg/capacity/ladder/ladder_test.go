@@ -25,6 +25,12 @@ func TestDecide(t *testing.T) {
 	open := func(machines ...ladder.Machine) *ladder.Attempt {
 		return &ladder.Attempt{Open: true, Wanted: true, Machines: machines}
 	}
+	lost := ladder.Machine{Stands: true, Existed: true, Verdict: refusal.Verdict{Cause: refusal.Lost, Final: true}}
+	mendable := lost
+	mendable.AskAgain = true
+	ready := func(isApart bool, machines ...ladder.Machine) *ladder.Attempt {
+		return &ladder.Attempt{Open: true, Wanted: true, Keeps: true, Apart: isApart, Machines: machines}
+	}
 	former := func(machines ...ladder.Machine) *ladder.Attempt {
 		return &ladder.Attempt{Open: true, Wanted: true, Former: true, Machines: machines}
 	}
@@ -83,6 +89,37 @@ func TestDecide(t *testing.T) {
 			ladder.State{Last: open(stands), Strays: 1, Unknown: true},
 			ladder.Step{Do: ladder.Release},
 		},
+		{
+			"one of two that serve by themselves is lost",
+			ladder.State{Last: ready(true, stands, lost)},
+			ladder.Step{Do: ladder.Replace},
+		},
+		{
+			"one of a group is lost, and another can be had at once",
+			ladder.State{Last: ready(false, stands, mendable)},
+			ladder.Step{Do: ladder.Replace},
+		},
+		{
+			"one of a group is lost, and no other is asked for before a cooldown has passed",
+			ladder.State{Last: ready(false, stands, lost)},
+			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
+		},
+		{
+			"all are lost",
+			ladder.State{Last: ready(true, mendable, mendable)},
+			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
+		},
+		{
+			"the lost one stands still: it alone is let go",
+			ladder.State{Last: ready(true, stands, ladder.Machine{}), Strays: 1},
+			ladder.Step{Do: ladder.Release},
+		},
+		{
+			"the lost one is on its way out",
+			ladder.State{Last: ready(true, stands, ladder.Machine{}), Leaving: 1},
+			ladder.Step{Do: ladder.Await},
+		},
+		{"the lost one is gone", ladder.State{Last: ready(true, stands, ladder.Machine{})}, ladder.Step{Do: ladder.Ask}},
 		{"another plan", ladder.State{Last: &ladder.Attempt{Open: true}, Strays: 1}, ladder.Step{Do: ladder.End}},
 		{"the rest of a refused attempt stands", ladder.State{Last: closed(refusal.Quota), Strays: 1}, ladder.Step{Do: ladder.Release}},
 		{"the rest of a refused attempt goes", ladder.State{Last: closed(refusal.Quota), Leaving: 1}, ladder.Step{Do: ladder.Await}},

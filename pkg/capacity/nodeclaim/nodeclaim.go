@@ -364,6 +364,9 @@ func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) str
 // and of its kind. A NodeClass counts only where the request names one: another default of the
 // installation replaces nothing.
 func (f profile) serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
+	if slices.Contains(req.Replaced, claim.UID) {
+		return false
+	}
 	if machine.Ordinal < 0 || machine.Ordinal >= req.Count || claim.Name != f.name(req.Owner, req.Attempt, machine.Ordinal) {
 		return false
 	}

@@ -80,6 +80,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	r.learnLaunch(asker(s.ws), last)
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
+	out.Last.Keeps, out.Last.Apart = s.keepsOthers(last), !s.revision.isGroup()
 	return out, err
 }
 
@@ -100,12 +101,15 @@ func (s *scope) isFormer() bool {
 
 // tally counts the machines that are not of an attempt, whose names are given, nor held beside it.
 func (s *scope) tally(out *ladder.State, names []string) {
+	lost := s.lostMachines()
 	for i := range s.machines {
 		machine := &s.machines[i]
 		switch {
 		case s.isHeld(machine.Name):
 		case machine.Deleting:
 			out.Leaving++
+		case slices.Contains(lost, machine.UID):
+			out.Strays++
 		case !slices.Contains(names, machine.Name):
 			out.Strays++
 			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name) && !machine.Replacement
@@ -226,6 +230,7 @@ func (r *Reconciler) judge(
 			if last.ReadyTime == nil && hasLaunched(last, names[i]) {
 				machines[i].Verdict = machines[i].Verdict.InPart()
 			}
+			machines[i].AskAgain = r.mayAskAgain(s, machines[i].Verdict, seen[i].Offering, past)
 		}
 	}
 	return machines, nil
@@ -298,7 +303,7 @@ func (r *Reconciler) look(
 	seen.Offering.Zone = r.groupZone(s, last, seen.Offering)
 	recall(&seen, last, name)
 	machine := s.machine(name)
-	if machine != nil {
+	if machine != nil && !slices.Contains(s.lostMachines(), machine.UID) {
 		seen.UID, seen.GoneAt = machine.UID, machine.DeletingSince
 		if machine.CreatedAt.After(seen.CreatedAt) { // the API server's clock may be behind ours
 			seen.CreatedAt = machine.CreatedAt

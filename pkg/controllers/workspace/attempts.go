@@ -23,7 +23,8 @@ import (
 // Bounds of what the status says about attempts, as in the schema.
 const (
 	attemptLimit        = 10
-	attemptClaimLimit   = 64
+	attemptClaimLimit   = 1000
+	endedClaimLimit     = 64
 	attemptMessageLimit = 1024
 	attemptFixLimit     = 512
 	heardLimit          = 4
@@ -130,7 +131,9 @@ func (s *scope) close(last *v1beta1.Attempt, verdict refusal.Verdict, now time.T
 	last.Message = request.Shorten(verdict.Message, attemptMessageLimit)
 	last.Fix = request.Shorten(verdict.Fix, attemptFixLimit)
 	last.MendedBy, last.NodeClass = string(verdict.MendedBy), string(verdict.Class)
-	last.Claims = nil // they tell what is needed to judge it, which is done
+	// They tell what is needed to judge it, which is done, but for what others are to learn from.
+	last.Claims = slices.DeleteFunc(last.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Lost == nil })
+	last.NodeClaims = last.NodeClaims[:min(len(last.NodeClaims), endedClaimLimit)]
 	if verdict.Cooldown > 0 {
 		last.Scope = verdict.Scope.String()
 		last.Cooldown = &metav1.Duration{Duration: verdict.Cooldown}
@@ -177,7 +180,9 @@ func (s *scope) knownMachines() []capacity.Created {
 	var out []capacity.Created
 	for _, open := range s.openAttempts() {
 		for _, claim := range open.Claims {
-			out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+			if claim.UID != "" {
+				out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+			}
 		}
 	}
 	return out
@@ -190,9 +195,10 @@ func (s *scope) hasBeen(name string) bool {
 
 // noteMachines keeps what will explain the machines of the open attempt, should they vanish.
 func (s *scope) noteMachines(names []string, now time.Time) {
+	lost := s.lostMachines()
 	for i := range s.machines {
 		machine := &s.machines[i]
-		if !slices.Contains(names, machine.Name) || machine.UID == "" {
+		if !slices.Contains(names, machine.Name) || machine.UID == "" || slices.Contains(lost, machine.UID) {
 			continue
 		}
 		claim := s.noteClaim(machine.Name, string(machine.UID))
@@ -224,7 +230,7 @@ func (s *scope) noteClaim(name, uid string) *v1beta1.AttemptClaim {
 	for i := range last.Claims {
 		if last.Claims[i].Name == name {
 			if last.Claims[i].UID != uid {
-				last.Claims[i] = v1beta1.AttemptClaim{Name: name, UID: uid}
+				last.Claims[i] = v1beta1.AttemptClaim{Name: name, UID: uid, Lost: last.Claims[i].Lost}
 			}
 			return &last.Claims[i]
 		}

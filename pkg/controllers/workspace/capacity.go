@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -64,6 +65,8 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	switch step.Do {
 	case ladder.Adopt:
 		return false, r.adopt(ctx, s)
+	case ladder.Replace:
+		return false, r.replaceLost(ctx, s)
 	case ladder.End:
 		r.end(ctx, s, step.Verdict)
 		return false, nil
@@ -267,6 +270,9 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
+	if err := r.awaitReplacements(s, open); err != nil {
+		return err
+	}
 	if err := r.reserveAgain(ctx, s); err != nil {
 		return err
 	}
@@ -332,7 +338,12 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
 	}
 	for _, claim := range open.Claims {
-		out.Existed = append(out.Existed, claim.Name)
+		if claim.UID != "" {
+			out.Existed = append(out.Existed, claim.Name)
+		}
+		if claim.Lost != nil {
+			out.Replaced = append(out.Replaced, types.UID(claim.Lost.UID))
+		}
 	}
 	return out
 }

@@ -83,6 +83,7 @@ func (r *Reconciler) remembered(who refusal.Asker, attempts []v1beta1.Attempt) [
 			got.Ended = a.ReadyTime.Time
 			out = append(out, got)
 		}
+		out = append(out, lostOf(a, known)...)
 		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == "" {
 			continue
 		}

@@ -179,7 +179,7 @@ func refusals(before, after []v1beta1.Attempt) []event {
 		}
 		events = append(events, event{warning: true, reason: a.Reason, message: message})
 	}
-	return events
+	return append(events, losses(before, after)...)
 }
 
 // happened tells what became of attempts in this pass, but for what was told when it was written down.

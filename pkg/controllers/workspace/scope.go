@@ -175,8 +175,9 @@ func (s *scope) servingMachines() []capacity.Machine {
 	if s.revision == nil {
 		return nil
 	}
+	lost := s.lostMachines()
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return s.isHeld(machine.Name) || machine.Replacement || !s.fits(&machine)
+		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) || !s.fits(&machine)
 	})
 }
 

@@ -216,7 +216,13 @@ func (r *Reconciler) stopBuying(s *scope, open *v1beta1.Attempt, why string) err
 
 // misses says whether a machine of an attempt has still to be bought.
 func (s *scope) misses(open *v1beta1.Attempt) bool {
-	return len(open.Claims) < s.revision.Plan.Nodes
+	bought := 0
+	for i := range open.Claims {
+		if open.Claims[i].UID != "" {
+			bought++
+		}
+	}
+	return bought < s.revision.Plan.Nodes
 }
 
 // abandon lets go of the machines of the open attempt, which may not be completed.

@@ -108,6 +108,9 @@ func (r *Reconciler) isWantedOf(s *scope, attempt *v1beta1.Attempt) (bool, error
 // troubleOf says which machine of an attempt is broken or about to be taken back, and has been for too long to
 // mend by itself; empty where none is.
 func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
+	if serves := s.revisionOf(s.statefulSet).isGroup() && s.isServing(now); s.keepsOthers(attempt) && !serves {
+		return "" // a broken machine is replaced by itself
+	}
 	for _, machine := range s.machinesOf(attempt) {
 		if trouble := machine.Trouble; trouble.Message != "" && !now.Before(trouble.Since.Add(trouble.Grace)) {
 			return trouble.Message
@@ -247,12 +250,24 @@ func (r *Reconciler) heldState(ctx context.Context, s *scope) (*ladder.Held, err
 	for _, machine := range machines {
 		verdicts = append(verdicts, machine.Verdict)
 	}
-	out := &ladder.Held{Verdict: refusal.Decisive(verdicts), Moved: s.isMoved(), Empty: s.isVacated()}
+	out := &ladder.Held{Verdict: s.verdictOnHeld(held, verdicts), Moved: s.isMoved(), Empty: s.isVacated()}
 	out.Overdue = !r.Clock.Now().Before(s.moveDeadline())
 	if at := out.Verdict.LookAgain; !out.Verdict.Final && !at.IsZero() {
 		s.lookAgain(at.Sub(r.Clock.Now()))
 	}
 	return out, nil
+}
+
+// verdictOnHeld is decisive for machines that serve together. Those that serve by themselves do so until the last is lost.
+func (s *scope) verdictOnHeld(held *v1beta1.Attempt, verdicts []refusal.Verdict) refusal.Verdict {
+	isFinal := func(v refusal.Verdict) bool { return v.Final }
+	if !s.keepsOthers(held) || s.revisionOf(s.statefulSet).isGroup() {
+		return refusal.Decisive(verdicts)
+	}
+	if standing := slices.DeleteFunc(slices.Clone(verdicts), isFinal); len(standing) > 0 {
+		return refusal.Decisive(standing)
+	}
+	return refusal.Decisive(verdicts)
 }
 
 // moveLimit is how long pods may take to move to other machines once yet others are wanted.
