@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // hoursPerMonth is what clouds reckon with.
@@ -89,11 +90,11 @@ func (s *side) hourly() (float64, bool) {
 }
 
 func (s *side) price() string {
-	usd, known := s.hourly()
+	price, known := s.hourly()
 	if !known {
 		return "not known"
 	}
-	return hourly(usd)
+	return hourly(price)
 }
 
 // monthly is what a change costs in a month.
@@ -107,7 +108,7 @@ func monthly(d *difference) string {
 	if after < before {
 		sign = "−"
 	}
-	return fmt.Sprintf(" (%s%.2f $/h, about %s%.0f $ a month)", sign, abs(after-before), sign, abs(after-before)*hoursPerMonth)
+	return fmt.Sprintf(" (%s%s, about %s$%.0f a month)", sign, usd.PerHour(abs(after-before)), sign, abs(after-before)*hoursPerMonth)
 }
 
 func abs(value float64) float64 { return max(value, -value) }

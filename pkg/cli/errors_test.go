@@ -75,7 +75,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"too low a price", "plan --model small --max-hourly-price 0.5 --cloud azure", 3,
-			"kubectl berth plan: the cheapest way that works is 1 × Standard_A24_1 at 1.00 $/h, above --max-hourly-price 0.50: " +
+			"kubectl berth plan: the cheapest way that works is 1 × Standard_A24_1 at $1.00/h, above --max-hourly-price $0.50/h: " +
 				"raise the limit",
 		},
 		{"a number below its least", "plan --model small --concurrency -1", 2, "kubectl berth plan: --concurrency is -1, it must be at least 1"},

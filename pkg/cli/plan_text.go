@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/usd"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -26,7 +27,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	} else {
 		p.describeModel(out, a)
 	}
-	out.fact("price", p.price(plan))
+	out.fact("paid", p.paid(plan))
 	p.describeMemory(out, plan)
 	for _, part := range []struct {
 		name, mark, code string
@@ -64,11 +65,11 @@ func heading(a *answer) string {
 }
 
 // hourly is a price per hour in words.
-func hourly(usd float64) string {
-	if usd < 0 {
+func hourly(price float64) string {
+	if price < 0 {
 		return "no price known"
 	}
-	return dollars(usd) + " $/h"
+	return usd.PerHour(price)
 }
 
 func (p *planCommand) describeModel(out page, a *answer) {
@@ -187,8 +188,8 @@ func speed(s *planner.Performance) string {
 		s.InputTokens, s.OutputTokens, s.Basis)
 }
 
-// price says what is paid, how and where.
-func (p *planCommand) price(plan *planner.Plan) string {
+// paid says how and where machines are paid for; how much is in the heading.
+func (p *planCommand) paid(plan *planner.Plan) string {
 	if len(plan.NodeNames) > 0 {
 		return "nothing: " + strings.Join(plan.NodeNames, ", ") + " exist" + verbEnding(len(plan.NodeNames)) + " already"
 	}
@@ -200,13 +201,9 @@ func (p *planCommand) price(plan *planner.Plan) string {
 	if plan.HourlyPrice < 0 {
 		return fmt.Sprintf("not known in %s (%s)", text(region), s.Cloud)
 	}
-	out := fmt.Sprintf("%s $/h", dollars(plan.HourlyPrice))
-	if plan.Nodes > 1 {
-		out += fmt.Sprintf(" for %d machines", plan.Nodes)
-	}
-	out += fmt.Sprintf(", %s in %s (%s)", paid(plan.CapacityType), text(region), s.Cloud)
+	out := fmt.Sprintf("%s in %s (%s)", paid(plan.CapacityType), text(region), s.Cloud)
 	if performance := plan.Performance; performance != nil && performance.PricePerMillion >= 0 {
-		out += fmt.Sprintf("; %s $ per million output tokens at that load", digits(performance.PricePerMillion))
+		out += fmt.Sprintf("; %s per million output tokens at that load", usd.Significant(performance.PricePerMillion))
 	}
 	return out
 }

@@ -161,7 +161,7 @@ func (r *report) code() string {
 func planBranch(p *v1beta1.PlanStatus, wide bool) branch {
 	text := p.Summary
 	if p.HourlyPrice != "" {
-		text += ", " + priced(p.HourlyPrice) + " $/h"
+		text += ", " + pricePerHour(p.HourlyPrice)
 	}
 	if p.CapacityType != "" {
 		text += " " + paid(p.CapacityType)
@@ -367,11 +367,20 @@ func shortNumber(text string) string {
 	return digits(value)
 }
 
-// priced is a price of the API as prices are worded here.
+// priced is a price of the API in a table.
 func priced(text string) string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return none
 	}
 	return dollars(value)
+}
+
+// pricePerHour is a price of the API in a line.
+func pricePerHour(text string) string {
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return "no price known"
+	}
+	return hourly(value)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // none stands in tables where there is no figure.
@@ -17,29 +19,20 @@ const (
 	billion = 1e9
 )
 
-// dollars words a price per hour; none where it is not known.
-func dollars(usd float64) string {
-	if usd < 0 {
+// dollars is a price per hour in a table whose header has the unit; none where it is not known.
+func dollars(price float64) string {
+	if price < 0 {
 		return none
 	}
-	if usd > 0 && usd < 0.1 {
-		return strconv.FormatFloat(usd, 'f', 4, 64)
-	}
-	return strconv.FormatFloat(usd, 'f', 2, 64)
+	return usd.Number(price)
 }
 
 // digits words a figure with three significant digits, and no exponent.
 func digits(value float64) string {
-	switch {
-	case value < 0:
+	if value < 0 {
 		return none
-	case value >= 100:
-		return strconv.FormatFloat(value, 'f', 0, 64)
-	case value >= 10:
-		return strconv.FormatFloat(value, 'f', 1, 64)
-	default:
-		return strconv.FormatFloat(value, 'f', 2, 64)
 	}
+	return usd.SignificantNumber(value)
 }
 
 // millis words a time that is given in milliseconds.

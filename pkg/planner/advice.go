@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
@@ -46,8 +47,8 @@ func (p *Planner) fewerBits(r Request, chosen *option) string {
 	if !ok || o.price < 0 || o.price >= chosen.price || o.layout.form.artifact.Native {
 		return ""
 	}
-	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s $/h: allow them with inference.engine.allowedQuantizations: [%s]",
-		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), dollars(chosen.price),
+	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
+		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), usd.PerHour(chosen.price),
 		o.layout.form.artifact.Quantization)
 }
 
@@ -65,8 +66,8 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 	if !ok || o.price < 0 || o.price >= chosen.price || o.layout.form.kvType == "" {
 		return ""
 	}
-	return fmt.Sprintf("a KV cache in %s would serve it on %s instead of %s $/h: allow it with inference.engine.allowedKVCacheTypes: [%s]",
-		eightBits, priced(o), dollars(chosen.price), eightBits)
+	return fmt.Sprintf("a KV cache in %s would serve it on %s instead of %s: allow it with inference.engine.allowedKVCacheTypes: [%s]",
+		eightBits, priced(o), usd.PerHour(chosen.price), eightBits)
 }
 
 // perToken is the machine that costs more by the hour and less by the token, if there is one.
@@ -81,9 +82,9 @@ func (d *modelDemand) perToken(found []*option) string {
 	if d.optimizeFor != v1beta1.OptimizeForCost || chosen.nodeNames != nil || is >= was {
 		return ""
 	}
-	return fmt.Sprintf("%s serves the same load for %.3g $ per million output tokens instead of %.3g, with a token in %.3g ms instead of "+
+	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+
 		"%.3g: where the load is steady, rank by that, with inference.objectives.optimizeFor Throughput",
-		priced(best), is, was, best.layout.pace.TPOT, chosen.layout.pace.TPOT)
+		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT)
 }
 
 // slice is the smallest part of the chosen GPU that would meet the objectives.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // candidates returns the machines to consider: the one that the manifest names, else all. It warns of
@@ -196,10 +197,10 @@ func tooDear(c Constraints, m *machine, price float64) string {
 	case most <= 0:
 		return ""
 	case price < 0:
-		return fmt.Sprintf("no price known in %s, so the limit of %s $/h could be exceeded", m.regionName(), dollars(most))
+		return fmt.Sprintf("no price known in %s, so the limit of %s could be exceeded", m.regionName(), usd.PerHour(most))
 	case price > most:
-		limit, actual := dollarsApart(most, price)
-		return fmt.Sprintf("dearer than the limit: %s $/h against %s", actual, limit)
+		limit, actual := usd.Apart(most, price)
+		return fmt.Sprintf("dearer than the limit: %s against %s", actual, limit)
 	default:
 		return ""
 	}

@@ -43,8 +43,8 @@ func TestPlan(t *testing.T) {
 		DiskGiB: 19, CPUs: 2, MemoryGiB: 4, HourlyPrice: 2,
 		Alternatives: []planner.Verdict{
 			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 2, Reason: "same price: uses 2 GPUs, the plan uses 1"},
-			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, Reason: "dearer: 3.00 $/h against 2.00"},
-			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, Reason: "dearer: 14.69 $/h against 2.00"},
+			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, Reason: "dearer: $3.00/h against $2.00/h"},
+			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, Reason: "dearer: $14.69/h against $2.00/h"},
 		},
 		Rejected: []planner.Verdict{
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
@@ -53,7 +53,7 @@ func TestPlan(t *testing.T) {
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 6.9 GiB per GPU at 8192 tokens × 4"},
 			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so it is not chosen unless it is named"},
 		},
-		Advice: []string{"q4 weights (org/weights) would serve it on Small (0.50 $/h) instead of 2.00 $/h: " +
+		Advice: []string{"q4 weights (org/weights) would serve it on Small ($0.50/h) instead of $2.00/h: " +
 			"allow them with inference.engine.allowedQuantizations: [q4]"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -293,7 +293,7 @@ func TestLowering(t *testing.T) {
 			"what is set is refused with the numbers", 10.4,
 			planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
 			"DoesNotFit: lowered on Fixed: does not fit by 1.3 GiB per GPU at 8192 tokens × 4; " +
-				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Fixed (1.00 $/h)",
+				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Fixed ($1.00/h)",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

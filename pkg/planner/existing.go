@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // find looks among the nodes that are there, then among what can be bought, as the request says.
@@ -286,7 +287,7 @@ func besideNodes(d demand, best, other *option) string {
 	case other.nodeNames == nil && other.price < 0:
 		return "would be bought, at a price that is not known; the plan's nodes are there already"
 	case other.nodeNames == nil:
-		return fmt.Sprintf("would be bought for %s $/h; the plan's nodes are there already", dollars(other.price))
+		return fmt.Sprintf("would be bought for %s; the plan's nodes are there already", usd.PerHour(other.price))
 	case bySpeed(d, best, other) != 0 && other.layout.pace.TPOT == 0:
 		return "how fast it serves is not known"
 	case bySpeed(d, best, other) != 0:

@@ -294,7 +294,7 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	}
 	got := choose(t, inTown(t), request)
 	want := []planner.Verdict{
-		{InstanceType: "One", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 1, Reason: "would be bought for 2.00 $/h; the plan's nodes are there already"},
+		{InstanceType: "One", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 1, Reason: "would be bought for $2.00/h; the plan's nodes are there already"},
 		{
 			InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, GPUsPerNode: 1,
 			Reason: "would be bought, at a price that is not known; the plan's nodes are there already",
@@ -305,7 +305,7 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	}
 	request.Nodes[0].Unusable, request.Constraints.MaxHourlyPrice = "is cordoned", 1
 	got = choose(t, inTown(t), request)
-	const failed = "NoMachineAllowed: the cheapest way that works is 1 × One at 2.00 $/h, above resource.placement.maxHourlyPrice 1.00: " +
+	const failed = "NoMachineAllowed: the cheapest way that works is 1 × One at $2.00/h, above resource.placement.maxHourlyPrice $1.00/h: " +
 		"raise the limit; of 1 existing node none may be used; n: is cordoned"
 	if got.Failed != failed || len(got.Rejected) == 0 || got.Rejected[0].NodeNames == nil {
 		t.Errorf("got %+v, want %s", got, failed)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // engineUnknown says that the user named an engine that does not exist.
@@ -85,10 +86,10 @@ func (p *Planner) overLimit(r Request, cheapest *option) string {
 	most := r.Constraints.limit()
 	if cheapest.price < 0 {
 		return fmt.Sprintf("no machine that works has a price in %s, so %s %s cannot be kept: "+
-			"have the administrator add prices, or %s", cheapest.machine.regionName(), most.Name, dollars(most.HourlyPrice), most.without())
+			"have the administrator add prices, or %s", cheapest.machine.regionName(), most.Name, usd.PerHour(most.HourlyPrice), most.without())
 	}
-	limit, actual := dollarsApart(most.HourlyPrice, cheapest.price)
-	return fmt.Sprintf("the cheapest way that works is %d × %s at %s $/h, above %s %s: %s%s",
+	limit, actual := usd.Apart(most.HourlyPrice, cheapest.price)
+	return fmt.Sprintf("the cheapest way that works is %d × %s at %s, above %s %s: %s%s",
 		cheapest.nodes, cheapest.machine.Name, actual, most.Name, limit, most.Help,
 		p.alternatively(r, relaxations{quantization: true, objectives: true}))
 }
@@ -230,5 +231,5 @@ func priced(o *option) string {
 	if o.price < 0 {
 		return name
 	}
-	return fmt.Sprintf("%s (%s $/h)", name, dollars(o.price))
+	return fmt.Sprintf("%s (%s)", name, usd.PerHour(o.price))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // Settings of the installation.
@@ -302,8 +303,8 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 		if o.price >= 0 && o.price <= limit {
 			return false
 		}
-		reason := fmt.Sprintf("dearer than twice the cheapest: %s $/h against %s; raise resource.placement.maxHourlyPrice to have it",
-			dollars(o.price), dollars(limit))
+		reason := fmt.Sprintf("dearer than twice the cheapest: %s against %s; raise resource.placement.maxHourlyPrice to have it",
+			usd.PerHour(o.price), usd.PerHour(limit))
 		if o.price < 0 {
 			reason = "no price known in " + o.machine.regionName()
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // mostAlternatives are listed in order; further options are among the rejected.
@@ -128,7 +129,8 @@ func (found outcome) second(d demand, best, other *option) string {
 			return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
 		case v1beta1.OptimizeForThroughput:
 			if other.price >= 0 {
-				return fmt.Sprintf("dearer per token: %.3g $ per million against %.3g", other.perMillion(), best.perMillion())
+				return fmt.Sprintf("dearer per token: %s per million against %s",
+					usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
 			}
 		}
 	}
@@ -138,8 +140,8 @@ func (found outcome) second(d demand, best, other *option) string {
 	case other.price < 0:
 		return "no price known in " + other.machine.regionName()
 	case other.price > best.price:
-		cheaper, dearer := dollarsApart(best.price, other.price)
-		return fmt.Sprintf("dearer: %s $/h against %s", dearer, cheaper)
+		cheaper, dearer := usd.Apart(best.price, other.price)
+		return fmt.Sprintf("dearer: %s against %s", dearer, cheaper)
 	default:
 		return "same price: " + tieBreak(best, other)
 	}

@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "shallow on Eight: 4 GPUs are asked for, the model's layers spread over 3 at most; " +
-					"Small (0.50 $/h) would do",
+					"Small ($0.50/h) would do",
 			},
 		},
 		{
@@ -115,7 +115,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat on Small: does not fit by 5.2 GiB per GPU at 2048 tokens × 1; " +
-					"with inference.engine.allowedQuantizations: [q4] it works on Small (0.50 $/h)",
+					"with inference.engine.allowedQuantizations: [q4] it works on Small ($0.50/h)",
 			},
 		},
 		{
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat on Ancient: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
-					"One (2.00 $/h) would do",
+					"One ($2.00/h) would do",
 			},
 		},
 		{
@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat works on none of the 8 machine types allowed; the largest, Eight: does not fit by 6213.2 GiB per GPU " +
-					"at 8192 tokens × 100000; with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on One (2.00 $/h)",
+					"at 8192 tokens × 100000; with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on One ($2.00/h)",
 			},
 		},
 		{
@@ -163,8 +163,8 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 1.9999}},
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonNoMachineAllowed,
-				Message: "the cheapest way that works is 1 × One at 2.0000 $/h, above resource.placement.maxHourlyPrice 1.9999: raise the limit; " +
-					"with inference.engine.allowedQuantizations: [q4] it works on Small (0.50 $/h)",
+				Message: "the cheapest way that works is 1 × One at $2.0000/h, above resource.placement.maxHourlyPrice $1.9999/h: raise the limit; " +
+					"with inference.engine.allowedQuantizations: [q4] it works on Small ($0.50/h)",
 			},
 		},
 		{
@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 100, InstanceType: "Unpriced"}},
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonNoMachineAllowed,
-				Message: "no machine that works has a price in eastus, so resource.placement.maxHourlyPrice 100.00 cannot be kept: " +
+				Message: "no machine that works has a price in eastus, so resource.placement.maxHourlyPrice $100.00/h cannot be kept: " +
 					"have the administrator add prices, or leave maxHourlyPrice out",
 			},
 		},

@@ -41,34 +41,34 @@ func TestWaysOut(t *testing.T) {
 			"fewer and shorter sequences do not make it fast enough: they are not offered", 15, 16,
 			planner.Objectives{TimePerOutputToken: 20 * time.Millisecond},
 			planner.Constraints{InstanceType: "Dull"},
-			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swift (3.00 $/h) would do",
+			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swift ($3.00/h) would do",
 		},
 		{
 			"they are where they fit and keep the limit", 15, 16,
 			planner.Objectives{MaxModelLen: 32768, Concurrency: 40, TimePerOutputToken: time.Second},
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and at most 1 are allowed; " +
-				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Dull (2.00 $/h)",
+				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Dull ($2.00/h)",
 		},
 		{
 			"another machine is not one that was just refused", 15, 16,
 			planner.Objectives{TimePerOutputToken: 20 * time.Millisecond},
 			planner.Constraints{InstanceType: "Dull", Excluded: excluded("Swift")},
-			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swifts (12.00 $/h) would do",
+			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swifts ($12.00/h) would do",
 		},
 		{
 			"another machine does with the settings of the engine: one GPU holds the model only with more of its memory", 15, 16,
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1, Engine: planner.EngineSettings{GPUMemoryUtilization: 0.42}},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 2048 tokens × 1, and at most 1 are allowed; " +
-				"2 × Dark (3.50 $/h) would do",
+				"2 × Dark ($3.50/h) would do",
 		},
 		{
 			"two of its layers do not fit a GPU", 3, 66,
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 2048 tokens × 1 on 2 machines: " +
-				"a layer takes X GiB of each GPU, and two must fit; Swifts (12.00 $/h) would do",
+				"a layer takes X GiB of each GPU, and two must fit; Swifts ($12.00/h) would do",
 		},
 		{
 			"its layers fit, their KV cache does not", 15, 16,
@@ -76,7 +76,7 @@ func TestWaysOut(t *testing.T) {
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
 				"a layer takes X GiB of each GPU, and two must fit with their KV cache and overhead; " +
-				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Swift (3.00 $/h)",
+				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Swift ($3.00/h)",
 		},
 		{
 			"all machines are left out for one reason", 15, 16,

@@ -40,20 +40,6 @@ func total(price float64, nodes int) float64 {
 	return math.Round(price*float64(nodes)*1e6) / 1e6
 }
 
-// dollars words a price.
-func dollars(price float64) string {
-	return strconv.FormatFloat(price, 'f', 2, 64)
-}
-
-// dollarsApart words two prices with as many decimals as it takes to tell them apart.
-func dollarsApart(a, b float64) (string, string) {
-	first, second := dollars(a), dollars(b)
-	for decimals := 3; first == second && decimals <= 6; decimals++ {
-		first, second = strconv.FormatFloat(a, 'f', decimals, 64), strconv.FormatFloat(b, 'f', decimals, 64)
-	}
-	return first, second
-}
-
 // atLeastTenth words a lack of memory, which is never nothing.
 func atLeastTenth(gibs float64) string {
 	return strconv.FormatFloat(max(0.1, math.Ceil(gibs*10)/10), 'f', 1, 64)

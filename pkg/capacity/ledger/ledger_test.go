@@ -49,7 +49,7 @@ func bill(namespace, name, machine string, price float64) capacity.Bill {
 	}
 }
 
-// TestReserve asks for one machine at 4 USD/h beside what is held.
+// TestReserve asks for one machine at $4.00/h beside what is held.
 func TestReserve(t *testing.T) {
 	tests := []struct {
 		reason   string
@@ -67,7 +67,7 @@ func TestReserve(t *testing.T) {
 		{
 			reason: "one Workspace is too dear for itself", ceilings: ledger.Ceilings{Workspace: 7},
 			asked: []capacity.Bill{bill("a", "y", "n", 4), bill("a", "y", "o", 4)}, room: 7,
-			want: "the administrator's ceiling spending.perWorkspace is 7.00 USD/h; 8.00 for big would be 1.00 too much: " +
+			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; $8.00/h for big would be $1.00/h too much: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
@@ -76,23 +76,23 @@ func TestReserve(t *testing.T) {
 				bill("a", "x", "m", 3), bill("a", "z", "o", 3.5), bill("b", "q", "p", 90), bill("a", "v", "r", 0.5), bill("a", "w", "s", 0.25),
 			},
 			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 2.75,
-			want: "the administrator's ceiling spending.perNamespace is 10.00 USD/h for namespace a; 4.00 for big would be 1.25 too much, " +
-				"as 7.25 are held by z (3.50), x (3.00), v (0.50), 1 more: it goes on by itself when machines go; " +
+			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big would be $1.25/h too much, " +
+				"as $7.25/h is held by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: it goes on by itself when machines go; " +
 				"suspend or delete what is not needed, choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "what other namespaces spend is not in the message", ceilings: ledger.Ceilings{Cluster: 9},
 			held:  []capacity.Bill{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
 			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 3,
-			want: "the administrator's ceiling spending.cluster is 9.00 USD/h for all namespaces together, and too little of it is left " +
-				"for big, which costs 4.00: it goes on by itself when machines of any namespace go; " +
+			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and too little of it is left " +
+				"for big, which costs $4.00/h: it goes on by itself when machines of any namespace go; " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "more than the ceiling, whatever others spend", ceilings: ledger.Ceilings{Cluster: 3},
 			held:  []capacity.Bill{bill("b", "secret", "m", 2)},
 			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 1,
-			want: "the administrator's ceiling spending.cluster is 3.00 USD/h for all namespaces together, too little for big, which costs 4.00: " +
+			want: "the administrator's ceiling spending.cluster is $3.00/h for all namespaces together, too little for big, which costs $4.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
@@ -101,7 +101,7 @@ func TestReserve(t *testing.T) {
 		},
 		{
 			reason: "a price that nobody knows", ceilings: ledger.Ceilings{Cluster: 9}, asked: []capacity.Bill{bill("a", "y", "n", -1)},
-			want: "the administrator's ceiling spending.cluster is 9.00 USD/h for all namespaces together, and no price is known for big: " +
+			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and no price is known for big: " +
 				"choose another machine type, or have the administrator add its price",
 		},
 		{
@@ -274,7 +274,7 @@ func TestNamespaceOwnCeiling(t *testing.T) {
 	if !isOver {
 		t.Fatalf("got %v, want that the namespace's own ceiling of 5 is passed", err)
 	}
-	if want := "the administrator's ceiling modelberth.dev/spending-ceiling is 5.00 USD/h by the annotation of namespace team-a"; !strings.HasPrefix(over.Error(), want) {
+	if want := "the administrator's ceiling modelberth.dev/spending-ceiling is $5.00/h by the annotation of namespace team-a"; !strings.HasPrefix(over.Error(), want) {
 		t.Errorf("got %q, want it to begin with %q", over.Error(), want)
 	}
 	if own.Namespace = 9; l.ReserveWithin(t.Context(), time.Time{}, asked, own) != nil {

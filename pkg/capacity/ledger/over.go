@@ -5,11 +5,11 @@ package ledger
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // Kind is a ceiling, by the name of the chart's value.
@@ -55,7 +55,7 @@ func (e *OverError) By() float64 { return e.Used + e.Asked - e.Ceiling }
 
 // Error names the ceiling, how far it would be passed, what holds it, and the ways out.
 func (e *OverError) Error() string {
-	limit := fmt.Sprintf("the administrator's ceiling %s is %s USD/h%s", e.Kind, dollars(e.Ceiling), e.of())
+	limit := fmt.Sprintf("the administrator's ceiling %s is %s%s", e.Kind, usd.PerHour(e.Ceiling), e.of())
 	if e.Asked < 0 {
 		return fmt.Sprintf("%s, and no price is known for %s: choose another machine type, or have the administrator add its price",
 			limit, e.InstanceType)
@@ -63,9 +63,9 @@ func (e *OverError) Error() string {
 	if e.Kind == PerCluster {
 		return limit + e.ofCluster()
 	}
-	text := fmt.Sprintf("%s; %s for %s would be %s too much", limit, dollars(e.Asked), e.InstanceType, dollars(e.By()))
+	text := fmt.Sprintf("%s; %s for %s would be %s too much", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
 	if len(e.Spenders) > 0 {
-		text += fmt.Sprintf(", as %s are held by %s", dollars(e.Used), e.spenders())
+		text += fmt.Sprintf(", as %s is held by %s", usd.PerHour(e.Used), e.spenders())
 	}
 	if e.Asked > e.Ceiling+tolerance {
 		return text + ": choose a cheaper machine type, or have the administrator raise the ceiling"
@@ -76,7 +76,7 @@ func (e *OverError) Error() string {
 
 // ofCluster ends the message about the ceiling of the cluster. What other namespaces spend is not for its reader.
 func (e *OverError) ofCluster() string {
-	cost := fmt.Sprintf("%s, which costs %s", e.InstanceType, dollars(e.Asked))
+	cost := fmt.Sprintf("%s, which costs %s", e.InstanceType, usd.PerHour(e.Asked))
 	if e.Asked > e.Ceiling+tolerance {
 		return fmt.Sprintf(", too little for %s: choose a cheaper machine type, or have the administrator raise the ceiling", cost)
 	}
@@ -100,15 +100,10 @@ func (e *OverError) of() string {
 func (e *OverError) spenders() string {
 	var names []string
 	for _, spender := range e.Spenders[:min(len(e.Spenders), mostSpenders)] {
-		names = append(names, fmt.Sprintf("%s (%s)", spender.Name, dollars(spender.HourlyPrice)))
+		names = append(names, fmt.Sprintf("%s (%s)", spender.Name, usd.PerHour(spender.HourlyPrice)))
 	}
 	if more := len(e.Spenders) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")
-}
-
-// dollars words a price with two decimals; what is over by less than a cent is not worded as nothing.
-func dollars(usd float64) string {
-	return fmt.Sprintf("%.2f", math.Ceil(usd*100-tolerance)/100)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // recreateError says why machines are not got beside those that serve: those are let go first.
@@ -46,12 +47,12 @@ func (r *Reconciler) checkBothPrices(s *scope, made *revision) error {
 		return nil
 	}
 	serves, asked := s.heldPrice(), made.Plan.HourlyPrice
-	what := fmt.Sprintf("%s of %s USD/h leaves no room for %s", name, request.Price(limit), made.Plan.InstanceType)
+	what := fmt.Sprintf("%s of %s leaves no room for %s", name, usd.PerHour(limit), made.Plan.InstanceType)
 	switch {
 	case serves < 0 || asked < 0:
 		return &recreateError{what + " beside " + held.InstanceType + ", as not both prices are known"}
 	case serves+asked > limit+priceTolerance:
-		return &recreateError{fmt.Sprintf("%s (%s) beside %s (%s)", what, request.Price(asked), held.InstanceType, request.Price(serves))}
+		return &recreateError{fmt.Sprintf("%s (%s) beside %s (%s)", what, usd.PerHour(asked), held.InstanceType, usd.PerHour(serves))}
 	default:
 		return nil
 	}
@@ -83,7 +84,7 @@ func (s *scope) insteadOf(over *ledger.OverError) error {
 	if held == nil || over.Asked < 0 || over.By() > max(s.heldPrice(), 0)+priceTolerance {
 		return nil
 	}
-	return &recreateError{fmt.Sprintf("the administrator's ceiling %s of %s USD/h leaves no room for %s (%s) beside %s (%s)",
-		over.Kind, request.Price(over.Ceiling), over.InstanceType, request.Price(over.Asked),
-		held.InstanceType, request.Price(s.heldPrice()))}
+	return &recreateError{fmt.Sprintf("the administrator's ceiling %s of %s leaves no room for %s (%s) beside %s (%s)",
+		over.Kind, usd.PerHour(over.Ceiling), over.InstanceType, usd.PerHour(over.Asked),
+		held.InstanceType, usd.PerHour(s.heldPrice()))}
 }

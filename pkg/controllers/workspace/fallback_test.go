@@ -125,7 +125,7 @@ func (readied) Class(context.Context, v1beta1.NodeClassReference) (refusal.Class
 }
 
 // TestAffordInPlaceOfWhatIsLost says what is asked for when a machine that serves is broken and money is short: others hold
-// some of a ceiling of 12 USD/h, the broken machine costs 1, another of its kind 1, and the other kind 8.
+// some of a ceiling of $12.00/h, the broken machine costs 1, another of its kind 1, and the other kind 8.
 func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 	tests := []struct {
 		reason string

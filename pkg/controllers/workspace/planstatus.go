@@ -4,17 +4,16 @@
 package workspace
 
 import (
-	"fmt"
 	"strings"
 
-	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // planMessage is the plan in one line, with its price where one is known.
 func planMessage(accepted *revision) string {
 	message := accepted.Plan.Summary()
-	if usd := request.Price(accepted.Plan.HourlyPrice); usd != "" {
-		message += fmt.Sprintf(", %s USD/h", usd)
+	if price := accepted.Plan.HourlyPrice; price >= 0 {
+		message += ", " + usd.PerHour(price)
 	}
 	return strings.Join(append([]string{message}, accepted.Plan.Warnings...), "; warning: ")
 }

@@ -78,7 +78,7 @@ type emptyCatalog struct{ noCatalog }
 
 func (emptyCatalog) SKUs() []sku.SKU { return nil }
 
-// TestAfford has a Workspace that prefers two machines for 8 USD/h find others there under a ceiling of 10.
+// TestAfford has a Workspace that prefers two machines for $8.00/h find others there under a ceiling of 10.
 func TestAfford(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -231,7 +231,7 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	}
 }
 
-// TestWaste says what was spent for nothing on two machines at 3 USD/h, an hour after they were asked for.
+// TestWaste says what was spent for nothing on two machines at $3.00/h, an hour after they were asked for.
 func TestWaste(t *testing.T) {
 	priced := func(m *capacity.Machine) { m.HourlyPrice, m.CreatedAt = 3, now.Time }
 	tests := []struct {

@@ -317,16 +317,16 @@ func TestBeside(t *testing.T) {
 		{"both fit exactly", limited("6.673"), Limits{}, ""},
 		{
 			"both are too dear together", limited("6"), Limits{}, "the machines that serve are let go first: resource.placement.maxHourlyPrice " +
-				"of 6 USD/h leaves no room for Standard_NC24ads_A100_v4 (3.673) beside Standard_NC24ads_A100_v4 (3)",
+				"of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{"the Workspace's own limit counts", limited("7"), Limits{MaxHourlyPrice: 6}, ""},
 		{
 			"else the installation's", priced(3), Limits{MaxHourlyPrice: 6}, "the machines that serve are let go first: this installation's " +
-				"default limit of 6 USD/h leaves no room for Standard_NC24ads_A100_v4 (3.673) beside Standard_NC24ads_A100_v4 (3)",
+				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{
 			"a price is not known", priced(-1), Limits{MaxHourlyPrice: 6}, "the machines that serve are let go first: this installation's " +
-				"default limit of 6 USD/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
+				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
 		},
 		{"a price is not known, and nobody asks", priced(-1), Limits{}, ""},
 		{"nothing is held", func(s *scope) { limited("1")(s); s.held = 0 }, Limits{}, ""},
@@ -369,8 +369,8 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 		t.Errorf("error %v, want one that tells of the limit", err)
 	}
 	last := s.lastAttempt()
-	want := "the machines were let go: the machines that serve are let go first: resource.placement.maxHourlyPrice of 6 USD/h " +
-		"leaves no room for Standard_NC24ads_A100_v4 (3.673) beside Standard_NC24ads_A100_v4 (3)"
+	want := "the machines were let go: the machines that serve are let go first: resource.placement.maxHourlyPrice of $6.00/h " +
+		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)"
 	if last.Reason != reasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
 	}

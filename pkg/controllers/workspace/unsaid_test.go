@@ -277,7 +277,7 @@ func TestFirstMachinesAreToldAfterThoseWhoWait(t *testing.T) {
 			ws.Status = v1beta1.WorkspaceStatus{}
 			nodes := max(test.nodes, 1)
 			events := []string{
-				fmt.Sprintf("Normal PlanAccepted %d × Standard_NC24ads_A100_v4 (1 × A100-80), 3.673 USD/h", nodes),
+				fmt.Sprintf("Normal PlanAccepted %d × Standard_NC24ads_A100_v4 (1 × A100-80), $3.67/h", nodes),
 				"Normal NodeClaimCreated asked for Standard_NC24ads_A100_v4: [chat-aaaa]",
 			}
 			r, heard := teller(t, ws, func() error { return nil })

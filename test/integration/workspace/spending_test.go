@@ -49,7 +49,7 @@ func TestSpendingCeiling(t *testing.T) {
 	w.untilCondition(t, second, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonSpendingCeiling)
 	message := meta.FindStatusCondition(second.Status.Conditions, v1beta1.ConditionNodeClaimReady).Message
 	for _, part := range []string{
-		"spending.perNamespace is 4.00 USD/h for namespace " + namespace, "3.68 for " + dear + " would be 3.35 too much", "first (3.68)",
+		"spending.perNamespace is $4.00/h for namespace " + namespace, "3.68 for " + dear + " would be 3.35 too much", "first (3.68)",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("message %q lacks %q", message, part)

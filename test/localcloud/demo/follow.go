@@ -6,6 +6,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // status is what a person reads in a Workspace's status.
@@ -84,8 +87,8 @@ func look(s status) view {
 func (g stage) done(s status) string {
 	if g.condition == "Planned" {
 		text := "planned: " + s.Plan.Summary
-		if s.Plan.HourlyPrice != "" {
-			text += ", " + s.Plan.HourlyPrice + " USD/h"
+		if price, err := strconv.ParseFloat(s.Plan.HourlyPrice, 64); err == nil {
+			text += ", " + usd.PerHour(price)
 		}
 		return text
 	}

@@ -23,7 +23,7 @@ func TestLook(t *testing.T) {
 	machine := condition("ResourceReady", metav1.ConditionTrue, "Ready", "1 of 1 nodes ready")
 	withPlan := func(conditions ...metav1.Condition) status {
 		s := status{Conditions: conditions}
-		s.Plan.Summary, s.Plan.HourlyPrice = "1 × M (1 × G)", "3.67"
+		s.Plan.Summary, s.Plan.HourlyPrice = "1 × M (1 × G)", "3.672"
 		return s
 	}
 	cases := []struct {
@@ -39,18 +39,18 @@ func TestLook(t *testing.T) {
 			reason: "the plan is told with its price, and the machine's condition knows most",
 			status: withPlan(planned, condition("NodeClaimReady", metav1.ConditionFalse, "Launching", "being launched"),
 				condition("ResourceReady", metav1.ConditionFalse, "x", "not ready")),
-			want: view{done: []string{"planned: 1 × M (1 × G), 3.67 USD/h"}, waiting: "machine: being launched"},
+			want: view{done: []string{"planned: 1 × M (1 × G), $3.67/h"}, waiting: "machine: being launched"},
 		},
 		{
 			reason: "without a NodeClaim the sum has to do",
 			status: withPlan(planned, condition("ResourceReady", metav1.ConditionFalse, "x", "no machine yet")),
-			want:   view{done: []string{"planned: 1 × M (1 × G), 3.67 USD/h"}, waiting: "machine: no machine yet"},
+			want:   view{done: []string{"planned: 1 × M (1 × G), $3.67/h"}, waiting: "machine: no machine yet"},
 		},
 		{
 			reason: "the machine is there",
 			status: withPlan(planned, machine, condition("InferenceReady", metav1.ConditionFalse, "x", "fetching the weights")),
 			want: view{
-				done:    []string{"planned: 1 × M (1 × G), 3.67 USD/h", "machine: 1 of 1 nodes ready"},
+				done:    []string{"planned: 1 × M (1 × G), $3.67/h", "machine: 1 of 1 nodes ready"},
 				waiting: "inference server: fetching the weights",
 			},
 		},
@@ -59,7 +59,7 @@ func TestLook(t *testing.T) {
 			status: withPlan(planned, machine, condition("InferenceReady", metav1.ConditionTrue, "x", "it answers"),
 				condition("Ready", metav1.ConditionTrue, "Serving", "answers at http://demo")),
 			want: view{ready: true, done: []string{
-				"planned: 1 × M (1 × G), 3.67 USD/h", "machine: 1 of 1 nodes ready", "inference server: it answers", "endpoint: answers at http://demo",
+				"planned: 1 × M (1 × G), $3.67/h", "machine: 1 of 1 nodes ready", "inference server: it answers", "endpoint: answers at http://demo",
 			}},
 		},
 		{

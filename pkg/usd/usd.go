@@ -1,0 +1,56 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package usd writes prices in US dollars for people.
+//
+// It decides how prices are rounded, so that one price reads the same wherever it is shown. It must not know what is
+// priced. Figures that programs read, such as status.plan.hourlyPrice, are not written here.
+package usd
+
+import (
+	"strconv"
+	"strings"
+)
+
+// small is what a price is below where cents say too little.
+const small = 0.1
+
+// PerHour writes a price per hour: $3.67/h.
+func PerHour(price float64) string { return "$" + Number(price) + "/h" }
+
+// Number writes a price without its unit, for tables whose header has it: cents, and four decimals at most for a price
+// below ten cents.
+func Number(price float64) string {
+	if price <= 0 || price >= small {
+		return decimals(price, 2)
+	}
+	whole, fraction, _ := strings.Cut(decimals(price, 4), ".")
+	return whole + "." + fraction[:2] + strings.TrimRight(fraction[2:], "0")
+}
+
+// Apart writes two prices per hour, with as many decimals as it takes to tell them apart.
+func Apart(a, b float64) (string, string) {
+	for digits := 3; PerHour(a) == PerHour(b) && digits <= 6; digits++ {
+		if first, second := decimals(a, digits), decimals(b, digits); first != second {
+			return "$" + first + "/h", "$" + second + "/h"
+		}
+	}
+	return PerHour(a), PerHour(b)
+}
+
+// Significant writes an amount with about three significant digits: $12.5.
+func Significant(amount float64) string { return "$" + SignificantNumber(amount) }
+
+// SignificantNumber writes such an amount without its unit.
+func SignificantNumber(amount float64) string {
+	switch {
+	case amount >= 100:
+		return decimals(amount, 0)
+	case amount >= 10:
+		return decimals(amount, 1)
+	default:
+		return decimals(amount, 2)
+	}
+}
+
+func decimals(value float64, n int) string { return strconv.FormatFloat(value, 'f', n, 64) }
