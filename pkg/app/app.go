@@ -119,7 +119,11 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
 		return nil, err
 	}
-	plans := newPlanner(known, o, chosen)
+	prices, err := pricingFor(ctx, at.live, o, known)
+	if err != nil {
+		return nil, err
+	}
+	plans := newPlanner(known, o, chosen, prices)
 	at.prices = plans.MachinePrice
 	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
@@ -254,9 +258,9 @@ func newReconciler(
 }
 
 // newPlanner returns the planner that all Workspaces share.
-func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd) *planner.Planner {
+func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd, prices pricing) *planner.Planner {
 	return planner.New(known, planner.Settings{
-		Clouds: o.Clouds, Region: o.Region, Engines: render.Engines(),
+		Clouds: o.Clouds, Region: prices.region, RegionUnknown: prices.unknown, Engines: render.Engines(),
 		Provisioner: chosen.provisioner(o), OSDiskGiB: o.OSDiskGiB, LocalDisk: o.LocalDisk, NoRDMA: o.RDMA.Resource == "",
 	})
 }

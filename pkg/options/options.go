@@ -126,7 +126,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
 	flags.Func("cloud", "cloud whose machine types may be bought, azure, aws or gcp; repeatable; none means all", o.addCloud)
-	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means the one that each cloud's catalogue quotes")
+	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means that of the cluster's nodes, by their label topology.kubernetes.io/region")
 	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0, "size of the OS disk that the NodeClass gives its machines: what needs more is not bought; "+
 		"0 means not known, and disks are not considered")
 	flags.BoolVar(&o.LocalDisk, "local-disk-holds-pods", false, "the NodeClass puts pods and images on the machines' local disks, "+

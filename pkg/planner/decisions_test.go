@@ -5,6 +5,7 @@ package planner_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -366,5 +367,30 @@ func TestRegion(t *testing.T) {
 	}
 	if len(plan.Alternatives) > 0 {
 		t.Errorf("alternatives without a price: %v", plan.Alternatives)
+	}
+}
+
+// A price of another region than the cluster's is never used without a word.
+func TestPriceOfAnotherRegionIsSaid(t *testing.T) {
+	const want = "the price is that of eastus, and this cluster's region is unknown (no node says): have the administrator set the chart's region"
+	tests := []struct {
+		reason   string
+		settings planner.Settings
+		want     bool
+	}{
+		{"nobody knows the region", planner.Settings{RegionUnknown: "no node says"}, true},
+		{"the region is left out on purpose", planner.Settings{}, false},
+		{"the region is known", planner.Settings{Region: "eastus"}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.reason, func(t *testing.T) {
+			plan, err := planner.New(town().load(t), tt.settings).Plan(planner.Request{Model: modelOf("chat")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Contains(plan.Warnings, want); got != tt.want {
+				t.Errorf("warnings %q: the warning is there: %t, want %t", plan.Warnings, got, tt.want)
+			}
+		})
 	}
 }

@@ -22,6 +22,9 @@ type Settings struct {
 	Clouds []string
 	// Region whose prices count; empty means each cloud's reference region.
 	Region string
+	// RegionUnknown says why the reference region stands for the one that machines are bought in, which
+	// nobody knows; empty where Region is set, or where it was left out on purpose.
+	RegionUnknown string
 	// Engines that can be run; empty means every engine of the catalogue.
 	Engines []string
 	// SingleNode says that a model cannot be spread over several machines.
@@ -203,7 +206,7 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 		return
 	}
 	o.machine, o.capacityType, o.price = m, capacityType, total(price, o.nodes)
-	o.warnings = append(o.warnings, priceWarnings(m, capacityType)...)
+	o.warnings = append(o.warnings, p.priceWarnings(m, capacityType)...)
 	if o.price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
 		found.unpriced++
 		reject(o.nodes, price, unknownPrice(m))
@@ -239,15 +242,19 @@ func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) floa
 }
 
 // priceWarnings tells where the quoted price is not what will be paid.
-func priceWarnings(m *machine, t v1beta1.CapacityType) []string {
+func (p *Planner) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
+	var out []string
 	switch {
 	case t == v1beta1.CapacitySpot && m.spotPrice < 0:
-		return []string{"the price is that of on-demand machines: the catalogue has no spot price for it, which is lower"}
+		out = append(out, "the price is that of on-demand machines: the catalogue has no spot price for it, which is lower")
 	case t == v1beta1.CapacityReserved && !m.Reserved:
-		return []string{"the price is that of on-demand machines: a reservation is paid for already"}
-	default:
-		return nil
+		out = append(out, "the price is that of on-demand machines: a reservation is paid for already")
 	}
+	if p.settings.RegionUnknown != "" && m.priceAs(t) >= 0 {
+		out = append(out, fmt.Sprintf("the price is that of %s, and this cluster's region is unknown (%s): "+
+			"have the administrator set the chart's region", m.regionName(), p.settings.RegionUnknown))
+	}
+	return out
 }
 
 // lacksDisk says why the machine's disks do not hold weights and image.
