@@ -123,6 +123,10 @@ generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from th
 prices: ## Prices of presets/skus from the clouds' providers as pinned; PRICES_FLAGS=-check only compares
 	@cd hack/prices && go run -buildvcs=false . $(PRICES_FLAGS)
 
+.PHONY: pin
+pin: ## Commits and digests for what the presets name by branch and tag, from the hub and the registries; PIN_FLAGS=-check only lists
+	@go run -buildvcs=false ./hack/pin $(PIN_FLAGS)
+
 ##@ Check
 
 .PHONY: check-generated
@@ -138,6 +142,10 @@ lint: $(call tool_dir,golangci-lint) ## golangci-lint on every module; LINT_FLAG
 	@status=0; for module in $(MODULES); do \
 		(cd $$module && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml $(LINT_FLAGS) ./...) || status=1; \
 	done; exit $$status
+
+.PHONY: vulncheck
+vulncheck: ## Known vulnerabilities in every module; skipped where their database cannot be reached
+	@hack/vulncheck.sh $(MODULES)
 
 .PHONY: format
 format: $(call tool_dir,golangci-lint) ## Format every Go file as the linter wants it

@@ -1,0 +1,70 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command pin names a commit wherever the presets name a branch of a model's repository, and a digest wherever
+// they name a tag of an engine's image. It needs the hub and the registries, changes these values, and leaves
+// every other byte alone. What is pinned already stays.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Getenv("HF_TOKEN"), os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "pin:", err)
+		os.Exit(1)
+	}
+}
+
+// errUnpinned says that -check found something.
+var errUnpinned = errors.New("some presets name a branch or a tag: run make pin on a machine that reaches the hub and the registries")
+
+func run(ctx context.Context, args []string, token string, out io.Writer) error {
+	flags := flag.NewFlagSet("pin", flag.ContinueOnError)
+	dir := flags.String("dir", "presets", "directory of models and engines")
+	check := flags.Bool("check", false, "ask nobody and write nothing, list what is not pinned, and fail if anything is not")
+	endpoint := flags.String("hub", "", "hub to ask; default "+hub.DefaultEndpoint)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	found, err := scan(*dir)
+	if err != nil {
+		return err
+	}
+	if *check {
+		for _, p := range found {
+			fmt.Fprintln(out, p)
+		}
+		if len(found) > 0 {
+			return errUnpinned
+		}
+		return nil
+	}
+	client, err := hub.New(hub.Options{Endpoint: *endpoint, Token: token, HTTP: hub.NewHTTPClient(1), UserAgent: "modelberth-pin"})
+	if err != nil {
+		return err
+	}
+	return pin(found, sources{
+		commit: func(repo, revision string) (string, error) { return client.Resolve(ctx, repo, revision) },
+		digest: func(image string) (string, error) {
+			return digestOf(image, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+				remote.WithTransport(http.DefaultTransport))
+		},
+	}, out)
+}
