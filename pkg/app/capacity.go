@@ -266,7 +266,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	if err != nil {
 		return nil, nil, err
 	}
-	all := handover.New(set, at.formers(o, chosen)...)
+	all := handover.New(at.clock, set, at.formers(o, chosen)...)
 	return all, news, at.sweep(o, all)
 }
 

@@ -133,7 +133,7 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	if err != nil || a.accepted.holds(shape) {
 		return wrap("checking", desired, found.intent, err)
 	}
-	err = a.accepted.ask(shape, func() error {
+	err = a.accepted.ask(ctx, shape, func(ctx context.Context) error {
 		// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
 		return a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
 	})

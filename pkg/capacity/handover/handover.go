@@ -20,10 +20,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
 // BackEnd gets machines, lets them go, and keeps the books of what they cost.
@@ -60,6 +62,8 @@ type BackEnds struct {
 	// BackEnd is the one that is set.
 	BackEnd
 	former []Former
+	clock  clock.PassiveClock
+	reads  lookup.Reads
 
 	mu       sync.Mutex
 	isLoaded bool
@@ -74,18 +78,28 @@ type holder struct {
 }
 
 // New returns the back end that is set, with the former ones beside it.
-func New(set BackEnd, former ...Former) *BackEnds {
-	return &BackEnds{BackEnd: set, former: former, holders: map[types.UID]holder{}}
+func New(clock clock.PassiveClock, set BackEnd, former ...Former) *BackEnds {
+	return &BackEnds{BackEnd: set, former: former, clock: clock, holders: map[types.UID]holder{}}
 }
 
 // load finds out once who holds what former back ends made. Only who leads may ask: until then another process may still
-// make machines with a former back end.
+// make machines with a former back end. No lock is held while the API server answers.
 func (b *BackEnds) load(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.isLoaded {
-		return nil
+	for {
+		b.mu.Lock()
+		isLoaded := b.isLoaded
+		b.mu.Unlock()
+		if isLoaded {
+			return nil
+		}
+		_, err := b.reads.Do(ctx, "machines of former back ends", b.clock.Now(), b.loadHolders)
+		if err != nil {
+			return err
+		}
 	}
+}
+
+func (b *BackEnds) loadHolders(ctx context.Context) error {
 	found := map[types.UID]holder{}
 	for _, former := range b.former {
 		owners, err := former.Holders(ctx)
@@ -96,7 +110,11 @@ func (b *BackEnds) load(ctx context.Context) error {
 			found[owner.UID] = holder{Owner: owner, with: append(found[owner.UID].with, former)}
 		}
 	}
-	b.holders, b.isLoaded = found, true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isLoaded {
+		b.holders, b.isLoaded = found, true
+	}
 	return nil
 }
 

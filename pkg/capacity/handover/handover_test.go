@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/handover"
@@ -119,7 +121,7 @@ func TestObserve(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			all := handover.New(test.set, test.old, test.odd)
+			all := handover.New(testclock.NewFakePassiveClock(time.Now()), test.set, test.old, test.odd)
 			machines, err := all.Observe(t.Context(), owner, nil, "")
 			if (err != nil) != test.fails {
 				t.Errorf("error %v, want one: %t", err, test.fails)
@@ -137,7 +139,8 @@ func TestObserve(t *testing.T) {
 // TestLooksOnce: a look that failed is repeated, and none that did not. Waiting is to cost nothing.
 func TestLooksOnce(t *testing.T) {
 	old, odd := (&backEnd{name: "old"}).hold("a"), &backEnd{name: "odd", broken: errors.New("timed out")}
-	all := handover.New(&backEnd{name: "set"}, old, odd)
+	clock := testclock.NewFakePassiveClock(time.Now())
+	all := handover.New(clock, &backEnd{name: "set"}, old, odd)
 	look := func(fails bool, want ...string) {
 		t.Helper()
 		machines, err := all.Observe(t.Context(), owner, nil, "")
@@ -147,6 +150,8 @@ func TestLooksOnce(t *testing.T) {
 	}
 	look(true)
 	odd.broken = nil
+	look(true) // it failed just now
+	clock.SetTime(clock.Now().Add(time.Minute))
 	for range 3 {
 		look(false, "former a")
 	}
@@ -158,7 +163,7 @@ func TestLooksOnce(t *testing.T) {
 // TestHandedOver: what a former back end is rid of is the matter of the one that is set, and stays it.
 func TestHandedOver(t *testing.T) {
 	set, old := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a")
-	all := handover.New(set, old)
+	all := handover.New(testclock.NewFakePassiveClock(time.Now()), set, old)
 	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"a"}) || set.released > 0 {
 		t.Fatalf("left %v, error %v, of the one that is set released %d times; want the former one's first", left, err, set.released)
 	}
@@ -176,7 +181,7 @@ func TestHandedOver(t *testing.T) {
 // still has a machine that costs money.
 func TestHandedOverTwice(t *testing.T) {
 	set, old, odd := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b")
-	all := handover.New(set, old, odd)
+	all := handover.New(testclock.NewFakePassiveClock(time.Now()), set, old, odd)
 	if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +198,7 @@ func TestHandedOverTwice(t *testing.T) {
 
 // TestBills: everything is paid for, and nothing twice that two back ends see.
 func TestBills(t *testing.T) {
-	all := handover.New((&backEnd{name: "set"}).hold("a", "c"), (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
+	all := handover.New(testclock.NewFakePassiveClock(time.Now()), (&backEnd{name: "set"}).hold("a", "c"), (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
 	bills, err := all.Bills(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +214,7 @@ func TestBills(t *testing.T) {
 
 // TestOwners finds who is gone and left machines with a former back end.
 func TestOwners(t *testing.T) {
-	all := handover.New(&backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"))
+	all := handover.New(testclock.NewFakePassiveClock(time.Now()), &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"))
 	for name, want := range map[string][]capacity.Owner{"chat": {owner}, "other": nil} {
 		got, err := all.Owners(t.Context(), "team-a", name)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -231,7 +236,7 @@ func TestEvents(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			all := handover.New(&backEnd{said: test.set}, (&backEnd{said: test.old}).hold("a"))
+			all := handover.New(testclock.NewFakePassiveClock(time.Now()), &backEnd{said: test.set}, (&backEnd{said: test.old}).hold("a"))
 			if _, err := all.Observe(t.Context(), owner, nil, ""); err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
 // bridge is how long a grant counts without its machine being seen: longer than the pass that creates
@@ -75,6 +76,8 @@ type Ledger struct {
 	ceilings Ceilings
 	books    Books
 
+	reads lookup.Reads
+
 	mu       sync.Mutex
 	isLoaded bool
 	// granted is what is not seen yet, by machine.
@@ -107,9 +110,12 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 	if !ceilings.IsSet() || len(asked) == 0 {
 		return nil
 	}
+	if err := l.settle(ctx, now); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held, err := l.held(ctx, now)
+	held, err := l.held(ctx)
 	if err != nil {
 		return err
 	}
@@ -136,17 +142,9 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 }
 
 // held is what every machine costs that is there or about to be.
-func (l *Ledger) held(ctx context.Context, now time.Time) (map[string]capacity.Bill, error) {
-	seen, err := l.books.Bills(ctx)
+func (l *Ledger) held(ctx context.Context) (map[string]capacity.Bill, error) {
+	held, err := l.see(ctx)
 	if err != nil {
-		return nil, err
-	}
-	held := map[string]capacity.Bill{}
-	for _, bill := range seen {
-		held[bill.Machine] = bill
-		delete(l.granted, bill.Machine)
-	}
-	if err := l.settle(ctx, now, held); err != nil {
 		return nil, err
 	}
 	for name, known := range l.granted {
@@ -155,20 +153,71 @@ func (l *Ledger) held(ctx context.Context, now time.Time) (map[string]capacity.B
 	return held, nil
 }
 
-// settle asks the API server for what the watches do not show: at the start, when a former leader may
-// have bought something just now, and where a grant is overdue.
-func (l *Ledger) settle(ctx context.Context, now time.Time, seen map[string]capacity.Bill) error {
-	isOverdue := func(_ string, known grant) bool { return now.Sub(known.at) >= bridge }
-	overdue := maps.Clone(l.granted)
-	maps.DeleteFunc(overdue, func(name string, known grant) bool { return !isOverdue(name, known) })
-	if l.isLoaded && len(overdue) == 0 {
-		return nil
+// see returns what the watches show, and ends the grants for it.
+func (l *Ledger) see(ctx context.Context) (map[string]capacity.Bill, error) {
+	seen, err := l.books.Bills(ctx)
+	if err != nil {
+		return nil, err
 	}
-	live, err := l.books.LiveBills(ctx)
+	out := make(map[string]capacity.Bill, len(seen))
+	for _, bill := range seen {
+		out[bill.Machine] = bill
+		delete(l.granted, bill.Machine)
+	}
+	return out, nil
+}
+
+// settle asks the API server for what the watches do not show: at the start, when a former leader may
+// have bought something just now, and where a grant is overdue. No lock is held while it answers.
+func (l *Ledger) settle(ctx context.Context, now time.Time) error {
+	for {
+		overdue, isSettled, err := l.overdue(ctx, now)
+		if isSettled || err != nil {
+			return err
+		}
+		isOurs, err := l.reads.Do(ctx, "machines", now, func(ctx context.Context) error {
+			live, err := l.books.LiveBills(ctx)
+			if err != nil {
+				return err
+			}
+			return l.enter(ctx, now, live, overdue)
+		})
+		if isOurs || err != nil {
+			return err
+		}
+	}
+}
+
+// overdue are the grants whose machines should show by now; isSettled says that there is nothing to ask.
+func (l *Ledger) overdue(ctx context.Context, now time.Time) (overdue map[string]grant, isSettled bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	find := func() map[string]grant {
+		out := maps.Clone(l.granted)
+		maps.DeleteFunc(out, func(_ string, known grant) bool { return now.Sub(known.at) < bridge })
+		return out
+	}
+	if overdue = find(); len(overdue) > 0 {
+		if _, err := l.see(ctx); err != nil {
+			return nil, false, err
+		}
+		overdue = find()
+	}
+	return overdue, l.isLoaded && len(overdue) == 0, nil
+}
+
+// enter ends the grants that were overdue when the API server was asked, and grants what it has and no watch shows.
+func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Bill, overdue map[string]grant) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen, err := l.see(ctx)
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(l.granted, isOverdue)
+	maps.DeleteFunc(l.granted, func(name string, known grant) bool {
+		was, isOverdue := overdue[name]
+		return isOverdue && was.at.Equal(known.at)
+	})
 	for _, bill := range live {
 		if _, isSeen := seen[bill.Machine]; !isSeen {
 			l.granted[bill.Machine] = grant{Bill: bill, at: now}

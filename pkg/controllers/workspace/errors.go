@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
 // stalledError means that nothing more happens until the user, or the administrator, acts.
@@ -62,7 +63,10 @@ func classify(err error) error {
 	var claimTaken *capacity.TakenError
 	var terminating *apply.TerminatingError
 	var missing *capacity.NotInstalledError
+	var busy *lookup.BusyError
 	switch {
+	case errors.As(err, &busy):
+		return &waitingError{message: busy.Error(), isBrief: true}
 	case errors.As(err, &taken):
 		return &stalledError{reason: v1beta1.ReasonNameTaken, message: taken.Error(), retryAfter: retryTaken}
 	case errors.As(err, &claimTaken):

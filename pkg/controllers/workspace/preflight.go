@@ -6,6 +6,7 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclass"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/lookup"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
@@ -33,6 +35,8 @@ const (
 
 // preflight remembers what was seen before something was bought: all Workspaces need the same.
 type preflight struct {
+	reads lookup.Reads
+
 	mu   sync.Mutex
 	seen map[string]sight
 }
@@ -43,24 +47,50 @@ type sight struct {
 	at      time.Time
 }
 
-// look returns what is wrong, as it was seen not too long ago, or as look finds it.
-func (p *preflight) look(what string, now time.Time, look func() (string, error)) (string, error) {
+// question is what is to be known of a source that is read for it.
+type question struct{ source, what string }
+
+// look returns what is wrong, as it was seen not too long ago, or as look finds it. No lock is held meanwhile: a source
+// that does not answer holds up one caller.
+func (p *preflight) look(
+	ctx context.Context, asked question, now time.Time, look func(context.Context) (string, error),
+) (string, error) {
+	for {
+		if problem, isKnown := p.known(asked, now); isKnown {
+			return problem, nil
+		}
+		problem := ""
+		isOurs, err := p.reads.Do(ctx, asked.source, now, func(ctx context.Context) error {
+			var err error
+			if problem, err = look(ctx); err == nil {
+				p.keep(asked, sight{problem: problem, at: now})
+			}
+			return err
+		})
+		if isOurs || err != nil {
+			return problem, err
+		}
+	}
+}
+
+func (p *preflight) known(asked question, now time.Time) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, isKnown := p.seen[what]
+	known, isKnown := p.seen[asked.source+" "+asked.what]
 	holds := holdsGood
 	if known.problem != "" {
 		holds = holdsBad
 	}
-	if age := now.Sub(known.at); isKnown && age >= 0 && age < holds {
-		return known.problem, nil
-	}
-	problem, err := look()
-	if err != nil {
-		return "", err
-	}
-	p.seen[what] = sight{problem: problem, at: now}
-	return problem, nil
+	age := now.Sub(known.at)
+	return known.problem, isKnown && age >= 0 && age < holds
+}
+
+// keep remembers an answer, and forgets those that are too old.
+func (p *preflight) keep(asked question, seen sight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.seen, func(_ string, known sight) bool { return seen.at.Sub(known.at) >= holdsGood })
+	p.seen[asked.source+" "+asked.what] = seen
 }
 
 // checkPrepared sees to it that a machine of a plan can come to something, before money is spent on it.
@@ -74,16 +104,21 @@ func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 	} else if problem != "" {
 		return &waitingError{message: "nothing is bought yet: " + problem, after: retryClass}
 	}
-	problem, err := r.preflight.look("class "+class.Group+"/"+class.Kind+"/"+class.Name, r.Clock.Now(), func() (string, error) {
+	now, source := r.Clock.Now(), sourceOf(class)
+	problem, err := r.preflight.look(ctx, question{source, "state"}, now, func(ctx context.Context) (string, error) {
 		return r.classProblem(ctx, class)
 	})
 	if err == nil && problem == "" && made.Plan.DiskGiB > 0 && nodeclass.Tells(class.Group, class.Kind) {
-		what := fmt.Sprintf("disk %s/%s/%s for %s with %d GiB", class.Group, class.Kind, class.Name, made.Plan.InstanceType, made.Plan.DiskGiB)
-		problem, err = r.preflight.look(what, r.Clock.Now(), func() (string, error) { return r.diskProblem(ctx, class, &made.Plan) })
+		what := fmt.Sprintf("%d GiB of disk for %s", made.Plan.DiskGiB, made.Plan.InstanceType)
+		problem, err = r.preflight.look(ctx, question{source, what}, now, func(ctx context.Context) (string, error) {
+			return r.diskProblem(ctx, class, &made.Plan)
+		})
 	}
 	if err == nil && problem == "" && r.GPUPluginCheck && made.Plan.MachineGPUs > 0 {
 		resource := made.Plan.GPUResource
-		problem, err = r.preflight.look("plugin "+resource, r.Clock.Now(), func() (string, error) { return r.pluginProblem(ctx, resource) })
+		problem, err = r.preflight.look(ctx, question{"device plugins", resource}, now, func(ctx context.Context) (string, error) {
+			return r.pluginProblem(ctx, resource)
+		})
 	}
 	if err != nil || problem == "" {
 		return err
@@ -108,6 +143,11 @@ func (r *Reconciler) unsettled(ctx context.Context) (string, error) {
 	}
 	return fmt.Sprintf("none of the cluster's own nodes is Ready (there are %d): it is being started, or its control plane does not hear them; "+
 		"kubectl get nodes tells, and it goes on by itself once one is Ready", others), nil
+}
+
+// sourceOf is a node class as what is read.
+func sourceOf(class v1beta1.NodeClassReference) string {
+	return fmt.Sprintf("%s.%s %s", class.Kind, class.Group, class.Name)
 }
 
 // classProblem says what is wrong with a node class. One that nobody may read, or that says nothing of
@@ -146,7 +186,7 @@ func (r *Reconciler) metadataWarning(ctx context.Context, ref v1beta1.NodeClassR
 	if !nodeclass.Tells(ref.Group, ref.Kind) {
 		return ""
 	}
-	warning, err := r.preflight.look("metadata "+ref.Group+"/"+ref.Kind+"/"+ref.Name, r.Clock.Now(), func() (string, error) {
+	warning, err := r.preflight.look(ctx, question{sourceOf(ref), "metadata"}, r.Clock.Now(), func(ctx context.Context) (string, error) {
 		class, err := r.readClass(ctx, ref)
 		if err != nil || class == nil {
 			return "", err
