@@ -26,6 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
@@ -215,6 +216,8 @@ type site struct {
 	served  kinds
 	// prices of machines that no object of ours stands for.
 	prices pods.Prices
+	// uses are what pods request of nodes.
+	uses *nodeuse.Pods
 	// leads is closed once this replica leads and the caches that have indexes are filled.
 	leads chan struct{}
 }
@@ -225,8 +228,12 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, hooks Hooks)
 	if err != nil {
 		return site{}, err
 	}
+	uses, err := podsOfNodes(mgr)
+	if err != nil {
+		return site{}, err
+	}
 	out := site{
-		mgr: mgr, cached: cached, live: mgr.GetAPIReader(), indexes: asked, clock: clock.RealClock{}, served: served,
+		uses: uses, mgr: mgr, cached: cached, live: mgr.GetAPIReader(), indexes: asked, clock: clock.RealClock{}, served: served,
 		leads: make(chan struct{}),
 	}
 	if hooks.WrapClient != nil {

@@ -26,6 +26,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
 )
 
 // reader reads objects as somebody sees them.
@@ -114,6 +115,24 @@ func (r *reader) selected(k kind, asked *client.ListOptions) []client.Object {
 		}
 	}
 	return out
+}
+
+// uses reads what pods request of nodes as it is: the watch of them has tests of its own.
+type uses struct{ live *reader }
+
+// Of implements workspace.Uses.
+func (u uses) Of(nodes []string) ([]existing.Use, bool) {
+	var out []existing.Use
+	for _, object := range sorted(u.live.see(kindOf(&corev1.Pod{}))) {
+		pod, isPod := object.(*corev1.Pod)
+		if !isPod || !slices.Contains(nodes, pod.Spec.NodeName) {
+			continue
+		}
+		if use, holds := existing.UseOf(pod); holds {
+			out = append(out, use)
+		}
+	}
+	return out, true
 }
 
 // isIndexed says whether an index, or the server's own knowledge of a field, finds an object by a value.

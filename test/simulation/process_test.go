@@ -105,7 +105,7 @@ func newProcess(w *world) (*process, error) {
 	p.reconciler = workspace.New(workspace.Config{
 		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits, Provisioner: provisioner,
 		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
-		Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
+		Uses: uses{live}, Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})
 	if err := p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes}); err != nil {
 		return nil, err

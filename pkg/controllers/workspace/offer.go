@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -75,8 +73,7 @@ func (s *scope) ask() existing.Ask {
 	}
 }
 
-// lookAround reads the nodes that the Workspace may use from the cache, and what pods hold of them from the
-// API server: all pods of a cluster are too many to keep.
+// lookAround reads the nodes that the Workspace may use, and what pods hold of them, from caches.
 func (r *Reconciler) lookAround(ctx context.Context, s *scope) (*offer, error) {
 	list := &corev1.NodeList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -97,68 +94,15 @@ func (r *Reconciler) lookAround(ctx context.Context, s *scope) (*offer, error) {
 			out.open = append(out.open, candidates[i].Name)
 		}
 	}
-	out.uses, err = r.usage.of(ctx, r.Live, out.open, r.Clock.Now())
-	return out, err
-}
-
-// usageLife is how long what pods hold of a node is not read again: many Workspaces may wait for it.
-const usageLife = 5 * time.Second
-
-// usage is what pods hold of nodes, as it was read lately.
-type usage struct {
-	mu   sync.Mutex
-	seen map[string]used
-}
-
-type used struct {
-	uses []existing.Use
-	at   time.Time
-}
-
-// of reads what pods hold of some nodes. The API server finds the pods of a node by an index, and answers
-// from its own cache.
-func (u *usage) of(ctx context.Context, live client.Reader, nodes []string, now time.Time) ([]existing.Use, error) {
-	var out []existing.Use
-	for _, node := range nodes {
-		known, isKnown := u.known(node, now)
-		if !isKnown {
-			pods := &corev1.PodList{}
-			err := live.List(ctx, pods, client.MatchingFields{"spec.nodeName": node},
-				&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
-			if err != nil {
-				return nil, fmt.Errorf("listing the pods of node %q: %w", node, err)
-			}
-			for i := range pods.Items {
-				if use, holds := existing.UseOf(&pods.Items[i]); holds {
-					known = append(known, use)
-				}
-			}
-			u.keep(node, used{known, now})
-		}
-		out = append(out, known...)
+	if len(out.open) == 0 {
+		return out, nil
 	}
+	uses, isKnown := r.Uses.Of(out.open)
+	if !isKnown {
+		return nil, behindOn("pods of nodes")
+	}
+	out.uses = uses
 	return out, nil
-}
-
-func (u *usage) known(node string, now time.Time) ([]existing.Use, bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for name, known := range u.seen {
-		if now.Sub(known.at) > usageLife {
-			delete(u.seen, name)
-		}
-	}
-	known, ok := u.seen[node]
-	return known.uses, ok
-}
-
-func (u *usage) keep(node string, known used) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.seen == nil {
-		u.seen = map[string]used{}
-	}
-	u.seen[node] = known
 }
 
 // accepted are the promises of the accepted plans of all Workspaces that run: those that their status names,

@@ -86,6 +86,11 @@ type Provisioner interface {
 	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
 }
 
+// Uses returns what pods request of nodes; false where that is not known yet.
+type Uses interface {
+	Of(nodes []string) ([]existing.Use, bool)
+}
+
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
 	State(ctx context.Context, owner, desired client.Object) (apply.State, error)
@@ -111,6 +116,8 @@ type Config struct {
 	// Hub is nil where the controller asks nobody.
 	Hub         Hub
 	Provisioner Provisioner
+	// Uses are what pods request of nodes.
+	Uses Uses
 	// Schema is nil where nobody watches what the API server prunes.
 	Schema Schema
 	// KAITO is nil where the cluster does not serve what KAITO's controller buys machines with.
@@ -170,9 +177,8 @@ type Reconciler struct {
 	reported reported
 	// published is what was read about pods that are held up.
 	published published
-	// book is what was promised of nodes that are there, usage what pods hold of them.
-	book  existing.Book
-	usage usage
+	// book is what was promised of nodes that are there.
+	book existing.Book
 }
 
 // New returns a Reconciler.

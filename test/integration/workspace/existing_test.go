@@ -41,6 +41,7 @@ func TestExistingNodes(t *testing.T) {
 		{"where machines may be bought, one is bought in place of a node that goes", boughtInstead},
 		{"machines that were bought are let go for a plan on nodes", letGoForNodes},
 		{"settled on a node, it costs no request", settledOnNode},
+		{"while it waits for room on nodes, it costs no request", waitsForRoom},
 	} {
 		t.Run(story.reason, func(t *testing.T) {
 			c := &climber{world: w, clock: &stepClock{}}
@@ -447,6 +448,24 @@ func letGoForNodes(t *testing.T, c *climber) {
 	c.until(t, ws, "1 "+cheap+" Released")
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
 		t.Errorf("NodeClaims ever made: %d, want 1", got)
+	}
+}
+
+func waitsForRoom(t *testing.T, c *climber) {
+	ws := nodeForm(c.namespace(t), "chat")
+	for i := range 5 {
+		c.occupy(t, ws, c.addNode(t, ws, fmt.Sprint("n", i)))
+	}
+	c.create(t, ws)
+	c.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNoMachineAllowed)
+	c.passes(t, c.life, ws, 2)
+	before := c.life.requests.Load()
+	for range 3 {
+		c.clock.step(time.Minute)
+		c.passes(t, c.life, ws, 1)
+	}
+	if more := c.life.requests.about("")[before:]; len(more) > 0 {
+		t.Errorf("further passes over a Workspace that waits sent %v", more)
 	}
 }
 

@@ -1,0 +1,29 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
+)
+
+// podsOfNodes adds the watch of what pods request of nodes, which begins when the leader is first asked. The manager's
+// cache has only the pods of Workspaces, and would keep more of each.
+func podsOfNodes(mgr manager.Manager) (*nodeuse.Pods, error) {
+	live, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the pods of nodes: %w", err)
+	}
+	pods := nodeuse.New(live)
+	if err := mgr.Add(pods); err != nil {
+		return nil, fmt.Errorf("adding the watch of the pods of nodes: %w", err)
+	}
+	return pods, nil
+}
