@@ -43,7 +43,7 @@ func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 			return fmt.Errorf("reading ConfigMap %s: %w", name, err)
 		}
 		owner := metav1.OwnerReference{
-			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision", Name: revision.Name, UID: revision.UID,
+			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision", Name: revision.Name, UID: revision.UID, Controller: new(true),
 		}
 		if err := r.keepCommit(ctx, workload.Commits(s.ws, name, commit, owner)); err != nil {
 			return err

@@ -39,7 +39,7 @@ func (s *scope) decideMove() {
 	isThere := wasThere && s.nodeFinding().holds()
 	s.runsOn = workload.PinnedAttempt(s.statefulSet)
 	switch hasMoved := s.runsOn > 0; {
-	case held != nil && isThere:
+	case held != nil && isThere && s.planErr == nil: // an edit without a plan moves nothing that serves
 		s.runsOn = latest.Number
 	case held != nil:
 		s.former = s.revisionOf(s.statefulSet)

@@ -57,10 +57,11 @@ func (r *Reconciler) ceilings(s *scope) (ledger.Ceilings, error) {
 	return out, nil
 }
 
-// namespaceChanged passes changes of what decides about a namespace's Workspaces.
+// namespaceChanged passes changes of what decides about a namespace's Workspaces. A namespace that is shown for the first
+// time counts, too: a pass may have read it before its rules changed.
 func namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: func(ctrlevent.CreateEvent) bool { return false },
+		CreateFunc: func(e ctrlevent.CreateEvent) bool { return len(e.Object.GetLabels())+len(e.Object.GetAnnotations()) > 0 },
 		DeleteFunc: func(ctrlevent.DeleteEvent) bool { return false },
 		UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
