@@ -322,14 +322,19 @@ func (f profile) decide(claims []karpv1.NodeClaim, req capacity.Request) decisio
 		}
 	}
 	if req.OneZone && d.zone == "" && !isFirstLaunched && len(d.missing) > 0 {
-		// One goes first and decides the zone, where the cloud has any; with it on its way, nothing is missing.
-		first := 1
-		if slices.Contains(held, true) {
-			first = 0
-		}
-		d.missing = d.missing[:first]
+		d.missing = d.missing[:first(d.missing, req.Count)]
 	}
 	return d
+}
+
+// first is how many of the missing machines of a group may be asked for before its zone is known. One goes first and
+// decides the zone, where the cloud has any. While it is on its way the others wait. Where it is gone it was refused,
+// and the attempt is about to end: no other one takes its place.
+func first(missing []int, count int) int {
+	if len(missing) < count {
+		return 0
+	}
+	return 1
 }
 
 // without leaves out the claims of these names.

@@ -177,6 +177,10 @@ func TestEnsure(t *testing.T) {
 			created: []string{first}, names: []string{first},
 		},
 		{
+			reason:  "the first was refused and is gone: no other one goes first before the attempt has ended",
+			request: func() capacity.Request { r := oneZone(); r.Existed = []string{first}; return r }(),
+		},
+		{
 			reason: "the first is not launched yet: nothing is asked for meanwhile", request: oneZone(),
 			live: []client.Object{held("0", "A")}, cached: []client.Object{held("0", "A")}, names: []string{first},
 		},

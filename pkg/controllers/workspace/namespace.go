@@ -61,7 +61,9 @@ func (r *Reconciler) ceilings(s *scope) (ledger.Ceilings, error) {
 // time counts, too: a pass may have read it before its rules changed.
 func namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: func(e ctrlevent.CreateEvent) bool { return len(e.Object.GetLabels())+len(e.Object.GetAnnotations()) > 0 },
+		CreateFunc: func(e ctrlevent.CreateEvent) bool {
+			return len(e.Object.GetLabels())+len(e.Object.GetAnnotations()) > 0
+		},
 		DeleteFunc: func(ctrlevent.DeleteEvent) bool { return false },
 		UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
