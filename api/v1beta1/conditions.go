@@ -89,6 +89,8 @@ const (
 	ReasonNeverInitialized = "NeverInitialized"
 	ReasonLost             = "Lost"
 	ReasonUnknown          = "Unknown"
+	// ReasonCannotServe is that of machines that came, and were released because their pods failed for good.
+	ReasonCannotServe = "CannotServe"
 )
 
 // Reasons of InferenceReady.

@@ -277,6 +277,10 @@ type Attempt struct {
 	// readyTime is when all machines were usable; unset where they never were.
 	// +optional
 	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
+	// failingTime is since when the pods on the machines fail in a way that no retry mends; unset while they
+	// do not.
+	// +optional
+	FailingTime *metav1.Time `json:"failingTime,omitempty"`
 	// endTime is when the machines were refused, lost or let go; unset while the attempt goes on or
 	// its machines are held.
 	// +optional

@@ -58,6 +58,10 @@ func (in *Attempt) DeepCopyInto(out *Attempt) {
 		in, out := &in.ReadyTime, &out.ReadyTime
 		*out = (*in).DeepCopy()
 	}
+	if in.FailingTime != nil {
+		in, out := &in.FailingTime, &out.FailingTime
+		*out = (*in).DeepCopy()
+	}
 	if in.EndTime != nil {
 		in, out := &in.EndTime, &out.EndTime
 		*out = (*in).DeepCopy()

@@ -293,7 +293,7 @@ func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) 
 		Deadlines: refusal.Deadlines{
 			Launched: o.LaunchDeadline, Registered: o.RegistrationDeadline, Initialized: o.InitializationDeadline,
 		},
-		NodeGrace: o.NodeGrace,
+		NodeGrace: o.NodeGrace, FailureDeadline: o.FailureDeadline,
 	}
 	switch {
 	case o.CapacityWording == options.WordingNone:

@@ -74,6 +74,9 @@ type Controller struct {
 	RegistrationDeadline   time.Duration
 	InitializationDeadline time.Duration
 	NodeGrace              time.Duration
+	// FailureDeadline is how long pods may fail in a way that no retry mends before their machines are
+	// released. 0 means for ever.
+	FailureDeadline time.Duration
 	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
 	CapacityBackend string
 	// StaticNodePools gives NodePools a fixed number of machines.
@@ -160,6 +163,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"how long a node may take to show all its GPUs before the next best is asked for; 0 means for ever")
 	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
 		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
+	flags.DurationVar(&o.FailureDeadline, "failure-deadline", 30*time.Minute,
+		"how long pods may be refused by the cluster, or fail in a way that no retry mends, before their machines are released; 0 means for ever")
 	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
 		"how machines are got: nodeclaim or nodepool by Karpenter, pods by whoever brings nodes for pending pods, existing by nobody; "+
 			"auto is nodeclaim where the cluster serves it, else existing")
@@ -232,6 +237,7 @@ func (o *Controller) validateDeadlines() []error {
 		{"registration-deadline", o.RegistrationDeadline},
 		{"initialization-deadline", o.InitializationDeadline},
 		{"node-grace", o.NodeGrace},
+		{"failure-deadline", o.FailureDeadline},
 	} {
 		if deadline.value < 0 {
 			problems = append(problems, fmt.Errorf("--%s is %s, it must not be below 0", deadline.flag, deadline.value))

@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
-		NodeGrace: 10 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
+		NodeGrace: 10 * time.Minute, FailureDeadline: 30 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

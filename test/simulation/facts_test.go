@@ -109,7 +109,7 @@ func newFacts() (*facts, error) {
 	}
 	out.answers = workspace.Answers{
 		Deadlines: refusal.Deadlines{Launched: 10 * time.Minute, Registered: 20 * time.Minute, Initialized: 30 * time.Minute},
-		NodeGrace: 10 * time.Minute,
+		NodeGrace: 10 * time.Minute, FailureDeadline: failureDeadline,
 	}
 	out.answers.Rules, err = refusal.Shipped()
 	return out, err

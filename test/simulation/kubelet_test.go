@@ -63,7 +63,7 @@ func (k *kubelets) count() {
 func (k *kubelets) run(set *appsv1.StatefulSet) {
 	update := k.hash(set)
 	state := appsv1.StatefulSetStatus{
-		ObservedGeneration: set.Generation, Replicas: *set.Spec.Replicas, UpdateRevision: update, CurrentRevision: set.Status.CurrentRevision,
+		ObservedGeneration: set.Generation, UpdateRevision: update, CurrentRevision: set.Status.CurrentRevision,
 	}
 	first := 0
 	if set.Spec.Ordinals != nil {
@@ -74,6 +74,7 @@ func (k *kubelets) run(set *appsv1.StatefulSet) {
 		if pod == nil {
 			continue
 		}
+		state.Replicas++
 		if isReady(pod) {
 			state.ReadyReplicas++
 			state.AvailableReplicas++
@@ -96,6 +97,9 @@ func (k *kubelets) pod(set *appsv1.StatefulSet, update string, ordinal int) *cor
 	key.Namespace = set.Namespace
 	pod, isThere := k.world.server.objects[pods][key].(*corev1.Pod)
 	switch {
+	case !isThere && k.isRefused(set):
+		k.refuse(set)
+		return nil
 	case !isThere:
 		pod = podOf(set, update, ordinal)
 		_ = k.world.server.create(pod)
@@ -124,8 +128,20 @@ func (k *kubelets) schedule(pod *corev1.Pod) {
 	}
 }
 
+// isRefused says whether the cluster refuses the pods of a set.
+func (k *kubelets) isRefused(set *appsv1.StatefulSet) bool {
+	is := k.world.ills.of(set)
+	return is != nil && is.refused
+}
+
 func (k *kubelets) ready(pod *corev1.Pod) {
+	is := k.illOf(pod)
 	edit(k.world.server, pod, func(p *corev1.Pod) {
+		if is != nil && !is.refused {
+			crash(p, k.world.now())
+			return
+		}
+		p.Status.ContainerStatuses = nil
 		p.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(k.world.now()).Rfc3339Copy(),
 		}}

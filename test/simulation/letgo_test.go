@@ -73,6 +73,9 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 	if a != nil && a.Reason == "" && isLost(a, claim) {
 		return
 	}
+	if isForIll(a) {
+		return
+	}
 	r.letsOthers(ws, claim, a)
 	if a != nil && a.Reason == "" && slices.Contains(a.NodeClaims, claim.Name) && isAskedBy(a, claim) && !r.isApart(claim) {
 		r.world.fail("%s was let go although attempt %d holds it", claim.Name, a.Number)
@@ -174,6 +177,10 @@ func (r *rules) checkEnds(before, after *v1beta1.Workspace) {
 		a := &after.Status.Attempts[i]
 		was := attemptIn(before, a.Number)
 		isEnd := a.Reason != "" && a.Reason != "Released" && was != nil && was.Reason == ""
+		if isEnd && isForIll(a) {
+			r.checkCannotServe(after, a)
+			continue
+		}
 		if isEnd && r.areSound(a) {
 			r.world.fail("attempt %d of %s is said to have ended with %s, and nothing is wrong with its machines: %s", a.Number, after.Name, a.Reason, a.Message)
 		}

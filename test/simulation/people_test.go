@@ -5,6 +5,8 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -125,7 +127,7 @@ func (p *people) act() {
 		w.noClaims = w.now().Add(w.karpenter.cloud.between(time.Second, 10*time.Minute))
 		w.tell("the API server takes no claims until %s", w.noClaims.Format(time.TimeOnly))
 	}
-	if what := w.random.IntN(20); ws == nil || what < 11 {
+	if what := w.random.IntN(21); ws == nil || what < 11 {
 		w.karpenter.cloud.stir()
 		w.tell("the cloud changes its mind: %s", w.karpenter.cloud)
 	} else {
@@ -141,7 +143,7 @@ func (p *people) hear() {
 	}
 	w.after(w.karpenter.cloud.between(0, 5*time.Second), func() {
 		if known := all[v1beta1.Workspace](w.server); len(known) > 0 && w.faults.meddling > 0 {
-			p.do(11+w.random.IntN(9), one(w, known...))
+			p.do(11+w.random.IntN(10), one(w, known...))
 		}
 	})
 }
@@ -178,6 +180,8 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 		p.retry(ws)
 	case 18:
 		p.upgrade()
+	case 19:
+		p.fallIll(ws)
 	default:
 		if p.made < 5 {
 			p.make(fmt.Sprintf("ws-%d", p.made))
@@ -216,7 +220,7 @@ func (p *people) retry(ws *v1beta1.Workspace) {
 func (p *people) read() {
 	for _, ws := range all[v1beta1.Workspace](p.world.server) {
 		stalled := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionStalled)
-		if stalled != nil && stalled.Reason == v1beta1.ReasonMisconfigured {
+		if stalled != nil && (stalled.Reason == v1beta1.ReasonMisconfigured || stalled.Reason == v1beta1.ReasonCannotServe) {
 			p.retry(ws)
 		}
 	}
@@ -226,6 +230,9 @@ func (p *people) read() {
 func (p *people) mend() {
 	w := p.world
 	w.faults.meddling, w.faults.outages = 0, 0
+	for _, ws := range slices.Sorted(maps.Keys(w.ills)) {
+		p.cure(ws)
+	}
 	var working []script.Offer
 	for _, ws := range all[v1beta1.Workspace](w.server) {
 		if isSpoiled(ws) && w.random.IntN(2) == 0 {

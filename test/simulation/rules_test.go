@@ -54,6 +54,8 @@ type rules struct {
 	// begun says for each attempt why its offer was left alone when it was written down; empty where it was not.
 	begun  map[beginning]string
 	bought int
+	// released are the attempts that ended because their pods failed.
+	released int
 }
 
 // beginning tells attempts apart, though a status was lost between them.
@@ -236,7 +238,7 @@ func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 	}
 	if i > 0 {
 		last := &ws.Status.Attempts[i-1]
-		if last.Reason == v1beta1.ReasonMisconfigured && last.Generation == ws.Generation {
+		if (last.Reason == v1beta1.ReasonMisconfigured || last.Reason == v1beta1.ReasonCannotServe) && last.Generation == ws.Generation {
 			r.world.fail("%s was bought although nobody mended what attempt %d stumbled over", claim.Name, last.Number)
 		}
 	}

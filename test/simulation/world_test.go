@@ -79,6 +79,8 @@ type world struct {
 	isWriting, isCalm bool
 	// isStalled says that a request of a former controller is on its way, isLate that it arrives.
 	isStalled, isLate bool
+	// ills are what is wrong with the pods of Workspaces.
+	ills ills
 	// noClaims is until when the API server takes no claims.
 	noClaims time.Time
 	// unsettled says that pods or nodes have changed.
@@ -98,7 +100,7 @@ func newWorld(ctx context.Context, f *facts, seed uint64, story *strings.Builder
 	random := rand.New(rand.NewPCG(seed, 4))
 	w := &world{
 		facts: f, random: random, clock: testclock.NewFakePassiveClock(start()), ctx: ctx,
-		lives: map[types.UID]*life{}, story: story,
+		lives: map[types.UID]*life{}, ills: ills{}, story: story,
 	}
 	w.server = newServer(w.now)
 	w.server.onChange = w.changed

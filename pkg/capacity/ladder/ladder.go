@@ -71,6 +71,8 @@ type Attempt struct {
 	// Keeps says that the open one got all of its machines, and that one can be got without the others; Apart that
 	// each of them is of use without the others.
 	Keeps, Apart bool
+	// Failed is the verdict on what runs on the machines of the open one; final once they are to be released for it.
+	Failed refusal.Verdict
 	// Cause that a closed one ended with; None where its machines were let go.
 	Cause refusal.Cause
 	// Unchanged says that nobody has acted since the closed one ended.
@@ -112,7 +114,7 @@ func Decide(s State) Step {
 		return Step{Do: Release}
 	case s.Leaving > 0:
 		return Step{Do: Await}
-	case s.Last != nil && s.Last.Cause == refusal.Misconfigured && s.Last.Unchanged:
+	case s.Last != nil && s.Last.Cause.NeedsPerson() && s.Last.Unchanged:
 		return Step{Do: Stop}
 	default:
 		return Step{Do: Next}
@@ -147,6 +149,8 @@ func (a *Attempt) decide(s State) Step {
 		return Step{Do: Await}
 	case isMissing:
 		return Step{Do: Ask}
+	case a.Failed.Final:
+		return Step{Do: End, Verdict: a.Failed}
 	default:
 		return Step{Do: Keep, Verdict: verdict}
 	}

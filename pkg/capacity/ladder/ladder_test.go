@@ -36,6 +36,7 @@ func TestDecide(t *testing.T) {
 	}
 	closed := func(cause refusal.Cause) *ladder.Attempt { return &ladder.Attempt{Cause: cause} }
 	unmended := &ladder.Attempt{Cause: refusal.Misconfigured, Unchanged: true}
+	failed := refusal.Verdict{Cause: refusal.CannotServe, Final: true, Message: "it does not run"}
 	tests := []struct {
 		reason string
 		state  ladder.State
@@ -128,6 +129,22 @@ func TestDecide(t *testing.T) {
 		{"nobody has mended anything", ladder.State{Last: unmended}, ladder.Step{Do: ladder.Stop}},
 		{"nor are machines kept meanwhile", ladder.State{Last: unmended, Strays: 1}, ladder.Step{Do: ladder.Release}},
 		{"somebody has", ladder.State{Last: closed(refusal.Misconfigured)}, ladder.Step{Do: ladder.Next}},
+		{
+			"what runs on the machines has failed for too long",
+			ladder.State{Last: &ladder.Attempt{Open: true, Wanted: true, Machines: []ladder.Machine{stands}, Failed: failed}},
+			ladder.Step{Do: ladder.End, Verdict: failed},
+		},
+		{
+			"what runs on the machines has failed for too long, and one is lost",
+			ladder.State{Last: &ladder.Attempt{Open: true, Wanted: true, Machines: []ladder.Machine{lost}, Failed: failed}},
+			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
+		},
+		{
+			"nobody has acted since machines were released for what ran on them",
+			ladder.State{Last: &ladder.Attempt{Cause: refusal.CannotServe, Unchanged: true}},
+			ladder.Step{Do: ladder.Stop},
+		},
+		{"somebody has acted since", ladder.State{Last: closed(refusal.CannotServe)}, ladder.Step{Do: ladder.Next}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

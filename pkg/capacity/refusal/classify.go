@@ -265,7 +265,7 @@ func (v Verdict) InPart() Verdict {
 	switch v.Cause {
 	case NoCapacity, Quota, NotOffered, TimedOut, Unknown:
 		v.Guessed = v.Cooldown > 0
-	case None, Misconfigured, NeverRegistered, NeverInitialized, Lost:
+	case None, Misconfigured, NeverRegistered, NeverInitialized, Lost, CannotServe:
 	}
 	return v
 }

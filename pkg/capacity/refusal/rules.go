@@ -198,7 +198,7 @@ func (entry *rule) checkMeaning() error {
 		if entry.Fix == "" || entry.Breadth != Everything || entry.Cooldown.Duration != 0 || entry.Weak {
 			return errors.New("what is Misconfigured has a fix, the scope everything, no cooldown, and is not weak")
 		}
-	case None, TimedOut, NeverRegistered, NeverInitialized:
+	case None, TimedOut, NeverRegistered, NeverInitialized, CannotServe:
 		return fmt.Errorf("cause: %q is not for words to say", entry.Cause)
 	default:
 		return fmt.Errorf("cause: %q is unknown", entry.Cause)

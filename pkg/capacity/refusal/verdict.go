@@ -42,7 +42,13 @@ const (
 	Lost Cause = "Lost"
 	// Unknown: the cloud gave a reason that no rule knows.
 	Unknown Cause = "Unknown"
+	// CannotServe: the machine came, and its pods fail until somebody changes something. It says nothing
+	// of what the cloud offers.
+	CannotServe Cause = "CannotServe"
 )
+
+// NeedsPerson reports whether nothing is asked for after an attempt with this cause before somebody acts.
+func (c Cause) NeedsPerson() bool { return c == Misconfigured || c == CannotServe }
 
 // How long an offer is left alone when the cloud's own words say nothing more exact. A rule's words
 // have a time of their own in rules.yaml.
@@ -134,7 +140,7 @@ func finalAt(v Verdict, at, now time.Time) Verdict {
 // cooldownOf is how long an offer is left alone for a cause that no words of the cloud explain.
 func cooldownOf(cause Cause, spot bool) time.Duration {
 	switch cause {
-	case None, Misconfigured:
+	case None, Misconfigured, CannotServe:
 		return 0
 	case NeverRegistered:
 		return bootstrapCooldown

@@ -28,6 +28,8 @@ type Answers struct {
 	Deadlines refusal.Deadlines
 	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means for ever.
 	NodeGrace time.Duration
+	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
+	FailureDeadline time.Duration
 	// Wording names whose words are read; nil means those that go with the NodeClass.
 	Wording *refusal.Provider
 }
@@ -80,6 +82,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	r.learnLaunch(asker(s.ws), last)
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
+	out.Last.Failed = r.failed(s, last)
 	out.Last.Keeps, out.Last.Apart = s.keepsOthers(last), !s.revision.isGroup()
 	return out, err
 }

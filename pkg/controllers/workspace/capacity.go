@@ -229,7 +229,7 @@ func (s *scope) awaitRelease(left []string) error {
 	}
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
 	switch {
-	case last.Reason != v1beta1.ReasonMisconfigured:
+	case !refusal.Cause(last.Reason).NeedsPerson():
 		message += "the next best is asked for once they are gone: "
 	case last.Fix != "":
 		message += last.Fix + "; "
@@ -241,7 +241,7 @@ func (s *scope) awaitRelease(left []string) error {
 // change of the Workspace.
 func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error) {
 	last := s.lastAttempt()
-	stalled := &stalledError{reason: v1beta1.ReasonMisconfigured, message: last.Message}
+	stalled := &stalledError{reason: last.Reason, message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
 		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision.NodeClass))
 		if err != nil {

@@ -84,7 +84,7 @@ func (r *Reconciler) remembered(who refusal.Asker, attempts []v1beta1.Attempt) [
 			out = append(out, got)
 		}
 		out = append(out, lostOf(a, known)...)
-		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == "" {
+		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == v1beta1.ReasonCannotServe || a.Reason == "" {
 			continue
 		}
 		known.Ended, known.Cause = a.EndTime.Time, refusal.Cause(a.Reason)

@@ -255,6 +255,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"group", r.ensureGroup},
 		{"stuck pods", r.ensureNoStuckPods},
 		{"events", r.observePublished},
+		{"failing", r.noteFailing},
 		{"engine", r.observeEngine},
 		{"isolation", r.ensureIsolation},
 	}

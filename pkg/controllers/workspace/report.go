@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
@@ -169,7 +170,7 @@ func refusals(before, after []v1beta1.Attempt) []event {
 	var events []event
 	for i := range after {
 		a := &after[i]
-		isTold := a.Reason == v1beta1.ReasonMisconfigured // by Stalled
+		isTold := refusal.Cause(a.Reason).NeedsPerson() // by Stalled
 		if a.Reason == "" || a.Reason == reasonReleased || isTold || hasEnded(before, a.Number) {
 			continue
 		}

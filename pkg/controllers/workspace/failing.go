@@ -1,0 +1,95 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+)
+
+// A machine whose pods the cluster refuses, or whose engine fails in a way that no retry mends, costs money for nothing. The
+// attempt keeps the time since when that is so, and ends after a deadline. Nothing is bought for it again before
+// somebody has acted.
+
+// noteFailing keeps since when the pods of the open attempt fail for good.
+func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
+	open := s.openAttempt()
+	if open == nil || open.ReadyTime == nil {
+		return nil
+	}
+	_, isFailing := s.failing(open)
+	switch {
+	case !isFailing || s.held > 0:
+		open.FailingTime = nil
+		return nil
+	case open.FailingTime == nil:
+		open.FailingTime = new(seconds(r.Clock.Now()))
+	}
+	if deadline := r.Answers.FailureDeadline; deadline > 0 {
+		s.lookAgain(open.FailingTime.Add(deadline).Sub(r.Clock.Now()))
+	}
+	return nil
+}
+
+// failed is the verdict on an open attempt whose pods have failed for good for longer than the deadline; zero
+// before.
+func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
+	deadline := r.Answers.FailureDeadline
+	if deadline <= 0 || open.FailingTime == nil || s.held > 0 || r.Clock.Now().Before(open.FailingTime.Add(deadline)) {
+		return refusal.Verdict{}
+	}
+	why, isFailing := s.failing(open)
+	if !isFailing {
+		return refusal.Verdict{}
+	}
+	return refusal.Verdict{
+		Cause: refusal.CannotServe, Final: true,
+		Message: fmt.Sprintf("the machines are released, because what runs on them has failed for %s: %s", deadline, why),
+	}
+}
+
+// failing reports whether the pods of the open attempt fail in a way that no retry mends, and how. Between two tries they
+// only look as if they were starting: what was noted goes on until a pod answers or its spec changes.
+func (s *scope) failing(open *v1beta1.Attempt) (string, bool) {
+	if s.rolling || s.statefulSet == nil || s.answers() {
+		return "", false
+	}
+	if found := diagnosis.Inference(s.diagnosed()); diagnosis.IsHopeless(found.Reason) {
+		return found.Message, true
+	}
+	if open.FailingTime == nil || !s.lacksPods() && (!s.isGroup() || s.group.Failures == 0) {
+		return "", false
+	}
+	if was := find(s.before.Conditions, v1beta1.ConditionInferenceReady); was != nil && diagnosis.IsHopeless(was.Reason) {
+		return was.Message, true
+	}
+	return "see the condition InferenceReady", true
+}
+
+// answers reports whether a pod is ready that takes requests.
+func (s *scope) answers() bool {
+	if s.isGroup() {
+		return s.leader() != nil
+	}
+	for i := range s.pods {
+		if isPodReady(&s.pods[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// lacksPods reports whether pods of a set have not been created.
+func (s *scope) lacksPods() bool {
+	for _, set := range s.sets() {
+		if set.Status.ObservedGeneration == set.Generation && set.Spec.Replicas != nil && set.Status.Replicas < *set.Spec.Replicas {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// ward is a Workspace whose machine came, with one pod.
+func ward(t *testing.T, words string, change func(*scope)) *scope {
+	t.Helper()
+	known, err := diagnosis.Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "chat-0", UID: "pod"}, Spec: corev1.PodSpec{
+		NodeName: "node-1", Containers: []corev1.Container{{Name: "engine"}},
+	}}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "engine", RestartCount: 7, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Message: words}},
+	}}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "chat", UID: "set"}}
+	set.Spec.Replicas, set.Status.Replicas = new(int32(1)), 1
+	s := &scope{
+		ws: &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}}, words: known,
+		statefulSet: set, pods: []corev1.Pod{pod},
+		revision: &revision{Name: "chat-1", Revision: render.Revision{Plan: planner.Plan{Nodes: 1}}},
+		attempts: []v1beta1.Attempt{{Number: 1, StartTime: ready, ReadyTime: &ready}},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// A machine whose pods fail until somebody changes something is released after the deadline, and no other.
+func TestMachineThatCannotServeIsReleased(t *testing.T) {
+	const hopeless = "error: invalid argument: --no-such-flag"
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	refuse := func(s *scope) {
+		s.pods, s.statefulSet.Status.Replicas = nil, 0
+		s.warnings = []diagnosis.Warning{{About: "set", Reason: "FailedCreate", Message: "create Pod failed error: exceeded quota: gpus"}}
+	}
+	tests := []struct {
+		reason   string
+		words    string
+		change   func(*scope)
+		deadline time.Duration
+		// later is what changes before the deadline passes.
+		later func(*scope)
+		want  string
+	}{
+		{"an engine that refuses its arguments", hopeless, nil, 30 * time.Minute, nil, "has failed for 30m0s"},
+		{"a pod that the cluster refuses", "", refuse, 30 * time.Minute, func(s *scope) { s.warnings = nil }, "has failed for 30m0s"},
+		{"the administrator sets no deadline", hopeless, nil, 0, nil, ""},
+		{"words that may be about anything", "RuntimeError: it did not work", nil, 30 * time.Minute, nil, ""},
+		{"the engine comes up after all", hopeless, nil, 30 * time.Minute, func(s *scope) {
+			s.pods[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}, ""},
+		{"its pods were changed just now", hopeless, nil, 30 * time.Minute, func(s *scope) { s.rolling = true }, ""},
+		{"the refused pod is there after all", "", refuse, 30 * time.Minute, func(s *scope) {
+			s.warnings, s.statefulSet.Status.Replicas = nil, 1
+		}, ""},
+		{"the machines of another attempt are held beside it", hopeless, func(s *scope) { s.held = 9 }, 30 * time.Minute, nil, ""},
+		{"its machine has not come", hopeless, func(s *scope) { s.attempts[0].ReadyTime = nil }, 30 * time.Minute, nil, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.reason, func(t *testing.T) {
+			clock := testclock.NewFakePassiveClock(noon)
+			r := &Reconciler{Config: Config{Clock: clock, Answers: Answers{FailureDeadline: tt.deadline}}}
+			s := ward(t, tt.words, tt.change)
+			open := &s.attempts[0]
+			for _, at := range []time.Duration{0, 29*time.Minute + 59*time.Second} {
+				clock.SetTime(noon.Add(at))
+				if early := r.failed(s, open); early.Final {
+					t.Fatalf("released after %s: %s", at, early.Message)
+				}
+				if err := r.noteFailing(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.later != nil {
+				tt.later(s)
+			}
+			clock.SetTime(noon.Add(30 * time.Minute))
+			got := r.failed(s, open)
+			if tt.want == "" {
+				if got.Final {
+					t.Errorf("released: %s", got.Message)
+				}
+				return
+			}
+			if !got.Final || got.Cause != refusal.CannotServe || got.Cooldown != 0 || !strings.Contains(got.Message, tt.want) {
+				t.Errorf("got %+v, want that it %s", got, tt.want)
+			}
+		})
+	}
+}

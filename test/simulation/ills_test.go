@@ -1,0 +1,169 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// failureDeadline is how long pods may fail for good before their machines are released.
+const failureDeadline = 30 * time.Minute
+
+// ill is what is wrong with the pods of a Workspace, from a moment on and until another; zero until is for ever.
+type ill struct {
+	refused      bool
+	since, until time.Time
+}
+
+// ills are those of Workspaces that had one.
+type ills map[types.UID]*ill
+
+// of returns what is wrong with the pods of an object's controller now; nil where nothing is.
+func (known ills) of(object metav1.Object) *ill {
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil {
+		return nil
+	}
+	if is := known[owner.UID]; is != nil && is.until.IsZero() {
+		return is
+	}
+	return nil
+}
+
+// fallIll has the cluster refuse the pods of a Workspace, or its engine crash with words that no retry mends.
+func (p *people) fallIll(ws *v1beta1.Workspace) {
+	w := p.world
+	if known := w.ills[ws.UID]; known != nil && known.until.IsZero() {
+		p.cure(ws.UID)
+		return
+	}
+	is := &ill{refused: w.random.IntN(2) == 0, since: w.now()}
+	w.ills[ws.UID] = is
+	w.tell("the pods of %s fail from now on: refused %t", ws.Name, is.refused)
+	for _, set := range all[appsv1.StatefulSet](w.server) {
+		if w.ills.of(set) == nil || is.refused {
+			continue
+		}
+		for _, pod := range all[corev1.Pod](w.server) {
+			if metav1.IsControlledBy(pod, set) && isReady(pod) {
+				w.kubelets.ready(pod)
+			}
+		}
+	}
+	w.after(failureDeadline+late, func() { w.rules.checkIdle(ws.UID, is) })
+}
+
+// cure ends what is wrong with the pods of a Workspace.
+func (p *people) cure(ws types.UID) {
+	w := p.world
+	is := w.ills[ws]
+	if is == nil || !is.until.IsZero() {
+		return
+	}
+	is.until = w.now()
+	w.unsettled = true
+	w.tell("the pods of %s would run now", ws)
+	for _, pod := range all[corev1.Pod](w.server) {
+		if isCrashing(pod) {
+			w.after(time.Minute, func() { w.kubelets.ready(pod) })
+		}
+	}
+}
+
+func isCrashing(pod *corev1.Pod) bool { return len(pod.Status.ContainerStatuses) > 0 }
+
+// illOf is what is wrong with a pod: its set's controller is its Workspace. Members of a group do not crash, for that
+// is another story.
+func (k *kubelets) illOf(pod *corev1.Pod) *ill {
+	if pod.Annotations[v1beta1.AnnotationGroup] != "" {
+		return nil
+	}
+	for _, set := range all[appsv1.StatefulSet](k.world.server) {
+		if metav1.IsControlledBy(pod, set) {
+			return k.world.ills.of(set)
+		}
+	}
+	return nil
+}
+
+// crash has the engine of a pod end with words that no retry mends.
+func crash(p *corev1.Pod, at time.Time) {
+	ended := corev1.ContainerStateTerminated{ExitCode: 2, Message: "error: invalid argument: --no-such-flag", FinishedAt: metav1.NewTime(at).Rfc3339Copy()}
+	p.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
+	}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: p.Spec.Containers[0].Name, RestartCount: 5,
+		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &ended},
+	}}
+}
+
+// refuse publishes that the cluster does not let a set create a pod, as often as its controller tries.
+func (k *kubelets) refuse(set *appsv1.StatefulSet) {
+	w := k.world
+	name := fmt.Sprintf("%s.refused", set.UID)
+	if w.server.objects[events][types.NamespacedName{Namespace: set.Namespace, Name: name}] != nil {
+		return
+	}
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: set.Namespace, Name: name},
+		InvolvedObject: corev1.ObjectReference{UID: set.UID}, Type: corev1.EventTypeWarning, Reason: "FailedCreate",
+		Message:       "create Pod in StatefulSet failed error: pods is forbidden: exceeded quota: gpus",
+		LastTimestamp: metav1.NewTime(w.now()).Rfc3339Copy(),
+	}
+	_ = w.server.create(event)
+	w.after(10*time.Minute, func() { // the next try
+		w.server.remove(event)
+		w.unsettled = true
+	})
+}
+
+// checkCannotServe says that machines are released for pods that do not fail, or have not failed for long.
+func (r *rules) checkCannotServe(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
+	is := r.world.ills[ws.UID]
+	const lag = 15 * time.Minute // of watches, and of a request that came late
+	switch {
+	case is == nil || r.world.now().Before(is.since.Add(failureDeadline-time.Second)):
+		r.world.fail("attempt %d of %s ended for pods that have not failed for long: %s", a.Number, ws.Name, a.Message)
+	case !is.until.IsZero() && r.world.now().After(is.until.Add(lag)):
+		r.world.fail("attempt %d of %s ended for pods that do not fail any more: %s", a.Number, ws.Name, a.Message)
+	default:
+		r.released++
+	}
+}
+
+// checkIdle says that a machine stands whose pods have failed for far longer than they may.
+func (r *rules) checkIdle(uid types.UID, is *ill) {
+	if !is.until.IsZero() || r.world.process == nil {
+		return
+	}
+	for _, claim := range r.of(uid) {
+		ws := r.ownerOf(claim)
+		if ws == nil || !claim.DeletionTimestamp.IsZero() || !ws.DeletionTimestamp.IsZero() || isSpoiled(ws) {
+			continue
+		}
+		a := attemptIn(ws, r.attemptOf(claim))
+		isOverdue := a != nil && a.Reason == "" && a.FailingTime != nil && r.world.now().Sub(a.FailingTime.Time) > failureDeadline+20*time.Minute
+		isHeld := slices.ContainsFunc(ws.Status.Attempts, func(b v1beta1.Attempt) bool { return b.Reason == "" && b.Number != a.Number })
+		if isOverdue && !isHeld {
+			r.world.fail("%s idles: its pods have failed since %s", claim.Name, a.FailingTime.Format(time.TimeOnly))
+		}
+	}
+}
+
+// isForIll says that an attempt was ended because its pods failed.
+func isForIll(a *v1beta1.Attempt) bool {
+	return a != nil && a.Reason == v1beta1.ReasonCannotServe && strings.Contains(a.Message, "released")
+}
