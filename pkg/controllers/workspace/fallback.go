@@ -67,13 +67,13 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// closeLast writes down how the last attempt ended. No other follows while the spec has no plan and the model has never
-// answered with the accepted one: nobody would miss it.
+// closeLast writes down how the last attempt ended. While the spec has no plan, another follows only if the spec lets
+// machines be bought and the model has answered with the accepted plan: nobody would miss it otherwise.
 func (r *Reconciler) closeLast(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
-	if s.planErr != nil && !s.hasServed() {
+	if s.planErr != nil && (s.buysNothing() || !s.hasServed()) {
 		return s.planErr
 	}
 	return nil

@@ -36,7 +36,7 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 		s.planned = true
 		return nil
 	}
-	s.revision = s.accepted()
+	s.revision = s.acceptedLast()
 	stalled, ok := errors.AsType[*stalledError](err)
 	if !ok {
 		return err
@@ -47,6 +47,25 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	}
 	s.goOnWithAccepted()
 	return nil
+}
+
+// acceptedLast is the newest revision that was made from the same as the accepted one: a plan that a refusal made may not
+// be in the status yet.
+func (s *scope) acceptedLast() *revision {
+	accepted := s.accepted()
+	if accepted == nil {
+		return nil
+	}
+	object := s.revisionObject(accepted.Name)
+	for i := len(s.revisions) - 1; i >= 0 && object != nil; i-- {
+		if s.revisions[i].Annotations[v1beta1.AnnotationHash] != object.Annotations[v1beta1.AnnotationHash] {
+			continue
+		}
+		if newest, err := s.pins.decode(&s.revisions[i]); err == nil {
+			return newest
+		}
+	}
+	return accepted
 }
 
 // goOnWithAccepted has plans be made for what the accepted revision was made from.

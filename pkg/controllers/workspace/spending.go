@@ -187,6 +187,9 @@ func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.Over
 // kept; an attempt that cannot be completed any more is let go.
 func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
+	if s.planErr != nil && s.buysNothing() && s.misses(open) {
+		return s.planErr
+	}
 	accepted, forbidden := r.today(s, s.revision)
 	if forbidden != "" && s.misses(open) {
 		return r.stopBuying(s, open, s.revision.Plan.InstanceType+" may not be bought any more: "+forbidden)
@@ -212,6 +215,11 @@ func (r *Reconciler) stopBuying(s *scope, open *v1beta1.Attempt, why string) err
 		return r.abandon(s, why)
 	}
 	return &waitingError{reason: v1beta1.ReasonNoMachineAllowed, message: why}
+}
+
+// buysNothing says whether the spec, whatever was accepted before, asks for existing nodes only.
+func (s *scope) buysNothing() bool {
+	return s.ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 }
 
 // misses says whether a machine of an attempt has still to be bought.
