@@ -54,6 +54,7 @@ type Former interface {
 // surger is a back end that may tell the machines of two attempts apart.
 type surger interface {
 	CanSurge(owner capacity.Owner) bool
+	CanReplace(owner capacity.Owner) bool
 	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
 }
 
@@ -210,6 +211,12 @@ func (b *BackEnds) Ensure(ctx context.Context, req capacity.Request) (capacity.O
 func (b *BackEnds) CanSurge(owner capacity.Owner) bool {
 	with, ok := b.of(owner).(surger)
 	return ok && with.CanSurge(owner)
+}
+
+// CanReplace says whether one machine of an attempt of a Workspace is replaced without the others.
+func (b *BackEnds) CanReplace(owner capacity.Owner) bool {
+	with, ok := b.of(owner).(surger)
+	return ok && with.CanReplace(owner)
 }
 
 // ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.

@@ -207,6 +207,9 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 // CanSurge says that claims tell the machines of one attempt from those of another.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
 
+// CanReplace says that each claim is made and deleted by itself.
+func (*Provisioner) CanReplace(capacity.Owner) bool { return true }
+
 // ReleaseBut is Release of all but the machines of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	claims, err := List(ctx, p.cached, owner)

@@ -49,14 +49,19 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// acceptedLast is the newest revision that was made from the same as the accepted one: a plan that a refusal made may not
-// be in the status yet.
+// acceptedLast is the newest revision that was made from the same as the accepted one. What was accepted last may be in
+// the attempts only, which are written down before the plan that they are for.
 func (s *scope) acceptedLast() *revision {
 	accepted := s.accepted()
 	if accepted == nil {
 		return nil
 	}
 	object := s.revisionObject(accepted.Name)
+	if open := s.openAttempt(); open != nil && object != nil {
+		if other := s.revisionObject(open.Revision); other != nil && other.Revision > object.Revision {
+			object = other
+		}
+	}
 	for i := len(s.revisions) - 1; i >= 0 && object != nil; i-- {
 		if s.revisions[i].Annotations[v1beta1.AnnotationHash] != object.Annotations[v1beta1.AnnotationHash] {
 			continue

@@ -25,7 +25,7 @@ import (
 
 // keepsOthers says whether one machine of an attempt is replaced without the others.
 func (s *scope) keepsOthers(attempt *v1beta1.Attempt) bool {
-	return s.canSurge && attempt.ReadyTime != nil && attempt.Reason == "" && len(attempt.NodeClaims) > 1
+	return s.canReplace && attempt.ReadyTime != nil && attempt.Reason == "" && len(attempt.NodeClaims) > 1
 }
 
 // lostMachines are the UIDs of the machines that open attempts have lost while they keep the others.
