@@ -177,7 +177,21 @@ type Bill struct {
 type Created struct {
 	Name string
 	UID  types.UID
+	// LostAt is when a machine was lost whose attempt keeps the others: the next one has its name. Zero for all others.
+	LostAt time.Time
 }
+
+// Replacing is how a back end replaces one machine of an attempt while the others go on.
+type Replacing int
+
+const (
+	// ReplacesNone: the machines of an attempt go together.
+	ReplacesNone Replacing = iota
+	// ReplacesAtOnce: the provisioner buys another machine as soon as one is gone. It cannot be told to wait.
+	ReplacesAtOnce
+	// ReplacesLater: another machine is asked for when it is wanted.
+	ReplacesLater
+)
 
 // Outcome is what a back end did about a request.
 type Outcome struct {

@@ -54,7 +54,7 @@ type Former interface {
 // surger is a back end that may tell the machines of two attempts apart.
 type surger interface {
 	CanSurge(owner capacity.Owner) bool
-	CanReplace(owner capacity.Owner) bool
+	Replaces(owner capacity.Owner) capacity.Replacing
 	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
 }
 
@@ -213,10 +213,12 @@ func (b *BackEnds) CanSurge(owner capacity.Owner) bool {
 	return ok && with.CanSurge(owner)
 }
 
-// CanReplace says whether one machine of an attempt of a Workspace is replaced without the others.
-func (b *BackEnds) CanReplace(owner capacity.Owner) bool {
-	with, ok := b.of(owner).(surger)
-	return ok && with.CanReplace(owner)
+// Replaces says how one machine of an attempt of a Workspace is replaced without the others.
+func (b *BackEnds) Replaces(owner capacity.Owner) capacity.Replacing {
+	if with, ok := b.of(owner).(surger); ok {
+		return with.Replaces(owner)
+	}
+	return capacity.ReplacesNone
 }
 
 // ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.

@@ -69,7 +69,7 @@ type Attempt struct {
 	// Machines of the open one, all that it asks for.
 	Machines []Machine
 	// Keeps says that the open one got all of its machines, and that one can be got without the others; Apart that
-	// each of them is of use without the others.
+	// another one may be asked for later: the others are of use without it, and nobody buys it sooner.
 	Keeps, Apart bool
 	// Failed is the verdict on what runs on the machines of the open one; final once they are to be released for it.
 	Failed refusal.Verdict

@@ -110,7 +110,7 @@ func (p *Provisioner) Observe(
 // one, whose refusal or end is not that of its successor.
 func (p *Provisioner) renew(ctx context.Context, claim *karpv1.NodeClaim, known []capacity.Created) error {
 	isAnother := func(other capacity.Created) bool {
-		return other.Name == claim.Name && other.UID != "" && other.UID != claim.UID
+		return other.Name == claim.Name && other.UID != "" && other.UID != claim.UID && other.LostAt.IsZero()
 	}
 	if !slices.ContainsFunc(known, isAnother) {
 		return nil
@@ -207,8 +207,8 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 // CanSurge says that claims tell the machines of one attempt from those of another.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
 
-// CanReplace says that each claim is made and deleted by itself.
-func (*Provisioner) CanReplace(capacity.Owner) bool { return true }
+// Replaces says that each claim is made and deleted by itself.
+func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesLater }
 
 // ReleaseBut is Release of all but the machines of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {

@@ -5,6 +5,7 @@ package nodepool
 
 import (
 	"slices"
+	"time"
 
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -52,7 +53,7 @@ func decide(held holding, req capacity.Request) decision {
 		switch {
 		case !claim.DeletionTimestamp.IsZero():
 			d.occupied = d.occupied || !isOfPool
-		case !isOfPool:
+		case !isOfPool || slices.Contains(req.Replaced, claim.UID): // the pool makes another one by itself
 			d.release.claims = append(d.release.claims, *claim)
 		}
 	}
@@ -68,7 +69,7 @@ func serves(pool *karpv1.NodePool, req capacity.Request) bool {
 	if pool.Name != Name(req.Owner, req.Attempt) {
 		return false
 	}
-	machine := awaited(pool, pool.Name)
+	machine := awaited(pool, pool.Name, time.Time{})
 	zone := zoneOf(pool)
 	return machine.InstanceType == req.InstanceType && machine.CapacityType == req.CapacityType &&
 		(len(req.Zones) == 0 || zone == "" || slices.Contains(req.Zones, zone)) &&

@@ -74,8 +74,8 @@ func NewStatic(cached client.Client, live client.Reader, claims *nodeclaim.Provi
 // on those of the old one.
 func (p *Provisioner) CanSurge(capacity.Owner) bool { return p.isStatic }
 
-// CanReplace says that a pool's machines go together: it decides by itself which claim takes the place of a lost one.
-func (*Provisioner) CanReplace(capacity.Owner) bool { return false }
+// Replaces says that a pool makes another claim as soon as one is gone.
+func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesAtOnce }
 
 // Class returns what a node class says about itself, as the API server has it.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {

@@ -174,6 +174,7 @@ func TestObserve(t *testing.T) {
 	pool := made(t, true, request(2, "A"))
 	name := func(ordinal string) string { return pool.Name + "-" + ordinal }
 	first, second := capacity.Created{Name: name("0"), UID: "a"}, capacity.Created{Name: name("1"), UID: "b"}
+	lost := capacity.Created{Name: name("0"), UID: "a", LostAt: time.Now()}
 	tests := []struct {
 		reason  string
 		objects []client.Object
@@ -215,6 +216,24 @@ func TestObserve(t *testing.T) {
 				{Name: name("1"), UID: "b"},
 				{Name: pool.Name + "-c", UID: "c", Replacement: true},
 			},
+		},
+		{
+			"a lost machine has its name until it is gone",
+			[]client.Object{pool, claimOf(pool, "a", 1, leaving), claimOf(pool, "b", 1)},
+			[]capacity.Created{lost, second},
+			[]seat{{Name: name("0")}, {Name: name("0"), UID: "a", Deleting: true}, {Name: name("1"), UID: "b"}},
+		},
+		{
+			"its successor has the name as well",
+			[]client.Object{pool, claimOf(pool, "a", 1, leaving), claimOf(pool, "b", 1), claimOf(pool, "c", 3)},
+			[]capacity.Created{lost, second},
+			[]seat{{Name: name("0"), UID: "c"}, {Name: name("0"), UID: "a", Deleting: true}, {Name: name("1"), UID: "b"}},
+		},
+		{
+			"and has it alone afterwards",
+			[]client.Object{pool, claimOf(pool, "b", 1), claimOf(pool, "c", 3)},
+			[]capacity.Created{lost, second},
+			[]seat{{Name: name("0"), UID: "c"}, {Name: name("1"), UID: "b"}},
 		},
 		{
 			"the second is seen after the first is known",
@@ -324,6 +343,9 @@ func TestEnsure(t *testing.T) {
 	averse.AvoidZones = []string{"z1"}
 	existed := request(1, "A")
 	existed.Existed = []string{single.Name + "-0"}
+	replaced := request(2, "A")
+	replaced.Existed, replaced.Replaced = []string{single.Name + "-1"}, []types.UID{"a"}
+	double := made(t, false, request(2, "A"))
 	tests := []struct {
 		reason   string
 		live     []client.Object
@@ -359,6 +381,18 @@ func TestEnsure(t *testing.T) {
 		{
 			reason: "claims of a pool that is gone are waited for", request: next,
 			live: []client.Object{claimOf(single, "a", 1, leaving)}, want: []string{single.Name + "-a"},
+		},
+		{
+			reason: "a lost machine goes alone, and its pool stays", request: replaced,
+			live:     []client.Object{double, claimOf(double, "a", 1), claimOf(double, "b", 1)},
+			cached:   []client.Object{double, claimOf(double, "a", 1), claimOf(double, "b", 1)},
+			released: []string{double.Name + "-a"}, want: []string{double.Name + " 2", double.Name + "-b"},
+		},
+		{
+			reason: "nothing is done about it while it is on its way out", request: replaced,
+			live:   []client.Object{double, claimOf(double, "a", 1, leaving), claimOf(double, "b", 1)},
+			cached: []client.Object{double, claimOf(double, "a", 1, leaving), claimOf(double, "b", 1)},
+			want:   []string{double.Name + " 2", double.Name + "-a", double.Name + "-b"},
 		},
 		{
 			reason: "of a group one goes first", request: pair("A"), created: []string{both.Name + "-0"}, want: []string{both.Name + " 1"},

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -40,7 +42,8 @@ type holding struct {
 // slots are the machines that are held, by name. A pool's claims are named by Karpenter, in no order that
 // could be foretold; the machines of the port have the names of the pool's slots. Which claim is in which
 // is what is known of the attempt: a claim that is not known takes the first slot that nothing is known of.
-// Where none is left, Karpenter made it in place of one that went, and it is not that machine.
+// Where none is left, Karpenter made it in place of one that went, and it is not that machine. A slot whose machine is
+// lost is free.
 func (h holding) slots(known []capacity.Created) []slot {
 	var out []slot
 	for i := range h.pools {
@@ -52,7 +55,13 @@ func (h holding) slots(known []capacity.Created) []slot {
 			out = append(out, left(claim, known))
 		}
 	}
-	slices.SortFunc(out, func(a, b slot) int { return strings.Compare(a.Name, b.Name) })
+	// A lost machine has the name of its successor until it is gone, and comes after it.
+	isLost := func(s slot) int {
+		return slices.IndexFunc(known, func(m capacity.Created) bool { return !m.LostAt.IsZero() && m.UID == s.UID })
+	}
+	slices.SortFunc(out, func(a, b slot) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(isLost(a), isLost(b)))
+	})
 	return out
 }
 
@@ -72,8 +81,13 @@ func (h holding) claimsOf(pool string) []*karpv1.NodeClaim {
 
 func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity.Created) []slot {
 	taken := map[string]bool{} // also by machines that have gone
+	lost := map[string]time.Time{}
 	for _, machine := range known {
-		taken[machine.Name] = true
+		if machine.LostAt.IsZero() {
+			taken[machine.Name] = true
+		} else {
+			lost[machine.Name] = machine.LostAt
+		}
 	}
 	free := slices.DeleteFunc(slotNames(pool.Name, sizeOf(pool)), func(name string) bool { return taken[name] })
 	var out []slot
@@ -91,7 +105,7 @@ func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity
 		out = append(out, s)
 	}
 	for _, name := range free {
-		out = append(out, slot{Machine: awaited(pool, name), pool: pool, labels: pool.Labels})
+		out = append(out, slot{Machine: awaited(pool, name, lost[name]), pool: pool, labels: pool.Labels})
 	}
 	return out
 }
@@ -105,14 +119,18 @@ func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
 	return s
 }
 
-// awaited is a machine for which the pool has no claim yet.
-func awaited(pool *karpv1.NodePool, name string) capacity.Machine {
+// awaited is a machine for which the pool has no claim yet: since the pool was made, or since its predecessor was lost.
+func awaited(pool *karpv1.NodePool, name string, lostAt time.Time) capacity.Machine {
+	since := pool.CreationTimestamp
+	if lostAt.After(since.Time) {
+		since = metav1.NewTime(lostAt)
+	}
 	asked := &karpv1.NodeClaim{Spec: pool.Spec.Template.ToNodeClaim().Spec}
-	asked.Name, asked.CreationTimestamp, asked.DeletionTimestamp = name, pool.CreationTimestamp, pool.DeletionTimestamp
+	asked.Name, asked.CreationTimestamp, asked.DeletionTimestamp = name, since, pool.DeletionTimestamp
 	asked.Annotations = pool.Spec.Template.Annotations
 	machine := nodeclaim.MachineOf(asked)
 	machine.Ordinal = ordinalOf(name, pool.Name)
-	said := refusal.Condition{Status: refusal.StatusUnknown, Since: pool.CreationTimestamp.Time}
+	said := refusal.Condition{Status: refusal.StatusUnknown, Since: since.Time}
 	said.Reason, said.Message = whyAwaited(pool)
 	machine.Words = capacity.Words{Launched: said}
 	machine.Reason, machine.Message = "", said.Message

@@ -83,7 +83,8 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
 	out.Last.Failed = r.failed(s, last)
-	out.Last.Keeps, out.Last.Apart = s.keepsOthers(last), !s.revision.isGroup()
+	out.Last.Keeps = s.keepsOthers(last)
+	out.Last.Apart = !s.revision.isGroup() && s.replaces == capacity.ReplacesLater
 	return out, err
 }
 
@@ -391,7 +392,7 @@ func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
 	if s.heldKnown {
 		return s.heldNames, nil
 	}
-	held, err := r.Provisioner.Held(ctx, s.owner, s.knownMachines())
+	held, err := r.Provisioner.Held(ctx, s.owner, s.notedMachines())
 	if err != nil {
 		return nil, err
 	}

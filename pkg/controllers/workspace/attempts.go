@@ -188,6 +188,19 @@ func (s *scope) knownMachines() []capacity.Created {
 	return out
 }
 
+// notedMachines are those that are known, and those that were lost.
+func (s *scope) notedMachines() []capacity.Created {
+	out := s.knownMachines()
+	for _, open := range s.openAttempts() {
+		for _, claim := range open.Claims {
+			if lost := claim.Lost; lost != nil {
+				out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(lost.UID), LostAt: lost.Time.Time})
+			}
+		}
+	}
+	return out
+}
+
 // hasBeen says whether a machine of an attempt that goes on is known to have been made.
 func (s *scope) hasBeen(name string) bool {
 	return slices.ContainsFunc(s.knownMachines(), func(known capacity.Created) bool { return known.Name == name })

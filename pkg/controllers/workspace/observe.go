@@ -166,7 +166,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
 		s.leftNodes = r.stillLeft(accepted)
 	}
-	machines, err := r.Provisioner.Observe(ctx, s.owner, s.knownMachines(), gpuResource)
+	machines, err := r.Provisioner.Observe(ctx, s.owner, s.notedMachines(), gpuResource)
 	if err != nil {
 		return err
 	}

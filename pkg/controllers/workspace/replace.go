@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/request"
 )
@@ -25,7 +26,7 @@ import (
 
 // keepsOthers says whether one machine of an attempt is replaced without the others.
 func (s *scope) keepsOthers(attempt *v1beta1.Attempt) bool {
-	return s.canReplace && attempt.ReadyTime != nil && attempt.Reason == "" && len(attempt.NodeClaims) > 1
+	return s.replaces != capacity.ReplacesNone && attempt.ReadyTime != nil && attempt.Reason == "" && len(attempt.NodeClaims) > 1
 }
 
 // lostMachines are the UIDs of the machines that open attempts have lost while they keep the others.

@@ -67,8 +67,8 @@ type scope struct {
 	held int32
 	// canSurge says that the back end tells the machines of one attempt from those of another.
 	canSurge bool
-	// canReplace says that it replaces one machine of an attempt without the others.
-	canReplace bool
+	// replaces says how it replaces one machine of an attempt without the others.
+	replaces capacity.Replacing
 	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
 	// Workspace's will do.
 	runsOn int32

@@ -30,8 +30,8 @@ import (
 type Surger interface {
 	// CanSurge says whether it does for a Workspace.
 	CanSurge(owner capacity.Owner) bool
-	// CanReplace says whether one machine of an attempt can be let go and got again without the others.
-	CanReplace(owner capacity.Owner) bool
+	// Replaces says how one machine of an attempt is replaced without the others.
+	Replaces(owner capacity.Owner) capacity.Replacing
 	// ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.
 	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
 }
@@ -42,7 +42,10 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	s.held, s.trouble = 0, ""
 	surger, isSurger := r.Provisioner.(Surger)
 	s.canSurge = isSurger && surger.CanSurge(s.owner)
-	s.canReplace = isSurger && surger.CanReplace(s.owner)
+	s.replaces = capacity.ReplacesNone
+	if isSurger {
+		s.replaces = surger.Replaces(s.owner)
+	}
 	if !s.canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
 		return nil
 	}

@@ -29,7 +29,7 @@ import (
 type apart struct{ account }
 
 func (apart) CanSurge(capacity.Owner) bool   { return true }
-func (apart) CanReplace(capacity.Owner) bool { return true }
+func (apart) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesLater }
 
 func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, error) { return nil, nil }
 

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +31,8 @@ func TestNodePools(t *testing.T) {
 		{"the first machine type is out of capacity, for ever, and the second serves", poolRefused},
 		{"a machine that is lost is replaced by another pool's", poolLosesMachine},
 		{"a lost status buys nothing twice", poolLosesStatus},
-		{"two machines are in the zone of the first, and go together", poolOfTwo},
+		{"two machines are in the zone of the first, and one that is lost is replaced alone", poolOfTwo},
+		{"a machine that cannot be replaced takes its pool with it", poolWithoutReplacement},
 		{"a pool that is not asked for any more leaves nothing", poolSuspended},
 		{"nothing is asked while machines are awaited", poolsWait},
 	}
@@ -194,23 +196,50 @@ func poolOfTwo(t *testing.T, c *climber) {
 	if len(zones) != 2 || zones[0] != zones[1] {
 		t.Errorf("zones %v, want one for both", zones)
 	}
-	c.loseOne(t, ws)
-	c.until(t, ws, "1 "+dear+" Lost", "2 "+dear)
+	lost := c.loseOne(t, ws)
+	eventually(t, "another machine takes its place", func() (bool, string) {
+		claims := c.claims(t, ws)
+		isLost := func(claim karpv1.NodeClaim) bool { return claim.UID == lost }
+		return len(claims) == 2 && !slices.ContainsFunc(claims, isLost), fmt.Sprintf("%d NodeClaims", len(claims))
+	})
 	c.untilServing(t, ws)
-	if most, ever := pools(); most != 1 || ever != 2 {
-		t.Errorf("NodePools: %d at once, %d ever; want 1 and 2", most, ever)
+	c.until(t, ws, "1 "+dear)
+	if most, ever := pools(); most != 1 || ever != 1 {
+		t.Errorf("NodePools: %d at once, %d ever; want one that stays", most, ever)
+	}
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 3 {
+		t.Errorf("NodeClaims ever made: %d, want 3: the other machine was kept", got)
 	}
 	c.remove(t, ws)
 }
 
-// loseOne deletes the younger of several machines behind the controller's back.
-func (w *world) loseOne(t *testing.T, ws *v1beta1.Workspace) {
+func poolWithoutReplacement(t *testing.T, c *climber) {
+	ws := groupForm(c.namespace(t), "stages")
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	eventually(t, "another second: times are in whole ones, and a later machine is no longer one of the first", func() (bool, string) {
+		return time.Since(ws.Status.Attempts[0].ReadyTime.Time) > 2*time.Second, saying(ws)
+	})
+	c.karpenter.Script(dear, sim.NoCapacity)
+	c.loseOne(t, ws)
+	c.until(t, ws, "1 "+dear+" NoCapacity")
+	c.untilReleased(t, ws)
+	eventually(t, "no pool", func() (bool, string) {
+		pools := c.pools(t, ws)
+		return len(pools) == 0, fmt.Sprintf("%d pools", len(pools))
+	})
+	c.remove(t, ws)
+}
+
+// loseOne deletes the younger of several machines behind the controller's back, and returns its UID.
+func (w *world) loseOne(t *testing.T, ws *v1beta1.Workspace) types.UID {
 	t.Helper()
 	claims := w.claims(t, ws)
 	youngest := slices.MaxFunc(claims, func(a, b karpv1.NodeClaim) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	if err := w.client.Delete(t.Context(), &youngest); err != nil {
 		t.Fatal(err)
 	}
+	return youngest.UID
 }
 
 func poolSuspended(t *testing.T, c *climber) {
