@@ -185,11 +185,11 @@ type Created struct {
 type Replacing int
 
 const (
-	// ReplacesNone: the machines of an attempt go together.
+	// ReplacesNone says that the machines of an attempt go together.
 	ReplacesNone Replacing = iota
-	// ReplacesAtOnce: the provisioner buys another machine as soon as one is gone. It cannot be told to wait.
+	// ReplacesAtOnce says that the provisioner buys another machine as soon as one is gone, and cannot wait.
 	ReplacesAtOnce
-	// ReplacesLater: another machine is asked for when it is wanted.
+	// ReplacesLater says that another machine is bought only once the controller asks for it.
 	ReplacesLater
 )
 

@@ -28,7 +28,7 @@ import (
 // apart is a provisioner that keeps the machines of two attempts apart. Their names are those of nodeclaim.
 type apart struct{ account }
 
-func (apart) CanSurge(capacity.Owner) bool   { return true }
+func (apart) CanSurge(capacity.Owner) bool               { return true }
 func (apart) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesLater }
 
 func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, error) { return nil, nil }
