@@ -108,7 +108,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := bareManager(config, managerOptions(scheme, o, cacheOptions(o, chosen, served)))
+	mgr, err := bareManager(config, scheme, o, cacheOptions(o, chosen, served))
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +199,12 @@ func (at site) setUp(
 }
 
 // bareManager runs nothing yet, and says how it is.
-func bareManager(config *rest.Config, options manager.Options) (manager.Manager, error) {
-	mgr, err := manager.New(config, options)
+func bareManager(config *rest.Config, scheme *runtime.Scheme, o options.Controller, watched cache.Options) (manager.Manager, error) {
+	served, err := metricsOptions(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.New(config, managerOptions(scheme, o, watched, served))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -307,11 +311,13 @@ func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) 
 	return out, nil
 }
 
-func managerOptions(scheme *runtime.Scheme, o options.Controller, watched cache.Options) manager.Options {
+func managerOptions(
+	scheme *runtime.Scheme, o options.Controller, watched cache.Options, served metricsserver.Options,
+) manager.Options {
 	return manager.Options{
 		Scheme:                        scheme,
 		Cache:                         watched,
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                       served,
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              leaseName,

@@ -23,8 +23,8 @@ import (
 
 // Controller are the settings of modelberth-controller.
 type Controller struct {
-	MetricsAddress string
-	HealthAddress  string
+	Metrics       Metrics
+	HealthAddress string
 	// LeaderElect lets several replicas run, one of which acts. LeaderElectionNamespace holds the Lease;
 	// empty means the pod's own.
 	LeaderElect             bool
@@ -120,7 +120,7 @@ const WordingNone = "none"
 
 // Bind declares the flags, with their defaults, on a flag set.
 func (o *Controller) Bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics endpoint; 0 turns it off")
+	o.Metrics.bind(flags)
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of the health endpoints")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several replicas can run")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
@@ -212,6 +212,7 @@ func (o *Controller) Validate() error {
 		problems = append(problems, fmt.Errorf("--capacity-wording is %q, it must be one of %s",
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
 	}
+	problems = append(problems, o.Metrics.validate()...)
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Weights.validate()...)

@@ -47,7 +47,7 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := options.Controller{
-		MetricsAddress: ":8080", HealthAddress: ":8081", LeaderElect: true, Workers: 32, QPS: 200, Burst: 300,
+		Metrics: options.Metrics{Address: ":8443"}, HealthAddress: ":8081", LeaderElect: true, Workers: 32, QPS: 200, Burst: 300,
 		Clouds: []string{"azure"}, Region: "westeurope",
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
@@ -130,6 +130,9 @@ func TestBadFlags(t *testing.T) {
 		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
 		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
 		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},
+		{"a certificate for plain HTTP", append(good, "--metrics-insecure", "--metrics-cert-dir=/certs"), []string{
+			"--metrics-cert-dir is of no use with --metrics-insecure: remove one of them",
+		}},
 		{"a hub without a scheme", append(good, "--hub-endpoint=hub.example"), []string{`--hub-endpoint is "hub.example"`}},
 	}
 	for _, test := range tests {

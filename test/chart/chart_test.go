@@ -230,6 +230,7 @@ func TestRefusals(t *testing.T) {
 		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "names half of who may read prompts"},
 		{"limits that nothing enforces", append(complete, "--set", "policies.install=false,allow.templates=false"), "allow is enforced by the policies"},
 		{"an image prefix that would break a rule", append(complete, "--set", "allow.engineImages={a'b}"), "/allow/engineImages/0"},
+		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret is of no use"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
 	}
 	for _, c := range cases {

@@ -44,6 +44,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{- define "modelberth.metricsPort" -}}
+{{- .Values.metrics.insecure | ternary 8080 8443 }}
+{{- end }}
+
 {{/* The NodeClasses to buy with, one group/kind/name in a line. */}}
 {{- define "modelberth.nodeClasses" -}}
 {{- $defaults := dict "azure" "karpenter.azure.com/AKSNodeClass/default" "aws" "karpenter.k8s.aws/EC2NodeClass/default" }}
@@ -74,6 +78,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if ne (empty .namespace) (empty .podLabels) }}
 {{- $problems = append $problems "kvEvents.consumer names half of who may read prompts: set both namespace and podLabels, or neither" }}
 {{- end }}
+{{- end }}
+{{- if and .Values.metrics.insecure .Values.metrics.certificateSecret }}
+{{- $problems = append $problems "metrics.certificateSecret is of no use with metrics.insecure: remove one of them" }}
 {{- end }}
 {{- with .Values.allow }}
 {{- $limits := or (not .templates) .engineImages (not .loadBalancer) .serviceAccounts .hostPaths }}

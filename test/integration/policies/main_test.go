@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policies holds the chart's guards, the admission policies that name a release, to what they refuse and to what
-// they must let pass. It has the chart rendered and installs the policies into an API server without controllers.
+// they must let pass, and its roles to who may read metrics. It has the chart rendered and installs that into an API server
+// without controllers.
 package policies
 
 import (
@@ -129,15 +130,23 @@ func user(t *testing.T, name string, groups ...string) client.Client {
 
 // install renders the guards and brings them in, with roles that let every user do what the policies decide on.
 func install(ctx context.Context, values ...string) error {
+	if err := bringIn(ctx, "guards.yaml", everybody, values...); err != nil {
+		return err
+	}
+	return heeded(ctx)
+}
+
+// bringIn applies one of the chart's templates, with further manifests.
+func bringIn(ctx context.Context, template, manifests string, values ...string) error {
 	args := []string{
 		"template", "modelberth", chartDir, "--namespace=modelberth-system", "--kube-version=1.35.4",
-		"--show-only=templates/guards.yaml", "--set=clouds={azure},image.repository=a,agentImage.repository=b",
+		"--show-only=templates/" + template, "--set=clouds={azure},image.repository=a,agentImage.repository=b",
 	}
 	rendered, err := exec.CommandContext(ctx, os.Getenv("HELM"), append(args, values...)...).Output()
 	if err != nil {
 		return fmt.Errorf("rendering the chart: %w", err)
 	}
-	objects, err := parse(append([]byte(everybody+"\n---\n"), rendered...))
+	objects, err := parse(append([]byte(manifests+"\n---\n"), rendered...))
 	if err != nil {
 		return err
 	}
@@ -146,7 +155,7 @@ func install(ctx context.Context, values ...string) error {
 			return fmt.Errorf("applying %s: %w", object.GetName(), err)
 		}
 	}
-	return heeded(ctx)
+	return nil
 }
 
 // everybody may write everything but NodeClaims: only the policies refuse.

@@ -96,7 +96,7 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 func (w *world) options() options.Controller {
 	return options.Controller{
 		MultiNode:      isolation.Allow, // nothing here has a network to probe
-		MetricsAddress: "0", HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
+		Metrics: options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},

@@ -1,0 +1,35 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"flag"
+)
+
+// Metrics says how the controller's metrics are served.
+type Metrics struct {
+	// Address of the endpoint; 0 turns it off.
+	Address string
+	// Insecure serves them over plain HTTP to whoever asks.
+	Insecure bool
+	// CertDir holds the certificate that they are served with otherwise, as tls.crt and tls.key; empty means one that the
+	// controller signs itself.
+	CertDir string
+}
+
+func (m *Metrics) bind(flags *flag.FlagSet) {
+	flags.StringVar(&m.Address, "metrics-bind-address", ":8443", "address of the metrics endpoint; 0 turns it off")
+	flags.BoolVar(&m.Insecure, "metrics-insecure", false,
+		"serve metrics over plain HTTP to whoever asks; otherwise over HTTPS, to whom the API server lets get /metrics")
+	flags.StringVar(&m.CertDir, "metrics-cert-dir", "",
+		"directory with tls.crt and tls.key to serve metrics with; empty means a certificate that the controller signs itself")
+}
+
+func (m *Metrics) validate() []error {
+	if m.Insecure && m.CertDir != "" {
+		return []error{errors.New("--metrics-cert-dir is of no use with --metrics-insecure: remove one of them")}
+	}
+	return nil
+}
