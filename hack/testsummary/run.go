@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -34,6 +35,12 @@ func runTier(ctx context.Context, s suite, results string, out io.Writer) error 
 		rec.Failed++
 		rec.Failures = append(rec.Failures, "go test in "+s.dir)
 		fmt.Fprintf(out, "go test in %s: %v\n", s.dir, err)
+	}
+	if rec.Passed+rec.Failed+rec.Skipped == 0 {
+		rec.Failed = 1
+		rec.Failures = []string{"go test in " + s.dir + " ran no test"}
+		fmt.Fprintf(out, "%s in %s: go test %s ran no test: correct its pattern or its packages\n",
+			s.tier, s.dir, strings.Join(s.args, " "))
 	}
 	rec.Seconds = time.Since(start).Seconds()
 	fmt.Fprintf(out, "%s in %s: %d passed, %d failed, %d skipped, %.1f s\n",

@@ -19,6 +19,7 @@ func TestRunTierRecordsWhatGoTestDid(t *testing.T) {
 	tests := []struct {
 		reason string
 		source string
+		args   []string
 		want   record
 		shown  []string
 		hidden []string
@@ -55,10 +56,25 @@ func TestRunTierRecordsWhatGoTestDid(t *testing.T) {
 			shown: []string{"last words"},
 		},
 		{
-			reason: "a package without tests counts for nothing",
+			reason: "a module without tests proves nothing",
 			source: ``,
-			want:   record{},
+			want:   record{Failed: 1, Failures: []string{"go test in DIR ran no test"}},
+			shown:  []string{"unit in DIR: go test ./... ran no test: correct its pattern or its packages"},
 			hidden: []string{"example.com/sample"},
+		},
+		{
+			reason: "neither does a pattern that no test matches",
+			source: `import "testing"
+				func TestPasses(t *testing.T) {}`,
+			args:  []string{"-run", "TestPases", "./..."},
+			want:  record{Failed: 1, Failures: []string{"go test in DIR ran no test"}},
+			shown: []string{"unit in DIR: go test -run TestPases ./... ran no test: correct its pattern or its packages"},
+		},
+		{
+			reason: "a test that is skipped was found",
+			source: `import "testing"
+				func TestSkips(t *testing.T) { t.Skip("not here") }`,
+			want: record{Packages: 1, Skipped: 1},
 		},
 	}
 	for _, test := range tests {
@@ -69,12 +85,18 @@ func TestRunTierRecordsWhatGoTestDid(t *testing.T) {
 			results := filepath.Join(dir, "results")
 
 			var out strings.Builder
-			err := runTier(context.Background(), suite{tier: "unit", dir: dir, args: []string{"./..."}}, results, &out)
+			if test.args == nil {
+				test.args = []string{"./..."}
+			}
+			err := runTier(context.Background(), suite{tier: "unit", dir: dir, args: test.args}, results, &out)
 
 			if failed := errors.Is(err, errTestsFailed); failed != (test.want.Failed > 0) {
 				t.Errorf("runTier returned %v with %d failed tests wanted", err, test.want.Failed)
 			}
 			test.want.Tier = "unit"
+			for i, failure := range test.want.Failures {
+				test.want.Failures[i] = strings.ReplaceAll(failure, "DIR", dir)
+			}
 			got, err := readRecords(results)
 			if err != nil {
 				t.Fatal(err)
@@ -83,7 +105,7 @@ func TestRunTierRecordsWhatGoTestDid(t *testing.T) {
 				t.Errorf("record (-want +got):\n%s", diff)
 			}
 			for _, text := range test.shown {
-				if !strings.Contains(out.String(), text) {
+				if !strings.Contains(out.String(), strings.ReplaceAll(text, "DIR", dir)) {
 					t.Errorf("output lacks %q:\n%s", text, out.String())
 				}
 			}
