@@ -64,6 +64,14 @@ func (g *Guard) Refusal() string {
 	if g.policy == Disabled {
 		return "the administrator has turned models on several machines off (multiNode: Disabled)"
 	}
+	return g.Exposure()
+}
+
+// Exposure says in words that a group was found exposed within a day; empty where none was, or one was found isolated since.
+func (g *Guard) Exposure() string {
+	if !g.HoldsGroups() {
+		return ""
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.exposed == "" || g.clock.Since(g.at) >= exposedFor {

@@ -12,9 +12,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// A machine whose pods the cluster refuses, or whose engine fails in a way that no retry mends, costs money for nothing. The
-// attempt keeps the time since when that is so, and ends after a deadline. Nothing is bought for it again before
-// somebody has acted.
+// A machine costs money for nothing where the cluster refuses its pods, where its engine fails in a way that no retry mends,
+// and where its group may not start because strangers reach it. The attempt keeps the time since when that is so, and ends
+// after a deadline. Nothing is bought for it again before somebody has acted.
 
 // noteFailing keeps since when the pods of the open attempt fail for good.
 func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
@@ -22,9 +22,10 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
 	if open == nil || open.ReadyTime == nil {
 		return nil
 	}
-	_, isFailing := s.failing(open)
+	_, isFailing := r.failingForGood(s, open)
+	isNoted := open.FailingTime != nil && s.isHeldBack() // a controller that began just now has yet to probe the group
 	switch {
-	case !isFailing || s.held > 0:
+	case !isFailing && !isNoted || s.held > 0:
 		open.FailingTime = nil
 		return nil
 	case open.FailingTime == nil:
@@ -43,7 +44,7 @@ func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	if deadline <= 0 || open.FailingTime == nil || s.held > 0 || r.Clock.Now().Before(open.FailingTime.Add(deadline)) {
 		return refusal.Verdict{}
 	}
-	why, isFailing := s.failing(open)
+	why, isFailing := r.failingForGood(s, open)
 	if !isFailing {
 		return refusal.Verdict{}
 	}
@@ -53,11 +54,14 @@ func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	}
 }
 
-// failing reports whether the pods of the open attempt fail in a way that no retry mends, and how. Between two tries they
+// failingForGood reports whether the pods of the open attempt fail in a way that no retry mends, and how. Between two tries they
 // only look as if they were starting: what was noted goes on until a pod answers or its spec changes.
-func (s *scope) failing(open *v1beta1.Attempt) (string, bool) {
+func (r *Reconciler) failingForGood(s *scope, open *v1beta1.Attempt) (string, bool) {
 	if s.rolling || s.statefulSet == nil || s.answers() {
 		return "", false
+	}
+	if exposure := r.Isolation.Exposure(); exposure != "" && s.isHeldBack() {
+		return exposure, true
 	}
 	if found := diagnosis.Inference(s.diagnosed()); diagnosis.IsHopeless(found.Reason) {
 		return found.Message, true

@@ -16,6 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 )
@@ -109,6 +110,67 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 			}
 			if !got.Final || got.Cause != refusal.CannotServe || got.Cooldown != 0 || !strings.Contains(got.Message, tt.want) {
 				t.Errorf("got %+v, want that it %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A group whose engines may not start, because strangers reach its pods, costs money until somebody acts. So its machines are
+// released after the deadline, unless the network is mended by then.
+func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
+	const half, deadline = 15 * time.Minute, 30 * time.Minute
+	exposed := isolation.Finding{Outcome: isolation.Exposed, Message: "port 8090 was reached"}
+	for _, tc := range []struct {
+		reason string
+		// exposed says whether the guard has found a group exposed, and change is what happens at half time.
+		exposed bool
+		change  func(*Reconciler, *scope)
+		want    bool
+	}{
+		{"nobody acts", true, nil, true},
+		{"nothing is proven", false, nil, false},
+		{"the network is mended", true, func(r *Reconciler, s *scope) {
+			for i := range s.pods {
+				s.pods[i].Annotations[v1beta1.AnnotationIsolation] = v1beta1.IsolationFound
+			}
+		}, false},
+		{"a controller that began just now looks first", true, func(r *Reconciler, _ *scope) {
+			r.Isolation = isolation.NewGuard(isolation.RequireEnforcement, nil, r.Clock)
+		}, false},
+		{"one that began just now finds the same", true, func(r *Reconciler, s *scope) {
+			r.Isolation = isolation.NewGuard(isolation.RequireEnforcement, nil, r.Clock)
+			if err := r.noteFailing(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			r.Isolation.Expose(exposed)
+		}, true},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			s := ward(t, "", nil)
+			s.revision.Worker = &corev1.PodTemplateSpec{}
+			s.pods[0].Annotations = map[string]string{v1beta1.AnnotationIsolation: v1beta1.IsolationRequired}
+			noon := s.attempts[0].ReadyTime.Time
+			clock := testclock.NewFakePassiveClock(noon)
+			guard := isolation.NewGuard(isolation.RequireEnforcement, nil, clock)
+			if tc.exposed {
+				guard.Expose(exposed)
+			}
+			r := &Reconciler{Config: Config{Clock: clock, Isolation: guard, Answers: Answers{FailureDeadline: deadline}}}
+			for _, at := range []time.Duration{0, half, deadline} {
+				clock.SetTime(noon.Add(at))
+				got := r.failed(s, &s.attempts[0])
+				if isLast := at == deadline; got.Final != (isLast && tc.want) {
+					t.Fatalf("after %s: released %v (%s), want %v", at, got.Final, got.Message, isLast && tc.want)
+				}
+				if got.Final && !strings.Contains(got.Message, "does not enforce NetworkPolicies (port 8090 was reached)") {
+					t.Errorf("the message does not name the evidence: %s", got.Message)
+				}
+				if err := r.noteFailing(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+				if at == half && tc.change != nil {
+					tc.change(r, s)
+				}
 			}
 		})
 	}

@@ -75,6 +75,11 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 	}
 }
 
+// isHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
+func (s *scope) isHeldBack() bool {
+	return s.isGroup() && slices.ContainsFunc(s.currentPods(), workload.IsHeld)
+}
+
 // currentPods are those that are not on their way out.
 func (s *scope) currentPods() []*corev1.Pod {
 	var current []*corev1.Pod
