@@ -12,7 +12,7 @@ import (
 	"io/fs"
 )
 
-//go:embed gpus.yaml quantizations.yaml engines/*.yaml models/*.yaml skus/*.yaml
+//go:embed gpus.yaml objectives.yaml quantizations.yaml engines/*.yaml models/*.yaml skus/*.yaml
 var files embed.FS
 
 // FS returns the files.

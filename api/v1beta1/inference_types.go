@@ -271,11 +271,12 @@ type EngineEnv struct {
 
 // OptimizeFor is what the planner ranks by.
 //
-// +kubebuilder:validation:Enum=Cost;Latency;Throughput
+// +kubebuilder:validation:Enum=Balanced;Cost;Latency;Throughput
 type OptimizeFor string
 
 // The objectives to rank by.
 const (
+	OptimizeForBalanced   OptimizeFor = "Balanced"
 	OptimizeForCost       OptimizeFor = "Cost"
 	OptimizeForLatency    OptimizeFor = "Latency"
 	OptimizeForThroughput OptimizeFor = "Throughput"
@@ -310,8 +311,8 @@ type ObjectivesSpec struct {
 	// timePerOutputToken is the longest acceptable time per further token; unset means 100ms.
 	// +optional
 	TimePerOutputToken *metav1.Duration `json:"timePerOutputToken,omitempty"`
-	// optimizeFor is Cost (the cheapest machines that meet the objectives), Latency or Throughput;
-	// unset means Cost.
+	// optimizeFor is Balanced (the cheapest per token among what costs little more than the cheapest per
+	// hour), Cost (the cheapest per hour), Latency or Throughput; unset means Balanced.
 	// +optional
 	OptimizeFor OptimizeFor `json:"optimizeFor,omitempty"`
 }

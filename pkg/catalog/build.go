@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -24,11 +25,12 @@ func (m *merger) build() (*Catalog, error) {
 		regions: maps.Clone(m.regions),
 
 		quantizations: map[string]model.Quantization{},
+		objectives:    map[v1beta1.OptimizeFor]Objective{},
 
 		products: map[string]sku.GPU{},
 	}
 	for _, step := range []func(*Catalog) error{
-		m.indexGPUs, m.indexProducts, m.indexSKUs, m.indexQuantizations, m.indexEngines, m.indexModels, m.indexRepos,
+		m.indexGPUs, m.indexProducts, m.indexSKUs, m.indexQuantizations, m.indexEngines, m.indexModels, m.indexRepos, m.indexObjectives,
 	} {
 		if err := step(c); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -23,6 +24,7 @@ type Catalog struct {
 	regions map[string]string
 
 	quantizations map[string]model.Quantization
+	objectives    map[v1beta1.OptimizeFor]Objective
 
 	// products is keyed by what GPUs call themselves in labels, in the form of productKey.
 	products map[string]sku.GPU

@@ -40,6 +40,7 @@ type document struct {
 	Overrides     []Override           `json:"-"`
 
 	EngineOverrides []EngineOverride `json:"-"`
+	Objectives      []Objective      `json:"-"`
 }
 
 // rawDocument leaves the entries undecoded, so that an error can name the entry.
@@ -54,6 +55,7 @@ type rawDocument struct {
 	Overrides     []json.RawMessage `json:"overrides,omitempty"`
 
 	EngineOverrides []json.RawMessage `json:"engineOverrides,omitempty"`
+	Objectives      []json.RawMessage `json:"objectives,omitempty"`
 }
 
 // decode reads one file strictly: unknown fields, duplicate keys and wrong types are errors.
@@ -89,6 +91,9 @@ func decode(data []byte) (document, error) {
 		return document{}, err
 	}
 	if doc.EngineOverrides, err = decodeList[EngineOverride]("engineOverrides", raw.EngineOverrides); err != nil {
+		return document{}, err
+	}
+	if doc.Objectives, err = decodeList[Objective]("objectives", raw.Objectives); err != nil {
 		return document{}, err
 	}
 	doc.Engines, err = decodeList[Engine]("engines", raw.Engines)

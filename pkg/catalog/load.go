@@ -17,7 +17,7 @@ import (
 
 // Load decodes the files of base, lets every overlay add entries or replace those of the same name,
 // and checks the result. Any file ending in .yaml may hold any of the lists gpus, skus, overrides,
-// quantizations, models and engines. The overrides of a layer change the SKUs of that layer and of those
+// quantizations, models, engines and objectives. The overrides of a layer change the SKUs of that layer and of those
 // before it. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
 func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 	m := merger{
@@ -28,6 +28,7 @@ func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 		regions: map[string]string{},
 
 		quantizations: entries[model.Quantization]{},
+		objectives:    entries[Objective]{},
 	}
 	for layer, fsys := range append([]fs.FS{base}, overlays...) {
 		if err := m.layer(fsys, layer); err != nil {
@@ -79,6 +80,7 @@ type merger struct {
 	engines entries[Engine]
 
 	quantizations entries[model.Quantization]
+	objectives    entries[Objective]
 	// regions is the reference region by cloud.
 	regions map[string]string
 }
@@ -127,6 +129,8 @@ func (m *merger) file(data []byte, at source, overrides changes) error {
 		gather(m.quantizations, doc.Quantizations,
 			kind[model.Quantization]{"quantizations", func(q model.Quantization) string { return q.Name }, validateQuantization}, at),
 		gather(m.models, doc.Models, kind[model.Model]{"models", func(m model.Model) string { return m.Name }, validateModel}, at),
+		gather(m.objectives, doc.Objectives,
+			kind[Objective]{"objectives", func(o Objective) string { return string(o.Name) }, validateObjective}, at),
 		gather(m.engines, doc.Engines, kind[Engine]{"engines", func(e Engine) string { return e.Name }, Engine.Validate}, at),
 	)
 }

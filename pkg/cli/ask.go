@@ -66,11 +66,11 @@ func (a *ask) bind(cmd *cobra.Command) {
 	f.Int32Var(&a.output, "output-len", 0, "tokens of a typical answer (default 256)")
 	f.DurationVar(&a.ttft, "ttft", 0, "longest acceptable time to the first token (default 5s)")
 	f.DurationVar(&a.tpot, "tpot", 0, "longest acceptable time per further token (default 100ms)")
-	f.StringVar(&a.optimizeFor, "optimize-for", "", "what to rank by: cost, latency, throughput (default cost)")
+	f.StringVar(&a.optimizeFor, "optimize-for", "", "what to rank by: balanced, cost, latency, throughput (default balanced)")
 	f.StringSliceVar(&a.quantizations, "allow-quantization", nil, "weights that may be used beside the released ones, such as fp8,awq")
 	f.StringSliceVar(&a.kvTypes, "allow-kv-cache", nil, "types of KV cache that may be used beside the model's own, such as fp8")
 	f.StringToStringVar(&a.args, "engine-arg", nil, "flag of the engine that the plan must respect, such as tensor-parallel-size=4")
-	complete(cmd, "optimize-for", func() []string { return []string{"cost", "latency", "throughput"} })
+	complete(cmd, "optimize-for", func() []string { return []string{"balanced", "cost", "latency", "throughput"} })
 	complete(cmd, "capacity-type", capacityTypes)
 }
 
@@ -136,7 +136,7 @@ func (a *ask) aim() (v1beta1.OptimizeFor, error) {
 			return v1beta1.OptimizeFor(aim), nil
 		}
 	}
-	return "", usageError("--optimize-for: %q is not possible: use cost, latency or throughput", a.optimizeFor)
+	return "", usageError("--optimize-for: %q is not possible: use balanced, cost, latency or throughput", a.optimizeFor)
 }
 
 // flagged names flags in place of the fields that they stand for.

@@ -83,5 +83,8 @@ func capacityTypes() []string {
 
 // aims are what can be optimised for.
 func aims() []string {
-	return []string{string(v1beta1.OptimizeForCost), string(v1beta1.OptimizeForLatency), string(v1beta1.OptimizeForThroughput)}
+	return []string{
+		string(v1beta1.OptimizeForBalanced), string(v1beta1.OptimizeForCost), string(v1beta1.OptimizeForLatency),
+		string(v1beta1.OptimizeForThroughput),
+	}
 }

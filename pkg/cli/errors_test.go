@@ -81,7 +81,7 @@ func TestErrors(t *testing.T) {
 		{"a number below its least", "plan --model small --concurrency -1", 2, "kubectl berth plan: --concurrency is -1, it must be at least 1"},
 		{
 			"an aim that is none", "plan --model small --optimize-for fun", 2,
-			`kubectl berth plan: --optimize-for: "fun" is not possible: use cost, latency or throughput`,
+			`kubectl berth plan: --optimize-for: "fun" is not possible: use balanced, cost, latency or throughput`,
 		},
 		{
 			"a way to pay that is none", "plan --model small --capacity-type free", 2,
@@ -197,7 +197,7 @@ func TestBadManifests(t *testing.T) {
 		{"a list for fields", workspace("inference: []"), at + "inference is a list, it must be a mapping of fields"},
 		{"a number in a list of texts", workspace("resource: {placement: {zones: [1]}}"), at + "resource.placement.zones[0] is 1, it must be a text: put it in quotes"},
 		{"a text for a truth", workspace(`suspend: "yes"`), at + `suspend is "yes", it must be true or false`},
-		{"an aim that is none", workspace("inference: {objectives: {optimizeFor: Fun}}"), at + `inference.objectives.optimizeFor is "Fun", it must be Cost, Latency or Throughput`},
+		{"an aim that is none", workspace("inference: {objectives: {optimizeFor: Fun}}"), at + `inference.objectives.optimizeFor is "Fun", it must be Balanced, Cost, Latency or Throughput`},
 		{"no sequence", workspace("inference: {objectives: {concurrency: 0}}"), at + "inference.objectives.concurrency is 0, it must be at least 1"},
 		{"no machine", workspace("resource: {count: 0}"), at + "resource.count is 0, it must be between 1 and 1000"},
 		{

@@ -22,7 +22,9 @@ type theme struct {
 func themes() []theme {
 	return []theme{
 		{"Above your limits", []string{"dearer than", "at most", "are allowed"}},
-		{"Work as well, and cost more or are ranked lower", []string{"dearer", "same price", "slower:", "no price known"}},
+		{"Work as well, and cost more or are ranked lower", []string{
+			"dearer", "same price", "slower:", "no price known", "must save", "is not known",
+		}},
 		{"Hold the model, and are too slow", []string{"too slow"}},
 		{"Have too little memory", []string{"does not fit", "GiB of disk"}},
 		{"Cannot run it", []string{

@@ -20,6 +20,9 @@ import (
 func (p *planCommand) describe(out page, a *answer) error {
 	plan := &a.plan
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %s, %s", heading(a), plan.Summary(), hourly(plan.HourlyPrice))))
+	if plan.Premium != "" {
+		out.line("%s", plan.Premium)
+	}
 	out.line("")
 	if a.model == nil {
 		out.fact("pods", fmt.Sprintf("your own, one on each machine; nothing is known of what they need but %s",

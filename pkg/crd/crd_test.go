@@ -105,3 +105,23 @@ func TestMissing(t *testing.T) {
 		})
 	}
 }
+
+// A default of the schema would be stored with each Workspace that is read, and a Workspace that serves would have
+// been edited: what is absent stays absent, and the planner knows what it means.
+func TestAbsentObjectivesAreNoEdit(t *testing.T) {
+	versions, _, _ := unstructured.NestedSlice(shipped(t).Object, "spec", "versions")
+	for _, entry := range versions {
+		version, _ := entry.(map[string]any)
+		at := []string{"schema", "openAPIV3Schema", "properties", "inference", "properties", "objectives"}
+		objectives, found, err := unstructured.NestedMap(version, at...)
+		if err != nil || !found {
+			t.Fatalf("%v has no objectives: %v", version["name"], err)
+		}
+		fields, _, _ := unstructured.NestedMap(objectives, "properties")
+		for name, field := range fields {
+			if schema, _ := field.(map[string]any); schema["default"] != nil {
+				t.Errorf("%v: objectives.%s has the default %v", version["name"], name, schema["default"])
+			}
+		}
+	}
+}

@@ -79,7 +79,7 @@ func (d *modelDemand) perToken(found []*option) string {
 		}
 	}
 	was, is := significant(chosen.perMillion()), significant(best.perMillion())
-	if d.optimizeFor != v1beta1.OptimizeForCost || chosen.nodeNames != nil || is >= was {
+	if !d.comparesHours() || chosen.nodeNames != nil || is >= was {
 		return ""
 	}
 	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+
@@ -90,7 +90,7 @@ func (d *modelDemand) perToken(found []*option) string {
 // slice is the smallest part of the chosen GPU that would meet the objectives.
 func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
-	if l.spread.copyGPUs() != 1 || d.optimizeFor != v1beta1.OptimizeForCost {
+	if l.spread.copyGPUs() != 1 || !d.comparesHours() {
 		return ""
 	}
 	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed
@@ -123,4 +123,9 @@ func sliced(g sku.GPU, profile sku.MIGProfile) sku.GPU {
 		out.PeakTFLOPs[dtype] = peak * min(max(share, 1.0/7), 1)
 	}
 	return out
+}
+
+// comparesHours says whether the price per hour bounds what is chosen.
+func (d *modelDemand) comparesHours() bool {
+	return d.optimizeFor == v1beta1.OptimizeForCost || d.optimizeFor == v1beta1.OptimizeForBalanced
 }

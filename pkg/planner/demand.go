@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
 )
@@ -76,6 +77,7 @@ type modelDemand struct {
 	typical     physics.Load
 	saturate    bool
 	optimizeFor v1beta1.OptimizeFor
+	objective   catalog.Objective
 	// settings of the engine that the user chose, where legal; tp, pp and dp are 0 where not chosen.
 	settings   EngineSettings
 	tp, pp, dp int
@@ -103,10 +105,11 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	d := &modelDemand{
 		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes,
 		singleNode: c.OneMachine, noRDMA: p.settings.NoRDMA,
-		optimizeFor: cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost),
+		optimizeFor: cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForBalanced),
 		typical:     typicalLoad(r.Objectives), floors: floorsFor(r.Objectives, named),
 		pp: c.Engine.PipelineParallel, dp: c.Engine.DataParallel,
 	}
+	d.objective = p.catalog.Objective(d.optimizeFor)
 	if p.settings.SingleNode {
 		d.singleNode = fromOneMachine
 	}
@@ -200,14 +203,14 @@ func (d *modelDemand) warnings() []string { return d.warns }
 // compare orders options by the objective; for Cost, the price decides.
 func (d *modelDemand) compare(a, b *option) int {
 	switch d.optimizeFor {
+	case v1beta1.OptimizeForBalanced:
+		return byBalance(a, b)
 	case v1beta1.OptimizeForLatency:
 		return cmp.Or(
 			boolOrder(a.layout.pace.TPOT > 0, b.layout.pace.TPOT > 0),
 			cmp.Compare(a.layout.pace.TPOT, b.layout.pace.TPOT))
 	case v1beta1.OptimizeForThroughput:
-		return cmp.Or(
-			boolOrder(a.perMillion() >= 0, b.perMillion() >= 0),
-			cmp.Compare(a.perMillion(), b.perMillion()))
+		return byToken(a, b)
 	default:
 		return 0
 	}

@@ -61,9 +61,15 @@ func TestUnknownPace(t *testing.T) {
 	}{
 		{
 			"the usual limits are not the user's: the cheapest machine is taken though nothing is known of its pace",
-			planner.Objectives{},
+			planner.Objectives{OptimizeFor: v1beta1.OptimizeForCost},
 			planner.Constraints{},
 			"1 × Dark (1 × Dark), TP 1 PP 1 DP 1",
+		},
+		{
+			"a known pace is worth a little more by the hour",
+			planner.Objectives{},
+			planner.Constraints{},
+			"1 × Dull (1 × Dull), TP 1 PP 1 DP 1",
 		},
 		{
 			"a limit that the user sets is not kept by an unknown pace",

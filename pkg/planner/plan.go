@@ -72,7 +72,7 @@ type Objectives struct {
 	InputTokens, OutputTokens int
 	// TimeToFirstToken and TimePerOutputToken are the slowest that will do, at that concurrency.
 	TimeToFirstToken, TimePerOutputToken time.Duration
-	// OptimizeFor ranks what fits and is fast enough; empty means Cost.
+	// OptimizeFor ranks what fits and is fast enough; empty means Balanced.
 	OptimizeFor v1beta1.OptimizeFor
 }
 
@@ -215,6 +215,8 @@ type Plan struct {
 	MemoryGiB int `json:"memoryGiB,omitempty"`
 	// HourlyPrice of all machines in USD; negative where no price is known.
 	HourlyPrice float64 `json:"hourlyPrice"`
+	// Premium says what more than the cheapest hour is paid, and for what; empty where the plan is the cheapest.
+	Premium string `json:"premium,omitempty"`
 	// Alternatives are what would have been chosen next, in order.
 	Alternatives []Verdict `json:"alternatives,omitempty"`
 	// Rejected are the options that do not work, by name.

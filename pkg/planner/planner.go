@@ -4,16 +4,13 @@
 package planner
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/sku"
-	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // Settings of the installation.
@@ -123,7 +120,10 @@ type option struct {
 	// nodes and the gpus that are used on each of them.
 	nodes, gpus int
 	// price per hour of all machines; negative where it is not known.
-	price        float64
+	price float64
+	// level is the lowest price of which this one is less than a cent away, and standing what the price is worth.
+	level        float64
+	standing     standing
 	capacityType v1beta1.CapacityType
 	warnings     []string
 	// nodeNames of the existing nodes that are used; nil where machines are bought.
@@ -173,8 +173,12 @@ func (p *Planner) search(d demand, c Constraints) (outcome, error) {
 	for i := range candidates {
 		p.consider(d, c, &candidates[i], &found)
 	}
-	byRank := ranking(d)
-	slices.SortFunc(found.options, byRank)
+	level(found.options)
+	level(found.tooDear)
+	if m, ok := d.(*modelDemand); ok {
+		weigh(found.options, m)
+	}
+	slices.SortFunc(found.options, ranking(d))
 	slices.SortFunc(found.tooDear, byPrice)
 	found.capLatency(d, c)
 	return found, nil
@@ -271,53 +275,4 @@ func (p *Planner) lacksDisk(o *option, m *machine) string {
 	}
 	return fmt.Sprintf("needs %d GiB of disk for image and weights, has %.0f: have the administrator give its NodeClass a larger OS disk",
 		need, has)
-}
-
-// ranking orders options: by the objective, then priced before unpriced, then cheapest, then without
-// InfiniBand, then fewer machines, then fewer GPUs, then by name.
-func ranking(d demand) func(a, b *option) int {
-	return func(a, b *option) int {
-		return cmp.Or(d.compare(a, b), byPrice(a, b))
-	}
-}
-
-// byPrice is the order of options where nothing else is asked for.
-func byPrice(a, b *option) int {
-	return cmp.Or(
-		boolOrder(a.price >= 0, b.price >= 0),
-		cmp.Compare(a.price, b.price),
-		boolOrder(a.machine.NetworkGBs == 0, b.machine.NetworkGBs == 0),
-		cmp.Compare(a.nodes, b.nodes),
-		cmp.Compare(a.gpus, b.gpus),
-		cmp.Compare(a.machine.GPUs, b.machine.GPUs),
-		cmp.Compare(a.machine.Name, b.machine.Name),
-	)
-}
-
-// capLatency keeps what optimises for latency from buying the dearest machines: without a limit, it may
-// cost twice the cheapest option.
-func (found *outcome) capLatency(d demand, c Constraints) {
-	m, ok := d.(*modelDemand)
-	if !ok || m.optimizeFor != v1beta1.OptimizeForLatency || c.MaxHourlyPrice > 0 || len(found.options) == 0 {
-		return
-	}
-	cheapest := slices.MinFunc(found.options, byPrice).price
-	if cheapest < 0 {
-		return
-	}
-	limit := math.Round(cheapest*2*1e6) / 1e6
-	found.options = slices.DeleteFunc(found.options, func(o *option) bool {
-		if o.price >= 0 && o.price <= limit {
-			return false
-		}
-		reason := fmt.Sprintf("dearer than twice the cheapest: %s against %s; raise resource.placement.maxHourlyPrice to have it",
-			usd.PerHour(o.price), usd.PerHour(limit))
-		if o.price < 0 {
-			reason = "no price known in " + o.machine.regionName()
-		}
-		found.rejected = append(found.rejected, Verdict{
-			InstanceType: o.machine.Name, Nodes: o.nodes, HourlyPrice: o.price, Reason: clip(reason, longestVerdict),
-		})
-		return true
-	})
 }

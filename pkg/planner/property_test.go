@@ -339,15 +339,33 @@ func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request
 	switch {
 	case err != nil:
 		t.Errorf("seed %d: with more memory it is infeasible: %v", seed, err)
-	case !forCost(request):
-	case plan.HourlyPrice >= 0 && (again.HourlyPrice < 0 || again.HourlyPrice > plan.HourlyPrice):
+	case plan.HourlyPrice < 0:
+	case again.HourlyPrice < 0 || exceeds(request, again.HourlyPrice, plan.HourlyPrice):
 		t.Errorf("seed %d: with more memory it costs %v rather than %v", seed, again.HourlyPrice, plan.HourlyPrice)
 	}
 }
 
-// forCost says whether the price decides.
-func forCost(r planner.Request) bool {
-	return cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForCost) == v1beta1.OptimizeForCost
+// worth is how much more than for Cost a plan for Balanced may cost: a quarter more than the cheapest of those that
+// take fewer machines, which may cost so much more than several that save 40 %.
+const worth = 1.25 / 0.6
+
+// limitOf is what a plan may cost where the cheapest costs a price, and whether its objective bounds it.
+func limitOf(r planner.Request, cheapest float64) (most float64, bound bool) {
+	const cent = 0.01 // prices that differ by less are equal
+	switch aimOf(r) {
+	case v1beta1.OptimizeForCost:
+		return cheapest + cent, true
+	case v1beta1.OptimizeForBalanced:
+		return worth*cheapest + cent, true
+	default:
+		return 0, false
+	}
+}
+
+// exceeds says whether a price is above what a plan may cost where another costs so much.
+func exceeds(r planner.Request, price, other float64) bool {
+	most, bound := limitOf(r, other)
+	return bound && price > most
 }
 
 // checkLowerPrices plans with a cheaper catalogue: the plan may not get dearer.
@@ -367,8 +385,7 @@ func checkLowerPrices(t *testing.T, seed uint64, r *rand.Rand, w world, request 
 	switch {
 	case err != nil:
 		t.Errorf("seed %d: with lower prices it is infeasible: %v", seed, err)
-	case !forCost(request):
-	case plan.HourlyPrice >= 0 && again.HourlyPrice > plan.HourlyPrice:
+	case plan.HourlyPrice >= 0 && exceeds(request, again.HourlyPrice, plan.HourlyPrice):
 		t.Errorf("seed %d: with lower prices it costs %v rather than %v", seed, again.HourlyPrice, plan.HourlyPrice)
 	}
 }

@@ -69,7 +69,7 @@ func (p *Plan) at(price float64) Plan {
 	if price == p.HourlyPrice {
 		return out
 	}
-	out.HourlyPrice = price
+	out.HourlyPrice, out.Premium = price, ""
 	out.Alternatives, out.TurnedDown = nil, p.TurnedDown+len(p.Alternatives)
 	if p.Performance != nil {
 		performance := *p.Performance

@@ -37,6 +37,9 @@ func (found outcome) plan(d demand) Plan {
 		HourlyPrice:  best.price,
 		Rejected:     found.rejected,
 	}
+	if m, ok := d.(*modelDemand); ok && m.optimizeFor == v1beta1.OptimizeForBalanced {
+		plan.Premium = found.premium(best)
+	}
 	if best.machine.GPUs > 0 {
 		plan.Accelerator, plan.GPUResource = best.machine.gpu.Class, best.machine.Resource
 		plan.ComputeCapability = best.machine.gpu.ComputeCapability
@@ -125,6 +128,10 @@ func (found outcome) second(d demand, best, other *option) string {
 	}
 	if m, ok := d.(*modelDemand); ok && d.compare(best, other) != 0 {
 		switch m.optimizeFor {
+		case v1beta1.OptimizeForBalanced:
+			if reason := m.outbalanced(best, other); reason != "" {
+				return reason
+			}
 		case v1beta1.OptimizeForLatency:
 			return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
 		case v1beta1.OptimizeForThroughput:
@@ -139,7 +146,7 @@ func (found outcome) second(d demand, best, other *option) string {
 		return "no price known for either: " + tieBreak(best, other)
 	case other.price < 0:
 		return "no price known in " + other.machine.regionName()
-	case other.price > best.price:
+	case other.level > best.level:
 		cheaper, dearer := usd.Apart(best.price, other.price)
 		return fmt.Sprintf("dearer: %s against %s", dearer, cheaper)
 	default:

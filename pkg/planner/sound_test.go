@@ -115,10 +115,13 @@ func TestPlansOfCatalogueAreSound(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("figure: decisions on %s", of)
+		t.Logf("figure: decisions on %s %s", cloud, of)
 		all = soundness{all.plans + of.plans, all.dominated + of.dominated, all.split + of.split, all.close + of.close}
 	}
 	t.Logf("figure: decisions %s", all)
+	if all.plans < 700 || 20*all.dominated > all.plans || all.split > 0 {
+		t.Errorf("decisions %s; at most 5 %% and none are allowed", all)
+	}
 }
 
 // String is what a benchmark prints.

@@ -72,10 +72,13 @@ func tensorBest(w world, r planner.Request, formats map[string]model.Quantizatio
 		}
 	}
 	options = affordable(r, options)
+	if isBalanced(r) {
+		options = balanced(options)
+	}
 	if len(options) == 0 {
 		return nil, 0, borderline
 	}
-	byObjective := func(a, b tried) int { return a.compare(b, r.Objectives.OptimizeFor) }
+	byObjective := func(a, b tried) int { return a.compare(b, aimOf(r)) }
 	first := slices.MinFunc(options, byObjective)
 	for _, o := range options {
 		if byObjective(o, first) == 0 {
@@ -116,6 +119,34 @@ func affordable(r planner.Request, options []tried) []tried {
 	return slices.DeleteFunc(options, func(o tried) bool { return cheapest < math.MaxFloat64 && o.price > 2*cheapest })
 }
 
+// aimOf is what a request optimises for.
+func aimOf(r planner.Request) v1beta1.OptimizeFor {
+	return cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForBalanced)
+}
+
+func isBalanced(r planner.Request) bool { return aimOf(r) == v1beta1.OptimizeForBalanced }
+
+// balanced keeps what saves enough against fewer machines, and of that what costs a quarter more than the cheapest
+// at most; everything where no price is known.
+func balanced(options []tried) []tried {
+	slices.SortStableFunc(options, func(a, b tried) int { return cmp.Compare(a.nodes, b.nodes) })
+	var kept []tried
+	for _, o := range options {
+		saves := 0.6
+		if o.network {
+			saves = 0.75
+		}
+		if !slices.ContainsFunc(kept, func(k tried) bool { return k.nodes < o.nodes && o.price > saves*k.price }) {
+			kept = append(kept, o)
+		}
+	}
+	cheapest := math.Inf(1)
+	for _, o := range kept {
+		cheapest = min(cheapest, o.price)
+	}
+	return slices.DeleteFunc(kept, func(o tried) bool { return o.price > 1.25*cheapest+0.005 })
+}
+
 // score is what options are ordered by before their names.
 type score struct {
 	price       float64
@@ -154,7 +185,7 @@ func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
 		switch by {
 		case v1beta1.OptimizeForLatency:
 			return unknownLast(o.pace.TPOT, o.pace.TPOT > 0)
-		case v1beta1.OptimizeForThroughput:
+		case v1beta1.OptimizeForThroughput, v1beta1.OptimizeForBalanced:
 			speed := o.pace.OutputTokensPerSecond
 			return unknownLast(o.price/3600/speed*1e6, speed > 0 && o.price < math.MaxFloat64)
 		default:

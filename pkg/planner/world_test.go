@@ -23,14 +23,24 @@ type world struct {
 	SKUs    []sku.SKU
 	Models  []model.Model
 	Engines []catalog.Engine
+	// Objectives other than the usual ones.
+	Objectives []catalog.Objective
 }
 
 // load makes a catalogue of it. JSON is YAML.
 func (w world) load(t testing.TB) *catalog.Catalog {
 	t.Helper()
+	objectives := w.Objectives
+	if objectives == nil {
+		objectives = []catalog.Objective{
+			{Name: v1beta1.OptimizeForBalanced, Premium: 0.25, Saving: catalog.Saving{RDMA: 0.25, Network: 0.4}},
+			{Name: v1beta1.OptimizeForLatency, Premium: 1},
+		}
+	}
 	data, err := json.Marshal(map[string]any{
 		"source": "made up", "date": "2026-01-31", "cloud": "azure", "region": "eastus",
 		"gpus": w.GPUs, "skus": w.SKUs, "models": w.Models, "engines": w.Engines, "quantizations": formats(),
+		"objectives": objectives,
 	})
 	if err != nil {
 		t.Fatal(err)

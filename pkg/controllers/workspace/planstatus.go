@@ -15,5 +15,8 @@ func planMessage(accepted *revision) string {
 	if price := accepted.Plan.HourlyPrice; price >= 0 {
 		message += ", " + usd.PerHour(price)
 	}
+	if premium := accepted.Plan.Premium; premium != "" {
+		message += ", " + premium
+	}
 	return strings.Join(append([]string{message}, accepted.Plan.Warnings...), "; warning: ")
 }

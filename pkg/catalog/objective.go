@@ -1,0 +1,50 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog
+
+import (
+	"fmt"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Objective is what a plan may spend on more than the cheapest hour, for one value of optimizeFor.
+type Objective struct {
+	// Name is the value of optimizeFor.
+	Name v1beta1.OptimizeFor `json:"name"`
+	// Premium is the part of the cheapest price per hour that may be added to it.
+	Premium float64 `json:"premium,omitempty"`
+	// Saving is the part of the hour that several machines must save against fewer ones.
+	Saving Saving `json:"saving,omitzero"`
+}
+
+// Saving is what several machines must save, by how they reach each other.
+type Saving struct {
+	RDMA    float64 `json:"rdma,omitempty"`
+	Network float64 `json:"network,omitempty"`
+}
+
+// Objective returns what plans for an aim may spend; nothing more than the cheapest hour where no file says so.
+func (c *Catalog) Objective(aim v1beta1.OptimizeFor) Objective {
+	return c.objectives[aim]
+}
+
+// validateObjective checks one objective.
+func validateObjective(o Objective) error {
+	var c check
+	if o.Name != v1beta1.OptimizeForBalanced && o.Name != v1beta1.OptimizeForLatency {
+		c.fail("name", fmt.Sprintf("%q", o.Name), "must be Balanced or Latency: nothing is added to the cheapest price for others")
+	}
+	c.within("premium", o.Premium, 0, 10)
+	c.within("saving.rdma", o.Saving.RDMA, 0, 0.9)
+	c.within("saving.network", o.Saving.Network, 0, 0.9)
+	return c.err
+}
+
+func (m *merger) indexObjectives(c *Catalog) error {
+	for _, o := range m.objectives.sorted() {
+		c.objectives[o.entry.Name] = o.entry
+	}
+	return nil
+}

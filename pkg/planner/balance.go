@@ -1,0 +1,176 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/usd"
+)
+
+// standing is how an option stands to the cheapest hour, the better first. Only Balanced tells options apart by it.
+type standing int
+
+const (
+	// affordable options cost the cheapest hour and the objective's premium at most.
+	affordable standing = iota
+	// dear options cost more, or nobody knows what.
+	dear
+	// scattered options take several machines and save too little by it.
+	scattered
+)
+
+// cent is the difference below which two prices per hour are equal.
+const cent = 0.01
+
+// ranking orders options: by the objective, then priced before unpriced, then cheapest, then without
+// InfiniBand, then fewer machines, then fewer GPUs, then by name.
+func ranking(d demand) func(a, b *option) int {
+	return func(a, b *option) int {
+		return cmp.Or(d.compare(a, b), byPrice(a, b))
+	}
+}
+
+// byPrice is the order of options where nothing else is asked for.
+func byPrice(a, b *option) int {
+	return cmp.Or(
+		boolOrder(a.price >= 0, b.price >= 0),
+		cmp.Compare(a.level, b.level),
+		boolOrder(a.machine.NetworkGBs == 0, b.machine.NetworkGBs == 0),
+		cmp.Compare(a.nodes, b.nodes),
+		cmp.Compare(a.gpus, b.gpus),
+		cmp.Compare(a.machine.GPUs, b.machine.GPUs),
+		cmp.Compare(a.machine.Name, b.machine.Name),
+	)
+}
+
+// level gives options whose prices differ by less than a cent the same level.
+func level(options []*option) {
+	slices.SortFunc(options, func(a, b *option) int { return cmp.Compare(a.price, b.price) })
+	for i, o := range options {
+		o.level = o.price
+		if i > 0 && o.price >= 0 && o.price-options[i-1].level < cent && options[i-1].level >= 0 {
+			o.level = options[i-1].level
+		}
+	}
+}
+
+// weigh says how options stand where the best is Balanced.
+func weigh(options []*option, d *modelDemand) {
+	if d.optimizeFor != v1beta1.OptimizeForBalanced {
+		return
+	}
+	// Fewer machines come first, because more are held against what fewer cost.
+	byNodes := slices.Clone(options)
+	slices.SortStableFunc(byNodes, func(a, b *option) int { return cmp.Compare(a.nodes, b.nodes) })
+	cheapest, nodes, fewer := math.Inf(1), 0, math.Inf(1)
+	for _, o := range byNodes {
+		if o.nodes > nodes {
+			nodes, fewer = o.nodes, cheapest
+		}
+		switch {
+		case o.price < 0:
+			o.standing = dear
+		case o.price > fewer*(1-d.saving(o)):
+			o.standing = scattered
+		default:
+			cheapest = min(cheapest, o.price)
+		}
+	}
+	for _, o := range options {
+		if o.standing == affordable && o.price > cheapest*(1+d.objective.Premium)+cent/2 {
+			o.standing = dear
+		}
+	}
+}
+
+// saving is the part of the hour that the machines of an option must save.
+func (d *modelDemand) saving(o *option) float64 {
+	if o.layout.rdma {
+		return d.objective.Saving.RDMA
+	}
+	return d.objective.Saving.Network
+}
+
+// byBalance orders options of the same standing by what a token costs, if both are affordable.
+func byBalance(a, b *option) int {
+	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing != affordable {
+		return order
+	}
+	return byToken(a, b)
+}
+
+// byToken orders options by what a token costs.
+func byToken(a, b *option) int {
+	return cmp.Or(boolOrder(a.perMillion() >= 0, b.perMillion() >= 0), cmp.Compare(a.perMillion(), b.perMillion()))
+}
+
+// outbalanced says why an option is not affordable, or costs more by the token.
+func (d *modelDemand) outbalanced(best, other *option) string {
+	switch {
+	case other.price < 0 || best.price < 0:
+		return ""
+	case other.standing == scattered && other.level <= best.level:
+		return fmt.Sprintf("takes %s for %s: they must save %.0f %% against fewer", count(other.nodes, "machine"),
+			usd.PerHour(other.price), 100*d.saving(other))
+	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
+		return "how fast it serves is not known"
+	case other.standing == affordable && byToken(best, other) != 0:
+		return fmt.Sprintf("dearer per token: %s per million against %s",
+			usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
+	default:
+		return ""
+	}
+}
+
+// premium says what the best option costs more than the cheapest, and for what.
+func (found outcome) premium(best *option) string {
+	cheapest := best
+	for _, o := range found.options {
+		if o.standing == affordable && o.nodeNames == nil && o.price >= 0 && o.price < cheapest.price {
+			cheapest = o
+		}
+	}
+	if best.nodeNames != nil || cheapest.level == best.level {
+		return ""
+	}
+	more := fmt.Sprintf("%s more than %s", usd.PerHour(best.price-cheapest.price), priced(cheapest))
+	if best.perMillion() > 0 && cheapest.perMillion() > 0 {
+		return fmt.Sprintf("%s for %.2g × the tokens per dollar", more, cheapest.perMillion()/best.perMillion())
+	}
+	return more
+}
+
+// capLatency keeps what optimises for latency from buying the dearest machines: without a limit, it may
+// cost the objective's premium more than the cheapest option.
+func (found *outcome) capLatency(d demand, c Constraints) {
+	m, ok := d.(*modelDemand)
+	if !ok || m.optimizeFor != v1beta1.OptimizeForLatency || c.MaxHourlyPrice > 0 || len(found.options) == 0 {
+		return
+	}
+	cheapest := slices.MinFunc(found.options, byPrice).price
+	if cheapest < 0 {
+		return
+	}
+	times := 1 + m.objective.Premium
+	limit := math.Round(cheapest*times*1e6) / 1e6
+	found.options = slices.DeleteFunc(found.options, func(o *option) bool {
+		if o.price >= 0 && o.price <= limit {
+			return false
+		}
+		reason := fmt.Sprintf("dearer than %g × the cheapest: %s against %s; raise resource.placement.maxHourlyPrice to have it",
+			times, usd.PerHour(o.price), usd.PerHour(limit))
+		if o.price < 0 {
+			reason = "no price known in " + o.machine.regionName()
+		}
+		found.rejected = append(found.rejected, Verdict{
+			InstanceType: o.machine.Name, Nodes: o.nodes, HourlyPrice: o.price, Reason: clip(reason, longestVerdict),
+		})
+		return true
+	})
+}
