@@ -36,7 +36,7 @@ IMAGES := $(OURS)/images
 export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod hack/shape/go.mod))
 UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/script test/vllmsim))
 
 # Static binaries, and one compilation of what the product, its tools, its tests and the linter share.
@@ -81,7 +81,7 @@ all-tiers: test-unit test-integration $(if $(ROOT),test-localcloud test-e2e,skip
 	@touch $(OURS)/passed
 
 .PHONY: check
-check: check-generated lint test-unit ## What every commit must pass: generated code, lint, unit tests
+check: check-generated lint shape test-unit ## What every commit must pass: generated code, lint, shape, unit tests
 
 ##@ Build
 
@@ -142,6 +142,10 @@ lint: $(call tool_dir,golangci-lint) ## golangci-lint on every module; LINT_FLAG
 	@status=0; for module in $(MODULES); do \
 		(cd $$module && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml $(LINT_FLAGS) ./...) || status=1; \
 	done; exit $$status
+
+.PHONY: shape
+shape: ## No package asks more of its reader than hack/shape/shape.yaml allows; SHAPE_FLAGS=-list prints all
+	@cd hack/shape && go run -buildvcs=false . -dir ../.. $(SHAPE_FLAGS) ./api/... ./cmd/... ./pkg/... ./hack/...
 
 .PHONY: vulncheck
 vulncheck: ## Known vulnerabilities in every module; skipped where their database cannot be reached

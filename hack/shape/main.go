@@ -1,0 +1,132 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command shape measures what a reader of a package has to hold in mind at once, and fails where that is more than the
+// ceilings of shape.yaml allow: methods of a type, fields of a struct that many functions share, calls below Reconcile,
+// files that all need each other, and lines of a function.
+//
+// It must not know what the packages do.
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/tools/go/packages"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed shape.yaml
+var ceilings []byte
+
+// Rules are the ceilings of all packages, and of those that are above them still.
+type Rules struct {
+	// Ceilings by gate.
+	Ceilings map[Gate]int `json:"ceilings"`
+	// Exceptions by package, below the module's path.
+	Exceptions map[string]map[Gate]int `json:"exceptions"`
+}
+
+func main() {
+	dir := flag.String("dir", ".", "the module to measure")
+	list := flag.Bool("list", false, "print what was measured of every package")
+	flag.Parse()
+	if err := run(os.Stdout, *dir, *list, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "shape:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out io.Writer, dir string, list bool, patterns []string) error {
+	rules := Rules{}
+	if err := yaml.UnmarshalStrict(ceilings, &rules); err != nil {
+		return fmt.Errorf("reading shape.yaml: %w", err)
+	}
+	measured, err := load(dir, patterns)
+	if err != nil {
+		return err
+	}
+	if list {
+		if err := table(out, measured); err != nil {
+			return err
+		}
+	}
+	if broken := rules.Check(measured); len(broken) > 0 {
+		return errors.New(strings.Join(broken, "\nshape: "))
+	}
+	return nil
+}
+
+// load measures the packages of a module that match, by their paths below the module's.
+func load(dir string, patterns []string) (map[string][]Measurement, error) {
+	config := &packages.Config{
+		Dir:        dir,
+		Mode:       packages.NeedName | packages.NeedModule | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax,
+		BuildFlags: []string{"-buildvcs=false"},
+	}
+	loaded, err := packages.Load(config, patterns...)
+	if err != nil {
+		return nil, fmt.Errorf("loading packages: %w", err)
+	}
+	out := map[string][]Measurement{}
+	for _, pkg := range loaded {
+		if len(pkg.Errors) > 0 {
+			return nil, fmt.Errorf("loading package %s: %w", pkg.PkgPath, pkg.Errors[0])
+		}
+		out[strings.TrimPrefix(pkg.PkgPath, pkg.Module.Path+"/")] = Measure(pkg)
+	}
+	return out, nil
+}
+
+// Check returns a line for each gate that a package does not pass, and for each exception that is not needed as it is.
+func (r *Rules) Check(measured map[string][]Measurement) []string {
+	var out []string
+	for path, of := range measured {
+		for _, m := range of {
+			exception, isException := r.Exceptions[path][m.Gate]
+			ceiling := max(r.Ceilings[m.Gate], exception)
+			switch {
+			case m.Value > ceiling:
+				out = append(out, fmt.Sprintf("%s: %s of %s: %d, at most %d", path, m.Gate, m.Subject, m.Value, ceiling))
+			case isException && m.Value <= r.Ceilings[m.Gate]:
+				out = append(out, fmt.Sprintf("%s: %s: %d, so remove its exception from shape.yaml", path, m.Gate, m.Value))
+			case isException && m.Value < exception:
+				out = append(out, fmt.Sprintf("%s: %s: lower its exception in shape.yaml from %d to %d", path, m.Gate, exception, m.Value))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// table prints what was measured, the packages by name.
+func table(out io.Writer, measured map[string][]Measurement) error {
+	var text bytes.Buffer
+	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(writer, "PACKAGE\tMETHODS\tFIELDS\tCHAIN\tCYCLE\tLINES")
+	paths := make([]string, 0, len(measured))
+	for path := range measured {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		cells := []string{path}
+		for _, m := range measured[path] {
+			cells = append(cells, strings.TrimSpace(fmt.Sprintf("%d %s", m.Value, m.Subject)))
+		}
+		fmt.Fprintln(writer, strings.Join(cells, "\t"))
+	}
+	if err := writer.Flush(); err != nil {
+		return fmt.Errorf("printing the table: %w", err)
+	}
+	_, err := text.WriteTo(out)
+	return err
+}
