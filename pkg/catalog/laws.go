@@ -23,18 +23,26 @@ type MemoryProfile struct {
 	// FormerUsed is the share that releases before UsedSince ask for; 0 where none did otherwise.
 	FormerUsed float64 `json:"formerUsed,omitempty"`
 	UsedSince  string  `json:"usedSince,omitempty"`
-	// SamplerCopies of the logits (f32, one row per sequence) are held at the peak, and FixedGiB beside.
+	// SamplerCopies of the logits (f32, one row per sequence) are held at the peak, with BatchCopies of the
+	// hidden states of a batch, and FixedGiB beside.
 	SamplerCopies float64 `json:"samplerCopies"`
+	BatchCopies   float64 `json:"batchCopies,omitempty"`
 	FixedGiB      float64 `json:"fixedGiB"`
-	// ForwardCopies of a batch's activations are held in the widest layer.
+	// ForwardCopies of a batch's hidden states are held in the widest layer, beside what its MLP computes.
 	ForwardCopies float64 `json:"forwardCopies"`
+	// Workspace is what mixtures of experts keep beside the peak; nil where they do not.
+	Workspace *Workspace `json:"workspace,omitempty"`
 	// LatentTokens of earlier context are expanded at once where attention is latent.
 	LatentTokens int `json:"latentTokens"`
-	// WeightFactor is how much larger loaded weights are than the tensors' bytes.
+	// WeightFactor is how much larger loaded weights are than the tensors' bytes, and TablesGiB what is loaded
+	// beside them, such as tables of positions.
 	WeightFactor float64 `json:"weightFactor"`
+	TablesGiB    float64 `json:"tablesGiB,omitempty"`
 	// NonTorchGiB is what the libraries allocate outside the framework on one GPU alone, on GPUs joined
-	// over PCIe, on two joined by a link, and on more.
+	// over PCIe, on two joined by a link, and on four; each doubling adds as much as the first one.
 	NonTorchGiB NonTorch `json:"nonTorchGiB"`
+	// Former are releases that took other amounts, latest first: each says what differs from those after it.
+	Former []FormerProfile `json:"former,omitempty"`
 	// Graphs are the steps of the memory of CUDA graphs by parameters; the first that holds the model
 	// counts. GraphsSince is the version that takes them out of the share.
 	Graphs      []GraphStep `json:"graphs"`
@@ -54,13 +62,32 @@ type NonTorch struct {
 	Group  float64 `json:"group"`
 }
 
+// Workspace is the memory that a mixture's kernels keep for a batch.
+type Workspace struct {
+	// Except are formats whose kernels keep none.
+	Except []string `json:"except,omitempty"`
+}
+
+// FormerProfile is what releases before one took otherwise.
+type FormerProfile struct {
+	// Until is the first release that it does not hold for.
+	Until string `json:"until"`
+	// SamplerCopies and NonTorchGiB where they differ, and whether mixtures kept no workspace.
+	SamplerCopies float64   `json:"samplerCopies,omitempty"`
+	NonTorchGiB   *NonTorch `json:"nonTorchGiB,omitempty"`
+	NoWorkspace   bool      `json:"noWorkspace,omitempty"`
+}
+
 // GraphStep is the memory of CUDA graphs of models up to a size.
 type GraphStep struct {
 	// ParamsB is the largest number of parameters, in 10^9; 0 means any.
 	ParamsB float64 `json:"paramsB,omitempty"`
-	// States says that it is for models only of which layers keep a state.
-	States bool    `json:"states,omitempty"`
-	GiB    float64 `json:"giB"`
+	// States says that it is for models only of which layers keep a state, Experts for mixtures only, and
+	// Formats for weights in one of them only.
+	States  bool     `json:"states,omitempty"`
+	Experts bool     `json:"experts,omitempty"`
+	Formats []string `json:"formats,omitempty"`
+	GiB     float64  `json:"giB"`
 }
 
 // BatchDefault is what the engine does where nothing is said.
@@ -74,7 +101,19 @@ type BatchDefault struct {
 
 // Clone returns a copy that shares nothing with it.
 func (m MemoryProfile) Clone() MemoryProfile {
-	m.Graphs, m.Defaults = slices.Clone(m.Graphs), slices.Clone(m.Defaults)
+	m.Graphs, m.Defaults, m.Former = slices.Clone(m.Graphs), slices.Clone(m.Defaults), slices.Clone(m.Former)
+	if m.Workspace != nil {
+		m.Workspace = &Workspace{Except: slices.Clone(m.Workspace.Except)}
+	}
+	for i := range m.Graphs {
+		m.Graphs[i].Formats = slices.Clone(m.Graphs[i].Formats)
+	}
+	for i, former := range m.Former {
+		if former.NonTorchGiB != nil {
+			libraries := *former.NonTorchGiB
+			m.Former[i].NonTorchGiB = &libraries
+		}
+	}
 	for i := range m.Defaults {
 		m.Defaults[i].Except = slices.Clone(m.Defaults[i].Except)
 	}

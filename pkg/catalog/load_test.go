@@ -372,7 +372,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"graphs of small models only", "engines.yaml", profiled("{giB: 1}", "{paramsB: 16, giB: 1}"),
-			`catalogue file "engines.yaml": engines[0] "x": profile.graphs: the last step must hold for every model: give it neither paramsB nor states`,
+			`catalogue file "engines.yaml": engines[0] "x": profile.graphs: the last step must hold for every model: give it neither paramsB, states, experts nor formats`,
 		},
 		{
 			"defaults for large GPUs only", "engines.yaml", profiled("leastGiB: 0", "leastGiB: 70"),

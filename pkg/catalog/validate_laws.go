@@ -69,18 +69,18 @@ func (c *check) profile(p MemoryProfile) {
 		{"mostUsed", p.MostUsed, 0.05, 1},
 		{"defaultUsed", p.DefaultUsed, 0.05, 1},
 		{"samplerCopies", p.SamplerCopies, 0, 100},
+		{"batchCopies", p.BatchCopies, 0, 100},
 		{"fixedGiB", p.FixedGiB, 0, 100},
 		{"forwardCopies", p.ForwardCopies, 0, 100},
 		{"weightFactor", p.WeightFactor, 1, 2},
-		{"nonTorchGiB.single", p.NonTorchGiB.Single, 0, 100},
-		{"nonTorchGiB.pcie", p.NonTorchGiB.PCIe, 0, 100},
-		{"nonTorchGiB.pair", p.NonTorchGiB.Pair, 0, 100},
-		{"nonTorchGiB.group", p.NonTorchGiB.Group, 0, 100},
+		{"tablesGiB", p.TablesGiB, 0, 100},
 		{"latentTokens", float64(p.LatentTokens), 0, 1 << 24},
 		{"blockTokens", float64(p.BlockTokens), 1, 1 << 12},
 	} {
 		c.within("profile."+constant.field, constant.value, constant.least, constant.most)
 	}
+	c.libraries("profile.nonTorchGiB", p.NonTorchGiB)
+	c.former(p.Former)
 	if p.FormerUsed != 0 || p.UsedSince != "" {
 		c.within("profile.formerUsed", p.FormerUsed, 0.05, 1)
 		c.text("profile.usedSince", p.UsedSince, isVersion, `must be a version such as "0.22", in quotes`)
@@ -97,8 +97,28 @@ func (c *check) graphs(steps []GraphStep) {
 		c.within(field+".paramsB", step.ParamsB, 0, 1e6)
 		c.within(field+".giB", step.GiB, 0, 100)
 	}
-	if n := len(steps); n == 0 || steps[n-1].ParamsB != 0 || steps[n-1].States {
-		c.fail("profile.graphs", "the last step", "must hold for every model: give it neither paramsB nor states")
+	if n := len(steps); n == 0 || steps[n-1].ParamsB != 0 || steps[n-1].States || steps[n-1].Experts || len(steps[n-1].Formats) > 0 {
+		c.fail("profile.graphs", "the last step", "must hold for every model: give it neither paramsB, states, experts nor formats")
+	}
+}
+
+// libraries checks the memory of the libraries.
+func (c *check) libraries(field string, n NonTorch) {
+	c.within(field+".single", n.Single, 0, 100)
+	c.within(field+".pcie", n.PCIe, 0, 100)
+	c.within(field+".pair", n.Pair, 0, 100)
+	c.within(field+".group", n.Group, 0, 100)
+}
+
+// former checks what earlier releases took.
+func (c *check) former(releases []FormerProfile) {
+	for i, f := range releases {
+		field := fmt.Sprintf("profile.former[%d]", i)
+		c.text(field+".until", f.Until, isVersion, `must be a version such as "0.18", in quotes`)
+		c.within(field+".samplerCopies", f.SamplerCopies, 0, 100)
+		if f.NonTorchGiB != nil {
+			c.libraries(field+".nonTorchGiB", *f.NonTorchGiB)
+		}
 	}
 }
 

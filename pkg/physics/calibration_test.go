@@ -148,8 +148,8 @@ func excluded(t *testing.T, row started, p published, known bool) string {
 		return "a vision tower, which the profile run feeds too"
 	case row.failed():
 		return "did not start: checked apart"
-	case row.number(t, "weights_gib_per_gpu") == 0:
-		return "weights are not logged"
+	case row.number(t, "gpu_mem_util") == 0:
+		return "the share is not stated"
 	case row.number(t, "kv_gib_per_gpu") == 0:
 		return "KV cache is not logged"
 	case row.number(t, "max_num_seqs") == 0:
@@ -159,24 +159,41 @@ func excluded(t *testing.T, row started, p published, known bool) string {
 	}
 }
 
-// predict is the budget of a row's start.
-func predict(t *testing.T, row started, m *physics.Model, e *catalog.Engine) (physics.Budget, physics.Layout) {
+// start is what a row's engine was started with.
+type start struct {
+	gpu     sku.GPU
+	layout  physics.Layout
+	serving physics.Serving
+}
+
+func startOf(t *testing.T, row started) start {
 	t.Helper()
-	tp := int(row.number(t, "tp"))
-	gpu := sku.GPU{Class: row["gpu"], MemoryGiB: row.number(t, "gpu_total_gib")}
-	layout := physics.Layout{TP: tp, PP: 1, DP: 1, Nodes: 1}
-	if strings.HasSuffix(gpu.Class, "SXM") {
-		layout.LinkedGPUs = int(row.number(t, "gpu_count"))
-	}
 	version := strings.TrimLeft(row["vllm_version"], "~")
 	if !strings.HasPrefix(version, "0.") {
 		version = "0.11" // rows that name none are older than the release that counts graphs
 	}
-	return physics.Memory(m, &gpu, layout, &physics.Serving{
-		MaxModelLen: int(row.number(t, "max_model_len")), MaxNumSeqs: int(row.number(t, "max_num_seqs")),
-		Utilization: row.number(t, "gpu_mem_util"), Version: version,
-	}, e), layout
+	out := start{
+		gpu:    sku.GPU{Class: row["gpu"], MemoryGiB: row.number(t, "gpu_total_gib")},
+		layout: physics.Layout{TP: int(row.number(t, "tp")), PP: 1, DP: 1, Nodes: 1},
+		serving: physics.Serving{
+			MaxModelLen: int(row.number(t, "max_model_len")), MaxNumSeqs: int(row.number(t, "max_num_seqs")),
+			Utilization: row.number(t, "gpu_mem_util"), Version: version,
+		},
+	}
+	if strings.HasSuffix(out.gpu.Class, "SXM") {
+		out.layout.LinkedGPUs = int(row.number(t, "gpu_count"))
+	}
+	return out
 }
+
+// budget of the start, as the law of an engine has it.
+func (s *start) budget(m *physics.Model, e *catalog.Engine) physics.Budget {
+	return physics.Memory(m, &s.gpu, s.layout, &s.serving, e)
+}
+
+// A figure of the KV cache holds where the median error of the rows is at most halfMost, and no row has
+// overMost more KV cache predicted than was logged.
+const halfMost, overMost = 0.10, 0.10
 
 // The published logs of text models bear out the memory law; `go test -v -run Calibration` prints them.
 func TestKVCacheCalibration(t *testing.T) {
@@ -192,7 +209,8 @@ func TestKVCacheCalibration(t *testing.T) {
 			t.Logf("%s excluded: %s", name, why)
 			continue
 		}
-		b, _ := predict(t, row, s.model(t, p), e)
+		begun := startOf(t, row)
+		b := begun.budget(s.model(t, p), e)
 		logged := row.number(t, "kv_gib_per_gpu")
 		text := fmt.Sprintf("%s weights %6.2f, logged %6s; KV cache %6.2f, logged %6s", name, b.Weights,
 			row["weights_gib_per_gpu"], b.KVCache, row["kv_gib_per_gpu"])
@@ -203,19 +221,19 @@ func TestKVCacheCalibration(t *testing.T) {
 		by := b.KVCache - logged
 		t.Logf("%s: %+.2f GiB", text, by)
 		off, over = append(off, math.Abs(by)), max(over, by)
-		if by > 0.3 {
+		if by > overMost {
 			t.Errorf("row %s: %.2f GiB more KV cache than logged", row["id"], by)
 		}
 	}
 	slices.Sort(off)
-	if len(off) < 8 {
-		t.Fatalf("only %d rows count, of 8 that did", len(off))
+	if len(off) < 29 {
+		t.Fatalf("only %d rows count, of 29 that did", len(off))
 	}
 	median := off[len(off)/2]
-	t.Logf("figure: KV cache, %d rows: median error %.3f GiB (at most 0.15), over-predicted by %.2f GiB at most (0.3), largest error %.2f GiB",
-		len(off), median, over, off[len(off)-1])
-	if median > 0.15 {
-		t.Errorf("median error of the KV cache: %.3f GiB, more than 0.15", median)
+	t.Logf("figure: KV cache, %d rows, fitted: median error %.3f GiB (at most %.2f), over-predicted by %.2f GiB at most (%.2f), largest error %.2f GiB",
+		len(off), median, halfMost, over, overMost, off[len(off)-1])
+	if median > halfMost {
+		t.Errorf("median error of the KV cache: %.3f GiB, more than %.2f", median, halfMost)
 	}
 }
 
@@ -224,6 +242,7 @@ func TestWeightsCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
 	otherwise := map[string]string{
+		"37": "a vision tower, of which more is loaded than the checkpoint has",
 		"38": "a vision tower, of which more is loaded than the checkpoint has",
 		"43": "the checkpoint's size is an estimate of two formats mixed",
 		"45": "this release's MXFP4 kernels padded two dimensions",
@@ -247,8 +266,8 @@ func TestWeightsCalibration(t *testing.T) {
 		}
 	}
 	t.Logf("figure: weights of a rank, %d rows: %.2f %% off at most (1)", checked, 100*most)
-	if checked < 12 {
-		t.Errorf("only %d rows count, of 12 that did", checked)
+	if checked < 38 {
+		t.Errorf("only %d rows count, of 38 that did", checked)
 	}
 }
 
@@ -256,11 +275,16 @@ func TestWeightsCalibration(t *testing.T) {
 func TestKVTokensCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
+	otherwise := map[string]string{"32": "a connector to another cache takes part of it", "42": "its tokens are spread over GPUs"}
 	checked, most := 0, 0.0
 	for _, row := range readStarts(t) {
 		p, known := s.find(row["hf_repo"])
 		kv, tokens := row.number(t, "kv_gib_per_gpu"), row.number(t, "kv_tokens")
 		if !known || kv == 0 || tokens == 0 || len(p.Shape.Pattern) > 0 {
+			continue
+		}
+		if why := otherwise[row["id"]]; why != "" {
+			t.Logf("row %s excluded: %s", row["id"], why)
 			continue
 		}
 		checked++
@@ -273,8 +297,8 @@ func TestKVTokensCalibration(t *testing.T) {
 		}
 	}
 	t.Logf("figure: tokens of a KV cache of the logged size, %d rows: %.2f %% off at most (1)", checked, 100*most)
-	if checked < 6 {
-		t.Errorf("only %d rows count, of 6 that did", checked)
+	if checked < 14 {
+		t.Errorf("only %d rows count, of 14 that did", checked)
 	}
 }
 
@@ -307,8 +331,10 @@ func TestFailedStartsDoNotFit(t *testing.T) {
 		}
 		checked++
 		m := s.model(t, p)
-		b, layout := predict(t, row, m, e)
-		if need := m.KVNeed(layout, &physics.Serving{MaxBatchedTokens: 2048}, 1, 1, e); b.KVCache >= need {
+		begun := startOf(t, row)
+		b := begun.budget(m, e)
+		serving := physics.Serving{MaxModelLen: int(row.number(t, "max_model_len")), MaxBatchedTokens: 2048}
+		if need := m.KVNeed(begun.layout, &serving, 1, 1, e); b.KVCache >= need {
 			t.Errorf("row %s fits with %.2f GiB of KV cache, of which it needs %.2f; the log says that it does not", row["id"], b.KVCache, need)
 		}
 	}

@@ -5,6 +5,8 @@ package physics
 
 import (
 	"math"
+	"math/bits"
+	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -15,11 +17,12 @@ import (
 // profile run does not need of its share is KV cache. The budget is that of the GPU with the least KV
 // cache; tokens and concurrency are those of the stage that holds fewest.
 func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Budget {
-	law := &e.Profile
+	law := lawOf(e, s.Version)
 	serving := s.settled(gpu, law)
 	tp := max(l.TP, 1)
 	forward := m.forward(&l, &serving, law)
 	sampled := m.sampled(&serving, law)
+	workspace := m.workspace(&l, &serving, law)
 	base := Budget{Total: gpu.MemoryGiB, NonTorch: nonTorch(&l, law.NonTorchGiB), Graphs: m.graphs(&serving, e), Basis: m.basis(law.Basis)}
 	if m.states || m.shape.ExtraParams > 0 {
 		base.Basis = v1beta1.BasisEstimated // no log of such a model bears out the law
@@ -30,10 +33,10 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	all, count := m.stages(l.PP)
 	for i, st := range all[:count] {
 		b := base
-		b.Weights = m.stageWeights(st, l.cut()) * law.WeightFactor / gib
-		b.Activation = max(forward, law.FixedGiB)
+		b.Weights = (m.stageWeights(st, l.cut())*law.WeightFactor+m.absorbed(st, tp))/gib + law.TablesGiB
+		b.Activation = max(forward, law.FixedGiB) + workspace
 		if st.last {
-			b.Activation = max(forward, sampled)
+			b.Activation = max(forward, sampled) + workspace
 		}
 		// A stage captures graphs of its own layers.
 		b.Graphs *= float64(st.layers) / float64(max(m.shape.Layers, 1))
@@ -94,23 +97,61 @@ func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	return out
 }
 
-// forward is the peak of a batch of tokens in the widest layer, in GiB. Whole experts see the batches of all
-// ranks that step together.
+// absorbed are the bytes of the up-projections of latent attention on each GPU of a stage, which the engine keeps
+// a second time in 16 bits, one for queries and one for values (process_weights_after_loading in
+// vllm/model_executor/layers/attention/mla_attention.py).
+func (m *Model) absorbed(s stage, tp int) float64 {
+	mla := m.shape.MLA
+	if mla == nil || mla.Direct {
+		return 0
+	}
+	heads := float64(ceilDiv(m.shape.Heads, tp))
+	return float64(s.layers) * heads * float64(mla.KVRank) * float64(mla.NopeDim+mla.ValueDim) * plainBytes
+}
+
+// lawOf is the law of a release: the catalogue's where none is named.
+func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
+	law := &e.Profile
+	if version == "" {
+		version = e.Version
+	}
+	copied := false
+	for i := range e.Profile.Former {
+		former := &e.Profile.Former[i]
+		if !older(version, former.Until) {
+			break
+		}
+		if !copied {
+			law, copied = new(e.Profile), true
+		}
+		if former.SamplerCopies > 0 {
+			law.SamplerCopies = former.SamplerCopies
+		}
+		if former.NonTorchGiB != nil {
+			law.NonTorchGiB = *former.NonTorchGiB
+		}
+		if former.NoWorkspace {
+			law.Workspace = nil
+		}
+	}
+	return law
+}
+
+// forward is the peak of a batch of tokens in the widest layer, in GiB: copies of its hidden states beside what
+// its MLP computes, its halves and their product. Stages hand on two copies more.
 func (m *Model) forward(l *Layout, s *Serving, law *catalog.MemoryProfile) float64 {
 	hidden, tp := float64(m.shape.Hidden), max(l.TP, 1)
-	share, expertShare := 1/float64(tp), 1/float64(tp)
-	if l.EP {
-		expertShare = 1
-	}
 	wide := 0.0
 	for i := range m.kinds {
 		kind := &m.kinds[i]
-		width := law.ForwardCopies * (2*float64(kind.dense)*share + 4*hidden)
-		if kind.topK > 0 {
-			expert := float64(kind.expert) * expertShare
-			width += float64(l.ranks()) * float64(kind.topK) * (max(2*expert, hidden) + expert)
+		width := (m.halves()+1)*float64(kind.dense)/float64(tp) + law.ForwardCopies*hidden
+		if law.Workspace == nil {
+			width += m.routed(kind, l)
 		}
 		wide = max(wide, width)
+	}
+	if l.PP > 1 {
+		wide += 2 * hidden
 	}
 	peak := float64(s.MaxBatchedTokens) * wide * plainBytes
 	if mla := m.shape.MLA; mla != nil && !mla.Direct && mla.IndexHeads == 0 {
@@ -121,10 +162,50 @@ func (m *Model) forward(l *Layout, s *Serving, law *catalog.MemoryProfile) float
 	return peak / gib
 }
 
+// workspace is what the kernels of a mixture keep for a batch beside its peak, in GiB.
+func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) float64 {
+	if law.Workspace == nil {
+		return 0
+	}
+	wide := 0.0
+	for i := range m.kinds {
+		wide = max(wide, m.routed(&m.kinds[i], l))
+	}
+	if wide == 0 || slices.Contains(law.Workspace.Except, m.weights.Format.Name) {
+		return 0
+	}
+	return float64(s.MaxBatchedTokens) * wide * plainBytes / gib
+}
+
+// routed are the elements that the experts of a layer compute for a token: what goes into an MLP or comes out of
+// it, and what lies between. Whole experts see the batches of all ranks that step together.
+func (m *Model) routed(kind *layerBytes, layout *Layout) float64 {
+	if kind.topK == 0 {
+		return 0
+	}
+	width, outer := float64(kind.expert), float64(m.shape.Hidden)
+	if !layout.EP {
+		width /= float64(max(layout.TP, 1))
+	}
+	if m.shape.MoE.LatentDim > 0 {
+		outer = float64(m.shape.MoE.LatentDim)
+	}
+	return float64(layout.ranks()) * float64(kind.topK) * (max(m.halves()*width, outer) + max(width, outer))
+}
+
+// halves of an MLP's first matrix: two where one gates the other.
+func (m *Model) halves() float64 {
+	if m.shape.PlainMLP {
+		return 1
+	}
+	return 2
+}
+
 // sampled is the peak where every sequence gets a row of logits, in GiB.
 func (m *Model) sampled(s *Serving, law *catalog.MemoryProfile) float64 {
 	rows := float64(min(s.MaxNumSeqs, s.MaxBatchedTokens))
-	return law.SamplerCopies*rows*float64(m.shape.Vocab)*logitBytes/gib + law.FixedGiB
+	batch := law.BatchCopies * float64(s.MaxBatchedTokens) * float64(m.shape.Hidden) * plainBytes
+	return (law.SamplerCopies*rows*float64(m.shape.Vocab)*logitBytes+batch)/gib + law.FixedGiB
 }
 
 // latentTokens of earlier context are expanded to keys and values at once: enough for eight whole
@@ -143,10 +224,11 @@ func nonTorch(l *Layout, law catalog.NonTorch) float64 {
 	group := l.group()
 	linked := l.LinkedGPUs >= group
 	switch {
-	case group <= 1 && l.PP <= 1:
-		return law.Single
+	case group <= 1:
+		return law.Single // stages sum nothing: 0.07 GiB of two and four (v0.19, row 60's source)
 	case group > 2 && linked:
-		return law.Group
+		doublings := float64(bits.Len(uint(group-1)) - 1)
+		return law.Pair + (law.Group-law.Pair)*doublings
 	case group == 2 && linked:
 		return law.Pair
 	case l.Nodes > 1:
@@ -167,7 +249,7 @@ func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 	}
 	for i := range e.Profile.Graphs {
 		step := &e.Profile.Graphs[i]
-		if (step.ParamsB == 0 || m.params <= step.ParamsB) && (!step.States || m.states) {
+		if m.captures(step) {
 			if m.weights.Adapters.Slots > 0 {
 				return 2 * step.GiB // one set with adapters and one without (cudagraph_specialize_lora)
 			}
@@ -175,4 +257,10 @@ func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 		}
 	}
 	return 0
+}
+
+// captures says whether a step of the memory of graphs is for the model.
+func (m *Model) captures(step *catalog.GraphStep) bool {
+	return (step.ParamsB == 0 || m.params <= step.ParamsB) && (!step.States || m.states) && (!step.Experts || m.experts) &&
+		(len(step.Formats) == 0 || slices.Contains(step.Formats, m.weights.Format.Name))
 }

@@ -236,17 +236,17 @@ func TestOverheads(t *testing.T) {
 			serving: func(s *physics.Serving) { s.MaxNumSeqs, s.MaxBatchedTokens = rows, 2 },
 		},
 		{
-			reason: "a batch in the widest layer: two copies of two widths of the MLP and four of the hidden size",
-			change: func(s *model.Shape) { s.Intermediate = 1 << 18 }, want: overheads{float64(1<<10*2*(2*(2<<18+4*64))) / gib, 1, 6},
+			reason: "a batch in the widest layer: both halves of the MLP and their product, and two copies of the hidden states",
+			change: func(s *model.Shape) { s.Intermediate = 1 << 18 }, want: overheads{float64(1<<10*2*(3<<18+2*64)) / gib, 1, 6},
 			serving: func(s *physics.Serving) { s.MaxBatchedTokens = 1 << 10 },
 		},
 		{
 			reason: "a wide MLP is cut", layout: physics.Layout{TP: 4, PP: 1},
-			change: func(s *model.Shape) { s.Intermediate = 1 << 18 }, want: overheads{float64(1<<10*2*(2*(2<<16+4*64))) / gib, 2, 6},
+			change: func(s *model.Shape) { s.Intermediate = 1 << 18 }, want: overheads{float64(1<<10*2*(3<<16+2*64)) / gib, 2, 6},
 			serving: func(s *physics.Serving) { s.MaxBatchedTokens = 1 << 10 },
 		},
 		{
-			reason: "the widest layer of experts", want: overheads{float64(1<<15*2*(2*4*64+8*(2<<10+1<<10))) / gib, 1, 6},
+			reason: "the widest layer of experts", want: overheads{float64(1<<15*2*(2*64+8*(2<<10+1<<10))) / gib, 1, 6},
 			change: func(s *model.Shape) { s.MoE = &model.MoE{Experts: 8, TopK: 8, Intermediate: 1 << 10} },
 			serving: func(s *physics.Serving) {
 				s.MaxBatchedTokens = 1 << 15
@@ -266,8 +266,9 @@ func TestOverheads(t *testing.T) {
 		},
 		{reason: "two GPUs with a link", layout: physics.Layout{TP: 2, PP: 1, LinkedGPUs: 2}, want: overheads{0.25, 3, 6}},
 		{reason: "four GPUs with a link", layout: physics.Layout{TP: 4, PP: 1, LinkedGPUs: 8}, want: overheads{0.25, 4, 6}},
+		{reason: "eight: each doubling adds as much", layout: physics.Layout{TP: 8, PP: 1, LinkedGPUs: 8}, want: overheads{0.25, 5, 6}},
 		{reason: "four GPUs, pairs of which have a link", layout: physics.Layout{TP: 4, PP: 1, LinkedGPUs: 2}, want: overheads{0.25, 2, 6}},
-		{reason: "stages of one GPU capture graphs of half the layers", layout: physics.Layout{TP: 1, PP: 2}, want: overheads{0.25, 2, 3}},
+		{reason: "stages of one GPU sum nothing, and capture graphs of half the layers", layout: physics.Layout{TP: 1, PP: 2}, want: overheads{0.25, 1, 3}},
 		{
 			reason: "no graphs", want: overheads{0.25, 1, 0},
 			serving: func(s *physics.Serving) { s.Eager = true },
@@ -308,6 +309,64 @@ func TestOverheads(t *testing.T) {
 				t.Errorf("the parts sum to %v GiB, not to the share of 90", sum)
 			}
 		})
+	}
+}
+
+// What the engine holds changes with its release, and some of it with the format and the kind of model.
+func TestOverheadsOfReleases(t *testing.T) {
+	e := law()
+	e.Version = "4"
+	e.Profile.BatchCopies = 1
+	e.Profile.Workspace = &catalog.Workspace{Except: []string{"mxfp4"}}
+	e.Profile.Graphs = append([]catalog.GraphStep{{Experts: true, Formats: []string{"fp8"}, GiB: 8}}, e.Profile.Graphs...)
+	e.Profile.Former = []catalog.FormerProfile{
+		{Until: "3", NonTorchGiB: &catalog.NonTorch{Single: 0.5}}, {Until: "2", SamplerCopies: 8, NoWorkspace: true},
+	}
+	mixture := func(s *model.Shape) { s.MoE = &model.MoE{Experts: 8, TopK: 8, Intermediate: 1 << 10} }
+	const tokens = 1 << 15
+	workspace := float64(tokens*2*8*(2<<10+1<<10)) / gib
+	hidden := float64(tokens*2*64) / gib
+	for _, tc := range []struct {
+		reason, version string
+		change          func(*model.Shape)
+		format          model.Quantization
+		want            [3]float64 // activation, libraries, graphs
+	}{
+		{"the catalogue's release: logits, one copy of the batch", "", nil, bf16(), [3]float64{1 + hidden + 0.25, 1, 7}},
+		{"the same, named", "v4.1", nil, bf16(), [3]float64{1 + hidden + 0.25, 1, 7}},
+		{"a former release has other libraries", "2.5", nil, bf16(), [3]float64{1 + hidden + 0.25, 0.5, 7}},
+		{"an older one has them too, and another sampler", "1.9", nil, bf16(), [3]float64{2 + hidden + 0.25, 0.5, 0}},
+		{"a mixture's workspace comes on top of the logits", "", mixture, bf16(), [3]float64{1 + hidden + 0.25 + workspace, 1, 7}},
+		{"but not in formats whose kernels have none", "", mixture, experts(), [3]float64{1 + hidden + 0.25, 1, 7}},
+		{"nor in a release that had none, where the experts are the widest layer", "1.9", mixture, bf16(), [3]float64{2 + hidden + 0.25, 0.5, 0}},
+		{"graphs of mixtures in a format", "", mixture, linears(), [3]float64{1 + hidden + 0.25 + workspace, 1, 8}},
+		{"but not of others in that format", "", nil, linears(), [3]float64{1 + hidden + 0.25, 1, 7}},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			shape := small(tc.change)
+			shape.Vocab = 1 << 26
+			m := physics.NewModel(shape, physics.Weights{Format: tc.format})
+			serving := physics.Serving{MaxModelLen: 16, MaxNumSeqs: 1, MaxBatchedTokens: tokens, Version: tc.version}
+			b := physics.Memory(m, &sku.GPU{MemoryGiB: 100}, physics.Layout{TP: 1, PP: 1}, &serving, e)
+			rounded := func(gibs float64) float64 { return math.Round(gibs*1e4) / 1e4 }
+			got := [3]float64{rounded(b.Activation), b.NonTorch, b.Graphs}
+			tc.want[0] = rounded(tc.want[0])
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("activation, libraries and graphs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Latent attention's up-projections are held twice: once for prompts, once for what is computed token by token.
+func TestLatentAttentionHoldsItsUpProjectionsTwice(t *testing.T) {
+	shape := small(func(s *model.Shape) { s.MLA = &model.MLA{KVRank: 16, RopeDim: 8, NopeDim: 8, ValueDim: 8} })
+	m := physics.NewModel(shape, physics.Weights{Format: bf16()})
+	layout := physics.Layout{TP: 2, PP: 1}
+	b := physics.Memory(m, &sku.GPU{MemoryGiB: 1}, layout, &physics.Serving{MaxModelLen: 16}, law())
+	const twice = 4 * 4 * 16 * (8 + 8) * 2 // layers, heads of a GPU, rank, dimensions, bytes
+	if got := b.Weights*gib - m.WeightBytes(layout); math.Abs(got-twice) > 1 {
+		t.Errorf("%.0f bytes more than the checkpoint's, want %d", got, twice)
 	}
 }
 

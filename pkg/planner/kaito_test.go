@@ -95,7 +95,8 @@ func checkRefusal(t *testing.T, what string, err error) {
 	t.Logf("%s: %v", what, err)
 }
 
-// holds says whether machines hold whole layers of a model, with what libraries take at least beside them.
+// holds says whether machines hold whole layers of a model, with what libraries and the engine's smallest batch take
+// beside them.
 func holds(t *testing.T, c *catalog.Catalog, m model.Model, machine string, nodes int) bool {
 	t.Helper()
 	s, err := c.ResolveSKU(machine)
@@ -107,6 +108,6 @@ func holds(t *testing.T, c *catalog.Catalog, m model.Model, machine string, node
 	format, _ := c.Quantization(m.Artifacts[0].Quantization)
 	weights := physics.NewModel(m.Shape, physics.Weights{Format: format, Bytes: m.Artifacts[0].LoadedBytes()})
 	l := physics.Layout{TP: s.GPUs, PP: nodes, DP: 1, Nodes: nodes, LinkedGPUs: s.LinkedGPUs}
-	serving := physics.Serving{MaxModelLen: 1, MaxNumSeqs: 1, MaxBatchedTokens: 1, Utilization: 0.95, Eager: true}
+	serving := physics.Serving{MaxModelLen: 1, MaxNumSeqs: 1, MaxBatchedTokens: 2048, Utilization: 0.95, Eager: true}
 	return physics.Memory(weights, &gpu, l, &serving, &engine).KVCache >= 0
 }

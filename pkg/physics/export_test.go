@@ -1,0 +1,7 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics
+
+// LawOf is lawOf for tests.
+var LawOf = lawOf

@@ -1,0 +1,192 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// fitMemoryRounds of trying another value of one constant.
+const fitMemoryRounds = 12000
+
+// counted is a row of kvcache.csv that the figures hold for.
+type counted struct {
+	start  start
+	model  *physics.Model
+	source string
+	// What was logged, in GiB; 0 where it was not.
+	cache, activation, libraries float64
+}
+
+func countedRows(t *testing.T, s shelf) []counted {
+	t.Helper()
+	var out []counted
+	for _, row := range readStarts(t) {
+		p, known := s.find(row["hf_repo"])
+		if excluded(t, row, p, known) != "" {
+			continue
+		}
+		source, _, _ := strings.Cut(row["source"], " @")
+		out = append(out, counted{
+			start: startOf(t, row), model: s.model(t, p), source: source, cache: row.number(t, "kv_gib_per_gpu"),
+			activation: row.number(t, "activation_gib"), libraries: row.number(t, "non_torch_gib"),
+		})
+	}
+	return out
+}
+
+// constantsOf a memory law that are fitted.
+func constantsOf(p *catalog.MemoryProfile) map[string]*float64 {
+	out := map[string]*float64{"samplerCopies": &p.SamplerCopies, "batchCopies": &p.BatchCopies, "fixedGiB": &p.FixedGiB}
+	libraries := func(name string, n *catalog.NonTorch) {
+		out[name+" single"], out[name+" pcie"], out[name+" pair"], out[name+" group"] = &n.Single, &n.PCIe, &n.Pair, &n.Group
+	}
+	libraries("libraries", &p.NonTorchGiB)
+	for i := range p.Former {
+		former := &p.Former[i]
+		if former.SamplerCopies > 0 {
+			out["samplerCopies until "+former.Until] = &former.SamplerCopies
+		}
+		if former.NonTorchGiB != nil {
+			libraries("libraries until "+former.Until, former.NonTorchGiB)
+		}
+	}
+	return out
+}
+
+// guess is a law before it was fitted to anything: its form, with what a reader of the engine's source would
+// set.
+func guess(e *catalog.Engine) *catalog.Engine {
+	out := e.Clone()
+	p := &out.Profile
+	p.BatchCopies, p.FixedGiB = 1, 0.15
+	for name, constant := range constantsOf(p) {
+		switch {
+		case strings.HasPrefix(name, "samplerCopies"):
+			*constant = 9
+		case strings.HasSuffix(name, "single"), strings.HasSuffix(name, "pcie"):
+			*constant = 0.2
+		case strings.HasSuffix(name, "pair"), strings.HasSuffix(name, "group"):
+			*constant = 1
+		}
+	}
+	return &out
+}
+
+// fit moves the constants of an engine's law towards rows. More KV cache than was logged counts thrice: the
+// law must not promise too much.
+func fit(e *catalog.Engine, rows []counted) {
+	loss := func() float64 {
+		sum := 0.0
+		for i := range rows {
+			sum += rows[i].loss(e)
+		}
+		return sum
+	}
+	constants := constantsOf(&e.Profile)
+	names := slices.Sorted(maps.Keys(constants))
+	random := rand.New(rand.NewPCG(1, 2))
+	best := loss()
+	for i := range fitMemoryRounds {
+		constant, width := constants[names[random.IntN(len(names))]], 0.5*math.Pow(0.01, float64(i)/fitMemoryRounds)
+		was := *constant
+		*constant = was * math.Exp(random.NormFloat64()*width)
+		if now := loss(); now < best {
+			best = now
+			continue
+		}
+		*constant = was
+	}
+}
+
+// loss is how far a row is from the law: in its KV cache, and in the parts that it logs.
+func (c *counted) loss(e *catalog.Engine) float64 {
+	b := c.start.budget(c.model, e)
+	by := b.KVCache - c.cache
+	sum := max(-by, 3*by)
+	if c.activation > 0 {
+		sum += math.Abs(b.Activation - c.activation)
+	}
+	if c.libraries > 0 {
+		sum += math.Abs(b.NonTorch - c.libraries)
+	}
+	return sum
+}
+
+// off is by how many GiB more KV cache is predicted than was logged.
+func (c *counted) off(e *catalog.Engine) float64 {
+	return c.start.budget(c.model, e).KVCache - c.cache
+}
+
+// era of a row are the constants that hold for its release.
+func (c *counted) era(e *catalog.Engine) string {
+	law := physics.LawOf(e, c.start.serving.Version)
+	return fmt.Sprint(law.SamplerCopies, law.NonTorchGiB)
+}
+
+// TestFitMemory prints the constants that fit all rows best, starting from a guess:
+//
+//	go test -run TestFitMemory -v ./pkg/physics
+func TestFitMemory(t *testing.T) {
+	s := newShelf(t)
+	e := guess(s.vllm(t))
+	fit(e, countedRows(t, s))
+	constants := constantsOf(&e.Profile)
+	for _, name := range slices.Sorted(maps.Keys(constants)) {
+		t.Logf("%-28s %.4g", name, *constants[name])
+	}
+}
+
+// Each source is predicted by a law that was fitted to all others: what the law is worth for starts that nobody
+// looked at. Rows of releases that no other source has are counted apart: they show what a change of the engine
+// costs until somebody measures it.
+func TestKVCacheCalibrationOfUnseenSources(t *testing.T) {
+	s := newShelf(t)
+	e := s.vllm(t)
+	rows := countedRows(t, s)
+	sources, eras := map[string]bool{}, map[string]map[string]bool{}
+	for i := range rows {
+		source, era := rows[i].source, rows[i].era(e)
+		sources[source] = true
+		if eras[era] == nil {
+			eras[era] = map[string]bool{}
+		}
+		eras[era][source] = true
+	}
+	var known, unknown []float64
+	for _, source := range slices.Sorted(maps.Keys(sources)) {
+		left := guess(e)
+		fit(left, slices.DeleteFunc(slices.Clone(rows), func(c counted) bool { return c.source == source }))
+		for i := range rows {
+			switch c := &rows[i]; {
+			case c.source != source:
+			case len(eras[c.era(e)]) > 1:
+				known = append(known, c.off(left))
+			default:
+				unknown = append(unknown, c.off(left))
+			}
+		}
+	}
+	t.Logf("figure: KV cache, %d rows, unfitted (their source was left out of the fit): %s", len(known), spreadOf(known))
+	t.Logf("figure: KV cache, %d rows of releases that no other source has, unfitted: %s", len(unknown), spreadOf(unknown))
+}
+
+// spreadOf words errors.
+func spreadOf(errors []float64) string {
+	sizes := make([]float64, len(errors))
+	for i, by := range errors {
+		sizes[i] = math.Abs(by)
+	}
+	slices.Sort(sizes)
+	return fmt.Sprintf("median error %.2f GiB, from %+.2f to %+.2f", sizes[len(sizes)/2], slices.Min(errors), slices.Max(errors))
+}
