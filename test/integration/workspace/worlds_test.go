@@ -40,6 +40,10 @@ type world struct {
 	workloads  *sim.Workloads
 	overlay    string
 	stop       func() error
+	// environment is what the API server runs in.
+	environment *envtest.Environment
+	// auditLog is a file, in the worlds of tests that read it.
+	auditLog string
 }
 
 var (
@@ -104,8 +108,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// newWorld starts an API server and the stand-ins.
-func newWorld() (*world, error) {
+// newWorld starts an API server, which may be configured, and the stand-ins.
+func newWorld(configure ...func(*envtest.Environment)) (*world, error) {
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "charts", "modelberth", "files", "crds")},
 		CRDs:                  []*apiextensionsv1.CustomResourceDefinition{sim.NodeClassCRD()},
@@ -114,12 +118,15 @@ func newWorld() (*world, error) {
 	for _, crd := range karpapis.CRDs { // which installing writes to
 		environment.CRDs = append(environment.CRDs, crd.DeepCopy())
 	}
+	for _, c := range configure {
+		c(environment)
+	}
 	config, err := environment.Start()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the API server: %w", err), environment.Stop())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &world{config: config, stop: func() error {
+	w := &world{config: config, environment: environment, stop: func() error {
 		cancel()
 		return environment.Stop()
 	}}

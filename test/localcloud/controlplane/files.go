@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 	"github.com/modelberth/modelberth/test/localcloud/node"
 	"github.com/modelberth/modelberth/test/localcloud/pki"
+	"github.com/modelberth/modelberth/test/privileges"
 )
 
 // Names of the certificate files.
@@ -68,7 +69,7 @@ func (p Plan) WriteFiles(hostURL string, now time.Time) (*pki.Authority, error) 
 		return nil, err
 	}
 	if p.AuditPolicy == "" {
-		if err := write(p.auditPolicy(), []byte(auditPolicy)); err != nil {
+		if err := write(p.auditPolicy(), []byte(privileges.Policy)); err != nil {
 			return nil, err
 		}
 	}
