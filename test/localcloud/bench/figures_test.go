@@ -41,7 +41,7 @@ func TestFigures(t *testing.T) {
 		Waited: 30 * time.Second, Peak: 186e6, Held: 149e6,
 	}
 	bad := good
-	bad.Load = course(200, 6, 24, 40)
+	bad.Load = course(200, 7, 24, 40)
 	bad.Requests.Writes, bad.Requests.Reads, bad.Requests.Events = 2600, 700, 1200
 	bad.Waiting = Tally{Writes: 1, Reads: 2, Events: 1, Kinds: map[string]int{"get nodes": 2, "patch workspaces/status": 1}}
 	bad.Restart = Tally{Writes: 1, Kinds: map[string]int{"patch services": 1}}
