@@ -58,13 +58,16 @@ func TestPrivileges(t *testing.T) {
 // rarelyUsed are privileges of every back end that the stories below need not lead to, and why the controller has them.
 func rarelyUsed() privileges.Rare {
 	const taken = "when somebody was first to make one of that name, and the cache does not show it yet"
+	const scraped = "when metrics are scraped, which TestScrapesNeedPermission has under the same roles"
 	return privileges.Rare{
-		"kaito.sh workspaces/finalizers update": "no request: the API server asks it of who names a Workspace as an owner, and this one does",
-		" pods patch":                           "when engines on several machines were held back until they are isolated, which takes a network",
-		" services get":                         taken,
-		"networking.k8s.io networkpolicies get": taken,
-		"policy poddisruptionbudgets get":       taken,
-		"apps controllerrevisions get":          taken,
+		"authentication.k8s.io tokenreviews create":        scraped,
+		"authorization.k8s.io subjectaccessreviews create": scraped,
+		"kaito.sh workspaces/finalizers update":            "no request: the API server asks it of who names a Workspace as an owner, and this one does",
+		" pods patch":                                      "when engines on several machines were held back until they are isolated, which takes a network",
+		" services get":                                    taken,
+		"networking.k8s.io networkpolicies get":            taken,
+		"policy poddisruptionbudgets get":                  taken,
+		"apps controllerrevisions get":                     taken,
 	}
 }
 
