@@ -15,6 +15,8 @@ import (
 type MemoryProfile struct {
 	// Basis of the constants: the worst of them.
 	Basis v1beta1.Basis `json:"basis"`
+	// MarginGiB of KV cache is left to spare, more where the budget is an estimate.
+	MarginGiB Margin `json:"marginGiB,omitzero"`
 	// SpareGiB of a GPU outside the share: the CUDA context and what other processes need, and the
 	// largest share that is ever asked for.
 	SpareGiB    float64 `json:"spareGiB"`
@@ -32,6 +34,8 @@ type MemoryProfile struct {
 	ForwardCopies float64 `json:"forwardCopies"`
 	// Workspace is what mixtures of experts keep beside the peak; nil where they do not.
 	Workspace *Workspace `json:"workspace,omitempty"`
+	// Encoder is what an encoder of images takes beside its layers.
+	Encoder EncoderProfile `json:"encoder,omitzero"`
 	// LatentTokens of earlier context are expanded at once where attention is latent.
 	LatentTokens int `json:"latentTokens"`
 	// WeightFactor is how much larger loaded weights are than the tensors' bytes, and TablesGiB what is loaded
@@ -66,6 +70,29 @@ type NonTorch struct {
 type Workspace struct {
 	// Except are formats whose kernels keep none.
 	Except []string `json:"except,omitempty"`
+}
+
+// Margin is what a budget may be off, in GiB by its basis.
+type Margin struct {
+	Measured  float64 `json:"measured"`
+	Estimated float64 `json:"estimated"`
+}
+
+// Of a basis.
+func (m Margin) Of(b v1beta1.Basis) float64 {
+	if b == v1beta1.BasisEstimated {
+		return m.Estimated
+	}
+	return m.Measured
+}
+
+// EncoderProfile is the memory of an encoder of images, in GiB.
+type EncoderProfile struct {
+	// WeightsGiB are loaded beside the checkpoint's, KeptGiB beside the encoded images.
+	WeightsGiB float64 `json:"weightsGiB"`
+	KeptGiB    float64 `json:"keptGiB"`
+	// UnknownGiB is the peak of encoders whose shape is not known.
+	UnknownGiB float64 `json:"unknownGiB"`
 }
 
 // FormerProfile is what releases before one took otherwise.

@@ -66,6 +66,11 @@ func (c *check) profile(p MemoryProfile) {
 		least, most float64
 	}{
 		{"spareGiB", p.SpareGiB, 0, 100},
+		{"marginGiB.measured", p.MarginGiB.Measured, 0, 100},
+		{"marginGiB.estimated", p.MarginGiB.Estimated, p.MarginGiB.Measured, 100},
+		{"encoder.weightsGiB", p.Encoder.WeightsGiB, 0, 100},
+		{"encoder.keptGiB", p.Encoder.KeptGiB, 0, 100},
+		{"encoder.unknownGiB", p.Encoder.UnknownGiB, 0, 100},
 		{"mostUsed", p.MostUsed, 0.05, 1},
 		{"defaultUsed", p.DefaultUsed, 0.05, 1},
 		{"samplerCopies", p.SamplerCopies, 0, 100},

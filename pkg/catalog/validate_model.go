@@ -103,6 +103,9 @@ func (c *check) shape(s model.Shape) {
 	if s.MLA != nil {
 		c.latent(*s.MLA, s.Heads)
 	}
+	if s.Vision != nil {
+		c.vision(*s.Vision)
+	}
 	if len(s.Pattern) > 0 {
 		c.pattern(s)
 	}
@@ -238,4 +241,15 @@ func (c *check) feedForward(field string, g model.LayerGroup, experts bool) {
 	case g.FeedForward == model.FeedForwardNone && g.Mixer == model.MixerNone:
 		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "leaves nothing of a layer with mixer: none")
 	}
+}
+
+// vision checks an encoder of images.
+func (c *check) vision(v model.Vision) {
+	c.dimensions("shape.vision", []dimension{
+		{"hidden", v.Hidden, 1, mostHidden},
+		{"intermediate", v.Intermediate, 1, mostWidth},
+		{"patches", v.Patches, 1, 1 << 22},
+		{"tokens", v.Tokens, 1, 1 << 20},
+		{"taps", v.Taps, 0, mostLayers},
+	})
 }

@@ -48,6 +48,21 @@ type Shape struct {
 	Pattern []LayerGroup `json:"pattern,omitempty"`
 	// ExtraParams are loaded beside the language model, for example a vision tower.
 	ExtraParams int64 `json:"extraParams,omitempty"`
+	// Vision is the encoder of images; nil where there is none, or none that is known.
+	Vision *Vision `json:"vision,omitempty"`
+}
+
+// Vision is what an encoder of images computes.
+type Vision struct {
+	// Hidden and Intermediate are the widths of its layers; Gated MLPs have three matrices.
+	Hidden       int  `json:"hidden"`
+	Intermediate int  `json:"intermediate"`
+	Gated        bool `json:"gated,omitempty"`
+	// Patches of the largest image, and the Tokens that they become.
+	Patches int `json:"patches"`
+	Tokens  int `json:"tokens"`
+	// Taps are layers whose outputs go to the language model beside the last one's.
+	Taps int `json:"taps,omitempty"`
 }
 
 // MoE is a mixture of experts.
@@ -171,7 +186,7 @@ func (s Shape) EmbeddingParams() int64 {
 
 // Clone returns a copy that shares nothing with the shape.
 func (s Shape) Clone() Shape {
-	s.MoE, s.MLA, s.Pattern = clonePointer(s.MoE), clonePointer(s.MLA), slices.Clone(s.Pattern)
+	s.MoE, s.MLA, s.Vision, s.Pattern = clonePointer(s.MoE), clonePointer(s.MLA), clonePointer(s.Vision), slices.Clone(s.Pattern)
 	for i := range s.Pattern {
 		s.Pattern[i].State = clonePointer(s.Pattern[i].State)
 	}

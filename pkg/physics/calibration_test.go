@@ -144,8 +144,10 @@ func excluded(t *testing.T, row started, p published, known bool) string {
 		return "the model's shape is not known for sure"
 	case strings.HasPrefix(v, "V0"), strings.HasPrefix(v, "0.5"):
 		return "engine V0"
-	case p.Shape.ExtraParams > 0:
-		return "a vision tower, which the profile run feeds too"
+	case strings.HasPrefix(row["gpu"], "MI"):
+		return "ROCm, whose libraries and kernels are others"
+	case p.Shape.ExtraParams > 0 && p.Shape.Vision == nil:
+		return "an encoder that is not known"
 	case row.failed():
 		return "did not start: checked apart"
 	case row.number(t, "gpu_mem_util") == 0:
@@ -226,8 +228,8 @@ func TestKVCacheCalibration(t *testing.T) {
 		}
 	}
 	slices.Sort(off)
-	if len(off) < 29 {
-		t.Fatalf("only %d rows count, of 29 that did", len(off))
+	if len(off) < 34 {
+		t.Fatalf("only %d rows count, of 34 that did", len(off))
 	}
 	median := off[len(off)/2]
 	t.Logf("figure: KV cache, %d rows, fitted: median error %.3f GiB (at most %.2f), over-predicted by %.2f GiB at most (%.2f), largest error %.2f GiB",
@@ -244,6 +246,8 @@ func TestWeightsCalibration(t *testing.T) {
 	otherwise := map[string]string{
 		"37": "a vision tower, of which more is loaded than the checkpoint has",
 		"38": "a vision tower, of which more is loaded than the checkpoint has",
+		"82": "a vision tower, of which more is loaded than the checkpoint has",
+		"83": "a vision tower, of which more is loaded than the checkpoint has",
 		"43": "the checkpoint's size is an estimate of two formats mixed",
 		"45": "this release's MXFP4 kernels padded two dimensions",
 	}
@@ -266,8 +270,8 @@ func TestWeightsCalibration(t *testing.T) {
 		}
 	}
 	t.Logf("figure: weights of a rank, %d rows: %.2f %% off at most (1)", checked, 100*most)
-	if checked < 38 {
-		t.Errorf("only %d rows count, of 38 that did", checked)
+	if checked < 40 {
+		t.Errorf("only %d rows count, of 40 that did", checked)
 	}
 }
 

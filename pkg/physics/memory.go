@@ -23,6 +23,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	forward := m.forward(&l, &serving, law)
 	sampled := m.sampled(&serving, law)
 	workspace := m.workspace(&l, &serving, law)
+	images := m.images(&l, &serving, law)
 	base := Budget{Total: gpu.MemoryGiB, NonTorch: nonTorch(&l, law.NonTorchGiB), Graphs: m.graphs(&serving, e), Basis: m.basis(law.Basis)}
 	if m.states || m.shape.ExtraParams > 0 {
 		base.Basis = v1beta1.BasisEstimated // no log of such a model bears out the law
@@ -37,6 +38,10 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 		b.Activation = max(forward, law.FixedGiB) + workspace
 		if st.last {
 			b.Activation = max(forward, sampled) + workspace
+		}
+		if st.first {
+			b.Weights += images.weights
+			b.Activation = max(b.Activation, images.peak) + images.kept
 		}
 		// A stage captures graphs of its own layers.
 		b.Graphs *= float64(st.layers) / float64(max(m.shape.Layers, 1))
@@ -175,6 +180,34 @@ func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) flo
 		return 0
 	}
 	return float64(s.MaxBatchedTokens) * wide * plainBytes / gib
+}
+
+// images is what a vision encoder takes of the first stage's GPUs, in GiB: weights that the checkpoint does not have,
+// the peak of the profile run, and its result, which is kept while the language model runs.
+type images struct{ weights, peak, kept float64 }
+
+// images of the largest size are encoded by the profile run, as many as one batch has room for and at least one,
+// whatever limit-mm-per-prompt says of their number (vLLM issue 38459 and pull request 41239).
+func (m *Model) images(l *Layout, s *Serving, law *catalog.MemoryProfile) images {
+	if s.TextOnly || m.shape.ExtraParams == 0 {
+		return images{}
+	}
+	v := m.shape.Vision
+	if v == nil {
+		return images{law.Encoder.WeightsGiB, law.Encoder.UnknownGiB, law.Encoder.KeptGiB}
+	}
+	count := max(s.MaxBatchedTokens/v.Tokens, 1)
+	halves := 1.0
+	if v.Gated {
+		halves = 2
+	}
+	width := (halves+1)*float64(v.Intermediate)/float64(max(l.TP, 1)) + law.ForwardCopies*float64(v.Hidden)
+	kept := float64(max(s.MaxBatchedTokens, v.Tokens)) * float64(m.shape.Hidden) * float64(1+v.Taps) * plainBytes
+	return images{
+		weights: law.Encoder.WeightsGiB,
+		peak:    float64(count*v.Patches) * width * plainBytes / gib,
+		kept:    kept/gib + law.Encoder.KeptGiB,
+	}
 }
 
 // routed are the elements that the experts of a layer compute for a token: what goes into an MLP or comes out of

@@ -86,8 +86,8 @@ type Serving struct {
 	Utilization float64
 	// KVType of the cache's elements: auto or empty for the model's own, fp8, …
 	KVType string
-	// Eager runs without CUDA graphs.
-	Eager bool
+	// Eager runs without CUDA graphs, TextOnly without an encoder of images.
+	Eager, TextOnly bool
 	// Version of the engine; empty means the catalogue's.
 	Version string
 }

@@ -59,7 +59,7 @@ func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float
 	_, batch := d.batchTokens(f.engine, m)
 	serving := d.serving(f, m, t, d.fewestSequences(way, t), batch)
 	budget := f.memory(m, way, serving)
-	return f.need(way, serving, perReplica(t, way)) - budget.KVCache
+	return f.need(way, serving, perReplica(t, way)) - f.room(budget)
 }
 
 // settle chooses the settings for a target that fits: as many sequences at once as leave it room.
@@ -79,7 +79,7 @@ func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, bat
 			serving := d.serving(f, m, t, sequences, batch)
 			budget := f.memory(m, way, serving)
 			last := sequences == d.fewestSequences(way, t) && batch == batches[1]
-			if last || f.need(way, serving, perReplica(t, way)) <= budget.KVCache {
+			if last || f.need(way, serving, perReplica(t, way)) <= f.room(budget) {
 				return fitted{target: t, serving: serving, budget: budget, memory: memoryOf(budget, serving)}
 			}
 		}
@@ -105,6 +105,7 @@ func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch in
 		// The engine refuses a batch of fewer tokens than sequences.
 		MaxModelLen: t.length, MaxNumSeqs: sequences, MaxBatchedTokens: max(batch, sequences),
 		Utilization: d.settings.GPUMemoryUtilization, KVType: f.kvType, Eager: d.settings.Eager,
+		TextOnly: d.settings.TextOnly,
 	}
 	if out.Utilization == 0 {
 		out.Utilization = utilization(f.engine, m.gpu.MemoryGiB)
@@ -161,6 +162,11 @@ func (f *form) memory(m *machine, way spread, s physics.Serving) physics.Budget 
 	return physics.Memory(f.physics, &m.gpu, way.physics(m), &s, f.engine)
 }
 
+// room is the KV cache that a plan may count on, in GiB: the engine must start where the budget is off.
+func (f *form) room(b physics.Budget) float64 {
+	return b.KVCache - f.engine.Profile.MarginGiB.Of(b.Basis)
+}
+
 // need is the KV cache of the fullest GPU for the sequences of a target, in GiB.
 func (f *form) need(way spread, s physics.Serving, t target) float64 {
 	return f.physics.KVNeed(physics.Layout{TP: way.tp, PP: way.pipeline(), DP: 1, Nodes: way.nodes}, &s, t.length, t.concurrency, f.engine)
@@ -196,7 +202,7 @@ func (d *modelDemand) extended(l *layout, m *machine) fitted {
 	fits := func(t target) bool {
 		s := out.serving
 		s.MaxModelLen = t.length
-		return l.form.need(l.spread, s, perReplica(t, l.spread)) <= l.form.memory(m, l.spread, s).KVCache
+		return l.form.need(l.spread, s, perReplica(t, l.spread)) <= l.form.room(l.form.memory(m, l.spread, s))
 	}
 	out.target = out.target.extended(fits)
 	out.serving.MaxModelLen = out.target.length

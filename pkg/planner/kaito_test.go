@@ -78,7 +78,8 @@ func TestNodesAgainstKAITO(t *testing.T) {
 	}
 	t.Logf("figure: %d plans take as many machines as KAITO, %d take fewer, %d take more, %d are refused", same, fewer, more, refused)
 	// Of those refused, 6 are A10s and A100s for two models with sparse attention: there are no kernels for them.
-	if fewer < 40 || more > 1 || refused > 15 {
+	// Encoders of images and the margin of estimates take what KAITO does not count: without them 40 take fewer.
+	if fewer < 33 || more > 1 || refused > 15 {
 		t.Error("the comparison with KAITO has become worse")
 	}
 }

@@ -138,6 +138,8 @@ type EngineSettings struct {
 	// KVCacheType is consent too.
 	KVCacheType string
 	Eager       bool
+	// TextOnly says that the engine is to read no images or videos.
+	TextOnly bool
 	// ExpertParallel spreads whole experts over GPUs, or does not; nil is the planner's choice.
 	ExpertParallel *bool
 	// AdapterSlots and AdapterRank are how many adapters the engine holds on the GPUs, and of what rank.

@@ -107,6 +107,27 @@ func TestForModel(t *testing.T) {
 			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm},
 		},
 		{
+			reason: "limits of zero for images and videos leave text alone",
+			ws:     preset("some-model"), model: vllm, config: "vllm:\n  limit-mm-per-prompt: '{\"image\": 0, \"video\": {\"count\": 0}}'\n",
+			want: planner.Request{
+				NodeSource: v1beta1.NodeSourceAny, Model: vllm,
+				Constraints: planner.Constraints{Engine: planner.EngineSettings{TextOnly: true}},
+			},
+		},
+		{
+			reason: "a limit for images alone leaves the encoder in use, and saves no memory",
+			ws:     preset("some-model"), model: vllm, config: "vllm:\n  limit-mm-per-prompt: '{\"image\": 1, \"video\": 0}'\n",
+			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm},
+		},
+		{
+			reason: "the engine's own switch does the same",
+			ws:     preset("some-model"), model: vllm, config: "vllm:\n  language-model-only: true\n",
+			want: planner.Request{
+				NodeSource: v1beta1.NodeSourceAny, Model: vllm,
+				Constraints: planner.Constraints{Engine: planner.EngineSettings{TextOnly: true}},
+			},
+		},
+		{
 			reason: "another engine's section is not for this one",
 			ws:     preset("some-model"), model: someModel("llamacpp", "vllm"), config: "vllm:\n  max-model-len: 1024\n",
 			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: someModel("llamacpp", "vllm")},

@@ -4,6 +4,7 @@
 package request
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -46,12 +47,35 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 			out.KVCacheType = setting.Value
 		case setting.Name == "enforce-eager":
 			out.Eager = setting.Value == "true"
+		case setting.Name == "language-model-only":
+			out.TextOnly = out.TextOnly || setting.Value == "true"
+		case setting.Name == "limit-mm-per-prompt":
+			out.TextOnly = out.TextOnly || readsTextOnly(setting.Value)
 		case setting.Name == "enable-expert-parallel":
 			whole := setting.Value == "true"
 			out.ExpertParallel = &whole
 		}
 	}
 	return out, nil
+}
+
+// readsTextOnly says whether limits leave neither images nor videos: {"image": 0, "video": {"count": 0}}. Other
+// limits save no memory: the engine makes room for the largest one.
+func readsTextOnly(limits string) bool {
+	var counts map[string]json.RawMessage
+	if json.Unmarshal([]byte(limits), &counts) != nil {
+		return false
+	}
+	for _, kind := range []string{"image", "video"} {
+		count := struct {
+			Count json.RawMessage `json:"count"`
+		}{counts[kind]}
+		_ = json.Unmarshal(counts[kind], &count) // a number is no object, and stays what it is
+		if string(count.Count) != "0" {
+			return false
+		}
+	}
+	return true
 }
 
 // positive reads a number. A word that the flag knows beside numbers, such as auto, leaves the choice to

@@ -75,6 +75,10 @@ type tower struct {
 	// Positions are learned for each patch of the image, or as many as num_position_embeddings says.
 	Positions positions `json:"positions,omitempty"`
 	Projector projector `json:"projector"`
+	// Tokens of the largest image where images have any size; else 0, and an image is one tile and as many more
+	// as Tiles says.
+	Tokens int `json:"tokens,omitempty"`
+	Tiles  int `json:"tiles,omitempty"`
 }
 
 // loadTable decodes the embedded table.

@@ -96,7 +96,7 @@ func (t table) parse(files Files) (Facts, error) {
 	}
 	facts.Context = p.context()
 	facts.Shape = p.shape(facts.Context)
-	facts.Shape.ExtraParams = p.vision(t, top, facts.Shape.Hidden)
+	facts.Shape.ExtraParams, facts.Shape.Vision = p.vision(t, top, facts.Shape.Hidden)
 	if r.err != nil {
 		return Facts{}, r.err
 	}

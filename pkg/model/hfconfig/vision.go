@@ -3,7 +3,11 @@
 
 package hfconfig
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/modelberth/modelberth/pkg/model"
+)
 
 // positions are how a vision encoder learns where a patch lies.
 type positions string
@@ -27,21 +31,21 @@ const (
 	projectorMLP projector = "mlp"
 )
 
-// vision counts the parameters of a vision encoder and its projector; 0 where there is none, or none that
-// is known, which a note says.
-func (p *parser) vision(known table, top object, text int) int64 {
+// vision counts the parameters of a vision encoder and its projector, and describes the encoder; 0 where there is
+// none, or none that is known, which a note says.
+func (p *parser) vision(known table, top object, text int) (int64, *model.Vision) {
 	if !isNull(top["audio_config"]) {
 		p.note("the audio encoder is not counted")
 	}
 	config := top.sub("vision_config")
 	if len(config) == 0 || p.err != nil {
-		return 0
+		return 0, nil
 	}
 	kind := config.text("model_type")
 	t, ok := known.tower(kind, top.text("model_type"))
 	if !ok {
 		p.note("the vision encoder (vision_config.model_type %s) is not counted", quoted(kind))
-		return 0
+		return 0, nil
 	}
 	v := &encoder{
 		reader: &reader{file: p.file, levels: []level{{"vision_config.", config}}, defaults: object{
@@ -53,12 +57,16 @@ func (p *parser) vision(known table, top object, text int) int64 {
 	if outer := top["spatial_merge_size"]; !isNull(outer) {
 		v.defaults["spatial_merge_size"] = outer
 	}
+	if pooled := top["mm_tokens_per_image"]; !isNull(pooled) {
+		v.defaults["mm_tokens_per_image"] = pooled
+	}
 	params := v.params()
 	if v.err == nil && params > maxExtra {
 		v.fail(found{"vision_config", []byte(strconv.FormatInt(params, 10))}, "parameters are more than an encoder has")
 	}
+	shape := v.shape()
 	p.err = v.err
-	return params
+	return params, shape
 }
 
 // encoder counts a vision transformer.
@@ -89,6 +97,34 @@ func (v *encoder) params() int64 {
 	total += v.positions(patch)*hidden + int64(v.tower.OuterNorms)*v.norm(hidden)
 	total += layers * (4*v.matrix(hidden, hidden) + v.mlp(hidden, inner) + 2*v.norm(hidden))
 	return total + v.project(hidden, inner)
+}
+
+// shape describes the encoder, and the largest image that it reads.
+func (v *encoder) shape() *model.Vision {
+	out := &model.Vision{
+		Hidden: int(v.size("hidden_size")), Intermediate: int(v.size("intermediate_size")), Gated: v.tower.Gated,
+		Tokens: v.tower.Tokens, Taps: len(v.integers("deepstack_visual_indexes")),
+	}
+	merge := v.required(1<<4, "spatial_merge_size")
+	if out.Tokens > 0 {
+		out.Patches = out.Tokens * merge * merge
+		return v.checked(out)
+	}
+	side := v.required(1<<14, "image_size") / max(v.required(1<<10, "patch_size"), 1)
+	out.Patches = side * side * (1 + v.tower.Tiles)
+	out.Tokens = out.Patches / max(merge*merge, 1)
+	if _, pooled := v.defaults["mm_tokens_per_image"]; pooled {
+		out.Tokens = v.required(1<<16, "mm_tokens_per_image")
+	}
+	return v.checked(out)
+}
+
+// checked drops a shape that the config does not describe.
+func (v *encoder) checked(shape *model.Vision) *model.Vision {
+	if v.err != nil || min(shape.Tokens, shape.Patches) < 1 {
+		return nil
+	}
+	return shape
 }
 
 // matrix counts one with its bias.
