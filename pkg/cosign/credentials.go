@@ -1,0 +1,68 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cosign
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Credentials are those of a Secret of type kubernetes.io/dockerconfigjson. Helpers that it names are not run: it is a
+// user's, and they would be programs of the controller.
+type Credentials struct{ auths map[string]authn.AuthConfig }
+
+// ParseCredentials reads what such a Secret holds; nothing is nobody's.
+func ParseCredentials(config []byte) (Credentials, error) {
+	var read struct {
+		Auths map[string]authn.AuthConfig `json:"auths"`
+	}
+	if len(config) == 0 {
+		return Credentials{}, nil
+	}
+	if err := json.Unmarshal(config, &read); err != nil {
+		return Credentials{}, errors.New("it is no Docker configuration: kubectl create secret docker-registry makes one")
+	}
+	return Credentials{read.Auths}, nil
+}
+
+// Resolve returns those of the longest entry that a repository lies below; without one, anonymous.
+func (c Credentials) Resolve(target authn.Resource) (authn.Authenticator, error) {
+	longest, found := "", authn.AuthConfig{}
+	for _, entry := range slices.Sorted(maps.Keys(c.auths)) {
+		if place := normalized(entry); isBelow(target.String(), place) && len(place) > len(longest) {
+			longest, found = place, c.auths[entry]
+		}
+	}
+	return authn.FromConfig(found), nil
+}
+
+// IsBelow reports whether an artifact is of one of some registries, or of paths in them.
+func IsBelow(reference string, places []string) bool {
+	ref, err := name.ParseReference(reference)
+	return err == nil && slices.ContainsFunc(places, func(place string) bool { return isBelow(ref.Context().Name(), place) })
+}
+
+func isBelow(repository, place string) bool {
+	return strings.HasPrefix(normalized(repository)+"/", normalized(place)+"/")
+}
+
+// normalized has one name for Docker Hub, which has several, and no scheme and API version, which old entries have.
+func normalized(place string) string {
+	_, after, hasScheme := strings.Cut(place, "://")
+	if hasScheme {
+		place = after
+	}
+	place = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(place, "/"), "/v1"), "/v2")
+	host, path, _ := strings.Cut(place, "/")
+	if host == "docker.io" || host == "registry-1.docker.io" {
+		host = "index.docker.io"
+	}
+	return strings.TrimSuffix(host+"/"+path, "/")
+}

@@ -1,0 +1,9 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cosign verifies that a key has signed an artifact of a registry with cosign, and returns the digest that was signed.
+//
+// It decides which signatures count: those below the tag sha256-DIGEST.sig, and bundles that refer to the digest. It
+// must not know whose keys they are, or what the artifact holds. Certificates, transparency logs and timestamps are not read
+// (docs/adr/0013-verified-weights.md).
+package cosign

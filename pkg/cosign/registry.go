@@ -1,0 +1,248 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cosign
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/modelberth/modelberth/pkg/redact"
+)
+
+const (
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
+	predicateAnnotation = "dev.sigstore.bundle.predicateType"
+	simpleSigningMedia  = "application/vnd.dev.cosign.simplesigning.v1+json"
+	bundleMedia         = "application/vnd.dev.sigstore.bundle"
+	// emptyMedia is what cosign 2.5 and later may list a bundle as: https://github.com/sigstore/cosign/issues/4422
+	emptyMedia = "application/vnd.oci.empty.v1+json"
+)
+
+// Whoever may push to a repository decides what lies beside an artifact, so that is bounded: each answer of the registry, what
+// each signature takes, and how many are read of each form.
+const (
+	maxAnswer     = 1 << 20
+	maxSignature  = 256 << 10
+	maxSignatures = 32
+)
+
+// Requirement is met by the signature of one of its keys.
+type Requirement struct {
+	// Field that holds the keys, for messages.
+	Field string
+	Keys  []Key
+}
+
+// Artifact is what is to be verified.
+type Artifact struct {
+	// Reference by tag or digest.
+	Reference string
+	Keychain  authn.Keychain
+	// HTTP carries the requests.
+	HTTP http.RoundTripper
+}
+
+// Verify returns the reference by digest, once each requirement is met. What is signed is what a tag names, be it a manifest or
+// an index.
+func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement) (string, error) {
+	ref, err := name.ParseReference(artifact.Reference)
+	if err != nil {
+		return "", fmt.Errorf("%q is no reference of an artifact", artifact.Reference)
+	}
+	// One puller asks for credentials once.
+	puller, err := remote.NewPuller(remote.WithAuthFromKeychain(artifact.Keychain), remote.WithTransport(bounded{artifact.HTTP}),
+		remote.WithUserAgent("modelberth-controller"), remote.WithRetryBackoff(remote.Backoff{Steps: 1, Duration: time.Millisecond}))
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", ref, err)
+	}
+	in := &repository{ref.Context(), []remote.Option{remote.WithContext(ctx), remote.Reuse(puller)}}
+	digest, err := in.resolve(ref)
+	if err != nil {
+		return "", err
+	}
+	found, broken := in.signatures(digest)
+	for _, requirement := range requirements {
+		if err := requirement.verify(digest.DigestStr(), found, broken); err != nil {
+			return "", fmt.Errorf("%s: %w", digest, err)
+		}
+	}
+	return digest.Name(), nil
+}
+
+// repository is one of a registry, with how it is read.
+type repository struct {
+	name.Repository
+	options []remote.Option
+}
+
+// resolve returns the digest that a reference stands for.
+func (r *repository) resolve(ref name.Reference) (name.Digest, error) {
+	if digest, ok := ref.(name.Digest); ok {
+		return digest, nil
+	}
+	head, err := remote.Head(ref, r.options...)
+	if err != nil {
+		return name.Digest{}, fmt.Errorf("reading the digest of %s: %w", ref, explain(err))
+	}
+	return r.Digest(head.Digest.String()), nil
+}
+
+// signatures are those below the tag of the digest, and those that refer to it. What cannot be read of them is broken.
+func (r *repository) signatures(digest name.Digest) (found []signature, broken []error) {
+	keep := func(one signature, err error) {
+		if err != nil {
+			broken = append(broken, err)
+			return
+		}
+		found = append(found, one)
+	}
+	tagged, err := r.manifest(r.Tag(strings.Replace(digest.DigestStr(), ":", "-", 1) + ".sig"))
+	if err != nil {
+		broken = append(broken, err)
+	}
+	for _, layer := range first(tagged.Layers, maxSignatures) {
+		if layer.MediaType == simpleSigningMedia {
+			keep(r.simpleSignature(layer))
+		}
+	}
+	referrers, err := r.referrers(digest)
+	if err != nil {
+		broken = append(broken, err)
+	}
+	for _, referrer := range first(bundles(referrers), maxSignatures) {
+		manifest, err := r.manifest(r.Digest(referrer.Digest.String()))
+		if err != nil {
+			broken = append(broken, err)
+		}
+		for _, layer := range first(manifest.Layers, 1) {
+			if strings.HasPrefix(string(layer.MediaType), bundleMedia) {
+				keep(r.bundle(layer))
+			}
+		}
+	}
+	return found, broken
+}
+
+func (r *repository) referrers(digest name.Digest) ([]v1.Descriptor, error) {
+	index, err := remote.Referrers(digest, r.options...)
+	if err != nil {
+		return nil, explain(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, errors.New("the list of what refers to it is no index")
+	}
+	return manifest.Manifests, nil
+}
+
+// bundles are the referrers that may be signatures.
+func bundles(referrers []v1.Descriptor) []v1.Descriptor {
+	var out []v1.Descriptor
+	for _, referrer := range referrers {
+		isBundle := strings.HasPrefix(referrer.ArtifactType, bundleMedia) || referrer.ArtifactType == emptyMedia
+		predicate := referrer.Annotations[predicateAnnotation]
+		if isBundle && (predicate == "" || predicate == signPredicate) {
+			out = append(out, referrer)
+		}
+	}
+	return out
+}
+
+func first(descriptors []v1.Descriptor, most int) []v1.Descriptor {
+	return descriptors[:min(len(descriptors), most)]
+}
+
+// manifest is empty where there is none, and with an error.
+func (r *repository) manifest(ref name.Reference) (*v1.Manifest, error) {
+	image, err := remote.Image(ref, r.options...)
+	if answer, ok := errors.AsType[*transport.Error](err); ok && answer.StatusCode == http.StatusNotFound {
+		return &v1.Manifest{}, nil
+	}
+	if err != nil {
+		return &v1.Manifest{}, explain(err)
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return &v1.Manifest{}, fmt.Errorf("%s is no manifest", ref)
+	}
+	return manifest, nil
+}
+
+func (r *repository) simpleSignature(layer v1.Descriptor) (signature, error) {
+	value, err := base64.StdEncoding.DecodeString(layer.Annotations[signatureAnnotation])
+	if err != nil || len(value) == 0 {
+		return signature{}, fmt.Errorf("the annotation %s of a signature is not base64", signatureAnnotation)
+	}
+	message, err := r.blob(layer)
+	return signature{message, value, func() ([]string, error) { return simpleSigning(message) }}, err
+}
+
+func (r *repository) bundle(layer v1.Descriptor) (signature, error) {
+	content, err := r.blob(layer)
+	if err != nil {
+		return signature{}, err
+	}
+	return parseBundle(content)
+}
+
+// blob returns what a descriptor names, which has its size and digest.
+func (r *repository) blob(layer v1.Descriptor) ([]byte, error) {
+	if layer.Size > maxSignature {
+		return nil, fmt.Errorf("a signature has %d bytes, more than %d", layer.Size, maxSignature)
+	}
+	remoteLayer, err := remote.Layer(r.Digest(layer.Digest.String()), r.options...)
+	if err != nil {
+		return nil, explain(err)
+	}
+	content, err := remoteLayer.Compressed()
+	if err != nil {
+		return nil, explain(err)
+	}
+	defer func() { _ = content.Close() }()
+	out, err := io.ReadAll(content)
+	if err != nil || int64(len(out)) != layer.Size {
+		return nil, fmt.Errorf("signature %s is not what its manifest says: it was cut short or replaced", layer.Digest)
+	}
+	return out, nil
+}
+
+// explain says how a registry answered without its words, which are somebody else's.
+func explain(err error) error {
+	answer, isAnswer := errors.AsType[*transport.Error](err)
+	_, isLarge := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case isLarge:
+		return fmt.Errorf("the registry answered with more than %d bytes", maxAnswer)
+	case !isAnswer:
+		return redact.Error(err)
+	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
+		return fmt.Errorf("the registry answered with status %d: check the reference, and that the credentials may read it", answer.StatusCode)
+	default:
+		return fmt.Errorf("the registry answered with status %d", answer.StatusCode)
+	}
+}
+
+// bounded bounds what is read of each answer.
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = http.MaxBytesReader(nil, response.Body, maxAnswer)
+	return response, nil
+}

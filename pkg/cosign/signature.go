@@ -1,0 +1,125 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cosign
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// signature is one that lies beside an artifact. Nothing in it counts before a key is found to have signed the message.
+type signature struct {
+	message, value []byte
+	// subjects returns the digests that the message is about, or why it is no signature of an artifact.
+	subjects func() ([]string, error)
+}
+
+// verify returns nil if one of the keys has signed the digest.
+func (r Requirement) verify(digest string, found []signature, broken []error) error {
+	problems := slices.Clone(broken)
+	for _, one := range found {
+		isSigned := slices.ContainsFunc(r.Keys, func(key Key) bool { return key.hasSigned(one.message, one.value) })
+		if !isSigned {
+			continue
+		}
+		subjects, err := one.subjects()
+		switch {
+		case err != nil:
+			problems = append(problems, err)
+		case !slices.Contains(subjects, digest):
+			problems = append(problems, fmt.Errorf("the key signed %.200q instead", subjects))
+		default:
+			return nil
+		}
+	}
+	switch {
+	case len(problems) > 0:
+		return fmt.Errorf("no signature by the key of %s could be verified: %w", r.Field, problems[0])
+	case len(found) == 0:
+		return fmt.Errorf("no signature lies beside it, and %s demands one: sign the digest with cosign sign --key", r.Field)
+	default:
+		return fmt.Errorf("none of the signatures beside it (%d) is by the key of %s: sign the digest with that key, or correct the key",
+			len(found), r.Field)
+	}
+}
+
+// simpleSigning is the message of a signature below a tag, whose form cosign's SIGNATURE_SPEC.md describes. Its reference is
+// not read, as the specification says.
+const simpleSigningType = "cosign container image signature"
+
+func simpleSigning(message []byte) ([]string, error) {
+	var payload struct {
+		Critical struct {
+			Type  string `json:"type"`
+			Image struct {
+				Digest string `json:"docker-manifest-digest"`
+			} `json:"image"`
+		} `json:"critical"`
+	}
+	if err := json.Unmarshal(message, &payload); err != nil {
+		return nil, fmt.Errorf("its payload is no JSON: %w", err)
+	}
+	if payload.Critical.Type != simpleSigningType {
+		return nil, fmt.Errorf("its payload has the type %.100q, not %q", payload.Critical.Type, simpleSigningType)
+	}
+	return []string{payload.Critical.Image.Digest}, nil
+}
+
+// A bundle holds an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` is a signature: what the same
+// key attests of an artifact may be that it is vulnerable.
+const (
+	statementType = "application/vnd.in-toto+json"
+	signPredicate = "https://sigstore.dev/cosign/sign/v1"
+)
+
+// bundle is what cosign 3 keeps a signature in; its form is that of Sigstore's protobuf-specs, from version 0.1 on.
+type bundle struct {
+	Envelope *struct {
+		Payload     []byte `json:"payload"`
+		PayloadType string `json:"payloadType"`
+		Signatures  []struct {
+			Value []byte `json:"sig"`
+		} `json:"signatures"`
+	} `json:"dsseEnvelope"`
+}
+
+// parseBundle returns the signature in a bundle.
+func parseBundle(content []byte) (signature, error) {
+	var b bundle
+	if err := json.Unmarshal(content, &b); err != nil {
+		return signature{}, fmt.Errorf("a bundle is no JSON: %w", err)
+	}
+	if b.Envelope == nil || b.Envelope.PayloadType != statementType || len(b.Envelope.Signatures) != 1 {
+		return signature{}, errors.New("a bundle holds no in-toto statement with one signature")
+	}
+	payload := b.Envelope.Payload
+	return signature{
+		// The pre-authentication encoding of DSSE v1.
+		message:  fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(statementType), statementType, len(payload), payload),
+		value:    b.Envelope.Signatures[0].Value,
+		subjects: func() ([]string, error) { return statement(payload) },
+	}, nil
+}
+
+func statement(payload []byte) ([]string, error) {
+	var said struct {
+		PredicateType string `json:"predicateType"`
+		Subject       []struct {
+			Digest map[string]string `json:"digest"`
+		} `json:"subject"`
+	}
+	if err := json.Unmarshal(payload, &said); err != nil {
+		return nil, fmt.Errorf("its statement is no JSON: %w", err)
+	}
+	if said.PredicateType != signPredicate {
+		return nil, fmt.Errorf("its statement is about %.100q, not %q", said.PredicateType, signPredicate)
+	}
+	var digests []string
+	for _, subject := range said.Subject {
+		digests = append(digests, "sha256:"+subject.Digest["sha256"])
+	}
+	return digests, nil
+}
