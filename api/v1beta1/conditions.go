@@ -39,6 +39,7 @@ const (
 	ReasonTuningNotAvailable   = "TuningNotAvailable"
 	ReasonUnknownPreset        = "UnknownPreset"
 	ReasonModelNotDescribed    = "ModelNotDescribed"
+	ReasonWeightsNotVerified   = "WeightsNotVerified"
 	ReasonUnknownInstanceType  = "UnknownInstanceType"
 	ReasonInstanceTypeUnusable = "InstanceTypeUnusable"
 	ReasonDoesNotFit           = "DoesNotFit"

@@ -117,6 +117,23 @@ type OCIWeights struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PullSecret string `json:"pullSecret,omitempty"`
+	// verify says who must have signed the artifact with cosign. The controller verifies that before it buys anything, and
+	// pods fetch the digest that was verified.
+	// +optional
+	Verify *OCIVerification `json:"verify,omitempty"`
+}
+
+// OCIVerification is the public key of whoever signs an artifact: exactly one of publicKey and publicKeyConfigMap.
+type OCIVerification struct {
+	// publicKey in PEM, as cosign writes it to cosign.pub: ECDSA on P-256, RSA or Ed25519. Of several keys, one must have
+	// signed.
+	// +kubebuilder:validation:MaxLength=16384
+	// +optional
+	PublicKey string `json:"publicKey,omitempty"`
+	// publicKeyConfigMap names a ConfigMap in the Workspace's namespace that holds it under the key cosign.pub.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	PublicKeyConfigMap string `json:"publicKeyConfigMap,omitempty"`
 }
 
 // ImageWeights is an image that is mounted as a volume.

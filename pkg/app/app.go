@@ -254,6 +254,7 @@ func newReconciler(
 		EngineImages: o.EngineImages, EngineRegistry: o.EngineRegistry, AllowRemoteCode: o.AllowRemoteCode, MediaDomains: o.MediaDomains,
 	}
 	config.NodeClasses = o.NodeClasses
+	config.Signatures = signatures(o)
 	checker, err := admission.New()
 	if err != nil {
 		return nil, err

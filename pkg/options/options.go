@@ -68,6 +68,8 @@ type Controller struct {
 	// Weights says how pods come by the files of models, and HostPaths from which directories of nodes they may.
 	Weights   Weights
 	HostPaths []string
+	// Artifacts says whose signatures weights need.
+	Artifacts Artifacts
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
 	LaunchDeadline         time.Duration
@@ -148,6 +150,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 			"otherwise the controller talks to nobody outside the cluster")
 	o.bindNetwork(flags)
 	o.Weights.bind(flags)
+	o.Artifacts.bind(flags)
 	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
 		o.addHostPath)
 	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
@@ -216,6 +219,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Weights.validate()...)
+	problems = append(problems, o.Artifacts.validate()...)
 	problems = append(problems, o.validateNetwork()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))

@@ -154,6 +154,14 @@ type TemplateDemand struct {
 	GPUs int
 }
 
+// VerifiedWeights are an artifact of a registry whose signature was verified.
+type VerifiedWeights struct {
+	// Reference by digest.
+	Reference string `json:"reference"`
+	// Signers is the fingerprint of the administrator's keys one of which has signed it; empty where there were none.
+	Signers string `json:"signers,omitempty"`
+}
+
 // Plan is the machines and the layout that serve a model. It is stored with the revision that was
 // rendered from it, so its JSON form is stable.
 type Plan struct {
@@ -190,6 +198,8 @@ type Plan struct {
 	// Engine that serves, and the artifact that it loads.
 	Engine   string          `json:"engine,omitempty"`
 	Artifact *model.Artifact `json:"artifact,omitempty"`
+	// Weights take the place of the artifact's files; nil where nobody demands a signature of them.
+	Weights *VerifiedWeights `json:"weights,omitempty"`
 	// MaxModelLen in tokens and Concurrency in sequences of that length.
 	MaxModelLen int `json:"maxModelLen,omitempty"`
 	Concurrency int `json:"concurrency,omitempty"`

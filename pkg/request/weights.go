@@ -32,6 +32,9 @@ func checkWeights(in *v1beta1.InferenceSpec) error {
 	if problem := pathProblem(from.Path); problem != "" {
 		return invalid("inference.weights.path" + problem)
 	}
+	if from.OCI != nil && from.OCI.Verify != nil && (from.OCI.Verify.PublicKey == "") == (from.OCI.Verify.PublicKeyConfigMap == "") {
+		return invalid("inference.weights.oci.verify must have exactly one of publicKey and publicKeyConfigMap")
+	}
 	if from.OCI == nil || from.OCI.PullSecret == "" {
 		return nil
 	}

@@ -65,7 +65,7 @@ func isOpen(in Input) bool {
 		return false
 	}
 	if from := source(in.Workspace); from.OCI != nil {
-		return !strings.Contains(from.OCI.Reference, "@")
+		return in.Plan.Weights == nil && !strings.Contains(from.OCI.Reference, "@")
 	}
 	return !artifact.IsPinned()
 }

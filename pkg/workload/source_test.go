@@ -4,9 +4,11 @@
 package workload_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -64,5 +66,23 @@ func TestModelPath(t *testing.T) {
 	ws.Inference.Weights = &v1beta1.WeightsSource{PersistentVolumeClaim: &v1beta1.ClaimWeights{ClaimName: "c"}, Path: "a/b"}
 	if got := workload.ModelPath(ws); got != "/models/a/b" {
 		t.Errorf("%s with a path", got)
+	}
+}
+
+// TestVerifiedDigestIsWhatIsFetched: the tag may name something else by the time that a pod starts.
+func TestVerifiedDigestIsWhatIsFetched(t *testing.T) {
+	const signed = "a.example/model@sha256:0000000000000000000000000000000000000000000000000000000000000001"
+	in := fromSource(wholeRepository(input(preset(), 1)), v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: "a.example/model:v1"}})
+	in.Plan.Weights = &planner.VerifiedWeights{Reference: signed}
+	for _, container := range podTemplate(in).Spec.InitContainers {
+		if container.Name == workload.CommitContainer {
+			t.Error("a container settles what the tag names")
+		}
+		if at := slices.Index(container.Args, "--image"); container.Name == workload.WeightsContainer && (at < 0 || container.Args[at+1] != signed) {
+			t.Errorf("the agent is started with %v, want it to fetch %s", container.Args, signed)
+		}
+		if slices.Contains(container.Args, "a.example/model:v1") {
+			t.Errorf("container %s is told of the tag: %v", container.Name, container.Args)
+		}
 	}
 }

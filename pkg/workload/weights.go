@@ -91,6 +91,8 @@ func fetchArgs(in Input) []string {
 func originArgs(in Input) []string {
 	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
 	switch {
+	case in.Plan.Weights != nil:
+		return []string{"--image", in.Plan.Weights.Reference}
 	case from.OCI != nil:
 		return []string{"--image", from.OCI.Reference}
 	case artifact.Revision == "":

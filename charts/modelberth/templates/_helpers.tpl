@@ -82,6 +82,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.metrics.insecure .Values.metrics.certificateSecret }}
 {{- $problems = append $problems "metrics.certificateSecret is of no use with metrics.insecure: remove one of them" }}
 {{- end }}
+{{- with .Values.weights.oci }}
+{{- if and .requireVerify.publicKeys (not .registries) }}
+{{- $problems = append $problems "weights.oci.requireVerify demands signatures, and weights.oci.registries is empty: name the registries that weights come from" }}
+{{- end }}
+{{- end }}
 {{- with .Values.allow }}
 {{- $limits := or (not .templates) .engineImages (not .loadBalancer) .serviceAccounts .hostPaths }}
 {{- if and $limits (not $.Values.policies.install) }}

@@ -129,7 +129,7 @@ func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 	}{
 		{"nobody acts", true, nil, true},
 		{"nothing is proven", false, nil, false},
-		{"the network is mended", true, func(r *Reconciler, s *scope) {
+		{"the network is mended", true, func(_ *Reconciler, s *scope) {
 			for i := range s.pods {
 				s.pods[i].Annotations[v1beta1.AnnotationIsolation] = v1beta1.IsolationFound
 			}

@@ -15,6 +15,9 @@ import (
 // today returns an accepted plan at the price of the day, or why its machines may not be bought today. A plan whose price
 // has not changed is returned as it is.
 func (r *Reconciler) today(s *scope, accepted *revision) (*revision, string) {
+	if unverified := r.unverified(s, accepted); unverified != "" {
+		return accepted, unverified
+	}
 	if accepted.isOnNodes() {
 		return accepted, ""
 	}

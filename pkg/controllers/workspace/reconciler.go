@@ -146,6 +146,8 @@ type Config struct {
 	GPUPluginCheck bool
 	// Render shapes pods.
 	Render render.Settings
+	// Signatures says whose signatures artifacts need.
+	Signatures Signatures
 	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil where nobody is asked.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -171,6 +173,8 @@ type Reconciler struct {
 	behind *behind
 	// asking has an entry for each engine that is being asked for its figures.
 	asking chan struct{}
+	// verifying has an entry for each artifact whose signatures are being read.
+	verifying chan struct{}
 	// pins are the revisions that were decoded last.
 	pins *pins
 	// reported are the Workspaces whose pruned fields were published.
@@ -189,7 +193,7 @@ func New(config Config) *Reconciler {
 	return &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]interest{}}, preflight: &preflight{seen: map[string]sight{}},
 		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
-		asking: make(chan struct{}, mostAsking), unadmitted: newUnadmitted(),
+		asking: make(chan struct{}, mostAsking), verifying: make(chan struct{}, mostVerifying), unadmitted: newUnadmitted(),
 		skus: sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
 	}
 }

@@ -21,6 +21,9 @@ import (
 func (r *Reconciler) checkSupply(ctx context.Context, ws *v1beta1.Workspace, m model.Model) error {
 	from := ws.Inference.Weights
 	m.Gated = m.Gated && from == nil // another source asks for no licence
+	if err := r.checkSigned(ws.Inference); err != nil {
+		return err
+	}
 	if err := r.checkSecret(ctx, ws, m); err != nil || from == nil {
 		return err
 	}

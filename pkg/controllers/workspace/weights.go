@@ -20,7 +20,10 @@ import (
 // administrator's leave to ask the hub; without it the agents tell, and each fetches what the branch is at.
 // A hub that does not answer holds nothing up: the agents ask it again.
 func (r *Reconciler) pinWeights(ctx context.Context, s *scope, plan *planner.Plan) error {
-	if r.Hub == nil || s.spec.Inference.Weights != nil {
+	if s.spec.Inference.Weights != nil {
+		return r.pinArtifact(ctx, s, plan)
+	}
+	if r.Hub == nil {
 		return nil
 	}
 	if plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {

@@ -288,6 +288,16 @@ inference: {preset: {name: m}}`,
 			want:   `inference.weights.oci.reference: Invalid value: "oci://registry.example/model:1": inference.weights.oci.reference must be an artifact's reference, such as registry.example/model:v1, without oci://`,
 		},
 		{
+			reason: "a signature is somebody's",
+			body:   `inference: {preset: {name: m}, weights: {oci: {reference: a, verify: {}}}}`,
+			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey and publicKeyConfigMap",
+		},
+		{
+			reason: "a public key is in one place",
+			body:   `inference: {preset: {name: m}, weights: {oci: {reference: a, verify: {publicKey: a, publicKeyConfigMap: b}}}}`,
+			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey and publicKeyConfigMap",
+		},
+		{
 			reason: "a repository of images is lower-case",
 			body:   "inference: {preset: {name: m}, weights: {image: {reference: registry.example/Team/model}}}",
 			want:   `inference.weights.image.reference: Invalid value: "registry.example/Team/model": inference.weights.image.reference must be an image reference, such as registry.example/model:v1`,

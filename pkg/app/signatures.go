@@ -1,0 +1,40 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/cosign"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+// signatures are verified on the way that pods take to registries: by the same proxy, and with the same authorities.
+func signatures(o options.Controller) workspace.Signatures {
+	proxy := (&httpproxy.Config{HTTPSProxy: o.Weights.HTTPSProxy, NoProxy: o.Weights.NoProxy}).ProxyFunc()
+	return workspace.Signatures{
+		Registries: o.Artifacts.Registries, Signers: o.Artifacts.Signers,
+		Verify: func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error) {
+			client := hub.NewHTTPClient(1)
+			defer client.CloseIdleConnections()
+			if transport, ok := client.Transport.(*http.Transport); ok && o.Weights.HTTPSProxy != "" {
+				transport.Proxy = func(request *http.Request) (*url.URL, error) { return proxy(request.URL) }
+			}
+			if len(authorities) > 0 {
+				if err := hub.TrustAlso(client, authorities); err != nil {
+					return "", fmt.Errorf("ConfigMap %q: %w", o.Weights.CAConfigMap, err)
+				}
+			}
+			artifact.HTTP = client.Transport
+			return cosign.Verify(ctx, artifact, required...)
+		},
+	}
+}
