@@ -76,6 +76,7 @@ func TestAdaptersTakeMemory(t *testing.T) {
 	plan := func(settings planner.EngineSettings) planner.Plan {
 		out, err := shop.Plan(planner.Request{
 			Model: m, Adapters: planner.Adapters{Count: settings.AdapterSlots},
+			Objectives:  planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
 			Constraints: planner.Constraints{Accelerators: []string{"A100-80"}, Engine: settings},
 		})
 		if err != nil {

@@ -22,7 +22,7 @@ func (p *Planner) advice(r Request, d demand, found []*option) []string {
 		return nil
 	}
 	var out []string
-	for _, text := range []string{p.fewerBits(r, chosen), p.smallerCache(r, chosen), m.slice(chosen), m.perToken(found)} {
+	for _, text := range []string{p.fewerBits(r, chosen), p.smallerCache(r, chosen), m.slice(chosen), m.perToken(found), m.whole(found)} {
 		if text != "" {
 			out = append(out, clip(text, longestWarning))
 		}
@@ -44,12 +44,17 @@ func (p *Planner) fewerBits(r Request, chosen *option) string {
 	relaxed := r
 	relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
 	o, ok := p.best(relaxed)
-	if !ok || o.price < 0 || o.price >= chosen.price || o.layout.form.artifact.Native {
+	if !ok || !saves(o, chosen) || o.layout.form.artifact.Native {
 		return ""
 	}
 	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
 		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), usd.PerHour(chosen.price),
 		o.layout.form.artifact.Quantization)
+}
+
+// saves says whether an option costs less than the chosen one and holds as much of what is aimed at.
+func saves(o, chosen *option) bool {
+	return o.price >= 0 && o.price < chosen.price-cent && (chosen.layout.lowered || !o.layout.lowered)
 }
 
 // smallerCache is the cheapest machine with an 8-bit KV cache.
@@ -63,7 +68,7 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 	relaxed := r
 	relaxed.Constraints.AllowedKVCacheTypes = []string{eightBits}
 	o, ok := p.best(relaxed)
-	if !ok || o.price < 0 || o.price >= chosen.price || o.layout.form.kvType == "" {
+	if !ok || !saves(o, chosen) || o.layout.form.kvType == "" {
 		return ""
 	}
 	return fmt.Sprintf("a KV cache in %s would serve it on %s instead of %s: allow it with inference.engine.allowedKVCacheTypes: [%s]",
@@ -85,6 +90,24 @@ func (d *modelDemand) perToken(found []*option) string {
 	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+
 		"%.3g: where the load is steady, rank by that, with inference.objectives.optimizeFor Throughput",
 		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT)
+}
+
+// whole is the cheapest machine that holds what is aimed at, where the chosen one holds less.
+func (d *modelDemand) whole(found []*option) string {
+	if !found[0].layout.lowered {
+		return ""
+	}
+	var best *option
+	for _, o := range found[1:] {
+		if !o.layout.lowered && o.nodeNames == nil && o.price >= 0 && (best == nil || byPrice(o, best) < 0) {
+			best = o
+		}
+	}
+	if best == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and concurrency: %d to have it",
+		priced(best), d.target, d.target.length, d.target.concurrency)
 }
 
 // slice is the smallest part of the chosen GPU that would meet the objectives.

@@ -97,12 +97,12 @@ func (d *modelDemand) saving(o *option) float64 {
 	return d.objective.Saving.Network
 }
 
-// byBalance orders options of the same standing by what a token costs, if both are affordable.
+// byBalance orders affordable options by whether they hold what is aimed at, then by what a token costs.
 func byBalance(a, b *option) int {
 	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing != affordable {
 		return order
 	}
-	return byToken(a, b)
+	return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), byToken(a, b))
 }
 
 // byToken orders options by what a token costs.
@@ -121,8 +121,7 @@ func (d *modelDemand) outbalanced(best, other *option) string {
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
 		return "how fast it serves is not known"
 	case other.standing == affordable && byToken(best, other) != 0:
-		return fmt.Sprintf("dearer per token: %s per million against %s",
-			usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
+		return dearerToken(best, other)
 	default:
 		return ""
 	}
@@ -153,7 +152,9 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 	if !ok || m.optimizeFor != v1beta1.OptimizeForLatency || c.MaxHourlyPrice > 0 || len(found.options) == 0 {
 		return
 	}
-	cheapest := slices.MinFunc(found.options, byPrice).price
+	cheapest := slices.MinFunc(found.options, func(a, b *option) int {
+		return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), byPrice(a, b))
+	}).price
 	if cheapest < 0 {
 		return
 	}

@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
 			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, Other-99 is none"},
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
-			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 6.9 GiB per GPU at 8192 tokens × 4"},
+			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 5.5 GiB per GPU at 8192 tokens × 1"},
 			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so it is not chosen unless it is named"},
 		},
 		Advice: []string{"q4 weights (org/weights) would serve it on Small ($0.50/h) instead of $2.00/h: " +
@@ -271,7 +271,8 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// Where the manifest names the machine type, what the user did not set is lowered, sequences first.
+// What the user did not set is lowered, sequences first; sequences become shorter only where the manifest names the
+// machine type.
 func TestLowering(t *testing.T) {
 	// With 1 GiB reserved and 15 layers, 1024 tokens of one sequence take 60 MiB of KV cache.
 	for _, tc := range []struct {
@@ -325,8 +326,9 @@ func TestLowering(t *testing.T) {
 				t.Errorf("lowered: %v, warnings: %q", lowered, plan.Warnings)
 			}
 			without, err := p.Plan(planner.Request{Model: &m, Objectives: tc.objectives})
-			if lowered && err == nil {
-				t.Errorf("where no machine type is named, the objectives were lowered too: %s", without.Summary())
+			shorter := plan.MaxModelLen < min(m.Context, 8192) && tc.objectives.MaxModelLen == 0
+			if same := err == nil && decide(without).Sequences == plan.Concurrency; same == shorter {
+				t.Errorf("where no machine type is named: %s (%v)", without.Summary(), err)
 			}
 		})
 	}

@@ -90,9 +90,10 @@ type modelDemand struct {
 	// noRDMA says that machines reach each other over the ordinary network only.
 	noRDMA bool
 	warns  []string
-	// trial and kept are the layout that is being tried and the best one so far, ways those to try.
-	trial, kept layout
-	ways        []spread
+	// trial, kept and fastest are the layout that is being tried, the best one and the fastest so far, ways those to
+	// try.
+	trial, kept, fastest layout
+	ways                 []spread
 }
 
 func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
@@ -202,15 +203,17 @@ func (d *modelDemand) warnings() []string { return d.warns }
 
 // compare orders options by the objective; for Cost, the price decides.
 func (d *modelDemand) compare(a, b *option) int {
+	whole := boolOrder(!a.layout.lowered, !b.layout.lowered)
 	switch d.optimizeFor {
 	case v1beta1.OptimizeForBalanced:
 		return byBalance(a, b)
 	case v1beta1.OptimizeForLatency:
 		return cmp.Or(
+			whole,
 			boolOrder(a.layout.pace.TPOT > 0, b.layout.pace.TPOT > 0),
 			cmp.Compare(a.layout.pace.TPOT, b.layout.pace.TPOT))
 	case v1beta1.OptimizeForThroughput:
-		return byToken(a, b)
+		return cmp.Or(whole, byToken(a, b))
 	default:
 		return 0
 	}

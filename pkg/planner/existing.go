@@ -50,7 +50,7 @@ func yielding(d demand, r Request) (demand, bool) {
 		return nil, false
 	}
 	out := *m
-	out.named, out.target.lowerable, out.floors = true, true, floorsFor(r.Objectives, true)
+	out.named, out.target.shortens, out.floors = true, true, floorsFor(r.Objectives, true)
 	return &out, true
 }
 
@@ -222,6 +222,7 @@ func onMachine(d demand, m *machine) (*option, refusal) {
 func byNodes(d demand) func(a, b *option) int {
 	return func(a, b *option) int {
 		return cmp.Or(
+			boolOrder(!a.layout.lowered, !b.layout.lowered),
 			bySpeed(d, a, b),
 			boolOrder(a.preferred(), b.preferred()),
 			cmp.Compare(a.nodes, b.nodes),
@@ -288,6 +289,8 @@ func besideNodes(d demand, best, other *option) string {
 		return "would be bought, at a price that is not known; the plan's nodes are there already"
 	case other.nodeNames == nil:
 		return fmt.Sprintf("would be bought for %s; the plan's nodes are there already", usd.PerHour(other.price))
+	case other.layout.lowered && !best.layout.lowered:
+		return other.layout.holdsLess(best)
 	case bySpeed(d, best, other) != 0 && other.layout.pace.TPOT == 0:
 		return "how fast it serves is not known"
 	case bySpeed(d, best, other) != 0:

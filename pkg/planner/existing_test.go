@@ -112,7 +112,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			want: choice{
 				Summary: "existing node ok (1 × G-40)", Nodes: []string{"ok"}, Sequences: 4, Zones: []string{"z1"},
 				Rejected: verdicts{
-					verdict("type-G-12-PCIe", 1, "does not fit by 6.9 GiB per GPU at 8192 tokens × 4", "tiny"),
+					verdict("type-G-12-PCIe", 1, "does not fit by 5.5 GiB per GPU at 8192 tokens × 1", "tiny"),
 					verdict("type-G-40", 1, "no GPU is free: 2 GPUs in use", "busy"),
 					verdict("type-G-40", 1, "is cordoned", "cordoned"),
 					verdict("type-G-40", 1, "1 vCPU and 256 GiB of memory are free, engine engine needs 2 and 4", "cramped"),
@@ -242,9 +242,15 @@ func TestNodeSources(t *testing.T) {
 		{"unset is Any", "", []planner.Node{free}, planner.Objectives{}, "", "existing node n (1 × G-40)"},
 		{"Any buys where nothing is free", v1beta1.NodeSourceAny, []planner.Node{busy}, planner.Objectives{}, "", "1 × One (1 × G-40)"},
 		{
-			"Any buys rather than lower the objectives", v1beta1.NodeSourceAny,
+			"Any lowers what is open rather than buy", v1beta1.NodeSourceAny,
 			[]planner.Node{small},
 			planner.Objectives{MaxModelLen: 32768},
+			"", "existing node n (2 of 4 × G-12)",
+		},
+		{
+			"Any buys rather than lower what is set", v1beta1.NodeSourceAny,
+			[]planner.Node{small},
+			planner.Objectives{MaxModelLen: 32768, Concurrency: 4},
 			"", "1 × One (1 × G-40)",
 		},
 		{"Any without nodes buys", v1beta1.NodeSourceAny, nil, planner.Objectives{}, "", "1 × One (1 × G-40)"},
@@ -374,6 +380,7 @@ func TestExistingNodesOfLargeModels(t *testing.T) {
 		{
 			reason: "two equal nodes where none holds it", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 0, 1, 1),
 			want: "2 existing nodes a, c (1 of 8 × H100-80)", layout: "1 2 1",
+			warnings: []string{"a token takes 76 ms (estimated), which keeps the limit of 100ms by little"},
 		},
 		{
 			reason: "not across zones", model: "llama-3.3-70b-instruct", nodes: apart(hoppers(1, 1)),

@@ -33,21 +33,21 @@ type fitted struct {
 	memory  Memory
 }
 
-// fit looks for the settings with which a layout holds the target, or a lowered one. If there are none,
-// it returns by how many GiB the fullest GPU lacks memory.
+// fit looks for the settings with which a layout holds the target, or, where it does not, a lowered one. If there
+// are none, it returns by how many GiB the fullest GPU lacks memory.
 func (d *modelDemand) fit(f *form, m *machine, way spread, lowering bool) (fitted, float64) {
-	fits := func(t target) bool { return d.tryTarget(f, m, way, t) <= 0 }
-	t, ok := d.target, fits(d.target)
-	if !ok && lowering {
-		t, ok = d.target.lowered(fits)
+	if !lowering {
+		if lack := d.tryTarget(f, m, way, d.target); lack > 0 {
+			return fitted{target: d.target}, lack
+		}
+		return d.settle(f, m, way, d.target), 0
 	}
-	if ok {
-		return d.settle(f, m, way, t), 0
+	least := d.target.least()
+	if lack := d.tryTarget(f, m, way, least); lack > 0 {
+		return fitted{target: least}, lack
 	}
-	if lowering {
-		t = d.target.least()
-	}
-	return fitted{target: t}, d.tryTarget(f, m, way, t)
+	t := d.target.lowered(func(t target) bool { return d.tryTarget(f, m, way, t) <= 0 })
+	return d.settle(f, m, way, t), 0
 }
 
 // tryTarget returns by how many GiB the fullest GPU lacks memory for a target, with the settings that
@@ -255,7 +255,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 			return
 		}
 		p := l.form.physics.Speed(&deployed, load)
-		if p.Queues || p.TTFT > millis(d.floors.ttft) || p.TPOT > millis(d.floors.tpot) ||
+		if p.Queues || !d.floors.kept(&p) ||
 			p.OutputTokensPerSecond <= l.pace.OutputTokensPerSecond {
 			return
 		}
@@ -293,19 +293,45 @@ func (d *modelDemand) isSlow(l *layout) bool {
 	if l.pace.TPOT == 0 {
 		return d.floors.set
 	}
-	return l.pace.TPOT > millis(d.floors.tpot) || l.pace.TTFT > millis(d.floors.ttft)
+	return !d.floors.kept(&l.pace)
 }
 
 // slowness says which floor a layout does not keep.
 func (d *modelDemand) slowness(l *layout) string {
+	p := &l.pace
+	if p.TPOT == 0 {
+		if d.floors.set {
+			return "how fast it serves is not known, and inference.objectives sets a limit"
+		}
+		return ""
+	}
 	at := "at " + count(l.load.Concurrency, "request")
-	switch p := l.pace; {
-	case p.TPOT == 0 && d.floors.set:
-		return "how fast it serves is not known, and inference.objectives sets a limit"
+	ttft, tpot := d.floors.limits(p.Basis)
+	switch {
 	case p.TPOT > millis(d.floors.tpot):
 		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, at, d.floors.tpot)
 	case p.TTFT > millis(d.floors.ttft):
 		return fmt.Sprintf("too slow: %.1f s to the first token %s, the limit is %v", p.TTFT/1000, at, d.floors.ttft)
+	case p.TPOT > tpot:
+		return fmt.Sprintf("too slow: %.0f ms per token %s; of the limit of %v, a figure that is %s may use %.0f ms",
+			p.TPOT, at, d.floors.tpot, p.Basis, tpot)
+	case p.TTFT > ttft:
+		return fmt.Sprintf("too slow: %.1f s to the first token %s; of the limit of %v, a figure that is %s may use %.1f s",
+			p.TTFT/1000, at, d.floors.ttft, p.Basis, ttft/1000)
+	default:
+		return ""
+	}
+}
+
+// closeness says which floor a layout keeps by little.
+func (d *modelDemand) closeness(l *layout) string {
+	p := &l.pace
+	ttft, tpot := d.floors.limits(p.Basis)
+	switch {
+	case p.TPOT > closeTo*tpot:
+		return fmt.Sprintf("a token takes %.0f ms (%s), which keeps the limit of %v by little", p.TPOT, p.Basis, d.floors.tpot)
+	case p.TTFT > closeTo*ttft:
+		return fmt.Sprintf("the first token takes %.1f s (%s), which keeps the limit of %v by little", p.TTFT/1000, p.Basis, d.floors.ttft)
 	default:
 		return ""
 	}

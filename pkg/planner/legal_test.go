@@ -119,7 +119,7 @@ func TestAdviceKnowsWhatReadsAKVCache(t *testing.T) {
 		r := planner.Request{Model: &m, Constraints: planner.Constraints{Accelerators: []string{tc.gpu}, AllowedQuantizations: []string{"awq"}}}
 		advised := false
 		for _, length := range []int{4096, 8192, 16384, 32768} {
-			r.Objectives.MaxModelLen = length
+			r.Objectives.MaxModelLen, r.Objectives.Concurrency = length, 4
 			plan, err := p.Plan(r)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// What is aimed at where the user set no objectives, and how far that may be lowered where the user
-// named the machine type.
+// What is aimed at where the user set no objectives, and how far that may be lowered before a machine is added.
 const (
 	targetModelLen   = 8192
 	targetSequences  = 4
@@ -34,6 +34,32 @@ type floors struct {
 	// waived says that the user named the machine type and set no floor: a slow answer is better than
 	// none.
 	waived bool
+}
+
+// margin is the part of a floor that a figure may use, by how well it is known.
+func margin(basis v1beta1.Basis) float64 {
+	switch basis {
+	case v1beta1.BasisExact:
+		return 1
+	case v1beta1.BasisMeasured:
+		return 0.95
+	default:
+		return 0.8
+	}
+}
+
+// closeTo is the part of what a figure may use above which it keeps a floor by little.
+const closeTo = 0.9
+
+// limits are the times in ms that figures of a basis may reach.
+func (f floors) limits(basis v1beta1.Basis) (ttft, tpot float64) {
+	return millis(f.ttft) * margin(basis), millis(f.tpot) * margin(basis)
+}
+
+// kept says whether a pace keeps the floors with the margin of its basis.
+func (f floors) kept(p *pace) bool {
+	ttft, tpot := f.limits(p.Basis)
+	return p.TTFT <= ttft && p.TPOT <= tpot
 }
 
 func floorsFor(o Objectives, named bool) floors {
@@ -59,17 +85,26 @@ type target struct {
 	lengthSet, concurrencySet bool
 	// context is the longest sequence that the model was made for.
 	context int
-	// lowerable says that what the user did not choose may be lowered rather than refused.
-	lowerable bool
+	// shortens says that sequences may become shorter than the usual, because the user named the machine type.
+	// Elsewhere there are only fewer of them: they wait, but nothing that the usual length holds is refused.
+	shortens bool
+}
+
+// lowerable says whether something is left open that is lowered before another machine is bought for it.
+func (t target) lowerable() bool { return !t.concurrencySet || t.shortens && !t.lengthSet }
+
+// below says whether a target is less than another one.
+func (t target) below(other target) bool {
+	return t.concurrency < other.concurrency || t.length < other.length
 }
 
 // targetFor returns what must fit, and warns where the user asked for more than the model can do.
-func targetFor(m model.Model, o Objectives, lowerable bool) (target, []string) {
+func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	typical := typicalLoad(o)
 	t := target{
 		length: min(m.Context, max(targetModelLen, typical.Input+typical.Output)), concurrency: targetSequences,
 		lengthSet: o.MaxModelLen > 0, concurrencySet: o.Concurrency > 0,
-		context: m.Context, lowerable: lowerable,
+		context: m.Context, shortens: named,
 	}
 	var warnings []string
 	if t.concurrencySet {
@@ -90,29 +125,18 @@ func targetFor(m model.Model, o Objectives, lowerable bool) (target, []string) {
 }
 
 // lowered returns the largest target that fits in place of one that does not, sequences first: a
-// request that waits is better than one that is refused for its length.
-func (t target) lowered(fits func(target) bool) (target, bool) {
-	if !t.lowerable {
-		return t, false
-	}
-	if !t.concurrencySet {
-		for ; t.concurrency > 1; t.concurrency-- {
-			if fits(t) {
-				return t, true
-			}
+// request that waits is better than one that is refused for its length. The least target fits.
+func (t target) lowered(fits func(target) bool) target {
+	least := t.least()
+	for ; t.concurrency > least.concurrency; t.concurrency-- {
+		if fits(t) {
+			return t
 		}
 	}
-	if fits(t) {
-		return t, true
+	if least.length == t.length || fits(t) {
+		return t
 	}
-	if t.lengthSet {
-		return t, false
-	}
-	least := t.least()
-	if !fits(least) {
-		return t, false
-	}
-	return least.longest(t.length, fits), true
+	return least.longest(t.length, fits)
 }
 
 // least is the target below which what the user did not choose is not lowered.
@@ -120,7 +144,7 @@ func (t target) least() target {
 	if !t.concurrencySet {
 		t.concurrency = 1
 	}
-	if !t.lengthSet {
+	if t.shortens && !t.lengthSet {
 		t.length = min(t.context, leastModelLen)
 	}
 	return t
@@ -161,12 +185,15 @@ func (t target) longest(limit int, fits func(target) bool) target {
 }
 
 // loweredWarning says what was lowered and how to insist.
-func loweredWarning(from, to target, m *machine) string {
-	if from.concurrency <= to.concurrency && from.length <= to.length {
+func (d *modelDemand) loweredWarning(to target, m *machine) string {
+	if !to.below(d.target) {
 		return ""
 	}
-	return fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist, or %s "+
-		"to have a machine chosen that holds them", m.Name, to, from, m.elsewhere())
+	text := fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist", m.Name, to, d.target)
+	if d.named || m.there != nil {
+		text += fmt.Sprintf(", or %s to have a machine chosen that holds them", m.elsewhere())
+	}
+	return text
 }
 
 // String is the target for messages.

@@ -181,7 +181,7 @@ func TestMachinesForSpeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		limited := objectives
-		limited.TimeToFirstToken = time.Duration(staged.Performance.TTFTMillis*1.01*1e3) * time.Microsecond
+		limited.TimeToFirstToken = time.Duration(staged.Performance.TTFTMillis*1.01/kept(staged.Performance.Basis)*1e3) * time.Microsecond
 		plan, err := ask(t, w, planner.Request{Objectives: limited})
 		switch {
 		case machines <= 4 && (err != nil || plan.Nodes != machines):
@@ -205,7 +205,7 @@ func TestSmallerBatchesForSpeed(t *testing.T) {
 		batch int
 	}{
 		{5 * time.Second, 8192},
-		{2300 * time.Millisecond, 2048},
+		{2800 * time.Millisecond, 2048},
 	} {
 		plan, err := planner.New(c, planner.Settings{}).Plan(planner.Request{
 			Model:       &m,
@@ -218,7 +218,7 @@ func TestSmallerBatchesForSpeed(t *testing.T) {
 	}
 	_, err := planner.New(c, planner.Settings{}).Plan(planner.Request{
 		Model:       &m,
-		Objectives:  planner.Objectives{InputTokens: 8000, TimeToFirstToken: 2300 * time.Millisecond},
+		Objectives:  planner.Objectives{InputTokens: 8000, TimeToFirstToken: 2800 * time.Millisecond},
 		Constraints: planner.Constraints{InstanceTypes: []string{"Standard_NC40ads_H100_v5"}, Engine: planner.EngineSettings{MaxBatchedTokens: 8192}},
 	})
 	if err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // mostNodes is more machines than any model of the catalogue needs.
@@ -37,11 +38,14 @@ type layout struct {
 	rdma bool
 	// needed is the KV cache of a GPU for the target, in GiB; what is longer or more is a gift.
 	needed float64
+	// linked says that all GPUs of its machine reach each other by a fast link.
+	linked bool
+	// lowered says that it holds less than what is aimed at.
+	lowered bool
 }
 
 // place looks for the fewest machines, then the best form of the model, that hold the target and are
-// fast enough. Where the user named the machine type, objectives that the user did not set are lowered
-// before a machine is added.
+// fast enough. Objectives that the user did not set are lowered before a machine is added.
 func (d *modelDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs == 0 {
 		return nil, refusal{1, "has no GPU"}
@@ -70,6 +74,8 @@ type misfit struct {
 	illegal, slow, unsplit string
 	// slowNodes is how many machines were too slow.
 	slowNodes int
+	// missed is by how many times the fastest of them misses a floor.
+	missed float64
 	// lack is the smallest lack of memory of a GPU in GiB, of a form with a target.
 	lack   float64
 	form   *form
@@ -91,7 +97,7 @@ func (why *misfit) count() int {
 
 // passes are whether objectives are lowered: never, or not at first.
 func (d *modelDemand) passes() []bool {
-	if d.target.lowerable {
+	if d.target.lowerable() {
 		return []bool{false, true}
 	}
 	return []bool{false}
@@ -108,35 +114,49 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 		why.moreNodesHelp = true // the stages that were asked for do not fit fewer machines
 	}
 	why.unsplit = cmp.Or(unsplit, why.unsplit)
-	// The two are reused: a search tries thousands of layouts.
-	l, best := &d.trial, &d.kept
-	best.form = nil
+	// The three are reused: a search tries thousands of layouts.
+	l, best, fastest := &d.trial, &d.kept, &d.fastest
+	best.form, fastest.form = nil, nil
 	for _, way := range ways {
-		*l = layout{form: f, spread: way}
+		*l = layout{form: f, spread: way, linked: m.LinkedGPUs >= m.GPUs}
 		var lack float64
 		if l.fitted, lack = d.fit(f, m, way, lowering); lack > 0 {
 			why.record(f, l.fitted.target, nodes, lack)
 			continue
 		}
+		l.lowered = l.fitted.target.below(d.target)
 		d.judge(l, m)
 		if d.isTooSlow(l, m) {
 			// Stages on further machines take requests in turn, which helps a little.
-			if why.slow == "" {
-				why.slow, why.slowNodes = d.slowness(l), nodes
-			}
+			why.recordSlow(d, l, nodes)
 			why.moreNodesHelp = why.moreNodesHelp || nodes < slowNodes
 			continue
 		}
 		if best.form == nil || d.better(m, l, best) < 0 {
 			*best = *l
 		}
+		if fastest.form == nil || byTokens(l, fastest) < 0 {
+			*fastest = *l
+		}
 	}
 	if best.form == nil {
 		return nil
 	}
+	if d.idles(best, m) && byTokens(fastest, best) < 0 {
+		best = fastest
+	}
 	best.needed = d.needed(best)
 	best.fitted = d.extended(best, m)
 	return &option{layout: *best, nodes: nodes, gpus: best.spread.gpus(), warnings: d.layoutWarnings(best, m)}
+}
+
+// recordSlow keeps the fastest of the layouts that are too slow.
+func (why *misfit) recordSlow(d *modelDemand, l *layout, nodes int) {
+	ttft, tpot := d.floors.limits(l.pace.Basis)
+	missed := max(l.pace.TTFT/ttft, l.pace.TPOT/tpot)
+	if why.slow == "" || missed < why.missed {
+		why.slow, why.slowNodes, why.missed = d.slowness(l), nodes, missed
+	}
 }
 
 // record keeps the smallest lack.
@@ -147,11 +167,32 @@ func (why *misfit) record(f *form, t target, nodes int, lack float64) {
 	}
 }
 
+// idles says whether a layout leaves GPUs alone that are paid for and that the user did not leave out.
+func (d *modelDemand) idles(l *layout, m *machine) bool {
+	chosen := d.gpus + d.tp + d.pp + d.dp
+	return m.there == nil && chosen == 0 && l.form.engine.Split == catalog.SplitTensor && l.spread.gpus() < m.GPUs
+}
+
+// byTokens orders layouts whose speed is borne out by how many tokens they yield.
+func byTokens(a, b *layout) int {
+	return cmp.Or(
+		boolOrder(!a.spread.inStep(), !b.spread.inStep()), boolOrder(!a.lowered, !b.lowered),
+		cmp.Compare(b.pace.OutputTokensPerSecond, a.pace.OutputTokensPerSecond),
+		cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
+}
+
 // byLayout orders the layouts on the same machines, which cost the same.
 func (d *modelDemand) byLayout(a, b *layout) int {
 	// Replicas that share experts are known from one start-up log and no benchmark, so where nobody asks for
 	// most tokens they come after what is measured.
 	measured := boolOrder(!a.spread.inStep(), !b.spread.inStep())
+	// A floor that is not insisted on is kept where a layout keeps it.
+	waived := boolOrder(!d.floors.waived || !d.isSlow(a), !d.floors.waived || !d.isSlow(b))
+	// Between GPUs that are linked, cutting layers costs less than waiting for another stage.
+	stages := 0
+	if a.linked && b.linked {
+		stages = cmp.Compare(a.spread.stages, b.spread.stages)
+	}
 	switch d.optimizeFor {
 	case v1beta1.OptimizeForLatency:
 		return cmp.Or(
@@ -165,8 +206,8 @@ func (d *modelDemand) byLayout(a, b *layout) int {
 		// The smallest replica wastes least on talk between GPUs; copies of it use the rest of machines
 		// that are paid for anyway.
 		return cmp.Or(
-			measured, cmp.Compare(a.spread.copyGPUs(), b.spread.copyGPUs()), cmp.Compare(b.spread.replicas, a.spread.replicas),
-			cmp.Compare(a.pace.TPOT, b.pace.TPOT), cmp.Compare(b.spread.tp, a.spread.tp))
+			measured, waived, cmp.Compare(a.spread.copyGPUs(), b.spread.copyGPUs()), cmp.Compare(b.spread.replicas, a.spread.replicas),
+			stages, cmp.Compare(a.pace.TPOT, b.pace.TPOT), cmp.Compare(b.spread.tp, a.spread.tp))
 	}
 }
 
@@ -177,7 +218,7 @@ func (d *modelDemand) fewestNodes(m *machine) int {
 		return 1
 	}
 	t := d.target
-	if t.lowerable {
+	if t.lowerable() {
 		t = t.least()
 	}
 	least := math.Inf(1)
@@ -302,19 +343,32 @@ func unusedRDMA(m *machine) string {
 // layoutWarnings tells which objectives a layout was chosen without.
 func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	var warnings []string
-	if text := loweredWarning(d.target, l.fitted.target, m); text != "" {
+	if text := d.loweredWarning(l.fitted.target, m); text != "" {
 		warnings = append(warnings, text)
 	}
 	if told := d.settings.MaxNumSeqs; told > 0 && told*l.spread.replicas < d.target.concurrency {
 		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on each of %s is fewer than the inference.objectives.concurrency "+
 			"of %d: requests beyond it wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
 	}
-	if d.floors.waived {
-		if text := d.slowness(l); text != "" {
-			warnings = append(warnings, text+": set inference.objectives to insist, or "+m.elsewhere()+" to have a faster machine chosen")
-		}
+	if idle := m.GPUs - l.spread.gpus(); d.named && d.idles(l, m) {
+		warnings = append(warnings, idleWarning(idle, m))
+	}
+	switch slow := d.slowness(l); {
+	case slow != "" && d.floors.waived:
+		warnings = append(warnings, slow+": set inference.objectives to insist, or "+m.elsewhere()+" to have a faster machine chosen")
+	case slow == "" && d.closeness(l) != "":
+		warnings = append(warnings, d.closeness(l))
 	}
 	return warnings
+}
+
+// idleWarning says what of a machine that is paid for is not used.
+func idleWarning(idle int, m *machine) string {
+	text := fmt.Sprintf("%s of %d on %s idle", count(idle, "GPU"), m.GPUs, m.Name)
+	if m.price > 0 {
+		text += fmt.Sprintf(" (%s of %s)", usd.PerHour(m.price*float64(idle)/float64(m.GPUs)), usd.PerHour(m.price))
+	}
+	return text + ": more of them would not make it faster; leave resource.instanceType out to have a smaller machine chosen"
 }
 
 // whyNoMore says why more machines do not help.

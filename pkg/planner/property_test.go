@@ -169,7 +169,12 @@ func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline
 			continue
 		}
 	forms:
-		for _, a := range m.Artifacts {
+		for i := range 2 * len(m.Artifacts) {
+			a := m.Artifacts[i%len(m.Artifacts)]
+			concurrency := concurrency
+			if i >= len(m.Artifacts) { // what the user left open is lowered as far as it goes
+				concurrency = fewer(r, concurrency, func(int) bool { return false })
+			}
 			if !a.Native && !slices.Contains(c.AllowedQuantizations, a.Quantization) {
 				continue
 			}

@@ -127,18 +127,8 @@ func (found outcome) second(d demand, best, other *option) string {
 		return besideNodes(d, best, other)
 	}
 	if m, ok := d.(*modelDemand); ok && d.compare(best, other) != 0 {
-		switch m.optimizeFor {
-		case v1beta1.OptimizeForBalanced:
-			if reason := m.outbalanced(best, other); reason != "" {
-				return reason
-			}
-		case v1beta1.OptimizeForLatency:
-			return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
-		case v1beta1.OptimizeForThroughput:
-			if other.price >= 0 {
-				return fmt.Sprintf("dearer per token: %s per million against %s",
-					usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
-			}
+		if reason := m.outranked(best, other); reason != "" {
+			return reason
 		}
 	}
 	switch {
@@ -152,6 +142,34 @@ func (found outcome) second(d demand, best, other *option) string {
 	default:
 		return "same price: " + tieBreak(best, other)
 	}
+}
+
+// outranked says in what an option falls short of the best by the objective; empty where the price says it.
+func (d *modelDemand) outranked(best, other *option) string {
+	if other.layout.lowered && !best.layout.lowered && other.standing == affordable {
+		return other.layout.holdsLess(best)
+	}
+	switch d.optimizeFor {
+	case v1beta1.OptimizeForBalanced:
+		return d.outbalanced(best, other)
+	case v1beta1.OptimizeForLatency:
+		return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
+	case v1beta1.OptimizeForThroughput:
+		if other.price >= 0 {
+			return dearerToken(best, other)
+		}
+	}
+	return ""
+}
+
+// dearerToken says what a token costs more.
+func dearerToken(best, other *option) string {
+	return fmt.Sprintf("dearer per token: %s per million against %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
+}
+
+// holdsLess says what a layout holds of what the plan holds.
+func (l *layout) holdsLess(best *option) string {
+	return fmt.Sprintf("holds %s, the plan %s", l.fitted.target, best.layout.fitted.target)
 }
 
 // tieBreak says what decided between two options of the same price.

@@ -78,6 +78,11 @@ func tensorBest(w world, r planner.Request, formats map[string]model.Quantizatio
 	if len(options) == 0 {
 		return nil, 0, borderline
 	}
+	if isBalanced(r) && slices.ContainsFunc(options, tried.isWhole) || aimOf(r) == v1beta1.OptimizeForLatency || aimOf(r) == v1beta1.OptimizeForThroughput {
+		if whole := slices.DeleteFunc(slices.Clone(options), func(o tried) bool { return o.lowered }); len(whole) > 0 {
+			options = whole
+		}
+	}
 	byObjective := func(a, b tried) int { return a.compare(b, aimOf(r)) }
 	first := slices.MinFunc(options, byObjective)
 	for _, o := range options {
@@ -100,6 +105,21 @@ func aim(r planner.Request) (length, concurrency int) {
 	return min(length, r.Model.Context), concurrency
 }
 
+// fewer is how many sequences fit in place of those that may not, as far as the user left that open; where none fit,
+// the fewest.
+func fewer(r planner.Request, concurrency int, fits func(concurrency int) bool) int {
+	fewest := 1
+	if r.Objectives.Concurrency > 0 {
+		fewest = concurrency
+	}
+	for at := concurrency; at > fewest; at-- {
+		if fits(at) {
+			return at
+		}
+	}
+	return fewest
+}
+
 // typical is the request at which speed is judged.
 func typical(r planner.Request) physics.Load {
 	return physics.Load{
@@ -112,9 +132,11 @@ func affordable(r planner.Request, options []tried) []tried {
 	if r.Objectives.OptimizeFor != v1beta1.OptimizeForLatency || r.Constraints.MaxHourlyPrice > 0 || len(options) == 0 {
 		return options
 	}
-	cheapest := math.Inf(1)
+	cheapest, whole := math.Inf(1), slices.ContainsFunc(options, tried.isWhole)
 	for _, o := range options {
-		cheapest = min(cheapest, o.price)
+		if !whole || !o.lowered {
+			cheapest = min(cheapest, o.price)
+		}
 	}
 	return slices.DeleteFunc(options, func(o tried) bool { return cheapest < math.MaxFloat64 && o.price > 2*cheapest })
 }
@@ -171,7 +193,11 @@ type tried struct {
 	score
 	name string
 	pace physics.Pace
+	// lowered says that it holds less than what is aimed at.
+	lowered bool
 }
+
+func (o tried) isWhole() bool { return !o.lowered }
 
 // compare orders by the objective, what is unknown last.
 func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
@@ -255,6 +281,8 @@ type tensorTrial struct {
 	length, concurrency int
 	price               float64
 	borderline          bool
+	// lowering says that what the user left open may be lowered.
+	lowering bool
 	// slow and lacking say that layouts on a number of machines were too slow and lacked memory.
 	slow, lacking bool
 }
@@ -262,7 +290,8 @@ type tensorTrial struct {
 // tensorLayout is a layout that works.
 type tensorLayout struct {
 	tp, stages, replicas int
-	whole                bool
+	whole, lowered       bool
+	linked               bool
 	pace                 physics.Pace
 }
 
@@ -278,7 +307,9 @@ func (t *tensorTrial) best(formats map[string]model.Quantization) (tried, bool) 
 	}
 	for nodes := 1; nodes <= most; nodes++ {
 		t.slow, t.lacking = false, false
-		for _, a := range m.Artifacts {
+		for i := range 2 * len(m.Artifacts) {
+			a := m.Artifacts[i%len(m.Artifacts)]
+			t.lowering = i >= len(m.Artifacts)
 			if !a.Native && !slices.Contains(c.AllowedQuantizations, a.Quantization) ||
 				a.Quantization == "bf16" && t.gpu.ComputeCapability == "7.5" {
 				continue
@@ -309,7 +340,7 @@ func (t *tensorTrial) option(l tensorLayout, nodes int) tried {
 	if price < math.MaxFloat64 {
 		price = math.Round(price*float64(nodes)*1e6) / 1e6
 	}
-	return tried{name: t.sku.Name, pace: l.pace, score: score{
+	return tried{name: t.sku.Name, pace: l.pace, lowered: l.lowered, score: score{
 		price: price, network: t.sku.NetworkGBs > 0, nodes: nodes, gpus: l.tp * l.stages * l.replicas, machineGPUs: t.sku.GPUs,
 	}}
 }
@@ -328,6 +359,7 @@ func splits(s *model.Shape, tp int) bool {
 // layout returns the best layout of a form on a number of machines.
 func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (best tensorLayout, ok bool) {
 	c := t.request.Constraints
+	var fastest tensorLayout
 	usual := func(n int) bool { return c.GPUs > 0 || n&(n-1) == 0 }
 	set := func(set, n int) bool { return set == n || set == 0 && usual(n) }
 	for tp := 1; tp <= t.sku.GPUs; tp++ {
@@ -344,13 +376,37 @@ func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (b
 				if l.whole = whole; !possible || !t.try(weights, &l, nodes, cache) {
 					continue
 				}
+				l.linked = t.sku.LinkedGPUs >= t.sku.GPUs
+				if fastest.tp == 0 || l.faster(fastest) {
+					fastest = l
+				}
 				if !ok || l.compare(best, t.request.Objectives.OptimizeFor) < 0 {
 					best, ok = l, true
 				}
 			}
 		}
 	}
+	e := c.Engine
+	if ok && best.gpus() < t.sku.GPUs && c.GPUs+e.TensorParallel+e.PipelineParallel+e.DataParallel == 0 && fastest.faster(best) {
+		return fastest, true // GPUs that are paid for do not idle where they make it faster
+	}
 	return best, ok
+}
+
+func (l tensorLayout) gpus() int { return l.tp * l.stages * l.replicas }
+
+// faster says whether a layout yields more tokens than another one, if that is known of both.
+func (l tensorLayout) faster(other tensorLayout) bool {
+	step := func(l tensorLayout) bool { return l.whole && l.replicas > 1 }
+	switch {
+	case step(l) != step(other):
+		return step(other)
+	case l.lowered != other.lowered:
+		return other.lowered
+	default:
+		return cmp.Or(cmp.Compare(other.pace.OutputTokensPerSecond, l.pace.OutputTokensPerSecond),
+			cmp.Compare(l.gpus(), other.gpus()), cmp.Compare(other.tp, l.tp)) < 0
+	}
 }
 
 // compare orders layouts on the same machines.
@@ -368,7 +424,11 @@ func (l tensorLayout) compare(other tensorLayout, by v1beta1.OptimizeFor) int {
 	if other.whole && other.replicas > 1 {
 		inStep--
 	}
-	order := cmp.Or(inStep, cmp.Compare(each(l), each(other)), cmp.Compare(other.replicas, l.replicas),
+	stages := 0
+	if l.linked {
+		stages = cmp.Compare(l.stages, other.stages)
+	}
+	order := cmp.Or(inStep, cmp.Compare(each(l), each(other)), cmp.Compare(other.replicas, l.replicas), stages,
 		cmp.Compare(l.pace.TPOT, other.pace.TPOT), cmp.Compare(other.tp, l.tp))
 	switch by {
 	case v1beta1.OptimizeForLatency:
@@ -383,23 +443,37 @@ func (l tensorLayout) compare(other tensorLayout, by v1beta1.OptimizeFor) int {
 // try says whether a layout holds the model and is fast enough, and how fast.
 func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, cache string) bool {
 	told := t.request.Constraints.Engine
-	sequences := (t.concurrency + l.replicas - 1) / l.replicas
+	length, concurrency := t.length, t.concurrency
+	sequences := func() int { return (concurrency + l.replicas - 1) / l.replicas }
 	over := physics.Layout{
 		TP: l.tp, PP: nodes * l.stages, DP: l.replicas, EP: l.whole, Nodes: nodes, LinkedGPUs: t.sku.LinkedGPUs, NetworkGBs: t.sku.NetworkGBs,
 	}
 	serving := func(seats, batch int) (physics.Serving, physics.Budget, float64) {
 		s := physics.Serving{
-			MaxModelLen: t.length, MaxNumSeqs: seats, MaxBatchedTokens: max(batch, seats), KVType: cache, Eager: told.Eager,
+			MaxModelLen: length, MaxNumSeqs: seats, MaxBatchedTokens: max(batch, seats), KVType: cache, Eager: told.Eager,
 			Utilization: cmp.Or(told.GPUMemoryUtilization, min(math.Floor((1-1.5/t.gpu.MemoryGiB)*100)/100, 0.95)),
 		}
 		b := physics.Memory(weights, &t.gpu, over, &s, t.engine)
-		return s, b, b.KVCache - weights.KVNeed(over, &s, t.length, sequences, t.engine)
+		return s, b, b.KVCache - weights.KVNeed(over, &s, length, sequences(), t.engine)
 	}
-	usual, fewest := 2048, cmp.Or(told.MaxNumSeqs, sequences)
+	usual := 2048
 	if t.gpu.MemoryGiB >= 70 {
 		usual = 8192
 	}
-	s, b, spare := serving(fewest, cmp.Or(told.MaxBatchedTokens, 2048))
+	least := func() (physics.Serving, physics.Budget, float64) {
+		return serving(cmp.Or(told.MaxNumSeqs, sequences()), cmp.Or(told.MaxBatchedTokens, 2048))
+	}
+	if t.lowering {
+		concurrency = fewer(*t.request, concurrency, func(at int) bool {
+			concurrency = at
+			_, _, spare := least()
+			t.borderline = t.borderline || math.Abs(spare) < 1e-6
+			return spare >= 0
+		})
+	}
+	l.lowered = concurrency < t.concurrency
+	fewest := cmp.Or(told.MaxNumSeqs, sequences())
+	s, b, spare := least()
 	t.borderline = t.borderline || math.Abs(spare) < 1e-6
 	if spare < 0 {
 		t.lacking = true
@@ -407,7 +481,7 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 	}
 	for _, batch := range []int{usual, 2048} { // smaller batches where the usual ones are too slow
 		seats := 256
-		for seats < sequences {
+		for seats < sequences() {
 			seats *= 2
 		}
 		for seats = cmp.Or(told.MaxNumSeqs, seats); ; seats = max(seats/2, fewest) {
@@ -419,7 +493,7 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 			}
 		}
 		d := physics.Deployment{GPU: &t.gpu, Layout: over, Serving: &s, Budget: &b, Engine: t.engine}
-		if l.pace = t.judge(weights, &d, s.MaxNumSeqs*l.replicas); t.keepsFloors(l.pace) {
+		if l.pace = t.judge(weights, &d, s.MaxNumSeqs*l.replicas, length, concurrency); t.keepsFloors(l.pace) {
 			return true
 		}
 	}
@@ -429,11 +503,11 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 
 // judge returns the pace under the typical load, or, where throughput is asked for and no concurrency,
 // under the largest load that the floors allow.
-func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats int) physics.Pace {
+func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats, length, concurrency int) physics.Pace {
 	load := typical(*t.request)
-	load.Output = max(1, min(load.Output, t.length/2))
-	load.Input = max(1, min(load.Input, t.length-load.Output))
-	load.Concurrency = cmp.Or(load.Concurrency, t.concurrency)
+	load.Output = max(1, min(load.Output, length/2))
+	load.Input = max(1, min(load.Input, length-load.Output))
+	load.Concurrency = cmp.Or(load.Concurrency, concurrency)
 	pace := weights.Speed(d, load)
 	if t.request.Objectives.OptimizeFor != v1beta1.OptimizeForThroughput || t.request.Objectives.Concurrency > 0 {
 		return pace
@@ -455,6 +529,6 @@ func (t *tensorTrial) keepsFloors(p physics.Pace) bool {
 	if p.TPOT == 0 {
 		return o.TimeToFirstToken == 0 && o.TimePerOutputToken == 0
 	}
-	in := func(limit time.Duration) float64 { return limit.Seconds() * 1000 }
+	in := func(limit time.Duration) float64 { return limit.Seconds() * 1000 * kept(p.Basis) }
 	return p.TTFT <= in(cmp.Or(o.TimeToFirstToken, 5*time.Second)) && p.TPOT <= in(cmp.Or(o.TimePerOutputToken, 100*time.Millisecond))
 }

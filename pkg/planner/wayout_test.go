@@ -61,7 +61,7 @@ func TestWaysOut(t *testing.T) {
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1, Engine: planner.EngineSettings{GPUMemoryUtilization: 0.42}},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 2048 tokens × 1, and at most 1 are allowed; " +
-				"2 × Dull ($4.00/h) would do",
+				"2 × Dark ($3.50/h) would do",
 		},
 		{
 			"two of its layers do not fit a GPU", 3, 66,

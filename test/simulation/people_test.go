@@ -84,8 +84,12 @@ func spoil(ws *v1beta1.Workspace) { ws.Resource.InstanceType = "Standard_Unknown
 
 func isSpoiled(ws *v1beta1.Workspace) bool { return ws.Resource.InstanceType != "" }
 
+// preset may be slow: the large model is to serve on two A10 as well.
 func preset(name string) *v1beta1.InferenceSpec {
-	return &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: name}}
+	return &v1beta1.InferenceSpec{
+		Preset:     &v1beta1.PresetSpec{Name: name},
+		Objectives: &v1beta1.ObjectivesSpec{TimePerOutputToken: &metav1.Duration{Duration: 200 * time.Millisecond}},
+	}
 }
 
 func template() *v1beta1.InferenceSpec {
