@@ -1,0 +1,88 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+
+	"github.com/modelberth/modelberth/pkg/cosign"
+	"github.com/modelberth/modelberth/pkg/options"
+)
+
+// The controller reads signatures on the way that pods read weights: from a registry whose authority the company's ConfigMap
+// has.
+func TestSignaturesAreReadOnTheWayOfPods(t *testing.T) {
+	server := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	tag, err := name.NewTag(strings.TrimPrefix(server.URL, "https://") + "/model:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := empty.Image.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	payload := fmt.Appendf(nil, `{"critical":{"image":{"docker-manifest-digest":%q},"type":"cosign container image signature"}}`, digest)
+	signature, err := mutate.Append(empty.Image, mutate.Addendum{
+		Layer: static.NewLayer(payload, "application/vnd.dev.cosign.simplesigning.v1+json"),
+		Annotations: map[string]string{
+			"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(ed25519.Sign(private, payload)),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := remote.WithTransport(server.Client().Transport)
+	if err := remote.Write(tag, empty.Image, push); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(tag.Context().Tag(strings.Replace(digest.String(), ":", "-", 1)+".sig"), signature, push); err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(private.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := cosign.ParseKeys(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for _, tc := range []struct {
+		reason      string
+		weights     options.Weights
+		authorities []byte
+		want        bool
+	}{
+		{"the authority is known", options.Weights{}, authority, true},
+		{"it is not", options.Weights{}, nil, false},
+		{"its ConfigMap holds none", options.Weights{CAConfigMap: "ca"}, []byte("?"), false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			verify := signatures(options.Controller{Weights: tc.weights}).Verify
+			required := []cosign.Requirement{{Field: "publicKey", Keys: keys}}
+			got, err := verify(t.Context(), cosign.Artifact{Reference: tag.Name(), Keychain: cosign.Credentials{}}, tc.authorities, required)
+			if want := tag.Context().Digest(digest.String()).Name(); (err == nil) != tc.want || tc.want && got != want {
+				t.Errorf("Verify() = %q, %v, want %s: %v", got, err, want, tc.want)
+			}
+		})
+	}
+}
