@@ -214,7 +214,7 @@ type TakenError struct{ Kind, Name string }
 
 // Error names the object and the way out.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%s %q exists and belongs to somebody else; delete or rename it", e.Kind, e.Name)
+	return fmt.Sprintf("%s %q exists and has another owner; delete or rename it", e.Kind, e.Name)
 }
 
 // Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing, and says why.

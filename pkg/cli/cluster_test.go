@@ -226,7 +226,7 @@ func surging(ws *v1beta1.Workspace) {
 		},
 	}
 	condition(ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNodeClaimNotReady,
-		"machine chat-3c4d (Standard_B80_1) is being launched; meanwhile attempt 1 (Standard_A24_1) serves on")
+		"machine chat-3c4d (Standard_B80_1) is being launched; meanwhile attempt 1 (Standard_A24_1) continues to serve")
 }
 
 // loading has its machine, and fetches the weights.

@@ -57,7 +57,7 @@ func weights(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		return Finding{}, false
 	}
 	reason, message := agentSentence(last, said)
-	return finding(reason, "%s (it is tried again)", message), true
+	return finding(reason, "%s (retrying)", message), true
 }
 
 func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reason, message string) {
@@ -73,7 +73,7 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 		return v1beta1.ReasonWeightsFetchFailed,
 			fmt.Sprintf("fetching the weights ended with %s%s", exit(last.ExitCode), quoted(errorLine(last.Message)))
 	}
-	message = clip(withoutPorts(said.Message), maxMessage-len(" (it is tried again)"))
+	message = clip(withoutPorts(said.Message), maxMessage-len(" (retrying)"))
 	if reason, known := reasons[said.Reason]; known {
 		return reason, message
 	}
@@ -88,9 +88,9 @@ func memberLost(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		return Finding{}, false
 	}
 	if said.Reason == agentMemberAbsent {
-		return finding(v1beta1.ReasonMemberLost, "%s (it is tried again)", withoutPorts(said.Message)), true
+		return finding(v1beta1.ReasonMemberLost, "%s (retrying)", withoutPorts(said.Message)), true
 	}
 	return finding(v1beta1.ReasonMemberLost,
-		"pod %q ended because its group is not whole%s: all pods of the group are started again together; if that repeats, "+
-			"kubectl logs --previous of the pod that is named tells why", pod.Name, quoted(withoutPorts(said.Message))), true
+		"pod %q ended because its group is incomplete%s: all pods of the group restart together; if that repeats, "+
+			"kubectl logs --previous of the named pod shows why", pod.Name, quoted(withoutPorts(said.Message))), true
 }

@@ -49,17 +49,17 @@ func agentReasons(t *testing.T) map[string]bool {
 func TestAgentReasons(t *testing.T) {
 	lostMember := diagnosis.Finding{
 		Reason: "MemberLost",
-		Message: `pod "chat-0" ended because its group is not whole (m): all pods of the group are started again together; if that repeats, ` +
-			"kubectl logs --previous of the pod that is named tells why",
+		Message: `pod "chat-0" ended because its group is incomplete (m): all pods of the group restart together; if that repeats, ` +
+			"kubectl logs --previous of the named pod shows why",
 	}
 	want := map[string]diagnosis.Finding{
-		"HubUnreachable":   {Reason: "HubUnreachable", Message: "m (it is tried again)"},
-		"Unauthorized":     {Reason: "Unauthorized", Message: "m (it is tried again)"},
-		"NotFound":         {Reason: "WeightsNotFound", Message: "m (it is tried again)"},
-		"ChecksumMismatch": {Reason: "ChecksumMismatch", Message: "m (it is tried again)"},
-		"DiskFull":         {Reason: "DiskFull", Message: "m (it is tried again)"},
-		"StorageFailed":    {Reason: "WeightsFetchFailed", Message: "m (it is tried again)"},
-		"MemberAbsent":     {Reason: "MemberLost", Message: "m (it is tried again)"},
+		"HubUnreachable":   {Reason: "HubUnreachable", Message: "m (retrying)"},
+		"Unauthorized":     {Reason: "Unauthorized", Message: "m (retrying)"},
+		"NotFound":         {Reason: "WeightsNotFound", Message: "m (retrying)"},
+		"ChecksumMismatch": {Reason: "ChecksumMismatch", Message: "m (retrying)"},
+		"DiskFull":         {Reason: "DiskFull", Message: "m (retrying)"},
+		"StorageFailed":    {Reason: "WeightsFetchFailed", Message: "m (retrying)"},
+		"MemberAbsent":     {Reason: "MemberLost", Message: "m (retrying)"},
 		"MemberLost":       lostMember,
 		"MemberReplaced":   lostMember,
 	}

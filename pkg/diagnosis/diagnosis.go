@@ -48,7 +48,7 @@ type Finding struct {
 }
 
 // WaitsForMachines is the message while there is no machine that could run a pod.
-const WaitsForMachines = "the inference server waits for its machines: see ResourceReady for how far they are"
+const WaitsForMachines = "the inference server waits for its machines: ResourceReady shows their progress"
 
 // maxMessage is what a condition of ours holds at most.
 const maxMessage = 1024

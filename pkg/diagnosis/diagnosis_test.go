@@ -142,26 +142,26 @@ func TestInference(t *testing.T) {
 		{
 			"nothing wanted is not ready",
 			diagnosis.Input{},
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset tells why"),
+			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
 		},
 		{
 			"no pod yet",
 			diagnosis.Input{Want: 1},
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset tells why"),
+			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
 		},
 		{
 			"a ready pod on its way out does not count",
 			one(isReady, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset tells why"),
+			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
 		},
 		{
 			"one of two pods is missing",
 			diagnosis.Input{Want: 2, Pods: []corev1.Pod{pod(isReady)}},
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset tells why"),
+			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
 		},
 		{
 			"the scheduler's sentence without its counts", one(unscheduled("Unschedulable", schedulerMessage)),
-			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, had untolerated taint {sku: gpu}): free or allow a machine that does, or drop the demand that no node meets`),
+			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, had untolerated taint {sku: gpu}): free a node, allow another machine type, or drop the request that no node meets`),
 		},
 		{
 			"what the scheduler says while the machine comes up is no news",
@@ -171,7 +171,7 @@ func TestInference(t *testing.T) {
 		{
 			"a scheduling gate",
 			one(unscheduled("SchedulingGated", ""), func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue"}} }),
-			pending(`pod "chat-0" is held back by scheduling gate "kueue": whoever set it must remove it`),
+			pending(`pod "chat-0" is held back by scheduling gate "kueue": its owner must remove it`),
 		},
 		{
 			"not scheduled yet", one(func(p *corev1.Pod) { p.Spec.NodeName = ""; p.Status = corev1.PodStatus{} }),
@@ -200,33 +200,33 @@ func TestInference(t *testing.T) {
 		{
 			"the hub is down",
 			one(fetching(terminated(1, "Error", `{"reason":"HubUnreachable","message":"fetching \"a/b\" made no progress for 1m0s (read tcp 10.1.2.3:41234->10.0.0.9:443: i/o timeout): check that the hub is up"}`))),
-			finding("HubUnreachable", `fetching "a/b" made no progress for 1m0s (read tcp 10.0.0.9:443: i/o timeout): check that the hub is up (it is tried again)`),
+			finding("HubUnreachable", `fetching "a/b" made no progress for 1m0s (read tcp 10.0.0.9:443: i/o timeout): check that the hub is up (retrying)`),
 		},
 		{
 			"the hub refuses, and the agent is between two tries",
 			one(fetching(waiting("CrashLoopBackOff", "back-off 40s"), terminated(1, "Error", `{"reason":"Unauthorized","message":"give a token"}`))),
-			finding("Unauthorized", `give a token (it is tried again)`),
+			finding("Unauthorized", `give a token (retrying)`),
 		},
 		{
 			"a missing file, and the agent tries again",
 			one(fetching(running(), terminated(1, "Error", `{"reason":"NotFound","message":"correct the file's name"}`))),
-			finding("WeightsNotFound", `correct the file's name (it is tried again)`),
+			finding("WeightsNotFound", `correct the file's name (retrying)`),
 		},
 		{
 			"a wrong checksum", one(fetching(terminated(1, "Error", `{"reason":"ChecksumMismatch","message":"m"}`))),
-			finding("ChecksumMismatch", `m (it is tried again)`),
+			finding("ChecksumMismatch", `m (retrying)`),
 		},
 		{
 			"a full disk", one(fetching(terminated(1, "Error", `{"reason":"DiskFull","message":"m"}`))),
-			finding("DiskFull", `m (it is tried again)`),
+			finding("DiskFull", `m (retrying)`),
 		},
 		{
 			"a reason of a newer agent", one(fetching(terminated(1, "Error", `{"reason":"Tomorrow","message":"m"}`))),
-			finding("WeightsFetchFailed", `m (it is tried again)`),
+			finding("WeightsFetchFailed", `m (retrying)`),
 		},
 		{
 			"an agent that said nothing structured", one(fetching(terminated(2, "Error", "panic: runtime error"))),
-			finding("WeightsFetchFailed", `fetching the weights ended with exit code 2 (panic: runtime error) (it is tried again)`),
+			finding("WeightsFetchFailed", `fetching the weights ended with exit code 2 (panic: runtime error) (retrying)`),
 		},
 		{
 			"too little main memory",
@@ -241,7 +241,7 @@ func TestInference(t *testing.T) {
 		{
 			"the engine's first error tells why it ended",
 			one(engine(waiting("CrashLoopBackOff", "back-off 10s"), terminated(1, "Error", llamaLog))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (gguf_init_from_file: failed to open GGUF file '/models/a.gguf' (No such file or directory)) and is started again: kubectl logs --previous chat-0 -c chat tells more`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (gguf_init_from_file: failed to open GGUF file '/models/a.gguf' (No such file or directory)) and restarts: kubectl logs --previous chat-0 -c chat shows more`),
 		},
 		{
 			"too little memory on the GPU",
@@ -251,12 +251,12 @@ func TestInference(t *testing.T) {
 		{
 			"a server that ends well has ended all the same",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(0, "Completed", ""))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 0 and is started again: kubectl logs --previous chat-0 -c chat tells more`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 0 and restarts: kubectl logs --previous chat-0 -c chat shows more`),
 		},
 		{
 			"a crash that the engine has recovered from is not why it does not answer now",
 			one(engine(running(), terminated(1, "Error", "x")), func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Started = new(true) }),
-			pending(`pod "chat-0" is starting the engine: kubectl logs chat-0 tells how far it is`),
+			pending(`pod "chat-0" is starting the engine: kubectl logs chat-0 shows its progress`),
 		},
 		{
 			"a missing Secret",
@@ -276,7 +276,7 @@ func TestInference(t *testing.T) {
 		{
 			"a pod that the kubelet did not admit",
 			one(failed("UnexpectedAdmissionError", "Pod was rejected: Allocate failed due to no healthy devices present")),
-			finding("ContainerStartError", `node "node-a" ended pod "chat-0" with UnexpectedAdmissionError (Pod was rejected: Allocate failed due to no healthy devices present): it is created again; if that repeats, the node's kubelet log tells more`),
+			finding("ContainerStartError", `node "node-a" ended pod "chat-0" with UnexpectedAdmissionError (Pod was rejected: Allocate failed due to no healthy devices present): it is created again; if that repeats, see the node's kubelet log`),
 		},
 		{
 			"a node short of disk",
@@ -291,7 +291,7 @@ func TestInference(t *testing.T) {
 		{
 			"pressure on a node that has none of the pods",
 			diagnosis.Input{Want: 1, Pods: []corev1.Pod{pod()}, Nodes: []corev1.Node{node("node-a", corev1.NodeReady), node("node-b", corev1.NodeReady, corev1.NodeDiskPressure)}},
-			pending(`pod "chat-0" is starting the engine: kubectl logs chat-0 tells how far it is`),
+			pending(`pod "chat-0" is starting the engine: kubectl logs chat-0 shows its progress`),
 		},
 		{
 			"a node that went away",
@@ -300,12 +300,12 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"images and volumes", one(fetching(waiting("PodInitializing", ""))),
-			pending(`node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod tells why`),
+			pending(`node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod shows why`),
 		},
 		{
 			"nothing reported yet",
 			one(func(p *corev1.Pod) { p.Status = corev1.PodStatus{} }),
-			pending(`node "node-a" prepares pod "chat-0": if this lasts, kubectl describe pod tells why`),
+			pending(`node "node-a" prepares pod "chat-0": if this lasts, kubectl describe pod shows why`),
 		},
 		{
 			"weights on their way", one(fetching(running())),
@@ -313,11 +313,11 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"the engine's image", one(engine(waiting("PodInitializing", ""))),
-			pending(`node "node-a" pulls the image of container "chat" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod tells why`),
+			pending(`node "node-a" pulls the image of container "chat" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod shows why`),
 		},
 		{
 			"the engine loads", one(),
-			pending(`pod "chat-0" is starting the engine: kubectl logs chat-0 tells how far it is`),
+			pending(`pod "chat-0" is starting the engine: kubectl logs chat-0 shows its progress`),
 		},
 		{
 			"an init container of a user's own template",

@@ -28,7 +28,7 @@ func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 				status.Name, pod.Name, exit(last.ExitCode), says, in.planned(rule.Beside), next), true
 		}
 		line, advice := errorLine(last.Message), crashAdvice(pod.Name, status.Name, last.ExitCode)
-		return finding(v1beta1.ReasonContainerCrashLoop, "container %q of pod %q ended with %s%s and is started again: %s",
+		return finding(v1beta1.ReasonContainerCrashLoop, "container %q of pod %q ended with %s%s and restarts: %s",
 			status.Name, pod.Name, exit(last.ExitCode), quoted(line), advice), true
 	}
 	return Finding{}, false
@@ -42,10 +42,10 @@ func (in *Input) planned(which figures) string {
 	memory := in.Plan.Memory
 	switch which {
 	case besideMemory:
-		return fmt.Sprintf("; the plan counted per GPU on %.2f GiB of weights, %.2f GiB of KV cache and %.2f GiB of overhead, of %.2f GiB (%s)",
+		return fmt.Sprintf("; the plan expected per GPU %.2f GiB of weights, %.2f GiB of KV cache and %.2f GiB of overhead, of %.2f GiB (%s)",
 			memory.Weights, memory.KVCache, memory.Overhead, memory.Total, memory.Basis)
 	case besideCache:
-		return fmt.Sprintf("; the plan counted on %.2f GiB of KV cache per GPU, for %d sequences of %d tokens (%s)",
+		return fmt.Sprintf("; the plan expected %.2f GiB of KV cache per GPU, for %d sequences of %d tokens (%s)",
 			memory.KVCache, in.Plan.Concurrency, in.Plan.MaxModelLen, memory.Basis)
 	default:
 		return ""
@@ -57,9 +57,9 @@ const killed = 128 + 9
 
 func crashAdvice(pod, container string, code int32) string {
 	if code == killed {
-		return fmt.Sprintf("kubectl describe pod %s tells whether its liveness probe failed or the node ran out of something", pod)
+		return fmt.Sprintf("kubectl describe pod %s shows whether its liveness probe failed or the node ran out of something", pod)
 	}
-	return fmt.Sprintf("kubectl logs --previous %s -c %s tells more", pod, container)
+	return fmt.Sprintf("kubectl logs --previous %s -c %s shows more", pod, container)
 }
 
 // exit names the signal that an exit code stands for, as shells and container runtimes count.
@@ -95,8 +95,8 @@ func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 			continue
 		}
 		return finding(v1beta1.ReasonStartupTimeout,
-			"container %q of pod %q did not answer %s within %s of its start and is started again: "+
-				"kubectl logs --previous %s -c %s tells how far it got; a machine type with a faster disk, or a smaller model, starts sooner",
+			"container %q of pod %q did not answer %s within %s of its start and restarts: "+
+				"kubectl logs --previous %s -c %s shows how far it got; a machine type with a faster disk, or a smaller model, starts sooner",
 			status.Name, pod.Name, probed(container.StartupProbe), allowed, pod.Name, status.Name), true
 	}
 	return Finding{}, false

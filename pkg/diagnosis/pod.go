@@ -32,7 +32,7 @@ func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 			return finding(v1beta1.ReasonUnschedulable, "no node takes pod %q, because %s: %s", pod.Name, why, next), true
 		}
 		return finding(v1beta1.ReasonUnschedulable,
-			"no node takes pod %q%s: free or allow a machine that does, or drop the demand that no node meets",
+			"no node takes pod %q%s: free a node, allow another machine type, or drop the request that no node meets",
 			pod.Name, quoted(schedulerSentence(condition.Message))), true
 	}
 	return Finding{}, false
@@ -47,7 +47,7 @@ func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 		}
 		if taint := untolerated(pod, &node); taint != "" {
 			return fmt.Sprintf("node %q has taint %s, which it does not tolerate", node.Name, taint),
-				"add a toleration to inference.pod.tolerations, or take the taint away once what it stands for is over"
+				"add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone"
 		}
 		asked := requests(pod)
 		for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -169,7 +169,7 @@ func evicted(_ *Input, pod *corev1.Pod) (Finding, bool) {
 			pod.Name, pod.Spec.NodeName, quoted(why)), true
 	}
 	return finding(v1beta1.ReasonContainerStartError,
-		"node %q ended pod %q with %s%s: it is created again; if that repeats, the node's kubelet log tells more",
+		"node %q ended pod %q with %s%s: it is created again; if that repeats, see the node's kubelet log",
 		pod.Spec.NodeName, pod.Name, pod.Status.Reason, quoted(why)), true
 }
 

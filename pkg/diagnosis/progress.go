@@ -17,13 +17,13 @@ func progress(pods []corev1.Pod, nodes []corev1.Node) Finding {
 			return stage(&pods[i], nodes)
 		}
 	}
-	return pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset tells why")
+	return pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why")
 }
 
 func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 	switch {
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
-		return pending("pod %q is held back by scheduling gate %q: whoever set it must remove it",
+		return pending("pod %q is held back by scheduling gate %q: its owner must remove it",
 			pod.Name, pod.Spec.SchedulingGates[0].Name)
 	case pod.Spec.NodeName == "":
 		return pending("pod %q waits for the scheduler", pod.Name)
@@ -49,7 +49,7 @@ func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 			return preparing(pod, status.Name)
 		}
 		if !status.Ready {
-			return pending("pod %q is starting the engine: kubectl logs %s tells how far it is", pod.Name, pod.Name)
+			return pending("pod %q is starting the engine: kubectl logs %s shows its progress", pod.Name, pod.Name)
 		}
 	}
 	return preparing(pod, "")
@@ -58,10 +58,10 @@ func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 // preparing covers images and volumes, which a pod's status does not tell apart.
 func preparing(pod *corev1.Pod, container string) Finding {
 	if container == "" {
-		return pending("node %q prepares pod %q: if this lasts, kubectl describe pod tells why", pod.Spec.NodeName, pod.Name)
+		return pending("node %q prepares pod %q: if this lasts, kubectl describe pod shows why", pod.Spec.NodeName, pod.Name)
 	}
 	return pending("node %q pulls the image of container %q or mounts its volumes for pod %q: "+
-		"if this lasts, kubectl describe pod tells why",
+		"if this lasts, kubectl describe pod shows why",
 		pod.Spec.NodeName, container, pod.Name)
 }
 

@@ -74,11 +74,11 @@ func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
 		switch warning.Reason {
 		case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 			return finding(v1beta1.ReasonVolumeNotMounted,
-				"node %q cannot mount a volume of pod %q%s: see to it that the volume, Secret or ConfigMap that it names is there, "+
+				"node %q cannot mount a volume of pod %q%s: create the volume, Secret or ConfigMap that it names, "+
 					"or change the field of inference that names it", pod.Spec.NodeName, pod.Name, words), true
 		case "FailedCreatePodSandBox", "NetworkNotReady":
 			return finding(v1beta1.ReasonPodSandboxFailed,
-				"node %q cannot start pod %q%s: the node's network or runtime class is at fault, its kubelet log tells more",
+				"node %q cannot start pod %q%s: check the node's network and runtime class, and its kubelet log",
 				pod.Spec.NodeName, pod.Name, words), true
 		}
 	}
@@ -94,7 +94,7 @@ func refusedPod(in *Input) (Finding, bool) {
 		// "create Pod chat-0 in StatefulSet chat failed error: pods "chat-0" is forbidden: …"
 		_, words, _ := strings.Cut(warning.Message, "failed error: ")
 		words = cmp.Or(words, warning.Message)
-		return finding(v1beta1.ReasonPodRefused, "the cluster does not let a pod be created%s: %s",
+		return finding(v1beta1.ReasonPodRefused, "the cluster rejects the pod%s: %s",
 			quoted(clip(steady(words), maxQuote)), wayPast(words)), true
 	}
 	return Finding{}, false
@@ -108,10 +108,10 @@ func wayPast(words string) string {
 	case strings.Contains(words, "must specify"): // a quota or a policy wants what inference.pod can say
 		return "set it in inference.pod, or give the namespace a LimitRange that does"
 	case strings.Contains(words, "PodSecurity"):
-		return "the namespace enforces a level that what inference.pod or inference.template asks for does not meet"
+		return "inference.pod or inference.template does not meet the level that the namespace enforces"
 	case strings.Contains(words, "denied the request"):
 		return "ask whoever runs that policy for an exception, or change what it objects to in inference.pod"
 	default:
-		return "change what the words object to"
+		return "change what the message objects to"
 	}
 }

@@ -74,7 +74,7 @@ func TestPublishedWarnings(t *testing.T) {
 		return []diagnosis.Warning{{About: uid, Reason: reason, Message: message}}
 	}
 	const noVolume = `MountVolume.SetUp failed for volume "config" : configmap "tuned" not found`
-	preparing := `node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod tells why`
+	preparing := `node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod shows why`
 	for _, tc := range []struct {
 		reason   string
 		pods     []corev1.Pod
@@ -87,14 +87,14 @@ func TestPublishedWarnings(t *testing.T) {
 			[]corev1.Pod{pod(prepared)},
 			about("pod-1", "FailedMount", noVolume),
 			finding(v1beta1.ReasonVolumeNotMounted, `node "node-a" cannot mount a volume of pod "chat-0" (MountVolume.SetUp failed for volume "config" : `+
-				`configmap "tuned" not found): see to it that the volume, Secret or ConfigMap that it names is there, or change the field of inference that names it`),
+				`configmap "tuned" not found): create the volume, Secret or ConfigMap that it names, or change the field of inference that names it`),
 		},
 		{
 			"the node's network is broken",
 			[]corev1.Pod{pod(prepared)},
 			about("pod-1", "FailedCreatePodSandBox", "rpc error: failed to setup network for sandbox \"0123456789abcdef0123456789abcdef0123\": no IP"),
 			finding(v1beta1.ReasonPodSandboxFailed, `node "node-a" cannot start pod "chat-0" (rpc error: failed to setup network for sandbox "…": no IP): `+
-				`the node's network or runtime class is at fault, its kubelet log tells more`),
+				`check the node's network and runtime class, and its kubelet log`),
 		},
 		{"another pod's", []corev1.Pod{pod(prepared)}, about("pod-2", "FailedMount", noVolume), pending(preparing)},
 		{"what says nothing about starting", []corev1.Pod{pod(prepared)}, about("pod-1", "Unhealthy", "x"), pending(preparing)},
@@ -108,13 +108,13 @@ func TestPublishedWarnings(t *testing.T) {
 			"a quota", nil,
 			about("set-1", "FailedCreate", `create Pod chat-0 in StatefulSet chat failed error: pods "chat-0" is forbidden: exceeded quota: small, `+
 				`requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=4, limited: requests.nvidia.com/gpu=4`),
-			finding(v1beta1.ReasonPodRefused, `the cluster does not let a pod be created (pods "chat-0" is forbidden: exceeded quota: small, `+
+			finding(v1beta1.ReasonPodRefused, `the cluster rejects the pod (pods "chat-0" is forbidden: exceeded quota: small, `+
 				`requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=4, limited: requests.nvidia.com/gpu=4): `+
 				`raise the ResourceQuota of the namespace, or free some of it`),
 		},
 		{
 			"a webhook", nil, about("set-1", "FailedCreate", `admission webhook "v.example" denied the request: no`),
-			finding(v1beta1.ReasonPodRefused, `the cluster does not let a pod be created (admission webhook "v.example" denied the request: no): `+
+			finding(v1beta1.ReasonPodRefused, `the cluster rejects the pod (admission webhook "v.example" denied the request: no): `+
 				`ask whoever runs that policy for an exception, or change what it objects to in inference.pod`),
 		},
 	} {

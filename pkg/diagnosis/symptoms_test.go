@@ -101,33 +101,33 @@ func TestSymptoms(t *testing.T) {
 		{
 			"killed from outside, by whatever it was",
 			one(engine(lasted(time.Minute, 137, "loading"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (loading) and is started again: kubectl describe pod chat-0 tells whether its liveness probe failed or the node ran out of something`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (loading) and restarts: kubectl describe pod chat-0 shows whether its liveness probe failed or the node ran out of something`),
 		},
 		{
 			"a fault of the program",
 			one(engine(lasted(time.Minute, 139, ""))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 139, SIGSEGV and is started again: kubectl logs --previous chat-0 -c chat tells more`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 139, SIGSEGV and restarts: kubectl logs --previous chat-0 -c chat shows more`),
 		},
 		{
 			"a start that the kubelet gave up",
 			one(probedFor, engine(waiting("CrashLoopBackOff", ""), lasted(time.Hour+5*time.Second, 137, "loading"))),
-			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start and is started again: kubectl logs --previous chat-0 -c chat tells how far it got; a machine type with a faster disk, or a smaller model, starts sooner`),
+			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start and restarts: kubectl logs --previous chat-0 -c chat shows how far it got; a machine type with a faster disk, or a smaller model, starts sooner`),
 		},
 		{
 			"an error of its own at that time is not the kubelet's doing",
 			one(probedFor, engine(lasted(time.Hour+5*time.Second, 1, "x"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (x) and is started again: kubectl logs --previous chat-0 -c chat tells more`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (x) and restarts: kubectl logs --previous chat-0 -c chat shows more`),
 		},
 		{
 			"nor is an end before the time was over",
 			one(probedFor, engine(lasted(59*time.Minute, 137, "x"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (x) and is started again: kubectl describe pod chat-0 tells whether its liveness probe failed or the node ran out of something`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (x) and restarts: kubectl describe pod chat-0 shows whether its liveness probe failed or the node ran out of something`),
 		},
 		{
 			"an exception among vLLM's lines",
 			one(engine(terminated(1, "Error", "(APIServer pid=1) INFO 11-20 10:00:00 [api_server.py:1000] starting\n"+
 				"(EngineCore_DP0 pid=71) ERROR 11-20 10:00:09 [core.py:708] KeyError: 'rope_theta'\n(EngineCore_DP0 pid=71) Process EngineCore_DP0:\n"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (KeyError: 'rope_theta') and is started again: kubectl logs --previous chat-0 -c chat tells more`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 1 (KeyError: 'rope_theta') and restarts: kubectl logs --previous chat-0 -c chat shows more`),
 		},
 		{
 			"the machine shows too few GPUs",
@@ -157,7 +157,7 @@ func TestSymptoms(t *testing.T) {
 					corev1.Taint{Key: "team", Value: "b", Effect: corev1.TaintEffectPreferNoSchedule},
 					corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoSchedule})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because node "node-a" has taint maintenance:NoSchedule, which it does not tolerate: add a toleration to inference.pod.tolerations, or take the taint away once what it stands for is over`),
+			finding("Unschedulable", `no node takes pod "chat-0", because node "node-a" has taint maintenance:NoSchedule, which it does not tolerate: add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone`),
 		},
 		{
 			"a machine that has it all is taken by others: the scheduler is quoted",
@@ -165,7 +165,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(gpu, "2", ""), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{gpu: two})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, didn't match Pod's node affinity/selector): free or allow a machine that does, or drop the demand that no node meets`),
+			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, didn't match Pod's node affinity/selector): free a node, allow another machine type, or drop the request that no node meets`),
 		},
 		{
 			"a member that was lost",
@@ -175,12 +175,12 @@ func TestSymptoms(t *testing.T) {
 				}),
 				member("chat-worker-1", fetching(waiting("CrashLoopBackOff", ""), terminated(1, "Error", lost))),
 			}},
-			finding("MemberLost", `pod "chat-worker-1" ended because its group is not whole (chat-0 has not answered for 4s): all pods of the group are started again together; if that repeats, kubectl logs --previous of the pod that is named tells why`),
+			finding("MemberLost", `pod "chat-worker-1" ended because its group is incomplete (chat-0 has not answered for 4s): all pods of the group restart together; if that repeats, kubectl logs --previous of the named pod shows why`),
 		},
 		{
 			"a member that was replaced",
 			one(fetching(terminated(1, "Error", `{"reason":"MemberReplaced","message":"chat-worker-1 began anew"}`))),
-			finding("MemberLost", `pod "chat-0" ended because its group is not whole (chat-worker-1 began anew): all pods of the group are started again together; if that repeats, kubectl logs --previous of the pod that is named tells why`),
+			finding("MemberLost", `pod "chat-0" ended because its group is incomplete (chat-worker-1 began anew): all pods of the group restart together; if that repeats, kubectl logs --previous of the named pod shows why`),
 		},
 		{
 			"of a group, why one member failed goes before that the others miss it",

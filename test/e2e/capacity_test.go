@@ -90,7 +90,7 @@ func quotaNamed(t *testing.T) {
 	sibling := types.NamespacedName{Namespace: ns, Name: "sibling"}
 	for _, kind := range []string{v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
 		condition := waitCondition(t, sibling, kind, v1beta1.ReasonQuota, seenTimeout)
-		if !strings.Contains(condition.Message, "a bigger quota") {
+		if !strings.Contains(condition.Message, "a larger quota") {
 			t.Errorf("%s says %q, want what would help", kind, condition.Message)
 		}
 	}

@@ -142,7 +142,7 @@ func (a *Attempt) decide(s State) Step {
 	}
 	switch {
 	case isMissing && a.Former:
-		return Step{Do: End, Verdict: refusal.Verdict{Message: "machines of it were still to be got, and another back end is set since"}}
+		return Step{Do: End, Verdict: refusal.Verdict{Message: "the capacity back end changed before all machines were acquired"}}
 	case s.Strays > 0:
 		return Step{Do: Release}
 	case isMissing && s.Leaving > 0:

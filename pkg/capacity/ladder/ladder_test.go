@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 		{
 			"a former back end had one of two asked for",
 			ladder.State{Last: former(stands, ladder.Machine{})},
-			ladder.Step{Do: ladder.End, Verdict: refusal.Verdict{Message: "machines of it were still to be got, and another back end is set since"}},
+			ladder.Step{Do: ladder.End, Verdict: refusal.Verdict{Message: "the capacity back end changed before all machines were acquired"}},
 		},
 		{"a former back end lost one of two", ladder.State{Last: former(stands, leaves)}, ladder.Step{Do: ladder.End, Verdict: leaves.Verdict}},
 		{"a former back end has all", ladder.State{Last: former(stands, stands)}, ladder.Step{Do: ladder.Keep}},

@@ -77,15 +77,15 @@ func TestReserve(t *testing.T) {
 			},
 			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 2.75,
 			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big would be $1.25/h too much, " +
-				"as $7.25/h is held by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: it goes on by itself when machines go; " +
-				"suspend or delete what is not needed, choose a cheaper machine type, or have the administrator raise the ceiling",
+				"because $7.25/h is held by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: retries when machines are released; " +
+				"suspend or delete unused Workspaces, choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "what other namespaces spend is not in the message", ceilings: ledger.Ceilings{Cluster: 9},
 			held:  []capacity.Bill{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
 			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 3,
-			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and too little of it is left " +
-				"for big, which costs $4.00/h: it goes on by itself when machines of any namespace go; " +
+			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and too little is left " +
+				"for big, which costs $4.00/h: retries when machines of any namespace are released; " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{

@@ -65,12 +65,12 @@ func (e *OverError) Error() string {
 	}
 	text := fmt.Sprintf("%s; %s for %s would be %s too much", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
 	if len(e.Spenders) > 0 {
-		text += fmt.Sprintf(", as %s is held by %s", usd.PerHour(e.Used), e.spenders())
+		text += fmt.Sprintf(", because %s is held by %s", usd.PerHour(e.Used), e.spenders())
 	}
 	if e.Asked > e.Ceiling+tolerance {
 		return text + ": choose a cheaper machine type, or have the administrator raise the ceiling"
 	}
-	return text + ": it goes on by itself when machines go; suspend or delete what is not needed, choose a cheaper machine type, " +
+	return text + ": retries when machines are released; suspend or delete unused Workspaces, choose a cheaper machine type, " +
 		"or have the administrator raise the ceiling"
 }
 
@@ -80,7 +80,7 @@ func (e *OverError) ofCluster() string {
 	if e.Asked > e.Ceiling+tolerance {
 		return fmt.Sprintf(", too little for %s: choose a cheaper machine type, or have the administrator raise the ceiling", cost)
 	}
-	return fmt.Sprintf(", and too little of it is left for %s: it goes on by itself when machines of any namespace go; "+
+	return fmt.Sprintf(", and too little is left for %s: retries when machines of any namespace are released; "+
 		"choose a cheaper machine type, or have the administrator raise the ceiling", cost)
 }
 

@@ -71,7 +71,7 @@ func Of(node *corev1.Node) Trouble {
 			if taint.TimeAdded != nil {
 				since = taint.TimeAdded.Time
 			}
-			worse(Trouble{Message: fmt.Sprintf("node %s has the taint %s: its machine is taken back", node.Name, taint.Key), Since: since})
+			worse(Trouble{Message: fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key), Since: since})
 		}
 	}
 	for _, known := range rules() {

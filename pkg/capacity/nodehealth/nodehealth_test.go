@@ -48,7 +48,7 @@ func TestOf(t *testing.T) {
 		{
 			reason: "AWS takes a spot machine back", taints: []corev1.Taint{{Key: "sku"}, {Key: "aws-node-termination-handler/spot-itn", TimeAdded: &since}},
 			want: nodehealth.Trouble{
-				Message: "node n has the taint aws-node-termination-handler/spot-itn: its machine is taken back", Since: since.Time,
+				Message: "node n has the taint aws-node-termination-handler/spot-itn: the cloud is about to reclaim its machine", Since: since.Time,
 			},
 		},
 	}

@@ -67,7 +67,7 @@ func (s Silence) Unheard() (count int, isSo bool) {
 // Counts returns since when the silence of a node counts that has lasted since a time, or why it does not. One that
 // began before anybody was heard again counts from then: others may be about to be heard, too.
 func (s Silence) Counts(since time.Time) (from time.Time, whyNot string) {
-	const tail = " Ready: the control plane does not hear them, and nothing is given up for that"
+	const tail = " Ready: the control plane has lost contact with their kubelets, so no machine is replaced"
 	_, isUnheard := s.Unheard()
 	isMost := s.silent > fewSilent && 100*s.silent >= mostSilent*(s.silent+s.heard)
 	switch {

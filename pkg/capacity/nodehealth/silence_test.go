@@ -32,9 +32,9 @@ func nodes(isBought bool, count int, status corev1.ConditionStatus, minutes int)
 // TestSilence asks about a machine that has been silent since noon.
 func TestSilence(t *testing.T) {
 	const (
-		unheard    = "none of the cluster's own nodes is Ready: the control plane does not hear them, and nothing is given up for that"
-		none       = "none of the cluster's nodes is Ready: the control plane does not hear them, and nothing is given up for that"
-		most       = "most of the cluster's own nodes are not Ready: the control plane does not hear them, and nothing is given up for that"
+		unheard    = "none of the cluster's own nodes is Ready: the control plane has lost contact with their kubelets, so no machine is replaced"
+		none       = "none of the cluster's nodes is Ready: the control plane has lost contact with their kubelets, so no machine is replaced"
+		most       = "most of the cluster's own nodes are not Ready: the control plane has lost contact with their kubelets, so no machine is replaced"
 		up         = corev1.ConditionTrue
 		mute       = corev1.ConditionUnknown
 		own, ofOne = false, true // the cluster's, a Workspace's

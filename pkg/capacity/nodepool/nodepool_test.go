@@ -305,7 +305,7 @@ func TestWhyThereIsNoClaim(t *testing.T) {
 		{"it waits for pods", false, ready, "NoNodeClaim", "Karpenter has made no NodeClaim of NodePool NAME yet"},
 		{
 			"the gate may be off", true, ready, "NoNodeClaim",
-			"Karpenter has made no NodeClaim of NodePool NAME yet, nor will it while its feature gate StaticCapacity is off",
+			"Karpenter has made no NodeClaim of NodePool NAME yet; it makes none while its feature gate StaticCapacity is off",
 		},
 		{
 			"its class is not ready", true, func(pool *karpv1.NodePool) {
@@ -513,7 +513,7 @@ func TestEnsureErrors(t *testing.T) {
 			[]client.Object{foreign},
 			interceptor.Funcs{},
 			request(1, "A"),
-			`NodePool "` + foreign.Name + `" exists and belongs to somebody else; delete or rename it`,
+			`NodePool "` + foreign.Name + `" exists and has another owner; delete or rename it`,
 		},
 		{
 			"the pools of this cluster have no replicas", nil,

@@ -154,7 +154,7 @@ func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 	case !ready.IsTrue():
 		message += ", which is not ready"
 	case pool.Spec.Replicas != nil:
-		message += ", nor will it while its feature gate StaticCapacity is off"
+		message += "; it makes none while its feature gate StaticCapacity is off"
 	}
 	return refusal.ReasonNoNodeClaim, message
 }

@@ -176,7 +176,7 @@ func TestObserve(t *testing.T) {
 			return plain
 		}()}, nil},
 		{"there is no pod yet", []client.Object{set}, with(func(m *capacity.Machine) {
-			m.Message = "there is no pod yet: kubectl describe statefulset tells what holds it up"
+			m.Message = "there is no pod yet: kubectl describe statefulset shows why"
 		})},
 		{"a pod waits", []client.Object{set, podOf(set, 2, 0, "")}, with(waits)},
 		{"a pod waits, and was answered", []client.Object{set, podOf(set, 2, 0, ""), &answer}, with(func(m *capacity.Machine) {

@@ -148,7 +148,7 @@ func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine
 		out.CreatedAt = s.set.CreationTimestamp.Time
 	}
 	if s.pod == nil {
-		out.Message = "there is no pod yet: kubectl describe statefulset tells what holds it up"
+		out.Message = "there is no pod yet: kubectl describe statefulset shows why"
 		return out
 	}
 	if s.isLeaving && s.pod.DeletionTimestamp != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // classFix is the fix of a verdict that the state of the node class gave.
-const classFix = "create the node class, or mend what its conditions name"
+const classFix = "create the node class, or fix what its conditions report"
 
 // When Karpenter deletes a claim for good reason of time: it counts from the claim's creation and
 // leaves neither a condition nor an event (its nodeclaim/lifecycle/liveness.go). The slack is for
@@ -88,10 +88,10 @@ func unanswered(o Observation, deadline time.Time) Verdict {
 		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s came by %s: %s", name, by, o.Launched.Message)))
 	case o.Provider == ClusterAutoscaler:
 		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s came by %s, and nobody answered the pod that waits for one", name, by))
-		v.Fix = "look whether cluster autoscaler runs and has a node group of this machine type, or add such a node"
+		v.Fix = "check that cluster autoscaler runs and has a node group of this machine type, or add such a node"
 		return v
 	default:
-		return silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and nobody said why", name, by))
+		return silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s was launched by %s, and the provider gave no reason", name, by))
 	}
 }
 
@@ -132,7 +132,7 @@ func initializing(o Observation, deadlines Deadlines, now time.Time) Verdict {
 		missing += ", " + said
 	}
 	v := silent(NeverInitialized, SKU, o, trim(fmt.Sprintf("the node was not usable by %s: %s", at(deadline), missing)))
-	v.Fix = "look for the GPU driver and device plugin on the node, and for startup taints that nobody removes"
+	v.Fix = "check the GPU driver and the device plugin on the node, and remove leftover startup taints"
 	return quietUntil(deadline, v, now)
 }
 
@@ -144,7 +144,7 @@ func (r Rules) lost(o Observation) Verdict {
 		v.Final = true
 		return v
 	}
-	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was asked for",
+	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested",
 		o.ageAtEnd().Round(time.Second)))
 	v.Final = true
 	return v
@@ -153,12 +153,12 @@ func (r Rules) lost(o Observation) Verdict {
 // vanishedBeforeJoining judges a claim that went with a machine that never was a node. Only what was
 // said since the launch can be the reason: Azure accepts a request first and may refuse it later.
 func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
-	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was asked for and before it joined the cluster",
+	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested and before it joined the cluster",
 		o.ageAtEnd().Round(time.Second)))
 	if entry, said := r.hear(o.Provider, o.eventSignals(o.Launched.Since)); entry != nil {
 		v = r.verdict(entry, said, o)
 	} else if o.ageAtEnd() >= karpenterRegister && o.Provider.givesUp() {
-		v = silent(NeverRegistered, SKU, o, "the machine ran, but it never joined the cluster and was given up")
+		v = silent(NeverRegistered, SKU, o, "the machine ran, but it never joined the cluster and was deleted")
 	}
 	v.Final = true
 	return v
@@ -190,7 +190,7 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	late := o.ageAtEnd() >= karpenterLaunch
 	switch {
 	case o.Provider == ClusterAutoscaler:
-		return silent(Lost, OneOffering, o, trim("what waited for the machine was deleted before one came"+tail))
+		return silent(Lost, OneOffering, o, trim("the pod that waited for the machine was deleted before one came"+tail))
 	case !o.Provider.givesUp():
 		return silent(Lost, OneOffering, o, trim("the NodeClaim was deleted before it was launched"+tail))
 	case late && found && o.Provider != UnknownProvider:

@@ -673,7 +673,7 @@ func TestMessages(t *testing.T) {
 			"the node class's words", claim(gone(time.Second), func(o *Observation) { o.Class, o.ClassMessage = ClassNotReady, "SubnetsReady=False" }), 0,
 			"the node class is not ready: SubnetsReady=False",
 		},
-		{"the deadline", claim(), 20 * time.Minute, "no big was launched by 10:20:00 UTC, and nobody said why"},
+		{"the deadline", claim(), 20 * time.Minute, "no big was launched by 10:20:00 UTC, and the provider gave no reason"},
 		{"the deadline to join", claim(launched), time.Hour, "the machine runs, but it did not join the cluster by 10:20:00 UTC"},
 		{
 			"what keeps a node from being usable",
@@ -691,8 +691,8 @@ func TestMessages(t *testing.T) {
 			"cut at a whole letter that does not fall on the limit", claim(says("AllocationFailure", "x"+strings.Repeat("ä", 300))), 0,
 			"x" + strings.Repeat("ä", 254) + "…",
 		},
-		{"no age below nothing", claim(registered, gone(-time.Hour)), 0, "the machine disappeared 0s after it was asked for"},
-		{"the age of what was lost", claim(registered, gone(time.Hour)), time.Hour, "the machine disappeared 1h0m0s after it was asked for"},
+		{"no age below nothing", claim(registered, gone(-time.Hour)), 0, "the machine disappeared 0s after it was requested"},
+		{"the age of what was lost", claim(registered, gone(time.Hour)), time.Hour, "the machine disappeared 1h0m0s after it was requested"},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 // Fixes where what was asked for may be at fault.
 const (
 	devicePluginFix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
-	requestFix      = "several machine types were refused without a clear word: see whether the disk that is asked for, " +
-		"or what the node class demands, is more than any of them has"
+	requestFix      = "several machine types were refused without a clear reason: check whether the requested disk, " +
+		"or a requirement of the node class, is more than any of them has"
 )
 
 // Escalate turns a second machine type whose GPUs never showed into what it is: not the machines are

@@ -14,7 +14,7 @@ import (
 // recreateError says why machines are not got beside those that serve: those are let go first.
 type recreateError struct{ why string }
 
-func (e *recreateError) Error() string { return "the machines that serve are let go first: " + e.why }
+func (e *recreateError) Error() string { return "the serving machines are released first: " + e.why }
 
 // checkBeside says whether the machines of a plan may be held together with those that serve, as far as the
 // Workspace's own limit goes.
@@ -24,10 +24,10 @@ func (r *Reconciler) checkBeside(s *scope, made *revision) error {
 		return nil
 	}
 	if s.isFormer() {
-		return &recreateError{"another back end is set since they were got"}
+		return &recreateError{"the capacity back end has changed since"}
 	}
 	if !s.isServing(r.Clock.Now()) {
-		return &recreateError{"the model does not answer on them"}
+		return &recreateError{"the model on them does not answer"}
 	}
 	return r.checkBothPrices(s, made)
 }

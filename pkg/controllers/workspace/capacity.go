@@ -121,7 +121,7 @@ func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict)
 		verdict = refusal.Verdict{Message: s.recreates + "; " + verdict.Message}
 	}
 	if verdict.Cause == refusal.None {
-		s.letGo(cmp.Or(verdict.Message, s.recreates, "the machines were let go for another plan"), r.Clock.Now())
+		s.letGo(cmp.Or(verdict.Message, s.recreates, "the machines were released for another plan"), r.Clock.Now())
 		return
 	}
 	s.wasted += s.waste(r.Clock.Now())
@@ -230,7 +230,7 @@ func (s *scope) awaitRelease(left []string) error {
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
 	switch {
 	case !refusal.Cause(last.Reason).NeedsPerson():
-		message += "the next best is asked for once they are gone: "
+		message += "the next best machine type follows once they are gone: "
 	case last.Fix != "":
 		message += last.Fix + "; "
 	}
@@ -258,7 +258,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 		stalled.message += "; " + last.Fix
 	}
 	stalled.message += "; then change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
-		" to a new value, to have it tried again"
+		" to a new value to retry"
 	return true, stalled
 }
 

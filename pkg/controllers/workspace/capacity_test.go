@@ -34,7 +34,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 		{"nothing is known", nil, "", nil, "its words"},
 		{"an attempt goes on", []v1beta1.Attempt{{Number: 3, InstanceType: "big"}}, "", nil, "next best"},
 		{"let go", ended(reasonReleased, ""), "", nil, "next best"},
-		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the next best is asked for"}, ""},
+		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the next best machine type follows"}, ""},
 		{"misconfigured", ended("Misconfigured", "mend it"), "Misconfigured", []string{"its words", "mend it"}, "next best"},
 	}
 	for _, test := range tests {

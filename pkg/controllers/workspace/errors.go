@@ -42,7 +42,7 @@ func (e *waitingError) Error() string { return e.message }
 
 // behindOn means that the cache has yet to show something that the API server has.
 func behindOn(what string) error {
-	return &waitingError{message: "waiting for the newest " + what + " to show", isBrief: true}
+	return &waitingError{message: "waiting for the cache to show the newest " + what, isBrief: true}
 }
 
 // Looks from time to time at what no watch covers.

@@ -50,7 +50,7 @@ func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	}
 	return refusal.Verdict{
 		Cause: refusal.CannotServe, Final: true,
-		Message: fmt.Sprintf("the machines are released, because what runs on them has failed for %s: %s", deadline, why),
+		Message: fmt.Sprintf("the machines are released because their pods have failed for %s: %s", deadline, why),
 	}
 }
 

@@ -68,8 +68,8 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 		later func(*scope)
 		want  string
 	}{
-		{"an engine that refuses its arguments", hopeless, nil, 30 * time.Minute, nil, "has failed for 30m0s"},
-		{"a pod that the cluster refuses", "", refuse, 30 * time.Minute, func(s *scope) { s.warnings = nil }, "has failed for 30m0s"},
+		{"an engine that refuses its arguments", hopeless, nil, 30 * time.Minute, nil, "have failed for 30m0s"},
+		{"a pod that the cluster refuses", "", refuse, 30 * time.Minute, func(s *scope) { s.warnings = nil }, "have failed for 30m0s"},
 		{"the administrator sets no deadline", hopeless, nil, 0, nil, ""},
 		{"words that may be about anything", "RuntimeError: it did not work", nil, 30 * time.Minute, nil, ""},
 		{"the engine comes up after all", hopeless, nil, 30 * time.Minute, func(s *scope) {

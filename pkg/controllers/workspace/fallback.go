@@ -202,7 +202,7 @@ func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 		return nil
 	}
 	r.Ledger.Forget(s.ws.UID)
-	return &waitingError{message: "another Workspace asks for " + plan.InstanceType + " first", isBrief: true}
+	return &waitingError{message: "another Workspace tries " + plan.InstanceType + " first", isBrief: true}
 }
 
 // pin pins a plan that was made anew, before anything of it is bought; the accepted one is, and has to be the newest. What
@@ -336,7 +336,7 @@ func exclusions(excluded []ladder.Exclusion) []planner.Exclusion {
 	for _, e := range excluded {
 		out = append(out, planner.Exclusion{
 			InstanceType: e.Offering.InstanceType, CapacityType: e.Offering.CapacityType,
-			Reason: fmt.Sprintf("refused lately (%s): not asked for before %s", e.Cause, clockTime(e.Until)),
+			Reason: fmt.Sprintf("refused lately (%s): cooling down until %s", e.Cause, clockTime(e.Until)),
 		})
 	}
 	return out
@@ -357,7 +357,7 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 	}
 	return &waitingError{
 		reason: string(pinned.Cause),
-		message: fmt.Sprintf("no machine that would do is left to ask for before %s: %s%s",
+		message: fmt.Sprintf("every suitable machine type is cooling down until %s: %s%s",
 			clockTime(reopens), r.help(asked.request, excluded, pinned.Cause), s.wordsAbout(pinned)),
 		after: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
@@ -385,7 +385,7 @@ func (r *Reconciler) planBut(asked planner.Request, excluded []ladder.Exclusion)
 	return r.Planner.Plan(asked)
 }
 
-// help is what would help sooner than waiting: what a bigger quota would open, whichever cause the accepted plan
+// help is what would help sooner than waiting: what a larger quota would open, whichever cause the accepted plan
 // waits for.
 func (r *Reconciler) help(asked planner.Request, excluded []ladder.Exclusion, cause refusal.Cause) string {
 	isQuota := func(e ladder.Exclusion) bool { return e.Cause == refusal.Quota }
@@ -396,8 +396,8 @@ func (r *Reconciler) help(asked planner.Request, excluded []ladder.Exclusion, ca
 	if err != nil {
 		return helpFor(cause)
 	}
-	return fmt.Sprintf("a bigger quota would open %s (then set the annotation %s to a new value); "+
-		"allowing another machine type or region would help sooner, too", opened.Summary(), v1beta1.AnnotationRetryCapacity)
+	return fmt.Sprintf("a larger quota would allow %s (then set the annotation %s to a new value); "+
+		"another machine type or region would help sooner", opened.Summary(), v1beta1.AnnotationRetryCapacity)
 }
 
 // wordsAbout quotes the latest attempt of this Workspace that led to an exclusion; empty where others
@@ -409,7 +409,7 @@ func (s *scope) wordsAbout(excluded ladder.Exclusion) string {
 		if err != nil || a.Reason != string(excluded.Cause) || !scope.Covers(excluded.Offering) {
 			continue
 		}
-		words := fmt.Sprintf("; the latest words, about %s: %s", a.InstanceType, a.Message)
+		words := fmt.Sprintf("; the last refusal, of %s: %s", a.InstanceType, a.Message)
 		if a.Fix != "" {
 			words += "; " + a.Fix
 		}
@@ -422,11 +422,11 @@ func (s *scope) wordsAbout(excluded ladder.Exclusion) string {
 func helpFor(cause refusal.Cause) string {
 	switch cause {
 	case refusal.Quota:
-		return "a bigger quota (then set the annotation " + v1beta1.AnnotationRetryCapacity + " to a new value), or allowing another " +
+		return "a larger quota (then set the annotation " + v1beta1.AnnotationRetryCapacity + " to a new value), or another " +
 			"machine type or region, would help sooner"
 	case refusal.NoCapacity, refusal.NotOffered, refusal.TimedOut:
-		return "allowing another machine type, capacity type, zone or region would help sooner"
+		return "another machine type, capacity type, zone or region would help sooner"
 	default:
-		return "allowing another machine type would help sooner"
+		return "another machine type would help sooner"
 	}
 }

@@ -28,12 +28,12 @@ var pair = ranked{
 	{InstanceType: "B", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
 }
 
-// TestHelp: where nothing is left to ask for, it says what a bigger quota would open, if anything.
+// TestHelp: where nothing is left to ask for, it says what a larger quota would open, if anything.
 func TestHelp(t *testing.T) {
 	const (
 		retry     = " (then set the annotation modelberth.dev/retry-capacity to a new value)"
-		otherwise = "; allowing another machine type or region would help sooner, too"
-		noQuota   = "allowing another machine type, capacity type, zone or region would help sooner"
+		otherwise = "; another machine type or region would help sooner"
+		noQuota   = "another machine type, capacity type, zone or region would help sooner"
 	)
 	left := func(name string, cause refusal.Cause) ladder.Exclusion {
 		return ladder.Exclusion{Offering: refusal.Offering{InstanceType: name}, Cause: cause, Until: now.Add(time.Hour)}
@@ -49,13 +49,13 @@ func TestHelp(t *testing.T) {
 			"that of the accepted plan",
 			[]ladder.Exclusion{left("A", refusal.Quota), left("B", refusal.NoCapacity)},
 			nil, refusal.Quota,
-			"a bigger quota would open 2 × A (1 × T4)" + retry + otherwise,
+			"a larger quota would allow 2 × A (1 × T4)" + retry + otherwise,
 		},
 		{
 			"that of another one",
 			[]ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)},
 			nil, refusal.NoCapacity,
-			"a bigger quota would open 2 × B (1 × T4)" + retry + otherwise,
+			"a larger quota would allow 2 × B (1 × T4)" + retry + otherwise,
 		},
 		{"no quota is in the way", []ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.TimedOut)}, nil, refusal.NoCapacity, noQuota},
 		{
@@ -69,7 +69,7 @@ func TestHelp(t *testing.T) {
 			[]ladder.Exclusion{left("A", refusal.Quota)},
 			[]string{"A", "B"},
 			refusal.Quota,
-			"a bigger quota" + retry + ", or allowing another machine type or region, would help sooner",
+			"a larger quota" + retry + ", or another machine type or region, would help sooner",
 		},
 	}
 	for _, test := range tests {

@@ -47,7 +47,7 @@ func absent(kind string) finding { return finding{kind: kind} }
 // findings are all conditions after a pass that ended with err.
 func (s *scope) findings(err error) []finding {
 	if s.isDeleting() {
-		message := "letting the machines go"
+		message := "releasing the machines"
 		if err != nil && !apierrors.IsConflict(err) {
 			message = root(err).Error()
 		}
@@ -142,7 +142,7 @@ func (s *scope) claimFinding() finding {
 		text := fmt.Sprintf("machine %s (%s) is %s", machine.Name, machine.InstanceType, stage)
 		switch {
 		case s.isBeingRefused():
-			text += fmt.Sprintf(" and refused so far (%s: %s); unless it comes by %s, the attempt ends",
+			text += fmt.Sprintf("; refused so far (%s: %s); the attempt times out at %s",
 				s.verdict.Cause, s.verdict.Message, clockTime(s.verdict.LookAgain))
 		case message != "":
 			text += ": " + message
@@ -187,7 +187,7 @@ func (s *scope) nodeFinding() finding {
 
 func (s *scope) inferenceFinding() finding {
 	if s.revision == nil || s.ws.Suspend {
-		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, "the inference server is not started")
+		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, "the inference server has not started")
 	}
 	if s.statefulSet == nil {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, diagnosis.WaitsForMachines)
@@ -207,7 +207,7 @@ func (s *scope) inferenceFinding() finding {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, diagnosis.WaitsForMachines)
 	}
 	if s.isGroup() && s.group.Failure != "" {
-		seen.Message += "; it is started again because " + s.group.Failure
+		seen.Message += "; it restarts because " + s.group.Failure
 	}
 	if seen.Reason != v1beta1.ReasonInferencePending {
 		seen.Message += s.wayBack()
@@ -259,7 +259,7 @@ func (s *scope) isRolledOut() bool {
 // suspendedMessage says what is still on its way out, or else what to do.
 func (s *scope) suspendedMessage(why string) string {
 	if len(s.machines) > 0 {
-		return fmt.Sprintf("the Workspace is suspended: %d machine(s) are being let go", len(s.machines))
+		return fmt.Sprintf("the Workspace is suspended: %d machine(s) are being released", len(s.machines))
 	}
 	return "the Workspace is suspended: set suspend to false to " + why
 }
@@ -294,7 +294,7 @@ func (s *scope) unreadyFinding(err error, resource, inference finding) finding {
 		return no(v1beta1.ConditionReady, resource.reason, resource.message)
 	case inference.holds():
 		return no(v1beta1.ConditionReady, v1beta1.ReasonProgressing,
-			fmt.Sprintf("the inference server answers; Service %s/%s, which leads to it, is being made", s.ws.Namespace, s.ws.Name))
+			fmt.Sprintf("the inference server answers; creating Service %s/%s", s.ws.Namespace, s.ws.Name))
 	default:
 		return no(v1beta1.ConditionReady, inference.reason, inference.message)
 	}

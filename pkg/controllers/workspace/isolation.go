@@ -63,14 +63,14 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 		r.Isolation.Expose(found)
 		return &stalledError{
 			reason: v1beta1.ReasonGroupNotIsolated, retryAfter: probeExposed,
-			message: found.Message + ": the engines do not start, because whoever reaches them can run code in them; install a network " +
+			message: found.Message + ": the engines do not start, because any client that reaches them can run code in them; install a network " +
 				"plug-in that enforces NetworkPolicies, or allow a machine type that holds the model alone, or have the administrator " +
 				"set multiNode to Allow",
 		}
 	default:
 		return &waitingError{
 			reason: v1beta1.ReasonGroupNotIsolated, after: probeAgain,
-			message: "the engines start once the controller finds that strangers do not reach their pods: " + found.Message,
+			message: "the engines start once the controller has verified that other pods cannot reach them: " + found.Message,
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (s *scope) meanwhile() string {
 	if held == nil || s.former == nil {
 		return ""
 	}
-	text := fmt.Sprintf("; meanwhile attempt %d (%s) serves on", held.Number, held.InstanceType)
+	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", held.Number, held.InstanceType)
 	if s.trouble != "" {
 		text += ", as long as it can: " + s.trouble
 	}

@@ -92,7 +92,7 @@ func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string)
 // Machines that were bought for it before are let go.
 func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
 	if len(s.heldMachines()) > 0 || len(s.openAttempts()) > 0 {
-		s.letAllGo("the machines were let go: the plan uses nodes that are there already", r.Clock.Now())
+		s.letAllGo("the machines were released: the plan uses existing nodes", r.Clock.Now())
 		if err := r.release(ctx, s); err != nil && !isWaiting(err) {
 			return err
 		}
@@ -191,14 +191,14 @@ func (r *Reconciler) turnedDown(s *scope) string {
 	before := len(s.leftNodes)
 	for _, name := range s.revision.Plan.NodeNames {
 		if !slices.Contains(taken, name) {
-			reason := "the scheduler turned the pod down for it: " + words
+			reason := "the scheduler rejected it for the pod: " + words
 			s.leftNodes = append(s.leftNodes, render.LeftNode{Name: name, Reason: reason, Until: seconds(now.Add(leftFor))})
 		}
 	}
 	if len(s.leftNodes) == before { // pods of its own are there still: with them gone there is room
 		return ""
 	}
-	return "the scheduler does not put the pod on the node that was planned: " + words
+	return "the scheduler does not put the pod on the planned node: " + words
 }
 
 // moveOn plans anew without the nodes that do not do, and pins that. Where nothing else does, the plan stands

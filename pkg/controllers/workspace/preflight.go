@@ -141,8 +141,8 @@ func (r *Reconciler) unsettled(ctx context.Context) (string, error) {
 	if !isUnheard {
 		return "", nil
 	}
-	return fmt.Sprintf("none of the cluster's own nodes is Ready (there are %d): it is being started, or its control plane does not hear them; "+
-		"kubectl get nodes tells, and it goes on by itself once one is Ready", others), nil
+	return fmt.Sprintf("none of the cluster's own nodes is Ready (there are %d): the cluster is starting, or its control plane has lost contact with their kubelets; "+
+		"kubectl get nodes shows them; the controller continues once one is Ready", others), nil
 }
 
 // sourceOf is a node class as what is read.
@@ -160,7 +160,7 @@ func (r *Reconciler) classProblem(ctx context.Context, class v1beta1.NodeClassRe
 	case state == refusal.ClassMissing:
 		return words + ": create it, or name another one in the chart's nodeClasses", nil
 	case state == refusal.ClassNotReady:
-		return words + ": mend what its conditions name", nil
+		return words + ": fix what its conditions report", nil
 	default:
 		return "", nil
 	}

@@ -102,8 +102,8 @@ func TestPreflight(t *testing.T) {
 	tolerant := plugin(corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists})
 	ours := map[string]string{v1beta1.LabelWorkspaceUID: "uid-2"}
 	silent := []client.Object{someNode("system-1", corev1.ConditionUnknown, nil), someNode("system-2", "", nil)}
-	unsettled := nothing + "none of the cluster's own nodes is Ready (there are 2): it is being started, or its control plane does not hear them; " +
-		"kubectl get nodes tells, and it goes on by itself once one is Ready"
+	unsettled := nothing + "none of the cluster's own nodes is Ready (there are 2): the cluster is starting, or its control plane has lost contact with their kubelets; " +
+		"kubectl get nodes shows them; the controller continues once one is Ready"
 	tests := []struct {
 		reason string
 		change func(*site)
@@ -117,7 +117,7 @@ func TestPreflight(t *testing.T) {
 		}, nothing + `SomeNodeClass "gpu" does not exist: create it, or name another one in the chart's nodeClasses`, true},
 		{"a node class that is not ready", func(at *site) {
 			at.class = described{state: refusal.ClassNotReady, words: `SomeNodeClass "gpu" is not ready: SubnetsReady=False`}
-		}, nothing + `SomeNodeClass "gpu" is not ready: SubnetsReady=False: mend what its conditions name`, true},
+		}, nothing + `SomeNodeClass "gpu" is not ready: SubnetsReady=False: fix what its conditions report`, true},
 		{"a node class that says nothing of itself", func(at *site) { at.class.state = refusal.ClassNotSeen }, "", false},
 		{"no device plugin", func(at *site) { at.plugins = nil }, install, true},
 		{

@@ -68,7 +68,7 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	if len(s.machines) == 0 && len(s.openAttempts()) == 0 {
 		return nil // nothing is held, and the status says so
 	}
-	s.letAllGo("the machines were let go because the Workspace is suspended", r.Clock.Now())
+	s.letAllGo("the machines were released because the Workspace is suspended", r.Clock.Now())
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 // waitForRelease looks again after a while, should the event of a machine's end be missed.
 func (s *scope) waitForRelease(names []string) error {
 	return &waitingError{
-		message: fmt.Sprintf("waiting for machines to be gone: %s; kubectl describe %s tells what holds one up",
+		message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",
 			strings.Join(names, ", "), s.machineKind),
 		after: retryRelease,
 	}

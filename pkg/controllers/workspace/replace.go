@@ -124,7 +124,7 @@ func (r *Reconciler) awaitReplacements(s *scope, open *v1beta1.Attempt) error {
 	}
 	return &waitingError{
 		reason: lost.Reason,
-		message: fmt.Sprintf("%s: %s; the other machines are kept, and another one is asked for after %s",
+		message: fmt.Sprintf("%s: %s; the other machines stay, and the next purchase is after %s",
 			open.Claims[i].Name, lost.Message, clockTime(excluded[0].Until)),
 		after: max(excluded[0].Until.Sub(now), shortestLook),
 	}
@@ -139,7 +139,7 @@ func losses(before, after []v1beta1.Attempt) []event {
 				continue
 			}
 			events = append(events, event{warning: true, reason: claim.Lost.Reason, message: fmt.Sprintf(
-				"attempt %d, %s: %s: %s; the other machines are kept", after[i].Number, after[i].InstanceType, claim.Name, claim.Lost.Message)})
+				"attempt %d, %s: %s: %s; the other machines stay", after[i].Number, after[i].InstanceType, claim.Name, claim.Lost.Message)})
 		}
 	}
 	return events

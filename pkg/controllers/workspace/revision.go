@@ -224,14 +224,14 @@ func (r *Reconciler) adoptRevision(
 	}
 	if controller := metav1.GetControllerOf(existing); controller != nil && controller.Name == s.ws.Name {
 		return nil, &waitingError{
-			message: fmt.Sprintf("waiting for the former ControllerRevision %s to be gone", object.Name),
+			message: fmt.Sprintf("waiting for the old ControllerRevision %s to be deleted", object.Name),
 			after:   retryTerminating,
 		}
 	}
 	return nil, &stalledError{
 		reason: v1beta1.ReasonNameTaken,
 		message: fmt.Sprintf("ControllerRevision %s/%s exists and does not belong to this Workspace; "+
-			"delete it, or make the Workspace under another name", object.Namespace, object.Name),
+			"delete it, or create the Workspace under another name", object.Namespace, object.Name),
 		retryAfter: retryTaken,
 	}
 }

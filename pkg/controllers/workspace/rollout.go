@@ -19,7 +19,7 @@ func (s *scope) wayBack() string {
 	if served == nil || current == nil || served.Annotations[v1beta1.AnnotationHash] == current.Annotations[v1beta1.AnnotationHash] {
 		return ""
 	}
-	return fmt.Sprintf("; revision %d answered before it was edited: kubectl berth rollback %s --to-revision %d goes back to that",
+	return fmt.Sprintf("; revision %d answered before the edit: to go back, run kubectl berth rollback %s --to-revision %d",
 		served.Revision, s.ws.Name, served.Revision)
 }
 

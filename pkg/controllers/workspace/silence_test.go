@@ -49,7 +49,7 @@ func TestSilenceOfAll(t *testing.T) {
 			"everybody",
 			[]client.Object{silent("system-1")},
 			time.Time{},
-			"node gpu-1 is not Ready; none of the cluster's own nodes is Ready: the control plane does not hear them, and nothing is given up for that", false,
+			"node gpu-1 is not Ready; none of the cluster's own nodes is Ready: the control plane has lost contact with their kubelets, so no machine is replaced", false,
 		},
 	}
 	for _, test := range tests {

@@ -64,12 +64,12 @@ func (r *Reconciler) model(ctx context.Context, s *scope) (model.Model, []string
 	if r.Hub == nil {
 		said := err.Error()
 		if s.spec.Inference.Weights != nil {
-			said += "; inference.weights says where its files are, and a plan needs its shape too"
+			said += "; inference.weights names its files, but the plan also needs its architecture"
 		}
 		return known, nil, &stalledError{
 			reason: v1beta1.ReasonUnknownPreset,
 			message: said + "; have the administrator add it to the catalogue (chart value catalog), or let the controller " +
-				"ask the hub for such models (chart value hub.describe)",
+				"query the hub for such models (chart value hub.describe)",
 		}
 	}
 	token, err := r.hubToken(ctx, s.spec)

@@ -235,6 +235,6 @@ func (s *scope) misses(open *v1beta1.Attempt) bool {
 
 // abandon lets go of the machines of the open attempt, which may not be completed.
 func (r *Reconciler) abandon(s *scope, why string) error {
-	s.letGo("the machines were let go: "+why, r.Clock.Now())
+	s.letGo("the machines were released: "+why, r.Clock.Now())
 	return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: why, isBrief: true}
 }

@@ -107,7 +107,7 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	exhausted := &waitingError{
-		reason: v1beta1.ReasonQuota, message: "no machine that would do is left to ask for before 2026-11-20 13:00:00 UTC",
+		reason: v1beta1.ReasonQuota, message: "every suitable machine type is cooling down until 2026-11-20 13:00:00 UTC",
 	}
 	mend := &stalledError{reason: v1beta1.ReasonMisconfigured, message: "the words of the cloud; mend it"}
 	tests := []struct {
@@ -182,10 +182,10 @@ func TestStatus(t *testing.T) {
 			surging(s)
 			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
 		}},
-		{reason: "it serves as the spec asks for, and its machine is taken back", change: func(s *scope) {
+		{reason: "it serves as the spec asks for, and the cloud is about to reclaim its machine", change: func(s *scope) {
 			surging(s)
 			s.revision = s.former
-			s.trouble = "node node-1 has the taint x: its machine is taken back"
+			s.trouble = "node node-1 has the taint x: the cloud is about to reclaim its machine"
 		}},
 		{reason: "it serves, and no other plan can be had", change: func(s *scope) {
 			surging(s)
@@ -199,12 +199,12 @@ func TestStatus(t *testing.T) {
 			s.end(refused(refusal.Misconfigured), now.Time)
 			s.capacityErr = mend
 		}},
-		{reason: "it served, and is let go first for want of money", err: &waitingError{message: "waiting for machines to be gone: chat-aaaa"}, change: func(s *scope) {
+		{reason: "it served, and is let go first for want of money", err: &waitingError{message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope) {
 			surging(s)
 			s.held, s.former = 0, nil
-			s.letAllGo("the machines that serve are let go first: a limit", now.Time)
-			s.recreates = "the machines that serve are let go first: a limit"
-			s.capacityErr = &waitingError{message: s.recreates + "; waiting for machines to be gone: chat-aaaa"}
+			s.letAllGo("the serving machines are released first: a limit", now.Time)
+			s.recreates = "the serving machines are released first: a limit"
+			s.capacityErr = &waitingError{message: s.recreates + "; waiting for machines to be deleted: chat-aaaa"}
 		}},
 		{reason: "the inference server answers, and its Service is still to come", noService: true, change: func(s *scope) {
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}

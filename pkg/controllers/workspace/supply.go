@@ -69,7 +69,7 @@ func (r *Reconciler) checkClaim(ctx context.Context, ws *v1beta1.Workspace, name
 	return &stalledError{
 		reason: v1beta1.ReasonClaimNotFound,
 		message: fmt.Sprintf("inference.weights names PersistentVolumeClaim %q, which %s in namespace %q: "+
-			"make one that holds the model's files, or name another one", name, problem, ws.Namespace),
+			"create one with the model's files, or name another one", name, problem, ws.Namespace),
 		retryAfter: retrySecret,
 	}
 }

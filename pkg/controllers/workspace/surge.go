@@ -67,7 +67,7 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 		if err := r.awaitNodes(ctx, s, first); err != nil {
 			return err
 		}
-		s.letGo("the machines were let go: those that were there before do again", r.Clock.Now())
+		s.letGo("the machines were released: the earlier ones are suitable again", r.Clock.Now())
 	}
 	return nil
 }
@@ -308,7 +308,7 @@ func (s *scope) isVacated() bool {
 func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	held := s.heldAttempt()
 	if verdict.Cause == refusal.None {
-		verdict = refusal.Verdict{Cause: reasonReleased, Message: "the machines were let go: the pods have moved to those of a later attempt"}
+		verdict = refusal.Verdict{Cause: reasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
 	}
 	s.close(held, verdict, r.Clock.Now())
 	log.FromContext(ctx).Info("the former machines are not held any longer", "attempt", held.Number, "cause", held.Reason,
@@ -343,7 +343,7 @@ func (s *scope) await(now time.Time) error {
 		return s.awaitRelease(left)
 	}
 	return &waitingError{
-		message: "waiting for the pods to have moved away from the former machines", after: max(s.moveDeadline().Sub(now), shortestLook),
+		message: "waiting for the pods to leave the old machines", after: max(s.moveDeadline().Sub(now), shortestLook),
 	}
 }
 

@@ -117,7 +117,7 @@ func TestHold(t *testing.T) {
 			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, far, true)}, pinned: 2, held: 1, open: 2,
 		},
 		{
-			reason: "its machine is taken back", attempts: []v1beta1.Attempt{attempt(1, near, true)},
+			reason: "the cloud is about to reclaim its machine", attempts: []v1beta1.Attempt{attempt(1, near, true)},
 			trouble: nodehealth.Trouble{Message: "gone soon"}, held: 1,
 		},
 		{
@@ -125,7 +125,7 @@ func TestHold(t *testing.T) {
 			trouble: nodehealth.Trouble{Message: "ill", Since: now.Time, Grace: time.Minute}, open: 1,
 		},
 		{
-			reason:   "its machine is taken back, and the trouble goes with it: the same was asked for beside it",
+			reason:   "the cloud is about to reclaim its machine, and the trouble goes with it: the same was asked for beside it",
 			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, false)}, lost: true, held: 1, open: 2,
 		},
 		{
@@ -317,16 +317,16 @@ func TestBeside(t *testing.T) {
 		{"both fit", limited("7"), Limits{}, ""},
 		{"both fit exactly", limited("6.673"), Limits{}, ""},
 		{
-			"both are too dear together", limited("6"), Limits{}, "the machines that serve are let go first: resource.placement.maxHourlyPrice " +
+			"both are too dear together", limited("6"), Limits{}, "the serving machines are released first: resource.placement.maxHourlyPrice " +
 				"of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{"the Workspace's own limit counts", limited("7"), Limits{MaxHourlyPrice: 6}, ""},
 		{
-			"else the installation's", priced(3), Limits{MaxHourlyPrice: 6}, "the machines that serve are let go first: this installation's " +
+			"else the installation's", priced(3), Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{
-			"a price is not known", priced(-1), Limits{MaxHourlyPrice: 6}, "the machines that serve are let go first: this installation's " +
+			"a price is not known", priced(-1), Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
 		},
 		{"a price is not known, and nobody asks", priced(-1), Limits{}, ""},
@@ -335,7 +335,7 @@ func TestBeside(t *testing.T) {
 		{
 			"the pod does not answer", unready(time.Hour),
 			Limits{},
-			"the machines that serve are let go first: the model does not answer on them",
+			"the serving machines are released first: the model on them does not answer",
 		},
 	}
 	for _, test := range tests {
@@ -370,7 +370,7 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 		t.Errorf("error %v, want one that tells of the limit", err)
 	}
 	last := s.lastAttempt()
-	want := "the machines were let go: the machines that serve are let go first: resource.placement.maxHourlyPrice of $6.00/h " +
+	want := "the machines were released: the serving machines are released first: resource.placement.maxHourlyPrice of $6.00/h " +
 		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)"
 	if last.Reason != reasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)

@@ -67,7 +67,7 @@ func (r *Reconciler) commitOf(ctx context.Context, s *scope, plan *planner.Plan)
 	case err != nil:
 		log.FromContext(ctx).Info("the hub does not tell the commit of the weights", "repo", asked.Repo, "reason", err.Error())
 		plan.Warnings = append(plan.Warnings, fmt.Sprintf(
-			"the commit that %s of %s is at is not known: a pod that is made later may fetch other weights", asked.Revision, asked.Repo))
+			"cannot resolve %s of %s to a commit: a later pod may fetch other weights", asked.Revision, asked.Repo))
 		return "", nil
 	}
 	return commit, nil

@@ -39,7 +39,7 @@ func TestPinWeights(t *testing.T) {
 	whole := model.Artifact{Repo: "org/model", Revision: "main"}
 	files := model.Artifact{Repo: "org/gguf", Files: []model.File{{Path: "q8/model.gguf"}}}
 	pinned := model.Artifact{Repo: "org/model", Revision: someCommit}
-	const unknown = "the commit that main of org/model is at is not known: a pod that is made later may fetch other weights"
+	const unknown = "cannot resolve main of org/model to a commit: a later pod may fetch other weights"
 	for _, tc := range []struct {
 		reason   string
 		artifact model.Artifact

@@ -344,8 +344,8 @@ func startController(t *testing.T, config *rest.Config) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := app.NewManager(ctx, config, options.Controller{
-		MultiNode:      isolation.Allow, // nothing here has a network to probe
-		Metrics: options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 2, QPS: 200, Burst: 400, AgentImage: "registry.example/agent:test",
+		MultiNode: isolation.Allow, // nothing here has a network to probe
+		Metrics:   options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 2, QPS: 200, Burst: 400, AgentImage: "registry.example/agent:test",
 		Region: "eastus",
 	}, app.Hooks{SkipNameValidation: true})
 	if err != nil {

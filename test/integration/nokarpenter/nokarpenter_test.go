@@ -143,8 +143,8 @@ func startController(t *testing.T, config *rest.Config) <-chan error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	mgr, err := app.NewManager(ctx, config, options.Controller{
-		MultiNode:      isolation.Allow, // nothing here has a network to probe
-		Metrics: options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: overlay,
+		MultiNode: isolation.Allow, // nothing here has a network to probe
+		Metrics:   options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"}},
 	}, app.Hooks{SkipNameValidation: true})

@@ -95,8 +95,8 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 // options are the settings that controllers of the stories have.
 func (w *world) options() options.Controller {
 	return options.Controller{
-		MultiNode:      isolation.Allow, // nothing here has a network to probe
-		Metrics: options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
+		MultiNode: isolation.Allow, // nothing here has a network to probe
+		Metrics:   options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},

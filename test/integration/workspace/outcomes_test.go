@@ -91,7 +91,7 @@ func stuckMachine(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.untilCondition(t, ws, v1beta1.ConditionWorkspaceDeleting, metav1.ConditionTrue, v1beta1.ReasonWorkspaceDeleted)
-	want := "waiting for machines to be gone: " + machine + "; kubectl describe nodeclaim tells what holds one up"
+	want := "waiting for machines to be deleted: " + machine + "; if one is stuck, kubectl describe nodeclaim shows why"
 	eventually(t, "the machine is named", func() (bool, string) {
 		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
 			return false, err.Error()

@@ -147,7 +147,7 @@ func editProvisionsFirst(t *testing.T, c *climber) {
 	c.until(t, ws, "1 "+dear, "2 "+cheap)
 	c.checkServes(t, ws, pod)
 	ready, resource := condition(ws, v1beta1.ConditionReady), condition(ws, v1beta1.ConditionResourceReady)
-	if ready.Status == metav1.ConditionTrue || !strings.Contains(resource.Message, "meanwhile attempt 1 ("+dear+") serves on") {
+	if ready.Status == metav1.ConditionTrue || !strings.Contains(resource.Message, "meanwhile attempt 1 ("+dear+") continues to serve") {
 		t.Errorf("Ready is %s, and %q does not say what serves", ready.Status, resource.Message)
 	}
 	c.goOn(t, ws, cheap)
@@ -265,7 +265,7 @@ func editRefused(t *testing.T, c *climber) {
 			return false, err.Error()
 		}
 		got := condition(ws, v1beta1.ConditionReady).Message
-		return strings.Contains(got, "is left to ask for before 20") && strings.Contains(got, "meanwhile attempt 1 ("+dear+") serves on"), got
+		return strings.Contains(got, "is left to ask for before 20") && strings.Contains(got, "meanwhile attempt 1 ("+dear+") continues to serve"), got
 	})
 	c.checkSilent(t, "the old machine serves and nothing else can be had")
 	c.passes(t, c.life, ws, 2)
