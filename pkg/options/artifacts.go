@@ -19,16 +19,16 @@ type Artifacts struct {
 }
 
 func (a *Artifacts) bind(flags *flag.FlagSet) {
-	flags.Func("weights-registry", "registry, with a path if need be, that the controller may ask for signatures of weights "+
-		"(inference.weights.oci); repeatable, none by default", func(value string) error {
+	flags.Func("weights-registry", "registry, with an optional path, in which the controller may look up signatures of weights "+
+		"(inference.weights.oci); repeatable; default: none", func(value string) error {
 		if value == "" {
 			return errors.New("it is empty: name a registry such as registry.example/models")
 		}
 		a.Registries = append(a.Registries, value)
 		return nil
 	})
-	flags.Func("weights-signer", "public key in PEM, as in cosign.pub, one of which must have signed every artifact that Workspaces have "+
-		"weights from (inference.weights.oci); repeatable, none by default", func(value string) error {
+	flags.Func("weights-signer", "public key in PEM, as in cosign.pub; every artifact with weights (inference.weights.oci) must be signed with "+
+		"one of these keys; repeatable; default: none", func(value string) error {
 		keys, err := cosign.ParseKeys(value)
 		a.Signers = append(a.Signers, keys...)
 		return err

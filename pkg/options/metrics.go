@@ -22,9 +22,10 @@ type Metrics struct {
 func (m *Metrics) bind(flags *flag.FlagSet) {
 	flags.StringVar(&m.Address, "metrics-bind-address", ":8443", "address of the metrics endpoint; 0 turns it off")
 	flags.BoolVar(&m.Insecure, "metrics-insecure", false,
-		"serve metrics over plain HTTP to whoever asks; otherwise over HTTPS, to whom the API server lets get /metrics")
+		"serve metrics over plain HTTP without authentication; by default, over HTTPS to clients with the RBAC "+
+			"permission to get /metrics")
 	flags.StringVar(&m.CertDir, "metrics-cert-dir", "",
-		"directory with tls.crt and tls.key to serve metrics with; empty means a certificate that the controller signs itself")
+		"directory with tls.crt and tls.key for metrics; default: a self-signed certificate")
 }
 
 func (m *Metrics) validate() []error {

@@ -27,12 +27,12 @@ type Destination struct {
 
 func (o *Controller) bindNetwork(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.MultiNode), "multi-node", string(isolation.RequireEnforcement),
-		"when several machines may serve one model: Disabled, RequireEnforcement (once the controller has found that the cluster enforces "+
-			"NetworkPolicies) or Allow")
-	flags.Func("media-domain", "host that inference servers may fetch images, audio and video from when a request links to them; repeatable; "+
-		"* is every host; none means that requests have to contain their media", o.addMediaDomain)
-	flags.Func("egress", "all that pods of presets may reach besides the cluster's DNS and each other, as CIDR or CIDR=port,port for TCP; "+
-		"repeatable; none means everything but cloud metadata", o.addEgress)
+		"whether several machines may serve one model: Disabled, RequireEnforcement (only once the controller has "+
+			"verified that the cluster enforces NetworkPolicies) or Allow")
+	flags.Func("media-domain", "host from which inference servers may fetch images, audio and video that a request links to; repeatable; * "+
+		"means every host; default: none, so requests must contain their media", o.addMediaDomain)
+	flags.Func("egress", "allowed egress of preset pods, besides the cluster's DNS and their peers, as CIDR or CIDR=port,port for TCP; "+
+		"repeatable; default: everything except cloud metadata", o.addEgress)
 }
 
 func (o *Controller) validateNetwork() []error {

@@ -124,63 +124,74 @@ const WordingNone = "none"
 func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.Metrics.bind(flags)
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of the health endpoints")
-	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that several replicas can run")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, to run several replicas")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
 	flags.IntVar(&o.Workers, "workers", 32, "number of Workspaces reconciled at once")
 	flags.Float64Var(&o.QPS, "kube-client-qps", 200, "requests per second to the API server")
 	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
-	flags.Func("cloud", "cloud whose machine types may be bought, azure, aws or gcp; repeatable; none means all", o.addCloud)
-	flags.StringVar(&o.Region, "region", "", "region whose prices count; empty means that of the cluster's nodes, by their label topology.kubernetes.io/region")
-	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0, "size of the OS disk that the NodeClass gives its machines: what needs more is not bought; "+
-		"0 means not known, and disks are not considered")
-	flags.BoolVar(&o.LocalDisk, "local-disk-holds-pods", false, "the NodeClass puts pods and images on the machines' local disks, "+
-		"for example by instanceStorePolicy RAID0 on AWS")
+	flags.Func("cloud", "cloud to buy machine types of: azure, aws or gcp; repeatable; default: all", o.addCloud)
+	flags.StringVar(&o.Region, "region", "", "region of the prices; default: the label topology.kubernetes.io/region of the cluster's nodes")
+	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0,
+		"size of the OS disk of machines of the NodeClass; plans that need more are rejected; 0 means unknown, so plans "+
+			"ignore disks")
+	flags.BoolVar(&o.LocalDisk, "local-disk-holds-pods", false,
+		"the NodeClass stores pods and images on the machines' local disks, for example with instanceStorePolicy RAID0 on "+
+			"AWS")
 	flags.Func("node-class", "NodeClass to buy with, as group/kind/name; repeatable, the first is the default", o.addNodeClass)
 	flags.StringVar(&o.AgentImage, "agent-image", "", "image of modelberth-agent (required)")
 	flags.Func("engine-image", "image of an engine, as name=reference; repeatable", o.addEngineImage)
 	flags.StringVar(&o.EngineRegistry, "engine-registry", "",
-		"registry, with a path if need be, that mirrors the engines' images: they are pulled from there, but for those that --engine-image names")
+		"registry, with an optional path, to pull the engines' images from, except those set by --engine-image")
 	flags.BoolVar(&o.AllowRemoteCode, "allow-remote-code", false,
-		"let models whose repository brings code run that code inside the inference server")
+		"allow models that run code from their repository inside the inference server")
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
-		"ask the hub for models that the catalogue does not have, which commit weights are at, and for ranks of adapters; "+
-			"otherwise the controller talks to nobody outside the cluster")
+		"query the hub for models that are not in the catalogue, for commits of weights and for ranks of adapters; if "+
+			"false, the controller connects to nothing outside the cluster")
 	o.bindNetwork(flags)
 	o.Weights.bind(flags)
 	o.Artifacts.bind(flags)
-	flags.Func("weights-host-path", "directory of nodes below which Workspaces may have weights (inference.weights.hostPath); repeatable, none by default",
+	flags.Func("weights-host-path", "node directory that inference.weights.hostPath may use, with its subdirectories; repeatable; default: none",
 		o.addHostPath)
-	flags.Var(&o.RDMA, "rdma-resource", "resource that the pods of a model on several machines request for RDMA between them, as name or "+
-		"name=count for each machine, for example rdma/hca_shared_devices_a; without it plans count on the ordinary network")
-	flags.Var(&o.KVEvents, "kv-events-consumer", "pods that may read the events of the KV cache, which carry the token ids of prompts, as "+
-		"NAMESPACE/LABEL=VALUE[,LABEL=VALUE]; without it engines publish no events")
-	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
-		"how long gpu-provisioner may take to launch a machine, and Karpenter to make a NodeClaim of a NodePool, before the next best "+
-			"is asked for; 0 means for ever")
-	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
-		"how long a machine may take to become a node before the next best is asked for; 0 means for ever")
-	flags.DurationVar(&o.InitializationDeadline, "initialization-deadline", 30*time.Minute,
-		"how long a node may take to show all its GPUs before the next best is asked for; 0 means for ever")
-	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
-		"how long a node may be not Ready before its machine is replaced; 0 means for ever")
-	flags.DurationVar(&o.FailureDeadline, "failure-deadline", 30*time.Minute,
-		"how long pods may be refused by the cluster, or fail in a way that no retry mends, before their machines are released; 0 means for ever")
-	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
-		"how machines are got: nodeclaim or nodepool by Karpenter, pods by whoever brings nodes for pending pods, existing by nobody; "+
-			"auto is nodeclaim where the cluster serves it, else existing")
-	flags.BoolVar(&o.StaticNodePools, "static-node-pools", false,
-		"with --capacity-backend=nodepool, give NodePools replicas, for which Karpenter needs its feature gate StaticCapacity; "+
-			"otherwise it makes machines for the pods")
-	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
-		"whose words about refusals are read: karpenter-azure, karpenter-aws, gpu-provisioner or none; empty means those of the NodeClass")
-	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
-		"buy no machine with GPUs before a device plugin or GPU operator is found that tolerates the taint of our nodes")
-	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
-		"delete NodeClaims that KAITO's controller left behind, where their Workspace is gone")
+	flags.Var(&o.RDMA, "rdma-resource",
+		"RDMA resource for the pods of a model on several machines, as name or name=count for each machine, for example "+
+			"rdma/hca_shared_devices_a; default: none, so plans assume the pod network")
+	flags.Var(&o.KVEvents, "kv-events-consumer",
+		"pods that may read KV-cache events, as NAMESPACE/LABEL=VALUE[,LABEL=VALUE]; the events contain the token ids of "+
+			"prompts; by default, engines publish none")
+	o.bindCapacity(flags)
 	o.Spending.bind(flags)
+}
+
+// bindCapacity declares the flags about how machines are acquired and given up.
+func (o *Controller) bindCapacity(flags *flag.FlagSet) {
+	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
+		"how long gpu-provisioner may take to launch a machine, or Karpenter to create the NodeClaim of a NodePool, "+
+			"before the attempt fails; 0 means forever")
+	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
+		"how long a machine may take to become a node before the attempt fails; 0 means forever")
+	flags.DurationVar(&o.InitializationDeadline, "initialization-deadline", 30*time.Minute,
+		"how long a node may take to show all its GPUs before the attempt fails; 0 means forever")
+	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
+		"how long a node may be not Ready before its machine is replaced; 0 means forever")
+	flags.DurationVar(&o.FailureDeadline, "failure-deadline", 30*time.Minute,
+		"how long the cluster may reject pods, or pods may fail permanently, before their machines are released; 0 means "+
+			"forever")
+	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
+		"source of machines: nodeclaim or nodepool (Karpenter), pods (pending pods, for cluster autoscaler or a person), "+
+			"existing (buy nothing), or auto: nodeclaim if the cluster has Karpenter, else existing")
+	flags.BoolVar(&o.StaticNodePools, "static-node-pools", false,
+		"with --capacity-backend=nodepool, create static NodePools, which need Karpenter's feature gate StaticCapacity; "+
+			"by default, pools are dynamic")
+	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
+		"rules for reading refusals: karpenter-azure, karpenter-aws, gpu-provisioner or none; default: by the kind of "+
+			"the NodeClass")
+	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
+		"before buying, check for a device plugin or GPU operator that tolerates the taint of bought nodes")
+	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
+		"delete leftover NodeClaims of KAITO's controller whose Workspace is gone")
 }
 
 // Validate reports everything that is wrong with the settings at once.

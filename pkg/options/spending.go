@@ -30,14 +30,16 @@ type Spending struct {
 }
 
 func (s *Spending) bind(flags *flag.FlagSet) {
-	flags.Float64Var(&s.PerWorkspace, "spending-per-workspace", DefaultPerWorkspace, "most USD per hour that the machines of one Workspace may cost")
+	flags.Float64Var(&s.PerWorkspace, "spending-per-workspace", DefaultPerWorkspace,
+		"ceiling for the machines of one Workspace, in USD per hour")
 	flags.Float64Var(&s.PerNamespace, "spending-per-namespace", DefaultPerNamespace,
-		"most USD per hour that the machines of one namespace may cost; the namespace's annotation modelberth.dev/spending-ceiling takes its place")
-	flags.Float64Var(&s.Cluster, "spending-cluster", DefaultCluster, "most USD per hour that all machines together may cost")
-	flags.BoolVar(&s.Unlimited, "spending-unlimited", false, "have no ceilings per Workspace, per namespace and on the cluster")
+		"ceiling for the machines of one namespace, in USD per hour; the namespace's annotation "+
+			"modelberth.dev/spending-ceiling overrides it")
+	flags.Float64Var(&s.Cluster, "spending-cluster", DefaultCluster, "ceiling for all machines together, in USD per hour")
+	flags.BoolVar(&s.Unlimited, "spending-unlimited", false, "remove the three ceilings")
 	flags.Float64Var(&s.DefaultMaxHourlyPrice, "default-max-hourly-price", 0,
-		"resource.placement.maxHourlyPrice of Workspaces that set none, in USD; 0 is none")
-	flags.Func("allow-instance-type", "machine type that may be bought, with * for any letters; repeatable; none means all", s.addInstanceType)
+		"default of resource.placement.maxHourlyPrice, in USD; 0 means no limit")
+	flags.Func("allow-instance-type", "machine type that may be bought; * matches any characters; repeatable; default: all", s.addInstanceType)
 }
 
 func (s *Spending) addInstanceType(pattern string) error {

@@ -25,13 +25,13 @@ type Weights struct {
 
 func (w *Weights) bind(flags *flag.FlagSet) {
 	flags.StringVar(&w.CAConfigMap, "weights-ca-config-map", "",
-		"ConfigMap in each Workspace's namespace whose key ca.crt holds authorities that the hub's certificate may be signed by")
-	flags.StringVar(&w.HTTPSProxy, "weights-https-proxy", "", "proxy that pods fetch weights through")
-	flags.StringVar(&w.NoProxy, "weights-no-proxy", "", "hosts that pods fetch weights from without the proxy, separated by commas")
-	flags.Func("weights-cache", "PersistentVolumeClaim that a namespace's pods share weights through, as namespace=claim; repeatable", w.addCache)
-	flags.IntVar(&w.CacheLimitGiB, "weights-cache-limit-gib", 0, "GiB that each cache may hold; 0 means as much as its volume can")
+		"ConfigMap in each Workspace's namespace with the hub's certificate authorities under the key ca.crt")
+	flags.StringVar(&w.HTTPSProxy, "weights-https-proxy", "", "proxy for fetching weights")
+	flags.StringVar(&w.NoProxy, "weights-no-proxy", "", "comma-separated hosts to fetch weights from without the proxy")
+	flags.Func("weights-cache", "PersistentVolumeClaim for the weights cache of a namespace, as namespace=claim; repeatable", w.addCache)
+	flags.IntVar(&w.CacheLimitGiB, "weights-cache-limit-gib", 0, "size limit of each cache in GiB; 0 means the size of its volume")
 	flags.BoolVar(&w.CacheVerifyWhole, "weights-cache-verify-whole", false,
-		"hash each file of a cache as a whole whenever a pod uses it; otherwise its size and a sample of it are compared")
+		"hash every cached file completely at each use; by default, compare its size and a sample")
 }
 
 func (w *Weights) addCache(v string) error {
