@@ -33,6 +33,9 @@ func validateQuantization(q model.Quantization) error {
 	for i, alias := range q.Aliases {
 		c.text(fmt.Sprintf("aliases[%d]", i), alias, isLowerName, "must be a lower-case name")
 	}
+	if q.Family != "" {
+		c.text("family", q.Family, isLowerName, "must be a lower-case name such as int4")
+	}
 	c.positive("bytesPerParam", q.BytesPerParam, 8)
 	scopes := []model.Scope{model.ScopeAll, model.ScopeLinears, model.ScopeExperts}
 	if !slices.Contains(scopes, q.Scope) {

@@ -11,6 +11,8 @@ type Quantization struct {
 	Name string `json:"name"`
 	// Aliases are further names that a manifest or a config.json may use.
 	Aliases []string `json:"aliases,omitempty"`
+	// Family that a manifest allows all formats of at once, for example fp8 or int4.
+	Family string `json:"family,omitempty"`
 	// BytesPerParam of a quantised parameter, scales and zeros included.
 	BytesPerParam float64 `json:"bytesPerParam"`
 	// Scope is what is quantised; everything else has 2 bytes.

@@ -34,7 +34,7 @@ func (p *Planner) advice(r Request, d demand, found []*option) []string {
 func (p *Planner) fewerBits(r Request, chosen *option) string {
 	var consents []string
 	for _, a := range r.Model.Artifacts {
-		if !allows(r.Constraints, a) && p.engines[strings.ToLower(a.Engine)] != nil && a.Engine == chosen.layout.form.artifact.Engine {
+		if !p.allows(r.Constraints, a) && p.engines[strings.ToLower(a.Engine)] != nil && a.Engine == chosen.layout.form.artifact.Engine {
 			consents = append(consents, a.Quantization)
 		}
 	}

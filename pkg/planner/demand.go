@@ -94,6 +94,8 @@ type modelDemand struct {
 	// try.
 	trial, kept, fastest layout
 	ways                 []spread
+	// order of the forms on the machine that is being tried.
+	order []int
 }
 
 func (p *Planner) modelDemand(r Request) (*modelDemand, error) {

@@ -4,6 +4,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,7 +109,7 @@ func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
 		return nil, nil, p.notSupported(r)
 	}
 	for _, a := range loadable {
-		if allows(r.Constraints, a) {
+		if p.allows(r.Constraints, a) {
 			usable = append(usable, a)
 		}
 	}
@@ -116,7 +117,7 @@ func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
 		return nil, nil, consentNeeded(r, loadable)
 	}
 	slices.SortStableFunc(usable, func(a, b model.Artifact) int { return boolOrder(a.Native, b.Native) })
-	return usable, quantizationWarnings(r, loadable), nil
+	return usable, p.quantizationWarnings(r, loadable), nil
 }
 
 // engineFor is the engine that the user asked for, else the first one of the model's that can be run.
@@ -133,16 +134,49 @@ func (p *Planner) engineFor(r Request) string {
 }
 
 // allows says whether the user may be given a form of the weights.
-func allows(c Constraints, a model.Artifact) bool {
-	return a.Native || slices.ContainsFunc(c.AllowedQuantizations, func(q string) bool {
-		return strings.EqualFold(q, a.Quantization)
+func (p *Planner) allows(c Constraints, a model.Artifact) bool {
+	return a.Native || slices.ContainsFunc(c.AllowedQuantizations, func(name string) bool { return p.isFormat(a, name) })
+}
+
+// isFormat says whether a name stands for the format of weights, or for a family of such formats.
+func (p *Planner) isFormat(a model.Artifact, name string) bool {
+	format, _ := p.catalog.Quantization(a.Quantization) // the catalogue checked that it exists
+	same := func(other string) bool { return strings.EqualFold(name, other) }
+	return same(a.Quantization) || same(format.Family) || slices.ContainsFunc(format.Aliases, same)
+}
+
+// bits of a parameter, roughly: formats of as many are as good as each other.
+func (f *form) bits() int { return int(f.format.BytesPerParam * 8) }
+
+// computes says whether a GPU has arithmetic for a form of the weights; where it has none, kernels unpack them first.
+func (f *form) computes(m *machine) bool {
+	return f.artifact.Native || m.gpu.PeakTFLOPs[f.format.Peak] > 0
+}
+
+// firstLike is the place of the first form with as many bits as another one.
+func (d *modelDemand) firstLike(f *form) int {
+	return slices.IndexFunc(d.forms, func(g form) bool { return g.bits() == f.bits() && g.artifact.Native == f.artifact.Native })
+}
+
+// formsFor are the places of the forms in the order in which a machine tries them: as they come, but of those with as
+// many bits the ones first that its GPU computes with.
+func (d *modelDemand) formsFor(m *machine) []int {
+	out := d.order[:0]
+	for i := range d.forms {
+		out = append(out, i)
+	}
+	slices.SortStableFunc(out, func(a, b int) int {
+		f, g := &d.forms[a], &d.forms[b]
+		return cmp.Or(cmp.Compare(d.firstLike(f), d.firstLike(g)), boolOrder(f.computes(m), g.computes(m)))
 	})
+	d.order = out
+	return out
 }
 
 // quantizationWarnings tells of consent to forms that do not exist.
-func quantizationWarnings(r Request, loadable []model.Artifact) []string {
+func (p *Planner) quantizationWarnings(r Request, loadable []model.Artifact) []string {
 	unknown := slices.DeleteFunc(distinct(r.Constraints.AllowedQuantizations), func(name string) bool {
-		return slices.ContainsFunc(loadable, func(a model.Artifact) bool { return strings.EqualFold(a.Quantization, name) })
+		return slices.ContainsFunc(loadable, func(a model.Artifact) bool { return p.isFormat(a, name) })
 	})
 	if len(unknown) == 0 {
 		return nil

@@ -50,10 +50,10 @@ func (d *modelDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs == 0 {
 		return nil, refusal{1, "has no GPU"}
 	}
-	why := newMisfit()
+	why, order := newMisfit(), d.formsFor(m)
 	for nodes := d.fewestNodes(m); nodes <= d.mostNodes(m); nodes++ {
 		for _, lowering := range d.passes() {
-			for i := range d.forms {
+			for _, i := range order {
 				if o := d.placeForm(&d.forms[i], m, nodes, lowering, why); o != nil {
 					return o, refusal{}
 				}
