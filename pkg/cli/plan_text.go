@@ -204,7 +204,11 @@ func (p *planCommand) paid(plan *planner.Plan) string {
 	if plan.HourlyPrice < 0 {
 		return fmt.Sprintf("not known in %s (%s)", text(region), s.Cloud)
 	}
-	out := fmt.Sprintf("%s in %s (%s)", paid(plan.CapacityType), text(region), s.Cloud)
+	how := paid(plan.CapacityType)
+	if _, known := s.SpotPrices[region]; plan.CapacityType == v1beta1.CapacitySpot && !known {
+		how += " at the price on demand, because its spot price is not known,"
+	}
+	out := fmt.Sprintf("%s in %s (%s)", how, text(region), s.Cloud)
 	if performance := plan.Performance; performance != nil && performance.PricePerMillion >= 0 {
 		out += fmt.Sprintf("; %s per million output tokens at that load", usd.Significant(performance.PricePerMillion))
 	}
