@@ -227,6 +227,7 @@ bench-planner: ## How far plans are from published measurements, and what a plan
 	@{ go test -buildvcs=false -count=1 -v ./pkg/catalog ./pkg/physics ./pkg/planner \
 		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|RowsThatQueue|DecisionRegret|NodesAgainstKAITO|PresetsOnOneGPU|PlansAllocateLittle|PlansOfCatalogueAreSound' \
 		| grep -vE '^(=== |PASS|    --- )'; \
+	go test -buildvcs=false -count=1 -tags fit -v ./pkg/physics -run LeaveOneLabOut | grep 'figure: '; \
 	go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)|figure: '; } | $(FIGURES)
 
 # How many Workspaces at once; BENCH_FLAGS=--check fails when a budget is missed.

@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -21,7 +22,10 @@ type Speed struct {
 	// router chooses.
 	Dense   map[string]Kernel `json:"dense"`
 	Experts map[string]Kernel `json:"experts,omitempty"`
-	// Generations of GPUs that do worse, by compute capability.
+	// Skew is how unevenly routers choose: the variance of the experts' popularities, of mean 1.
+	Skew float64 `json:"skew,omitempty"`
+	// Generations of GPUs that do better or worse, by compute capability, or by class where one differs from
+	// its generation.
 	Generations map[string]Generation `json:"generations,omitempty"`
 	// KVBandwidth is the share of the bandwidth that attention reaches while it decodes, Attention the
 	// share of the 16-bit peak that it reaches over a prompt.
@@ -35,6 +39,8 @@ type Speed struct {
 	PromptMicros   float64 `json:"promptMicros"`
 	StepMicros     float64 `json:"stepMicros"`
 	SequenceMicros float64 `json:"sequenceMicros"`
+	// Former releases lose more.
+	Former FormerSpeed `json:"former,omitzero"`
 	// EagerMicros are lost in a layer where nothing is captured in graphs.
 	EagerMicros float64 `json:"eagerMicros,omitempty"`
 	// A first token comes FirstMicros, FirstSteps steps and its prompt's time after the request, and Burst
@@ -51,6 +57,12 @@ type Speed struct {
 	Hops Hops `json:"hops"`
 }
 
+// FormerSpeed is what releases before one lost in every step.
+type FormerSpeed struct {
+	Until      string  `json:"until"`
+	StepMicros float64 `json:"stepMicros"`
+}
+
 // Kernel is how well matrices of one format run.
 type Kernel struct {
 	// Bandwidth is the share of the memory bandwidth, Compute the share of the peak.
@@ -60,17 +72,25 @@ type Kernel struct {
 	LayerMicros float64 `json:"layerMicros,omitempty"`
 	// Estimated says that the figures were not fitted to measurements.
 	Estimated bool `json:"estimated,omitempty"`
-	// Native holds on GPUs that compute in a narrower type.
-	Native NativeKernel `json:"native,omitzero"`
+	// Generations of GPUs that have a kernel of their own, by compute capability.
+	Generations map[string]Variant `json:"generations,omitempty"`
 }
 
-// NativeKernel is how a format runs on GPUs that have arithmetic for it, where others decompress it.
-type NativeKernel struct {
-	// Type that the GPU must have a peak of, for example fp4.
-	Type string `json:"type"`
+// Variant of a kernel: what it says replaces what the kernel says.
+type Variant struct {
 	// Peak is the type of whose peak Compute is a share, for example fp8 where activations have 8 bits.
-	Peak        string  `json:"peak"`
-	LayerMicros float64 `json:"layerMicros"`
+	Peak        string  `json:"peak,omitempty"`
+	Bandwidth   float64 `json:"bandwidth,omitempty"`
+	Compute     float64 `json:"compute,omitempty"`
+	LayerMicros float64 `json:"layerMicros,omitempty"`
+}
+
+// On a generation of GPUs, a kernel is this one; peak is empty where the format's own type counts.
+func (k Kernel) On(computeCapability string) (own Kernel, peak string) {
+	v := k.Generations[computeCapability]
+	k.Bandwidth, k.Compute = cmp.Or(v.Bandwidth, k.Bandwidth), cmp.Or(v.Compute, k.Compute)
+	k.LayerMicros = cmp.Or(v.LayerMicros, k.LayerMicros)
+	return k, v.Peak
 }
 
 // Generation is what kernels reach on a generation of GPUs, as a share of what they reach elsewhere.
@@ -79,6 +99,8 @@ type Generation struct {
 	// Compute in 16 bits, NarrowCompute in fewer.
 	Compute       float64 `json:"compute"`
 	NarrowCompute float64 `json:"narrowCompute"`
+	// Sinks is the share that attention with sinks reaches of other attention; 0 means all of it.
+	Sinks float64 `json:"sinks,omitempty"`
 }
 
 // AllReduce is what summing a tensor over GPUs takes.
@@ -113,6 +135,12 @@ type Hop struct {
 func (s Speed) Clone() Speed {
 	s.Measured, s.AllReduce = slices.Clone(s.Measured), slices.Clone(s.AllReduce)
 	s.Dense, s.Experts, s.Generations = maps.Clone(s.Dense), maps.Clone(s.Experts), maps.Clone(s.Generations)
+	for _, kernels := range []map[string]Kernel{s.Dense, s.Experts} {
+		for name, k := range kernels {
+			k.Generations = maps.Clone(k.Generations)
+			kernels[name] = k
+		}
+	}
 	for i := range s.AllReduce {
 		a := &s.AllReduce[i]
 		a.Links, a.Bytes, a.Micros = slices.Clone(a.Links), slices.Clone(a.Bytes), slices.Clone(a.Micros)

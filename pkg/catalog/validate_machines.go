@@ -44,6 +44,9 @@ func validateGPU(g sku.GPU) error {
 		c.oneOf("link", g.Link, "nvlink2", "nvlink3", "nvlink4", "nvlink5", "pcie3", "pcie4", "pcie5", "xgmi", "c2c")
 		c.positive("linkGBs", g.LinkGBs, mostLinkGBs)
 	}
+	if g.HostLink != "" {
+		c.oneOf("hostLink", g.HostLink, "pcie3", "pcie4", "pcie5")
+	}
 	c.mig(g)
 	return c.err
 }

@@ -26,17 +26,25 @@ func (c *check) speed(s Speed) {
 	}
 	for _, capability := range sortedKeys(s.Generations) {
 		g, field := s.Generations[capability], "speed.generations."+capability
-		c.text(field, capability, isCapability, `must be two numbers such as "8.0"`)
+		c.text(field, capability, isPart, `must be a compute capability such as "8.0", or a class of GPUs`)
 		c.positive(field+".bandwidth", g.Bandwidth, 2)
 		c.positive(field+".compute", g.Compute, 2)
 		c.positive(field+".narrowCompute", g.NarrowCompute, 2)
+		c.within(field+".sinks", g.Sinks, 0, 1)
 	}
+	c.within("speed.skew", s.Skew, 0, 100)
 	c.positive("speed.kvBandwidth", s.KVBandwidth, 1)
 	c.positive("speed.attention", s.Attention, 1)
 	c.positive("speed.pipeline", s.Pipeline, 1)
+	if s.Former != (FormerSpeed{}) {
+		c.text("speed.former.until", s.Former.Until, isReleaseNumber, "must be a release such as 0.14")
+	}
 	c.overheads(s)
 	c.allReduce(s.AllReduce)
 }
+
+// isPart is for compute capabilities and classes of GPUs.
+func isPart(text string) bool { return isCapability(text) || isName(text) }
 
 // overheads checks what is lost beside bytes and operations.
 func (c *check) overheads(s Speed) {
@@ -51,6 +59,7 @@ func (c *check) overheads(s Speed) {
 		{"stepMicros", s.StepMicros, mostMicros},
 		{"sequenceMicros", s.SequenceMicros, mostMicros},
 		{"eagerMicros", s.EagerMicros, mostMicros},
+		{"former.stepMicros", s.Former.StepMicros, mostMicros},
 		{"firstMicros", s.FirstMicros, mostMicros},
 		{"firstSteps", s.FirstSteps, 100},
 		{"burst", s.Burst, 1},
@@ -81,12 +90,16 @@ func (c *check) kernels(field string, kernels map[string]Kernel) {
 		c.positive(at+".bandwidth", k.Bandwidth, 1)
 		c.positive(at+".compute", k.Compute, 1)
 		c.within(at+".layerMicros", k.LayerMicros, 0, mostMicros)
-		if k.Native == (NativeKernel{}) {
-			continue
+		for _, capability := range sortedKeys(k.Generations) {
+			v, of := k.Generations[capability], at+".generations."+capability
+			c.text(of, capability, isCapability, `must be two numbers such as "8.0"`)
+			if v.Peak != "" {
+				c.text(of+".peak", v.Peak, isLowerName, "must be a data type such as fp8")
+			}
+			c.within(of+".bandwidth", v.Bandwidth, 0, 1)
+			c.within(of+".compute", v.Compute, 0, 1)
+			c.within(of+".layerMicros", v.LayerMicros, 0, mostMicros)
 		}
-		c.text(at+".native.type", k.Native.Type, isLowerName, "must be a data type such as fp4")
-		c.text(at+".native.peak", k.Native.Peak, isLowerName, "must be a data type such as fp8")
-		c.within(at+".native.layerMicros", k.Native.LayerMicros, 0, mostMicros)
 	}
 }
 

@@ -52,17 +52,26 @@ func TestSpeedErrors(t *testing.T) {
 			change: func(s *catalog.Speed) { s.StepMicros = math.NaN() },
 			want:   "speed.stepMicros: NaN must be from 0 to 1e+06",
 		},
-		"half a native kernel": {
-			reason: "a type without the peak that it reaches says nothing",
+		"a kernel of a generation": {
+			reason: "its key is a compute capability, too",
 			change: func(s *catalog.Speed) {
-				s.Experts["mxfp4"] = catalog.Kernel{Bandwidth: 0.5, Compute: 0.5, Native: catalog.NativeKernel{Type: "fp4"}}
+				s.Experts["mxfp4"] = catalog.Kernel{
+					Bandwidth: 0.5, Compute: 0.5, Generations: map[string]catalog.Variant{"blackwell": {Peak: "fp8"}},
+				}
 			},
-			want: `speed.experts.mxfp4.native.peak: "" must be a data type such as fp8`,
+			want: `speed.experts.mxfp4.generations.blackwell: "blackwell" must be two numbers such as "8.0"`,
+		},
+		"a former release without a number": {
+			reason: "nothing would be older",
+			change: func(s *catalog.Speed) { s.Former.Until = "" },
+			want:   `speed.former.until: "" must be a release such as 0.14`,
 		},
 		"generation": {
-			reason: "the key is a compute capability",
-			change: func(s *catalog.Speed) { s.Generations = map[string]catalog.Generation{"hopper": {1, 1, 1}} },
-			want:   `speed.generations.hopper: "hopper" must be two numbers such as "8.0"`,
+			reason: "the key is a compute capability or a class",
+			change: func(s *catalog.Speed) {
+				s.Generations = map[string]catalog.Generation{"a hopper": {Bandwidth: 1, Compute: 1, NarrowCompute: 1}}
+			},
+			want: `speed.generations.a hopper: "a hopper" must be a compute capability such as "8.0", or a class of GPUs`,
 		},
 		"points that do not ascend": {
 			reason: "there would be nothing between them",
@@ -78,7 +87,7 @@ func TestSpeedErrors(t *testing.T) {
 		"two tables": {
 			reason: "which of them holds would depend on their order",
 			change: func(s *catalog.Speed) { s.AllReduce = append(s.AllReduce, s.AllReduce[0]) },
-			want:   "speed.allReduce[21]: nvlink3 of 2 GPUs has a table already",
+			want:   "speed.allReduce[24]: nvlink3 of 2 GPUs has a table already",
 		},
 		"no way between machines": {
 			reason: "a time would be infinite",

@@ -4,6 +4,7 @@
 package physics
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -30,7 +31,7 @@ func reducerOf(gpu *sku.GPU, l *Layout, speed *catalog.Speed) reducer {
 	}
 	link := gpu.Link
 	if l.LinkedGPUs < l.TP && !isPCIe(link) {
-		link = pcie
+		link = cmp.Or(gpu.HostLink, pcie)
 	}
 	out := reducer{times: 1}
 	out.table = tableOf(link, l.TP, speed.AllReduce)

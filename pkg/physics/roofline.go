@@ -4,6 +4,7 @@
 package physics
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -27,7 +28,8 @@ type roofline struct {
 	cache, attention float64
 	elements         elements
 	hidden           float64
-	// layers is what the layers' overheads take.
+	// step and layers are what the overheads of a step and of its layers take.
+	step      float64
 	layers    float64
 	allLayers float64
 	estimated bool
@@ -63,22 +65,37 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 		together.TP, together.DP = d.Layout.group(), 1
 		r.gather = reducerOf(gpu, &together, speed)
 	}
-	r.plain = ratesOf(gpu, speed, speed.Dense[defaultKernel], "")
+	r.plain = ratesOf(gpu, speed, speed.Dense, defaultKernel, "")
 	r.linear = r.plain
 	if m.quantisesLinear() {
-		r.linear = ratesOf(gpu, speed, kernelOf(speed.Dense, m.weights.Format.Name), m.weights.Format.Peak)
+		r.linear = ratesOf(gpu, speed, speed.Dense, m.weights.Format.Name, m.weights.Format.Peak)
+	}
+	if len(m.work.experts) > 0 {
+		r.experts = ratesOf(gpu, speed, speed.Experts, m.weights.Format.Name, m.weights.Format.Peak)
+	}
+	g := generation(gpu, speed)
+	r.cache = gpu.BandwidthGBs * giga * speed.KVBandwidth * g.Bandwidth
+	r.attention = peak * tera * speed.Attention * g.Compute
+	if m.shape.Sinks && g.Sinks > 0 {
+		r.attention *= g.Sinks
+	}
+	r.addOverheads(m, d)
+	r.estimated = d.Layout.EP || r.sum.estimated || r.linear.estimated || r.plain.estimated || r.experts.estimated || d.Serving.Eager
+	return r, true
+}
+
+// addOverheads finds what is lost in a step and in its layers.
+func (r *roofline) addOverheads(m *Model, d *Deployment) {
+	speed := &d.Engine.Speed
+	r.step = speed.StepMicros * micro
+	if former := speed.Former; former.Until != "" && d.Serving.Version != "" && older(d.Serving.Version, former.Until) {
+		r.step = former.StepMicros * micro
 	}
 	perLayer := 0.0
 	if len(m.work.experts) > 0 {
-		expert := kernelOf(speed.Experts, m.weights.Format.Name)
-		r.experts = ratesOf(gpu, speed, expert, m.weights.Format.Peak)
+		expert, _ := kernelOf(speed.Experts, m.weights.Format.Name).On(d.GPU.ComputeCapability)
 		perLayer = expert.LayerMicros
-		if native := expert.Native; native.Type != "" && gpu.PeakTFLOPs[native.Type] > 0 {
-			perLayer = native.LayerMicros
-		}
 	}
-	r.cache = gpu.BandwidthGBs * giga * speed.KVBandwidth * generation(gpu, speed).Bandwidth
-	r.attention = peak * tera * speed.Attention * generation(gpu, speed).Compute
 	r.layers = (r.w.halves/2*speed.LayerMicros + r.w.expertLayers*perLayer) * micro
 	if r.tp > 1 {
 		r.layers += r.w.sums / 2 * speed.ParallelMicros * micro
@@ -86,8 +103,6 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	if d.Serving.Eager {
 		r.layers += (r.w.halves/2 + r.w.expertLayers) * speed.EagerMicros * micro
 	}
-	r.estimated = d.Layout.EP || r.sum.estimated || r.linear.estimated || r.plain.estimated || r.experts.estimated || d.Serving.Eager
-	return r, true
 }
 
 const (
@@ -110,8 +125,12 @@ func kernelOf(kernels map[string]catalog.Kernel, format string) catalog.Kernel {
 	return kernels[defaultKernel]
 }
 
-// generation is how a GPU's generation does; the shares are 1 where nothing is said.
+// generation is how a GPU does against others, by its class where that is named, else by its generation; the
+// shares are 1 where nothing is said.
 func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
+	if g, ok := speed.Generations[gpu.Class]; ok {
+		return g
+	}
 	if g, ok := speed.Generations[gpu.ComputeCapability]; ok {
 		return g
 	}
@@ -119,20 +138,19 @@ func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
 }
 
 // ratesOf is what a kernel reaches on a GPU. Weights of a type that the GPU cannot compute in are
-// decompressed to 16 bits, which costs nothing but the estimate's certainty.
-func ratesOf(gpu *sku.GPU, speed *catalog.Speed, k catalog.Kernel, peakType string) rates {
+// decompressed to 16 bits and multiplied as those are, which costs nothing but the estimate's certainty.
+func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kernel, format, peakType string) rates {
 	g := generation(gpu, speed)
+	k, own := kernelOf(kernels, format).On(gpu.ComputeCapability)
+	peakType = cmp.Or(own, peakType)
 	out := rates{estimated: k.Estimated, bandwidth: gpu.BandwidthGBs * giga * k.Bandwidth * g.Bandwidth}
-	if native := k.Native; native.Type != "" && gpu.PeakTFLOPs[native.Type] > 0 {
-		peakType = native.Peak
-	}
 	share, peak := k.Compute*g.Compute, sixteen(gpu)
 	switch narrow := gpu.PeakTFLOPs[peakType]; {
 	case peakType == "" || peakType == "bf16" || peakType == "fp16":
 	case narrow > 0:
 		share, peak = k.Compute*g.NarrowCompute, narrow
 	default:
-		share = max(share, speed.Dense[defaultKernel].Compute*g.Compute/2)
+		share = kernels[defaultKernel].Compute * g.Compute
 		out.estimated = true
 	}
 	out.compute = peak * tera * share
@@ -155,7 +173,7 @@ func (r *roofline) matrices(tokens, all float64) float64 {
 	memory, compute = 0, 0
 	for i := range r.w.experts {
 		e := &r.w.experts[i]
-		memory += e.layers * e.hit(all) * e.bytes
+		memory += e.layers * e.hit(all, r.speed.Skew) * e.bytes
 		compute += 2 * e.layers * e.topK * e.params * all
 	}
 	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared/r.experts.compute)
@@ -189,27 +207,32 @@ func (r *roofline) decodeTime(sequences float64) float64 {
 	}
 	all := sequences * r.ranks
 	time := r.matrices(sequences, all) + sequences*read/r.cache + r.sums(sequences, all) + r.layers
-	time += (r.speed.StepMicros + r.speed.SequenceMicros*sequences) * micro
-	return time
+	return time + r.step + r.speed.SequenceMicros*sequences*micro
 }
 
-// promptTime is what a prompt takes, chunk by chunk, how much of that it shares with steps of a number of
-// sequences that it joins, and what its longest chunk takes there.
-func (r *roofline) promptTime(chunk, sequences float64) (time, shared, longest float64) {
-	operations := 0.0
+// promptTime is what a number of prompts take together, chunk by chunk, how much of that they share with steps
+// of a number of sequences, and what the longest chunk takes there.
+func (r *roofline) promptTime(prompts, chunk, sequences float64) (time, shared, longest float64) {
+	split, whole := 0.0, 0.0
 	for i := range r.w.mixers {
-		operations += r.w.mixers[i].pair * r.w.mixers[i].pairs(r.input)
+		m := &r.w.mixers[i]
+		split += m.pair * m.pairs(r.input)
+		whole += m.index * r.input * r.input / 2
 	}
-	attention := operations / float64(r.tp) / r.attention
-	whole := math.Ceil(r.input/chunk) - 1
-	time, shared = r.chunkTime(r.input-whole*chunk, sequences)
+	attention := prompts * (split/float64(r.tp) + whole) / r.attention
+	tokens := prompts * r.input
+	chunks := max(math.Ceil(tokens/chunk-roundingError)-1, 0)
+	time, shared = r.chunkTime(tokens-chunks*chunk, sequences)
 	longest = time - shared + attention
-	if whole > 0 {
+	if chunks > 0 {
 		more, saved := r.chunkTime(chunk, sequences)
-		time, shared, longest = time+whole*more, shared+whole*saved, more-saved+attention/whole
+		time, shared, longest = time+chunks*more, shared+chunks*saved, more-saved+attention/chunks
 	}
 	return time + attention, shared, longest
 }
+
+// roundingError of as many prompts as fill a chunk.
+const roundingError = 1e-9
 
 // chunkTime is that of tokens of a prompt without attention, and what is saved in a step of a number of
 // sequences of each rank.

@@ -72,9 +72,10 @@ type steady struct {
 	chunk float64
 	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
 	step, token float64
-	// prompt is what a prompt takes, shared what it saves where it joins a step: weights are read once.
-	// longest is what its longest chunk takes then.
-	prompt, shared, longest float64
+	// prompts are computed together, in one step or in chunks that follow one another: prompt is what one of them
+	// takes, shared what they all save where they join a step: weights are read once. longest is what their
+	// longest chunk takes then.
+	prompts, prompt, shared, longest float64
 }
 
 // settle finds the times for a number of sequences, some of which compute their prompts. Where ranks step
@@ -82,15 +83,27 @@ type steady struct {
 // taken that none do.
 func (s *steady) settle(running float64) {
 	decoding := running
-	s.prompt, s.shared, s.longest = s.promptTime(s.chunk, running/s.batches)
 	for range rounds {
 		s.step = s.stepTime(s.roofline, decoding)
 		all := decoding * s.ranks
 		others := (all - min(all, 1)) / s.output
-		s.token = s.step + (others*s.prompt-min(others, 1)*s.shared)/s.batches
+		s.pack(others, running/s.batches)
+		s.token = s.step + (others*s.prompt-min(others/s.prompts, 1)*s.shared)/s.batches
 		answer := s.output * s.token
 		decoding = max(running*answer/(s.first(running)+answer), min(running, 1))
 	}
+}
+
+// pack finds how many prompts are computed together where a number of them arrive in each step, and the times:
+// those that arrive during one step join the next one, up to the tokens that a step computes. Arrivals are
+// random, so a step with any has n / (1 - exp(-n)) of them on average.
+func (s *steady) pack(arrivals, sequences float64) {
+	s.prompts = 1
+	if arrivals > 0 {
+		s.prompts = min(-arrivals/math.Expm1(-arrivals), max(s.chunk/s.input, 1))
+	}
+	time, shared, longest := s.promptTime(s.prompts, s.chunk, sequences)
+	s.prompt, s.shared, s.longest = time/s.prompts, shared, longest
 }
 
 // rounds are enough for a part in a thousand: sequences spend little of their time in their prompts.
@@ -99,7 +112,7 @@ const rounds = 3
 // first is the time to the first token while a number of sequences run.
 func (s *steady) first(running float64) float64 {
 	// Chunks of a prompt follow one another through the stages: the longest one passes all of them.
-	own := (s.prompt - s.shared + (s.batches-1)*s.longest) / s.batches
+	own := (s.prompt*s.prompts - s.shared + (s.batches-1)*s.longest) / s.batches
 	law := s.speed
 	return law.FirstMicros*micro + law.FirstSteps*s.step + own + law.Burst*running*s.ranks*s.prompt/s.batches +
 		s.hops(s.input, s.roofline)

@@ -6,6 +6,7 @@ package physics_test
 import (
 	"bytes"
 	"encoding/csv"
+	"fmt"
 	"math"
 	"os"
 	"strconv"
@@ -20,17 +21,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// run is one row of throughput.csv: a benchmark of an engine under a steady load.
+// run is one row of throughput.csv: a benchmark of an engine under one load. What a row does not state is NaN.
 type run struct {
-	id, split, model, gpu, precision, engine, version, note string
-	tp, input, output, concurrency                          int
-	tokens, ttft, tpot                                      float64
+	id, model, gpu, precision, engine, version, flags, note, source string
+	tp, pp, input, output, concurrency                              int
+	tokens, ttft, tpot                                              float64
 	// wholeExperts says that experts were spread whole.
 	wholeExperts bool
+	// burst says that all requests were sent at one moment, and no others after them.
+	burst bool
 }
 
 // waits says that sequences waited for room: no row without a queue takes so long to the first token.
-func (r *run) waits() bool { return r.ttft > longestPrompt }
+func (r *run) waits() bool { return !r.burst && r.ttft > longestPrompt }
 
 // longestPrompt in milliseconds. The next smaller TTFT is 3,445.
 const longestPrompt = 5000
@@ -38,6 +41,43 @@ const longestPrompt = 5000
 // untuned says that whoever collected the row doubts its setup: a token takes 51 to 59 ms on two H200, at 4
 // requests as at 20, where the same source has 15 to 18 ms for the same model on the same GPUs under SGLang.
 func (r *run) untuned() bool { return strings.Contains(r.note, "eager/untuned") }
+
+// doubt says why a row is not what it says; empty where nothing speaks against it.
+func (r *run) doubt() string {
+	switch share := r.inFlight() / float64(r.concurrency); {
+	case strings.Contains(r.note, "do not use"):
+		return "its source's collector doubts it"
+	case r.untuned():
+		return "its source's collector takes it for untuned"
+	case r.burst && share < leastOfBurst, !r.burst && share < leastOfLoop:
+		return fmt.Sprintf("by Little's law %.0f requests were in flight, not %d", r.inFlight(), r.concurrency)
+	case r.burst && r.ttft > mostOfWait*r.lasted():
+		return "the requests waited long before the engine began"
+	default:
+		return ""
+	}
+}
+
+// Of a burst of equal requests that are served in turn, at least half are in flight on average, and the mean wait
+// is half of the time that they all take, or less; 0.50 is what most rows say. Clients that keep a number of
+// requests open have that number in flight.
+const leastOfBurst, mostOfWait, leastOfLoop = 0.48, 0.6, 0.8
+
+// lasted is how long a burst took, in milliseconds.
+func (r *run) lasted() float64 {
+	return float64(r.concurrency*r.output) / r.tokens * 1e3
+}
+
+// inFlight is how many requests were in flight on average, by Little's law; NaN where the row does not say.
+func (r *run) inFlight() float64 {
+	return r.tokens / float64(r.output) * (r.ttft + float64(r.output)*r.tpot) / 1e3
+}
+
+// mixed says that the requests of a burst have very different lengths, of which only the mean is stated: those
+// of ShareGPT, whose longest answers go on for long after the others have ended.
+func (r *run) mixed() bool {
+	return r.burst && r.input >= 200 && r.input < 400
+}
 
 func readRuns(t testing.TB) []run {
 	t.Helper()
@@ -63,18 +103,34 @@ func readRuns(t testing.TB) []run {
 			return line[i]
 		}
 		number := func(column string) float64 {
+			if text(column) == "" {
+				return math.NaN()
+			}
 			n, err := strconv.ParseFloat(text(column), 64)
 			if err != nil {
 				t.Fatalf("row %s: %v", line[0], err)
 			}
 			return n
 		}
-		runs = append(runs, run{
-			id: text("id"), split: text("split"), model: text("model"), gpu: text("gpu"), precision: text("precision"),
-			engine: text("engine"), version: text("engine_version"), note: text("note"), tp: int(number("tp")),
-			input: int(number("isl")), output: int(number("osl")), concurrency: int(number("concurrency")),
-			tokens: number("out_tok_s_replica"), ttft: number("ttft_ms"), tpot: number("tpot_ms"), wholeExperts: text("ep") > "1",
-		})
+		whole := func(column string) int {
+			if text(column) == "" {
+				return 1
+			}
+			return int(number(column))
+		}
+		r := run{
+			id: text("id"), model: text("model"), gpu: text("gpu"), precision: text("precision"), engine: text("engine"),
+			version: text("engine_version"), flags: text("flags"), note: text("note"), source: text("source"),
+			tp: whole("tp"), pp: whole("pp"), input: whole("isl"), output: whole("osl"),
+			tokens: number("out_tok_s_replica"), ttft: number("ttft_ms"), tpot: number("tpot_ms"),
+		}
+		r.wholeExperts = text("ep") > "1" || strings.Contains(r.flags, "--enable-expert-parallel")
+		r.burst = strings.HasPrefix(text("concurrency"), "inf")
+		open, _, _ := strings.Cut(strings.TrimLeft(text("concurrency"), "infclosed-p( ~"), " ")
+		if r.concurrency, err = strconv.Atoi(open); err != nil {
+			t.Fatalf("row %s: concurrency %q: %v", r.id, text("concurrency"), err)
+		}
+		runs = append(runs, r)
 	}
 	return runs
 }
@@ -83,6 +139,7 @@ func readRuns(t testing.TB) []run {
 type bench struct {
 	run
 	model      *physics.Model
+	experts    bool
 	deployment physics.Deployment
 	load       physics.Load
 	serving    physics.Serving
@@ -96,7 +153,7 @@ func formatOf(r *run) string {
 		return "nvfp4"
 	case r.precision == "int4":
 		return "int4-experts"
-	case r.precision == "fp8" && strings.HasPrefix(r.model, "meta-llama"):
+	case r.precision == "fp8" && strings.Contains(r.model, "Llama"):
 		return "fp8-channel"
 	default:
 		return r.precision
@@ -115,7 +172,7 @@ func benches(t testing.TB) []*bench {
 		t.Fatal(err)
 	}
 	engine := shelf.vllm(t)
-	models := map[string]*physics.Model{}
+	models, experts := map[string]*physics.Model{}, map[string]bool{}
 	var out []*bench
 	for _, r := range readRuns(t) {
 		gpu, known := shelf.catalog.GPU(r.gpu)
@@ -124,18 +181,30 @@ func benches(t testing.TB) []*bench {
 		}
 		key := r.model + " " + r.precision
 		if models[key] == nil {
-			shape, known := shapes[r.model]
-			if m, err := shelf.catalog.ResolveModel(r.model); err == nil && !m.Shape.IsZero() {
-				shape, known = m.Shape, true
-			}
-			if !known {
-				t.Fatalf("row %s: there is no model %q", r.id, r.model)
-			}
-			models[key] = shelf.model(t, published{Quantization: formatOf(&r), Shape: shape})
+			shape := shapeOf(t, shelf, shapes, r.model)
+			models[key], experts[key] = shelf.model(t, published{Quantization: formatOf(&r), Shape: shape}), shape.MoE != nil
 		}
-		out = append(out, newBench(r, models[key], &gpu, engine))
+		b := newBench(r, models[key], &gpu, engine)
+		b.experts = experts[key]
+		out = append(out, b)
 	}
 	return out
+}
+
+// shapeOf a model, which is that of its publication in another format.
+func shapeOf(t testing.TB, s shelf, others map[string]model.Shape, repo string) model.Shape {
+	t.Helper()
+	base := strings.TrimSuffix(repo, "-FP8")
+	for _, name := range []string{repo, base, base + "-BF16"} {
+		if m, err := s.catalog.ResolveModel(name); err == nil && !m.Shape.IsZero() {
+			return m.Shape
+		}
+		if shape, known := others[name]; known {
+			return shape
+		}
+	}
+	t.Fatalf("there is no model %q", repo)
+	return model.Shape{}
 }
 
 // newBench sets a row's deployment up as its benchmark did: InferenceX draws lengths from 0.8 of the nominal
@@ -143,10 +212,12 @@ func benches(t testing.TB) []*bench {
 func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *bench {
 	b := &bench{run: r, model: m}
 	b.load = physics.Load{Input: r.input, Output: r.output, Concurrency: r.concurrency}
-	b.serving = physics.Serving{MaxModelLen: r.input + r.output + 200, Utilization: 0.9}
-	b.serving.Version = "0.15"
-	if strings.Count(r.version, ".") == 2 && r.engine == "vllm" {
-		b.serving.Version = r.version
+	b.serving = physics.Serving{
+		MaxModelLen: r.input + r.output + 200, Utilization: 0.9, Version: r.release(),
+		MaxBatchedTokens: r.flag("--max-num-batched-tokens"), MaxNumSeqs: r.flag("--max-num-seqs"),
+	}
+	if strings.Contains(r.note, "fp8 KV") {
+		b.serving.KVType = "fp8"
 	}
 	if strings.Contains(r.note, "random_range_ratio 0.8") {
 		b.load.Input, b.load.Output = nominal(r.input), nominal(r.output)
@@ -155,11 +226,45 @@ func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *be
 		}
 	}
 	b.deployment = physics.Deployment{
-		GPU: gpu, Layout: physics.Layout{TP: r.tp, PP: 1, DP: 1, EP: r.wholeExperts, Nodes: 1, LinkedGPUs: 8}, Serving: &b.serving,
+		GPU: gpu, Layout: physics.Layout{TP: r.tp, PP: r.pp, DP: 1, EP: r.wholeExperts, Nodes: 1, LinkedGPUs: 8}, Serving: &b.serving,
 		Budget: &b.budget, Engine: engine,
 	}
 	b.budget = physics.Memory(m, gpu, b.deployment.Layout, &b.serving, engine)
+	// It ran, so it fitted: with room for fewer sequences than the release's default, or with more of the memory.
+	for _, used := range [...]float64{0.9, 0.95} {
+		if b.budget.MaxConcurrency >= 1 {
+			break
+		}
+		b.serving.MaxNumSeqs, b.serving.Utilization = leastSequences, used
+		b.budget = physics.Memory(m, gpu, b.deployment.Layout, &b.serving, engine)
+	}
 	return b
+}
+
+// leastSequences is the smaller of the engine's defaults.
+const leastSequences = 256
+
+// release of the engine. InferenceX measured Llama 3.1 70B, whose rows name none, until the end of 2025. A
+// release before 0.14 told to schedule asynchronously does as later ones do by themselves.
+func (r *run) release() string {
+	switch {
+	case strings.Contains(r.flags, "--async-scheduling"):
+		return "0.14"
+	case strings.Contains(r.flags, "--performance-mode"):
+		return "0.17" // which has this flag first, whatever the source's page says of all its rows
+	case r.engine == "vllm" && physics.IsRelease(r.version):
+		return r.version
+	default:
+		return "0.13"
+	}
+}
+
+// flag is the number that a flag has, else 0.
+func (r *run) flag(name string) int {
+	_, after, _ := strings.Cut(r.flags, name)
+	n := 0
+	_, _ = fmt.Sscanf(strings.TrimLeft(after, "= "), "%d", &n)
+	return n
 }
 
 // nominal lengths are on average longer than true ones.

@@ -45,8 +45,11 @@ type expertWork struct {
 // mixer is how layers of one kind attend.
 type mixer struct {
 	cache cache
-	// pair is the operations of a query and a key in all of the layers.
-	pair float64
+	// pair is the operations of a query and a key in all of the layers, index those of the indexer, which every
+	// GPU does for all heads.
+	pair, index float64
+	// chosen are the tokens that sparse attention attends to; 0 means all.
+	chosen float64
 }
 
 // workOf prepares a model.
@@ -108,9 +111,14 @@ func (m *matrices) on(tp float64) (bytes, params float64) {
 	return m.split/tp + m.keyValue*kv + m.replicated, m.splitParams/tp + m.keyValueParams*kv + m.replicatedParams
 }
 
-// hit is how many different experts a number of tokens choose, if they choose at random.
-func (e *expertWork) hit(tokens float64) float64 {
-	return -e.experts * math.Expm1(tokens*e.missed)
+// hit is how many different experts a number of tokens choose. Routers choose some experts more often than
+// others: popularities are taken to spread like a gamma distribution of variance skew about their mean, under
+// which a number of tokens all miss an expert with the probability (1 + skew x)^(-1/skew), exp(-x) without skew.
+func (e *expertWork) hit(tokens, skew float64) float64 {
+	if skew <= 0 {
+		return -e.experts * math.Expm1(tokens*e.missed)
+	}
+	return -e.experts * math.Expm1(-math.Log1p(-skew*tokens*e.missed)/skew)
 }
 
 // addMixers prepares attention; caches must be known.
@@ -128,13 +136,33 @@ func (w *work) addMixers(shape model.Shape, caches []cache) {
 		if c.state == 0 {
 			m.pair = pair * float64(c.count)
 		}
+		m.addIndexer(&shape)
 		w.mixers = append(w.mixers, m)
+	}
+}
+
+// chosenTokens of sparse attention: index_topk in the configurations of the models that have it.
+const chosenTokens = 2048
+
+// addIndexer limits the attention of a model that has an indexer. Attention to what it chose works on latent
+// vectors as they are kept (flashmla_sparse in vLLM), not on keys and values of each head.
+func (m *mixer) addIndexer(shape *model.Shape) {
+	mla := shape.MLA
+	if mla == nil || mla.IndexHeads == 0 || m.cache.window > 0 || m.cache.state > 0 {
+		return
+	}
+	m.chosen = chosenTokens
+	if !mla.Direct {
+		m.pair = 2 * float64(shape.Heads) * float64(2*mla.KVRank+mla.RopeDim) * float64(m.cache.count)
+	}
+	if m.cache.indexer > 0 {
+		m.index = 2 * float64(mla.IndexHeads) * float64(mla.IndexDim) * float64(m.cache.count)
 	}
 }
 
 // pairs of a query and an earlier key of a prompt.
 func (m *mixer) pairs(tokens float64) float64 {
-	window := float64(m.cache.window)
+	window := max(float64(m.cache.window), m.chosen)
 	switch {
 	case window == 0 || tokens <= window:
 		return tokens * tokens / 2
@@ -149,6 +177,10 @@ func (m *mixer) pairs(tokens float64) float64 {
 // state is read and written.
 func (m *mixer) read(length float64, tp int, e elements) float64 {
 	c := &m.cache
+	if m.chosen > 0 {
+		index := float64(c.indexer)
+		return float64(c.count) * (min(length, m.chosen)*(c.perToken(tp, e)-index) + length*index)
+	}
 	if c.window > 0 {
 		length = min(length, float64(c.window))
 	}

@@ -37,7 +37,7 @@ func TestBalance(t *testing.T) {
 		{
 			"a quarter more buys a GPU that is many times as fast", 16,
 			[]sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 2.5)},
-			"", "1 × Swift: $0.50/h more than Dull ($2.00/h) for 4.9 × the tokens per dollar",
+			"", "1 × Swift: $0.50/h more than Dull ($2.00/h) for 4.6 × the tokens per dollar",
 		},
 		{
 			"more than a quarter does not, however fast it is", 16,

@@ -35,7 +35,7 @@ func TestExpertParallel(t *testing.T) {
 		},
 		{
 			reason: "most tokens are expected of replicas that share the experts", model: "gpt-oss-120b", machine: h100,
-			optimizeFor: v1beta1.OptimizeForThroughput, want: "TP 1 PP 1 DP 8, experts whole",
+			optimizeFor: v1beta1.OptimizeForThroughput, want: "TP 2 PP 1 DP 4, experts whole",
 		},
 		{
 			reason: "the user's number of replicas", model: "deepseek-r1-0528", machine: h200,

@@ -24,7 +24,7 @@ func city(t testing.TB) world {
 	peaks := func(tflops float64) map[string]float64 { return map[string]float64{"fp16": tflops, "bf16": tflops} }
 	w.GPUs = []sku.GPU{
 		{Name: "GPU-0", Class: "Swift", MemoryGiB: 40, BandwidthGBs: 2000, ComputeCapability: "8.0", PeakTFLOPs: peaks(300), Link: "nvlink3", LinkGBs: 300},
-		{Name: "GPU-1", Class: "Dull", MemoryGiB: 40, BandwidthGBs: 300, ComputeCapability: "8.0", PeakTFLOPs: peaks(60), Link: "nvlink3", LinkGBs: 300},
+		{Name: "GPU-1", Class: "Dull", MemoryGiB: 40, BandwidthGBs: 330, ComputeCapability: "8.0", PeakTFLOPs: peaks(60), Link: "nvlink3", LinkGBs: 300},
 		{Name: "GPU-2", Class: "Dark", MemoryGiB: 40, BandwidthGBs: 2000, ComputeCapability: "8.0"},
 	}
 	w.SKUs = []sku.SKU{

@@ -35,6 +35,8 @@ type GPU struct {
 	// direction in GB/s.
 	Link    string  `json:"link,omitempty"`
 	LinkGBs float64 `json:"linkGBs,omitempty"`
+	// HostLink is the PCIe that joins GPUs which Link does not; empty means PCIe 4, or Link where that is PCIe.
+	HostLink string `json:"hostLink,omitempty"`
 	// MIG profiles, smallest first; empty where the GPU cannot be partitioned.
 	MIG []MIGProfile `json:"mig,omitempty"`
 }

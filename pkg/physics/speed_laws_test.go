@@ -1,0 +1,129 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
+)
+
+// ofExperts is a model of 128 experts, four of which each token needs.
+func ofExperts() model.Shape {
+	return model.Shape{
+		Layers: 36, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
+		MoE: &model.MoE{Experts: 128, TopK: 4, Intermediate: 2880},
+	}
+}
+
+// Short prompts that come together are computed in one step: they do not read the weights once each.
+func TestShortPromptsAreComputedTogether(t *testing.T) {
+	s := newShelf(t)
+	x := ordinary(t, s)
+	x.load = physics.Load{Input: 128, Output: 4, Concurrency: 256}
+	together := x.pace(t, s, seventy())
+	x.serving.MaxBatchedTokens = 128
+	alone := x.pace(t, s, seventy())
+	if together.OutputTokensPerSecond < 1.5*alone.OutputTokensPerSecond {
+		t.Errorf("%.0f tokens/s in batches of 8192 tokens, %.0f in batches of one prompt", together.OutputTokensPerSecond,
+			alone.OutputTokensPerSecond)
+	}
+}
+
+// Experts of 8 bits are multiplied like those of 16 where the GPU has no 8-bit arithmetic, not like dense matrices.
+func TestExpertsWithoutEightBitsAreNoDenseMatrices(t *testing.T) {
+	s := newShelf(t)
+	gpu, _ := s.catalog.GPU("A100-80-SXM")
+	x := ordinary(t, s)
+	x.gpu, x.kv, x.load = gpu, 100, physics.Load{Input: 8000, Output: 2, Concurrency: 64}
+	x.format = "fp8"
+	eight := x.pace(t, s, ofExperts())
+	x.format = "bf16"
+	sixteen := x.pace(t, s, ofExperts())
+	if ratio := eight.OutputTokensPerSecond / sixteen.OutputTokensPerSecond; ratio > 1.2 {
+		t.Errorf("prompts of experts in 8 bits are %.2f times as fast as in 16 on a GPU without 8-bit arithmetic", ratio)
+	}
+}
+
+// Releases that schedule while the GPU works lose less in each step.
+func TestFormerReleasesLoseMoreInEachStep(t *testing.T) {
+	s := newShelf(t)
+	x := ordinary(t, s)
+	speed := x.engine.Speed
+	x.load = physics.Load{Input: 10, Output: 1000, Concurrency: 1}
+	now := x.pace(t, s, seventy())
+	x.serving.Version = "0.13"
+	before := x.pace(t, s, seventy())
+	want := (speed.Former.StepMicros - speed.StepMicros) / 1e3
+	if got := before.TPOT - now.TPOT; got < 0.99*want || got > 1.01*want {
+		t.Errorf("release 0.13 takes %.3f ms more per token, want %.3f", got, want)
+	}
+}
+
+// Large sums over PCIe are NCCL's, which reaches 28 to 35 GB/s with PCIe 5: an order more than vLLM's own kernel.
+func TestSumsOverPCIeAreThoseOfNCCL(t *testing.T) {
+	seen := 0
+	for _, table := range newShelf(t).vllm(t).Speed.AllReduce {
+		if !slices.Contains(table.Links, "pcie5") || table.GPUs < 4 {
+			continue
+		}
+		seen++
+		last, gpus := len(table.Bytes)-1, float64(table.GPUs)
+		bus := 2 * (gpus - 1) / gpus * table.Bytes[last] / table.Micros[last] / 1e3
+		if bus < 27.5 || bus > 35.5 {
+			t.Errorf("%d GPUs sum %.0f bytes at %.1f GB/s, want 28 to 35", table.GPUs, table.Bytes[last], bus)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d tables for PCIe 5 and 4 or 8 GPUs, want 2", seen)
+	}
+}
+
+// GPUs that NVLink does not join sum over the PCIe of their own machine.
+func TestSumsCrossThePCIeOfTheMachine(t *testing.T) {
+	s := newShelf(t)
+	x := ordinary(t, s)
+	x.layout.LinkedGPUs = 2
+	fifth := x.pace(t, s, seventy())
+	x.gpu.HostLink = ""
+	fourth := x.pace(t, s, seventy())
+	if fifth.TPOT >= fourth.TPOT {
+		t.Errorf("%.2f ms per token over PCIe 5, %.2f over PCIe 4", fifth.TPOT, fourth.TPOT)
+	}
+}
+
+// The more unevenly routers choose, the fewer experts a batch reads; one token reads as many as it chooses.
+func TestSkewedRoutersReadFewerExperts(t *testing.T) {
+	s := newShelf(t)
+	x := ordinary(t, s)
+	x.format, x.load = "mxfp4", physics.Load{Input: 100, Output: 500, Concurrency: 16}
+	before := 0.0
+	for _, skew := range []float64{4, 2, 1, 0.5, 0.1, 1e-6, 0} {
+		x.engine.Speed.Skew = skew
+		now := x.pace(t, s, ofExperts()).TPOT
+		if now < before {
+			t.Errorf("skew %v takes %.3f ms per token, more skew took %.3f", skew, now, before)
+		}
+		before = now
+	}
+}
+
+// Sparse attention attends to what its indexer chose: long contexts cost little more than its keys.
+func TestSparseAttentionReadsWhatItChose(t *testing.T) {
+	s := newShelf(t)
+	shape := model.Shape{
+		Layers: 60, Hidden: 7168, Intermediate: 18432, Heads: 128, KVHeads: 128, HeadDim: 128, Vocab: 129280,
+		MLA: &model.MLA{KVRank: 512, RopeDim: 64, QRank: 1536, NopeDim: 128, ValueDim: 128},
+	}
+	x := ordinary(t, s)
+	x.kv, x.serving.MaxModelLen, x.load = 60, 1<<17, physics.Load{Input: 100000, Output: 1000, Concurrency: 4}
+	dense := x.pace(t, s, shape)
+	shape.MLA.IndexHeads, shape.MLA.IndexDim = 64, 128
+	sparse := x.pace(t, s, shape)
+	if sparse.TPOT >= dense.TPOT {
+		t.Errorf("sparse attention takes %.2f ms per token of a long context, full attention %.2f", sparse.TPOT, dense.TPOT)
+	}
+}
