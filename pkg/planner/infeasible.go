@@ -184,6 +184,11 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 				o.layout.form.artifact.Quantization, priced(o))
 		}
 	}
+	if try.objectives {
+		if way := p.byReplicas(r); way != "" {
+			return way
+		}
+	}
 	if try.objectives && (r.Objectives.Concurrency != 1 || r.Objectives.MaxModelLen > leastModelLen) {
 		relaxed := r
 		relaxed.Objectives.Concurrency, relaxed.Objectives.MaxModelLen = 1, min(r.Model.Context, leastModelLen)

@@ -44,11 +44,11 @@ func TestWaysOut(t *testing.T) {
 			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swift ($3.00/h) would do",
 		},
 		{
-			"they are where they fit and keep the limit", 15, 16,
+			"several deployments are, where one does not hold them", 15, 16,
 			planner.Objectives{MaxModelLen: 32768, Concurrency: 40, TimePerOutputToken: time.Second},
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and at most 1 are allowed; " +
-				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Dull ($2.00/h)",
+				"4 Workspaces with inference.objectives.concurrency: 10 serve it on Dull ($2.00/h) each, $8.00/h in all",
 		},
 		{
 			"another machine is not one that was just refused", 15, 16,
@@ -76,7 +76,7 @@ func TestWaysOut(t *testing.T) {
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
 				"a layer takes X GiB of each GPU, and two must fit with their KV cache and overhead; " +
-				"with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on Swift ($3.00/h)",
+				"37 Workspaces with inference.objectives.concurrency: 11 serve it on Swift ($3.00/h) each, $111.00/h in all",
 		},
 		{
 			"all machines are left out for one reason", 15, 16,

@@ -1,0 +1,59 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/modelberth/modelberth/pkg/usd"
+)
+
+// byReplicas words how many deployments side by side serve a load that is too much for one, and what they cost.
+func (p *Planner) byReplicas(r Request) string {
+	const doublings, most = 3, 1000 // what holds the load may yet be too slow for it
+	asked := r.Objectives.Concurrency
+	if asked < 2 || r.Model == nil {
+		return ""
+	}
+	one := r
+	one.Objectives.Concurrency = 1
+	one.Objectives.MaxModelLen = min(cmp.Or(r.Objectives.MaxModelLen, targetModelLen), r.Model.Context)
+	o, ok := p.best(one)
+	if !ok {
+		return ""
+	}
+	replicas := 2
+	if held := o.holds(); held > 0 {
+		replicas = max(replicas, ceilDiv(asked, held))
+	}
+	for range doublings {
+		if replicas > most {
+			return ""
+		}
+		share := r
+		share.Objectives.Concurrency = ceilDiv(asked, replicas)
+		if o, ok := p.best(share); ok {
+			return o.sideBySide(replicas, share.Objectives.Concurrency)
+		}
+		replicas *= 2
+	}
+	return ""
+}
+
+// holds is how many sequences of its length an option's KV cache has room for; 0 where the engine does not say.
+func (o *option) holds() int {
+	return int(o.layout.fitted.budget.MaxConcurrency) * o.layout.spread.replicas
+}
+
+// sideBySide words several deployments of an option.
+func (o *option) sideBySide(replicas, concurrency int) string {
+	text := fmt.Sprintf("; %d Workspaces with inference.objectives.concurrency: %d serve it on %s each", replicas, concurrency, priced(o))
+	if o.price > 0 {
+		text += fmt.Sprintf(", %s in all", usd.PerHour(o.price*float64(replicas)))
+	}
+	return text
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
