@@ -154,7 +154,7 @@ func othersRefused(t *testing.T, c *climber) {
 	c.until(t, ws, "1 "+cheap+" NoCapacity", "2 "+dear+" Lost")
 	c.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonQuota)
 	message := condition(ws, v1beta1.ConditionResourceReady).Message
-	if !strings.Contains(message, "a larger quota") || strings.Contains(message, "the latest words") {
+	if !strings.Contains(message, "a larger quota") || strings.Contains(message, "the last refusal") {
 		t.Errorf("message %q; want what would help, and no words about anything else", message)
 	}
 	c.remove(t, ws)

@@ -344,7 +344,7 @@ func namedType(t *testing.T, c *climber) {
 			return false, err.Error()
 		}
 		message := condition(ws, v1beta1.ConditionReady).Message
-		return strings.Contains(message, "is left to ask for before 20"), message
+		return strings.Contains(message, "is cooling down until 20"), message
 	})
 	c.passes(t, c.life, ws, 2)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
@@ -376,7 +376,7 @@ func exhausted(t *testing.T, c *climber) {
 			return false, err.Error()
 		}
 		message := condition(ws, v1beta1.ConditionReady).Message
-		return strings.Contains(message, "is left to ask for before 20") && strings.Contains(message, "a larger quota would allow 1 × "+dear), message
+		return strings.Contains(message, "is cooling down until 20") && strings.Contains(message, "a larger quota would allow 1 × "+dear), message
 	})
 	c.karpenter.Script(cheap, sim.Works)
 	c.clock.step(11 * time.Minute) // the quota is left alone for an hour

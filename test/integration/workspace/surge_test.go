@@ -265,7 +265,7 @@ func editRefused(t *testing.T, c *climber) {
 			return false, err.Error()
 		}
 		got := condition(ws, v1beta1.ConditionReady).Message
-		return strings.Contains(got, "is left to ask for before 20") && strings.Contains(got, "meanwhile attempt 1 ("+dear+") continues to serve"), got
+		return strings.Contains(got, "is cooling down until 20") && strings.Contains(got, "meanwhile attempt 1 ("+dear+") continues to serve"), got
 	})
 	c.checkSilent(t, "the old machine serves and nothing else can be had")
 	c.passes(t, c.life, ws, 2)
