@@ -8,23 +8,15 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"os"
-	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -40,12 +32,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
-	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
-	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
-	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
@@ -62,9 +51,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 	"github.com/modelberth/modelberth/presets"
 )
-
-// leaseName is the Lease that the replicas elect their leader with.
-const leaseName = "modelberth-controller"
 
 // reconcileDeadline bounds one pass over one Workspace: an API server that does not answer must not
 // hold a worker for ever.
@@ -103,20 +89,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	config = accessOf(config, o)
-	chosen, served, err := chooseBackEnd(config, o)
+	at, chosen, err := settle(ctx, accessOf(config, o), scheme, &o, hooks)
 	if err != nil {
-		return nil, err
-	}
-	mgr, err := bareManager(config, scheme, o, cacheOptions(o, chosen, served))
-	if err != nil {
-		return nil, err
-	}
-	at, err := siteOf(ctx, mgr, served, hooks)
-	if err != nil {
-		return nil, err
-	}
-	if o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen); err != nil {
 		return nil, err
 	}
 	prices, err := pricingFor(ctx, at.live, o, known)
@@ -144,18 +118,41 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Live:           at.live,
 		Provisioner:    provisioner,
 		KAITO:          former,
-		Schema:         crd.Reader{Client: mgr.GetCache()},
+		Namespaces:     at.namespaces,
+		Schema:         crd.Reader{Client: at.mgr.GetCache()},
 		Uses:           at.uses,
 		Applier:        applier,
 		Endpoints:      endpoints,
 		Planner:        plans,
-		Events:         mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Events:         at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:          at.clock,
 	}, o, chosen)
 	if err != nil {
 		return nil, err
 	}
-	return mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
+	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
+}
+
+// settle finds out what the cluster leaves to be chosen, completes the options with it, and returns where the rest works.
+func settle(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o *options.Controller, hooks Hooks) (site, backEnd, error) {
+	var err error
+	if o.Watch.Namespaces, err = readable(ctx, config, scheme, o.Watch.Namespaces); err != nil {
+		return site{}, "", err
+	}
+	chosen, served, err := chooseBackEnd(config, *o)
+	if err != nil {
+		return site{}, "", err
+	}
+	mgr, err := bareManager(config, scheme, *o, cacheOptions(*o, chosen, served))
+	if err != nil {
+		return site{}, "", err
+	}
+	at, err := siteOf(ctx, mgr, served, o.Watch, hooks)
+	if err != nil {
+		return site{}, "", err
+	}
+	o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen)
+	return at, chosen, err
 }
 
 func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
@@ -321,76 +318,10 @@ func managerOptions(
 		Metrics:                       served,
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              leaseName,
+		LeaderElectionID:              cmp.Or(o.LeaseName, options.DefaultLeaseName),
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionReleaseOnCancel: true,
 	}
-}
-
-// cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
-func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Options {
-	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
-	byObject := map[client.Object]cache.ByObject{
-		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
-		&appsv1.ControllerRevision{}:    {Label: managed, Transform: render.Pack},
-		&corev1.Service{}:               {Transform: apply.Keep},
-		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},
-		&policyv1.PodDisruptionBudget{}: {Transform: apply.Keep},
-		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace), Transform: workload.Keep},
-		&corev1.Node{}:                  {Transform: existing.Keep},
-		&corev1.ConfigMap{}:             {Transform: namesOnly},
-		&corev1.Namespace{}:             {Transform: rulesOnly},
-		crd.Object():                    crd.Cache(),
-	}
-	if served.has(nodeClaimKind()) {
-		byObject[nodeclaim.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
-	}
-	if served.has(nodePoolKind()) {
-		byObject[nodepool.Object()] = cache.ByObject{Label: has(v1beta1.LabelWorkspaceUID)}
-	}
-	switch {
-	case chosen == options.BackendPods:
-		byObject[&corev1.Event{}] = pods.EventCache()
-	case chosen == options.BackendNodePool && !o.StaticNodePools:
-		byObject[&corev1.Event{}] = nodepool.EventCache()
-	}
-	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
-}
-
-// namesOnly keeps of users' ConfigMaps what a watch must tell: their annotations may hold whole
-// copies of them.
-func namesOnly(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
-		accessor.SetAnnotations(nil)
-		accessor.SetLabels(nil)
-	}
-	return object, nil
-}
-
-// rulesOnly keeps of namespaces what decides about their Workspaces.
-func rulesOnly(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		kept := maps.Clone(accessor.GetLabels())
-		maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, "pod-security.kubernetes.io/") })
-		accessor.SetLabels(kept)
-		accessor.SetManagedFields(nil)
-		ceiling, isSet := accessor.GetAnnotations()[v1beta1.AnnotationSpendingCeiling]
-		accessor.SetAnnotations(nil)
-		if isSet {
-			accessor.SetAnnotations(map[string]string{v1beta1.AnnotationSpendingCeiling: ceiling})
-		}
-	}
-	return object, nil
-}
-
-// has selects objects that carry a label, whatever its value.
-func has(key string) labels.Selector {
-	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return labels.NewSelector().Add(*requirement)
 }
 
 func addProbes(mgr manager.Manager) error {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,13 +27,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
-	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/events"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/watched"
 )
 
 // backEnd is how machines are got in this cluster: one of options.CapacityBackends but auto, or absent.
@@ -216,25 +217,31 @@ type site struct {
 	served  kinds
 	// prices of machines that no object of ours stands for.
 	prices pods.Prices
-	// uses are what pods request of nodes.
-	uses *nodeuse.Pods
+	// uses are what pods request of nodes; nil where that cannot be known.
+	uses workspace.Uses
+	// namespaces are those that are watched.
+	namespaces watched.Namespaces
 	// leads is closed once this replica leads and the caches that have indexes are filled.
 	leads chan struct{}
 }
 
-func siteOf(ctx context.Context, mgr manager.Manager, served kinds, hooks Hooks) (site, error) {
+func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch options.Watch, hooks Hooks) (site, error) {
 	asked := &indexes{}
 	cached, err := indexed(ctx, mgr.GetClient(), asked, looksUp(served))
 	if err != nil {
 		return site{}, err
 	}
-	uses, err := podsOfNodes(mgr)
-	if err != nil {
-		return site{}, err
-	}
+	namespaces := watched.Namespaces(watch.Namespaces)
 	out := site{
-		uses: uses, mgr: mgr, cached: cached, live: mgr.GetAPIReader(), indexes: asked, clock: clock.RealClock{}, served: served,
+		// Device plugins are where the administrator has installed them.
+		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
+		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
 		leads: make(chan struct{}),
+	}
+	if watch.SeesNodes() {
+		if out.uses, err = podsOfNodes(mgr); err != nil {
+			return site{}, err
+		}
 	}
 	if hooks.WrapClient != nil {
 		out.cached = hooks.WrapClient(out.cached)
@@ -316,6 +323,9 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 // sweep has what is held swept.
 func (at site) sweep(o options.Controller, held sweep.Machines) error {
 	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: clock.RealClock{}}
+	if ticking, ok := at.clock.(clock.WithTicker); ok {
+		sweeper.Clock = ticking
+	}
 	if o.SweepKAITO && at.served.has(nodeClaimKind()) {
 		sweeper.Strays = nodeclaim.KAITO{Provisioner: at.nodeClaims(v1beta1.NodeClassReference{})}
 	}

@@ -23,7 +23,7 @@ func withKAITO(at site, others []workspace.News) (workspace.KAITO, []workspace.N
 	if len(at.served) == 0 {
 		return nil, others, nil
 	}
-	options, err := kaito.CacheOptions(at.served)
+	options, err := kaito.CacheOptions(at.served, at.namespaces.Select)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,6 +29,10 @@ type Controller struct {
 	// empty means the pod's own.
 	LeaderElect             bool
 	LeaderElectionNamespace string
+	// LeaseName is the name of that Lease; empty means DefaultLeaseName.
+	LeaseName string
+	// Watch are the namespaces whose Workspaces are served.
+	Watch Watch
 	// Workers is how many Workspaces are reconciled at once.
 	Workers int
 	// QPS and Burst limit requests to the API server.
@@ -98,6 +102,9 @@ type Controller struct {
 	Spending Spending
 }
 
+// DefaultLeaseName is the Lease that the replicas elect their leader with.
+const DefaultLeaseName = "modelberth-controller"
+
 // How machines are got. Auto asks the cluster at start.
 const (
 	BackendAuto      = "auto"
@@ -124,8 +131,8 @@ const WordingNone = "none"
 func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.Metrics.bind(flags)
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of the health endpoints")
-	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, to run several replicas")
-	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
+	o.bindElection(flags)
+	o.Watch.bind(flags)
 	flags.IntVar(&o.Workers, "workers", 32, "number of Workspaces reconciled at once")
 	flags.Float64Var(&o.QPS, "kube-client-qps", 200, "requests per second to the API server")
 	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
@@ -194,6 +201,13 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 		"delete leftover NodeClaims of KAITO's controller whose Workspace is gone")
 }
 
+// bindElection declares the flags about the replica that acts.
+func (o *Controller) bindElection(flags *flag.FlagSet) {
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, to run several replicas")
+	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
+	flags.StringVar(&o.LeaseName, "lease-name", DefaultLeaseName, "name of the Lease; each installation in a namespace needs its own")
+}
+
 // Validate reports everything that is wrong with the settings at once.
 func (o *Controller) Validate() error {
 	var problems []error
@@ -231,6 +245,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Weights.validate()...)
 	problems = append(problems, o.Artifacts.validate()...)
+	problems = append(problems, o.Watch.validate(o.CapacityBackend)...)
 	problems = append(problems, o.validateNetwork()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))

@@ -41,14 +41,16 @@ func TestParse(t *testing.T) {
 		"--weights-ca-config-map=company-ca", "--weights-https-proxy=http://proxy:3128", "--weights-no-proxy=.corp",
 		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500", "--rdma-resource=rdma/hca_shared_devices_a",
 		"--kv-events-consumer=router-system/app=router,example.com/role=epp",
+		"--watch-namespace=team-a", "--watch-namespace=team-b", "--watch-namespace=team-a", "--watch-pods-of-nodes",
 		"--egress=10.0.0.0/8=443,8443", "--egress=2001:db8::/32", "--media-domain=images.example",
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := options.Controller{
-		Metrics: options.Metrics{Address: ":8443"}, HealthAddress: ":8081", LeaderElect: true, Workers: 32, QPS: 200, Burst: 300,
+		Metrics: options.Metrics{Address: ":8443"}, HealthAddress: ":8081", LeaderElect: true, LeaseName: options.DefaultLeaseName, Workers: 32, QPS: 200, Burst: 300,
 		Clouds: []string{"azure"}, Region: "westeurope",
+		Watch: options.Watch{Namespaces: []string{"team-a", "team-b"}, PodsOfNodes: true},
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "big"},
@@ -109,6 +111,10 @@ func TestBadFlags(t *testing.T) {
 		{"Karpenter's pools without a NodeClass", []string{"--agent-image=a", "--capacity-backend=nodepool"}, []string{"--node-class is required"}},
 		{"static pools that are not asked for", append(good, "--static-node-pools"), []string{"--static-node-pools needs --capacity-backend=nodepool"}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
+		{"a namespace that no namespace is called", []string{"--watch-namespace=Team"}, []string{`"Team" is not the name of a namespace`}},
+		{"existing nodes of which nobody may see what is free", append(good, "--capacity-backend=existing", "--watch-namespace=a"), []string{
+			"no existing node can be used without --watch-pods-of-nodes",
+		}},
 		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
 		{"a ceiling of nothing, which was none once", append(good, "--spending-per-namespace=0"), []string{
 			"--spending-per-namespace is 0, it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings",

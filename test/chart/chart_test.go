@@ -92,7 +92,7 @@ func (d document) generated() bool {
 }
 
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full"} {
+	for _, name := range []string{"minimal", "single", "full", "watched"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -123,7 +123,7 @@ func TestGolden(t *testing.T) {
 
 // TestObjectsAreStrictlyValid catches misspelt and misplaced fields, which YAML lets pass.
 func TestObjectsAreStrictlyValid(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full"} {
+	for _, name := range []string{"minimal", "single", "full", "watched"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -171,7 +171,7 @@ func find[T runtime.Object](t *testing.T, rendered string) []T {
 
 // TestFlags parses the container's arguments as the controller does.
 func TestFlags(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full"} {
+	for _, name := range []string{"minimal", "single", "full", "watched"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -229,6 +229,11 @@ func TestRefusals(t *testing.T) {
 		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "names half of who may read prompts"},
 		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "names half of who may read prompts"},
 		{"limits that nothing enforces", append(complete, "--set", "policies.install=false,allow.templates=false"), "allow is enforced by the policies"},
+		{
+			"existing nodes of which nobody may see what is free", append(complete, "--set", "capacity.backend=existing,watchNamespaces={team-a}"),
+			"set watchPodsOfNodes",
+		},
+		{"a namespace that no namespace is called", append(complete, "--set", "watchNamespaces={Team}"), "/watchNamespaces/0"},
 		{"an image prefix that would break a rule", append(complete, "--set", "allow.engineImages={a'b}"), "/allow/engineImages/0"},
 		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret is of no use"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},

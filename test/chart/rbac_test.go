@@ -28,22 +28,80 @@ func installations() []string {
 func TestPrivilegesHaveReasons(t *testing.T) {
 	granted := map[string]bool{}
 	for _, values := range installations() {
-		rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set="+values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, role := range find[*rbacv1.ClusterRole](t, rendered) {
-			if isForPeople := len(role.Labels) > 0 && strings.HasPrefix(aggregated(role), "aggregate"); !isForPeople {
-				collect(granted, role.Rules)
-			}
-		}
-		for _, role := range find[*rbacv1.Role](t, rendered) {
-			collect(granted, role.Rules)
-		}
+		cluster, namespaced := grants(t, values)
+		maps.Copy(granted, cluster)
+		maps.Copy(granted, namespaced)
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(granted)), documented(t)); diff != "" {
 		t.Errorf("docs/reference/rbac.md differs from the chart's roles (-chart +page):\n%s", diff)
 	}
+}
+
+// TestWatchedNamespacesLeaveLittleToTheClusterRole: with watchNamespaces the controller has the same privileges, and of what
+// is in namespaces none outside of these, but for what the administrator asks for.
+func TestWatchedNamespacesLeaveLittleToTheClusterRole(t *testing.T) {
+	const pods = "pods list, pods watch"
+	for _, values := range installations() {
+		for _, of := range []struct{ more, want string }{
+			{"", "daemonsets.apps list"},
+			{",capacity.gpuPluginCheck=false", ""},
+			{",capacity.gpuPluginCheck=false,watchPodsOfNodes=true", pods},
+		} {
+			isExisting := strings.Contains(values, "backend=existing")
+			if isExisting && !strings.Contains(of.more, "watchPodsOfNodes") {
+				continue // which the chart refuses
+			}
+			if strings.Contains(values, "backend=pods") && of.want == "daemonsets.apps list" {
+				of.want = ""
+			}
+			t.Run(values+of.more, func(t *testing.T) {
+				everywhere, _ := grants(t, values+of.more)
+				cluster, namespaced := grants(t, values+of.more+",watchNamespaces={team-a}")
+				var left []string
+				for _, privilege := range slices.Sorted(maps.Keys(cluster)) {
+					if resource, _, _ := strings.Cut(privilege, " "); !hasNoNamespace(resource) {
+						left = append(left, privilege)
+					}
+				}
+				if got := strings.Join(left, ", "); got != of.want {
+					t.Errorf("the ClusterRole grants %q of what is in namespaces, want %q", got, of.want)
+				}
+				maps.Copy(namespaced, cluster)
+				for privilege := range everywhere {
+					if !namespaced[privilege] {
+						t.Errorf("the Roles lack %s", privilege)
+					}
+				}
+			})
+		}
+	}
+}
+
+// hasNoNamespace says whether a resource is the cluster's.
+func hasNoNamespace(resource string) bool {
+	return strings.Contains(resource, "nodeclasses.") || slices.Contains([]string{
+		"nodes", "namespaces", "nodeclaims.karpenter.sh", "nodepools.karpenter.sh", "customresourcedefinitions.apiextensions.k8s.io",
+		"tokenreviews.authentication.k8s.io", "subjectaccessreviews.authorization.k8s.io",
+	}, resource)
+}
+
+// grants are the controller's privileges in an installation: those of its ClusterRole, and those of all Roles.
+func grants(t *testing.T, values string) (cluster, namespaced map[string]bool) {
+	t.Helper()
+	rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set="+values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, namespaced = map[string]bool{}, map[string]bool{}
+	for _, role := range find[*rbacv1.ClusterRole](t, rendered) {
+		if isForPeople := len(role.Labels) > 0 && strings.HasPrefix(aggregated(role), "aggregate"); !isForPeople {
+			collect(cluster, role.Rules)
+		}
+	}
+	for _, role := range find[*rbacv1.Role](t, rendered) {
+		collect(namespaced, role.Rules)
+	}
+	return cluster, namespaced
 }
 
 // aggregated names the role for people that a role adds to; empty where it adds to none.

@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -59,7 +58,7 @@ func (r Request) IsWrite() bool {
 
 // isAnswered says whether the line tells how a request ended. A watch counts from its beginning: it ends late.
 func (r Request) isAnswered() bool {
-	return (r.Stage == "ResponseComplete") != (r.Verb == "watch") || r.ResponseStatus.Code == http.StatusForbidden
+	return (r.Stage == "ResponseComplete") != (r.Verb == "watch") || r.isForbidden()
 }
 
 // Read returns the requests of a user, in order, from the file that the API server logs to.

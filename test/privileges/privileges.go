@@ -50,14 +50,27 @@ func privilege(group, resource, verb string) string {
 // Rare are privileges that the requests need not show, and why the account has them.
 type Rare map[string]string
 
+// Forbidden lists the requests that were.
+func Forbidden(requests []Request) []string {
+	var out []string
+	for _, r := range requests {
+		if r.isForbidden() {
+			out = append(out, fmt.Sprintf("forbidden: %s %s/%s: %s", r.Privilege(), r.ObjectRef.Namespace, r.ObjectRef.Name, r.ResponseStatus.Message))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (r Request) isForbidden() bool { return r.ResponseStatus.Code == http.StatusForbidden }
+
 // Compare lists what is wrong: requests that were forbidden, privileges that no request made use of, and those that Rare
-// excuses although they are used nowhere or granted nowhere.
+// excuses although they are granted nowhere.
 func Compare(granted Granted, requests []Request, rare Rare) []string {
-	var problems []string
+	problems := Forbidden(requests)
 	used := map[grant]bool{}
 	for _, r := range requests {
-		if r.ResponseStatus.Code == http.StatusForbidden {
-			problems = append(problems, fmt.Sprintf("forbidden: %s %s/%s: %s", r.Privilege(), r.ObjectRef.Namespace, r.ObjectRef.Name, r.ResponseStatus.Message))
+		if r.isForbidden() {
 			continue
 		}
 		for _, privilege := range r.uses() {

@@ -60,6 +60,27 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* Not empty where Karpenter answers in events why it makes no machine of a NodePool. */}}
+{{- define "modelberth.watchesPools" -}}
+{{- if and (eq .Values.capacity.backend "nodepool") (not .Values.capacity.staticNodePools) }}true{{ end }}
+{{- end }}
+
+{{/* The Lease by which a leader is elected. Installations of some namespaces each have their own, also in one namespace. */}}
+{{- define "modelberth.leaseName" -}}
+{{- .Values.watchNamespaces | empty | ternary "modelberth-controller" (printf "%s-controller" (include "modelberth.name" .)) }}
+{{- end }}
+
+{{/* Which namespaces a policy of this release is about. */}}
+{{- define "modelberth.namespaceSelector" -}}
+{{- with .Values.watchNamespaces }}
+namespaceSelector:
+  matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: In
+    values: {{ toJson . }}
+{{- end }}
+{{- end }}
+
 {{/* Stops with everything that is missing at once. */}}
 {{- define "modelberth.validate" -}}
 {{- $problems := list }}
@@ -73,6 +94,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- if not .Values.agentImage.repository }}
 {{- $problems = append $problems "agentImage.repository is empty: name the repository that the agent's image was pushed to" }}
+{{- end }}
+{{- if and (eq .Values.capacity.backend "existing") .Values.watchNamespaces (not .Values.watchPodsOfNodes) }}
+{{- $problems = append $problems "capacity.backend is existing, and with watchNamespaces no existing node can be used, because what is free on it is unknown: set watchPodsOfNodes, or choose another back end" }}
 {{- end }}
 {{- with .Values.kvEvents.consumer }}
 {{- if ne (empty .namespace) (empty .podLabels) }}

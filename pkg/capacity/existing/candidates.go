@@ -46,6 +46,8 @@ type Ask struct {
 	Left map[string]string
 	// Promised is what other Workspaces were promised.
 	Promised []Promise
+	// Unseen says that nobody can know what pods use of the nodes.
+	Unseen bool
 }
 
 // Catalogue tells what a node is.
@@ -167,6 +169,10 @@ func unusable(node *corev1.Node, ask Ask) string {
 	// Terms that cannot be read match nothing, for the scheduler as well.
 	if fits, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: ask.Pod}).Match(node); !fits {
 		return "does not match the node selector or the node affinity of the pods"
+	}
+	if ask.Unseen {
+		return "cannot be used, because this installation may not see what pods of other namespaces request of it: " +
+			"have the administrator set the chart's watchPodsOfNodes"
 	}
 	return ""
 }

@@ -147,7 +147,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 	for _, tc := range []struct {
 		reason, want string
 		edits        []func(*corev1.Node)
-		left         bool
+		left, unseen bool
 		// foreign says that whoever plans is not told of the node by name.
 		foreign bool
 	}{
@@ -240,9 +240,18 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 				labelled("nvidia.com/gpu.product", "Riddle"), func(n *corev1.Node) { n.Spec.Unschedulable = true },
 			},
 		},
+		{
+			reason: "nobody may see what pods of other namespaces request of it", unseen: true,
+			want: "cannot be used, because this installation may not see what pods of other namespaces request of it: " +
+				"have the administrator set the chart's watchPodsOfNodes",
+		},
+		{
+			reason: "cordoned comes before what nobody may see", unseen: true, want: "is cordoned",
+			edits: []func(*corev1.Node){func(n *corev1.Node) { n.Spec.Unschedulable = true }},
+		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			ask := existing.Ask{Pod: corev1.PodSpec{Tolerations: tolerations, Affinity: notIn("z2")}}
+			ask := existing.Ask{Unseen: tc.unseen, Pod: corev1.PodSpec{Tolerations: tolerations, Affinity: notIn("z2")}}
 			if tc.left {
 				ask.Left = map[string]string{"n": "had no room"}
 			}

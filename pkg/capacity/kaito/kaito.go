@@ -113,15 +113,18 @@ func served(forms []form, kinds []schema.GroupKind) []form {
 	return slices.DeleteFunc(forms, func(f form) bool { return !slices.Contains(kinds, f.gvk().GroupKind()) })
 }
 
-// CacheOptions keep the metadata of KAITO's objects. The manager's own cache keeps the same kinds with another selector.
-func CacheOptions(kinds []schema.GroupKind) (cache.Options, error) {
+// CacheOptions keep the metadata of KAITO's objects that narrow leaves, given the label that names a Workspace's namespace.
+// The manager's own cache keeps the same kinds with another selector.
+func CacheOptions(
+	kinds []schema.GroupKind, narrow func(selector labels.Selector, key string) labels.Selector,
+) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, f := range served([]form{pools(), agentPools()}, kinds) {
 		selector, err := labels.Parse(f.selector)
 		if err != nil {
 			return cache.Options{}, fmt.Errorf("selecting KAITO's %ss: %w", f.kind, err)
 		}
-		byObject[f.object()] = cache.ByObject{Label: selector}
+		byObject[f.object()] = cache.ByObject{Label: narrow(selector, f.namespace)}
 	}
 	return cache.Options{ByObject: byObject, DefaultTransform: keep}, nil
 }

@@ -52,7 +52,7 @@ func (r *Reconciler) decide(ctx context.Context, s *scope, request planner.Reque
 	}
 	var plan planner.Plan
 	r.book.Plan(r.Clock.Now(), s.owner, accepted, func(promised []existing.Promise) existing.Promise {
-		ask := s.ask()
+		ask := askOfNodes(s, r.Uses)
 		ask.Promised = promised
 		if request.Nodes, err = existing.Candidates(s.offer.nodes, s.offer.uses, r.Catalog, ask); err == nil {
 			plan, err = r.Planner.Plan(request)
@@ -65,10 +65,10 @@ func (r *Reconciler) decide(ctx context.Context, s *scope, request planner.Reque
 	return plan, err
 }
 
-// ask is what the Workspace asks of nodes that are there.
-func (s *scope) ask() existing.Ask {
+// askOfNodes is what the Workspace asks of nodes that are there. Without uses nobody can know what is free on them.
+func askOfNodes(s *scope, uses Uses) existing.Ask {
 	return existing.Ask{
-		Owner: s.owner, Selector: s.spec.Resource.LabelSelector, Preferred: s.spec.Resource.PreferredNodes,
+		Unseen: uses == nil, Owner: s.owner, Selector: s.spec.Resource.LabelSelector, Preferred: s.spec.Resource.PreferredNodes,
 		Pod: workload.Placement(s.spec), Left: s.left(),
 	}
 }
@@ -85,7 +85,7 @@ func (r *Reconciler) lookAround(ctx context.Context, s *scope) (*offer, error) {
 			out.nodes = append(out.nodes, list.Items[i])
 		}
 	}
-	candidates, err := existing.Candidates(out.nodes, nil, r.Catalog, s.ask())
+	candidates, err := existing.Candidates(out.nodes, nil, r.Catalog, askOfNodes(s, r.Uses))
 	if err != nil {
 		return nil, specInvalid(err.Error())
 	}

@@ -42,6 +42,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/watched"
 )
 
 // Planner makes plans.
@@ -116,8 +117,10 @@ type Config struct {
 	// Hub is nil where the controller asks nobody.
 	Hub         Hub
 	Provisioner Provisioner
-	// Uses are what pods request of nodes.
+	// Uses are what pods request of nodes; nil where that cannot be known, and no existing node is used.
 	Uses Uses
+	// Namespaces are those whose Workspaces are served.
+	Namespaces watched.Namespaces
 	// Schema is nil where nobody watches what the API server prunes.
 	Schema Schema
 	// KAITO is nil where the cluster does not serve what KAITO's controller buys machines with.
@@ -206,6 +209,9 @@ type step struct {
 
 // Reconcile brings one Workspace a step further.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !r.Namespaces.Has(request.Namespace) {
+		return ctrl.Result{}, nil // nodes name the Workspaces of other installations, too
+	}
 	ws := &v1beta1.Workspace{}
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
 	if apierrors.IsNotFound(err) {

@@ -188,7 +188,12 @@ func (l *lifetime) handedOver(t *testing.T, ws *v1beta1.Workspace) {
 // form is a Workspace for which the back end has machines of two types.
 func (l *lifetime) form(t *testing.T, name string) *v1beta1.Workspace {
 	t.Helper()
-	ws := eitherForm(l.namespace(t), name)
+	return l.formIn(t, l.namespace(t), name)
+}
+
+func (l *lifetime) formIn(t *testing.T, namespace, name string) *v1beta1.Workspace {
+	t.Helper()
+	ws := eitherForm(namespace, name)
 	switch l.backEnd {
 	case options.BackendPods:
 		l.autoscaler.Serve(ws.Namespace, l.group(t, cheap, sim.Scales), l.group(t, dear, sim.Scales))

@@ -120,14 +120,20 @@ func rolesOf(t *testing.T, release, namespace string, values ...string) []client
 	return out
 }
 
-// checkPrivileges compares what the account was granted with what it asked for.
-func (a *account) checkPrivileges(t *testing.T, rare privileges.Rare) {
+// requests are those that the account has sent.
+func (a *account) requests(t *testing.T) []privileges.Request {
 	t.Helper()
 	requests, err := privileges.Read(a.auditLog, a.user)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range privileges.Compare(a.granted, requests, rare) {
+	return requests
+}
+
+// checkPrivileges compares what the account was granted with what it asked for.
+func (a *account) checkPrivileges(t *testing.T, rare privileges.Rare) {
+	t.Helper()
+	for _, problem := range privileges.Compare(a.granted, a.requests(t), rare) {
 		t.Error(problem)
 	}
 }

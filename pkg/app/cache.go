@@ -1,0 +1,108 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"maps"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity/existing"
+	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
+	"github.com/modelberth/modelberth/pkg/capacity/pods"
+	"github.com/modelberth/modelberth/pkg/crd"
+	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/watched"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
+func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Options {
+	namespaces := watched.Namespaces(o.Watch.Namespaces)
+	machines := namespaces.Select(has(v1beta1.LabelWorkspaceUID), v1beta1.LabelMachineWorkspaceNamespace)
+	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
+	byObject := map[client.Object]cache.ByObject{
+		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
+		&appsv1.ControllerRevision{}:    {Label: managed, Transform: render.Pack},
+		&corev1.Service{}:               {Transform: apply.Keep},
+		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},
+		&policyv1.PodDisruptionBudget{}: {Transform: apply.Keep},
+		&corev1.Pod{}:                   {Label: has(v1beta1.LabelWorkspace), Transform: workload.Keep},
+		&corev1.Node{}:                  {Transform: existing.Keep},
+		&corev1.ConfigMap{}:             {Transform: namesOnly},
+		&corev1.Namespace{}:             {Label: namespaces.Named(), Transform: rulesOnly},
+		crd.Object():                    crd.Cache(),
+	}
+	if served.has(nodeClaimKind()) {
+		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines}
+	}
+	if served.has(nodePoolKind()) {
+		byObject[nodepool.Object()] = cache.ByObject{Label: machines}
+	}
+	switch {
+	case chosen == options.BackendPods:
+		byObject[&corev1.Event{}] = eventsIn(namespaces, pods.EventCache(), metav1.NamespaceSystem)
+	case chosen == options.BackendNodePool && !o.StaticNodePools:
+		byObject[&corev1.Event{}] = eventsIn(namespaces, nodepool.EventCache(), metav1.NamespaceDefault)
+	}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(), DefaultNamespaces: namespaces.Cached(), ByObject: byObject,
+	}
+}
+
+// eventsIn has a cache keep the events about pods, and those that a component publishes about what has no namespace.
+func eventsIn(namespaces watched.Namespaces, kept cache.ByObject, published string) cache.ByObject {
+	kept.Namespaces = namespaces.Cached(published)
+	return kept
+}
+
+// namesOnly keeps of users' ConfigMaps what a watch must tell: their annotations may hold whole
+// copies of them.
+func namesOnly(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+		accessor.SetAnnotations(nil)
+		accessor.SetLabels(nil)
+	}
+	return object, nil
+}
+
+// rulesOnly keeps of namespaces what decides about their Workspaces.
+func rulesOnly(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		kept := maps.Clone(accessor.GetLabels())
+		maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, "pod-security.kubernetes.io/") })
+		accessor.SetLabels(kept)
+		accessor.SetManagedFields(nil)
+		ceiling, isSet := accessor.GetAnnotations()[v1beta1.AnnotationSpendingCeiling]
+		accessor.SetAnnotations(nil)
+		if isSet {
+			accessor.SetAnnotations(map[string]string{v1beta1.AnnotationSpendingCeiling: ceiling})
+		}
+	}
+	return object, nil
+}
+
+// has selects objects that carry a label, whatever its value.
+func has(key string) labels.Selector {
+	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return labels.NewSelector().Add(*requirement)
+}

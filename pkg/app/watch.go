@@ -1,0 +1,52 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// readable are those of some namespaces whose Workspaces the controller may read. The others have been deleted, with the
+// Role there, and perhaps made again without it. The caches of such a namespace never fill, and must not keep the leader
+// from serving the rest.
+func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespaces []string) ([]string, error) {
+	if len(namespaces) == 0 {
+		return nil, nil
+	}
+	live, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making the client of the watched namespaces: %w", err)
+	}
+	var out []string
+	for _, namespace := range namespaces {
+		workspaces := &metav1.PartialObjectMetadataList{}
+		workspaces.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("WorkspaceList"))
+		err := live.List(ctx, workspaces, client.InNamespace(namespace), client.Limit(1))
+		if apierrors.IsForbidden(err) {
+			log.FromContext(ctx).Info("a namespace is not watched, because the controller may not read its workspaces: if it exists, "+
+				"upgrade the chart's release, which creates the role there", "namespace", namespace)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the workspaces of namespace %s: %w", namespace, err)
+		}
+		out = append(out, namespace)
+	}
+	if len(out) == 0 { // which must not come to mean all of them
+		return nil, fmt.Errorf("--watch-namespace: the controller may read workspaces in none of %s: create the namespaces and "+
+			"upgrade the chart's release, which creates the roles there", strings.Join(namespaces, ", "))
+	}
+	return out, nil
+}

@@ -1,0 +1,50 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Watch limits an installation to some namespaces.
+type Watch struct {
+	// Namespaces whose Workspaces are served; empty means all.
+	Namespaces []string
+	// PodsOfNodes lets an installation of some namespaces watch the pods of all, which tell what is free on existing
+	// nodes.
+	PodsOfNodes bool
+}
+
+func (w *Watch) bind(flags *flag.FlagSet) {
+	flags.Func("watch-namespace", "namespace whose Workspaces are served; repeatable; default: all", w.addNamespace)
+	flags.BoolVar(&w.PodsOfNodes, "watch-pods-of-nodes", false,
+		"with --watch-namespace, also watch the pods of all namespaces, without which no existing nodes are used")
+}
+
+func (w *Watch) addNamespace(name string) error {
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a namespace: %s", name, strings.Join(problems, "; "))
+	}
+	if !slices.Contains(w.Namespaces, name) {
+		w.Namespaces = append(w.Namespaces, name)
+	}
+	return nil
+}
+
+// SeesNodes reports whether what is free on existing nodes can be known.
+func (w *Watch) SeesNodes() bool { return len(w.Namespaces) == 0 || w.PodsOfNodes }
+
+func (w *Watch) validate(backEnd string) []error {
+	if backEnd == BackendExisting && !w.SeesNodes() {
+		return []error{errors.New("--capacity-backend=existing with --watch-namespace: no existing node can be used without " +
+			"--watch-pods-of-nodes: set it, or choose another back end")}
+	}
+	return nil
+}
