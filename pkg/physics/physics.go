@@ -95,6 +95,9 @@ type Serving struct {
 // Load is what clients send: Concurrency sequences at any time, each of Input tokens answered by Output.
 type Load struct {
 	Input, Output, Concurrency int
+	// Open says that requests arrive one by one at random, Concurrency of them in flight on average, rather
+	// than from clients that all start at one moment.
+	Open bool
 }
 
 // Budget is the memory of the fullest GPU in GiB.

@@ -23,8 +23,8 @@ type Deployment struct {
 }
 
 // Speed predicts how fast a deployment serves clients that keep a number of sequences open: each sends
-// its next request when it has its answer, and all of them start at one moment, as benchmarks do. The
-// pace is zero where the hardware's peak is not known, and where not one sequence fits; that queues.
+// its next request when it has its answer, and all of them start at one moment, as benchmarks do, unless the load
+// is open. The pace is zero where the hardware's peak is not known, and where not one sequence fits; that queues.
 //
 // A step reads the weights (of experts those that its tokens choose at random) and the sequences' KV
 // cache, or computes, whichever takes longer; sums over GPUs and overheads come on top. Prompts join the
@@ -47,7 +47,7 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	}
 	running := min(open, seats)
 	p := pipelineOf(d, m.shape.Layers)
-	s := steady{roofline: &r, pipeline: &p, chunk: chunkOf(d, &serving)}
+	s := steady{roofline: &r, pipeline: &p, chunk: chunkOf(d, &serving), open: load.Open}
 	s.settle(running)
 	first, answer := s.first(running), r.output*s.token
 	rate := running / (first + answer)
@@ -70,6 +70,8 @@ type steady struct {
 	*pipeline
 	// chunk is how many tokens of prompts a step computes.
 	chunk float64
+	// open says that requests arrive at random.
+	open bool
 	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
 	step, token float64
 	// prompts are computed together, in one step or in chunks that follow one another: prompt is what one of them
@@ -114,8 +116,22 @@ func (s *steady) first(running float64) float64 {
 	// Chunks of a prompt follow one another through the stages: the longest one passes all of them.
 	own := (s.prompt*s.prompts - s.shared + (s.batches-1)*s.longest) / s.batches
 	law := s.speed
-	return law.FirstMicros*micro + law.FirstSteps*s.step + own + law.Burst*running*s.ranks*s.prompt/s.batches +
-		s.hops(s.input, s.roofline)
+	before := law.Burst * running * s.ranks
+	if s.open {
+		before = s.before(running * s.ranks)
+	}
+	return law.FirstMicros*micro + law.FirstSteps*s.step + own + before*s.prompt/s.batches + s.hops(s.input, s.roofline)
+}
+
+// before is for how many prompts one that arrives at random waits: rho / (2 - 2 rho) where prompts take a share
+// rho of the time and are equally long (the queue M/D/1), and never more than all others.
+func (s *steady) before(running float64) float64 {
+	share := running * s.prompt / s.batches / (s.output * s.token)
+	most := max(running-1, 0)
+	if share >= 1 {
+		return most
+	}
+	return min(share/(2-2*share), most)
 }
 
 // chunkOf is how many tokens of prompts a step of an engine computes.

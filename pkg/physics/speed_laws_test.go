@@ -127,3 +127,29 @@ func TestSparseAttentionReadsWhatItChose(t *testing.T) {
 		t.Errorf("sparse attention takes %.2f ms per token of a long context, full attention %.2f", sparse.TPOT, dense.TPOT)
 	}
 }
+
+// A plan's requests do not all start at one moment, as those of a benchmark do: they wait for fewer prompts, and
+// the longer the more of the time prompts take.
+func TestArrivalsAtRandomAreNoBurst(t *testing.T) {
+	s := newShelf(t)
+	x := ordinary(t, s)
+	x.load.Concurrency = 64
+	burst := x.pace(t, s, seventy())
+	x.load.Open = true
+	open := x.pace(t, s, seventy())
+	if open.TTFT >= burst.TTFT || open.TTFT <= 0 {
+		t.Errorf("%.0f ms to the first token of requests at random, %.0f of a burst", open.TTFT, burst.TTFT)
+	}
+	if open.OutputTokensPerSecond < burst.OutputTokensPerSecond {
+		t.Errorf("%.0f tokens/s of requests at random, %.0f of a burst", open.OutputTokensPerSecond, burst.OutputTokensPerSecond)
+	}
+	before := 0.0
+	for _, concurrency := range []int{1, 2, 4, 8, 16, 32, 64} {
+		x.load.Concurrency = concurrency
+		now := x.pace(t, s, seventy()).TTFT
+		if now < before {
+			t.Errorf("%d requests at once: %.0f ms to the first token, fewer took %.0f", concurrency, now, before)
+		}
+		before = now
+	}
+}

@@ -225,6 +225,7 @@ func (d *modelDemand) needed(l *layout) float64 {
 // loadFor is what the speed is judged at, no longer than the target's sequences.
 func (d *modelDemand) loadFor(t target) physics.Load {
 	out := d.typical
+	out.Open = true
 	out.Output = max(1, min(out.Output, t.length/2))
 	out.Input = max(1, min(out.Input, t.length-out.Output))
 	if out.Concurrency == 0 {

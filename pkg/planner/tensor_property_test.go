@@ -123,7 +123,8 @@ func fewer(r planner.Request, concurrency int, fits func(concurrency int) bool) 
 // typical is the request at which speed is judged.
 func typical(r planner.Request) physics.Load {
 	return physics.Load{
-		Input: cmp.Or(r.Objectives.InputTokens, 1024), Output: cmp.Or(r.Objectives.OutputTokens, 256), Concurrency: r.Objectives.Concurrency,
+		Open: true, Input: cmp.Or(r.Objectives.InputTokens, 1024), Output: cmp.Or(r.Objectives.OutputTokens, 256),
+		Concurrency: r.Objectives.Concurrency,
 	}
 }
 
