@@ -148,17 +148,20 @@ func (c *cache) perToken(tp int, e elements) float64 {
 type pool struct {
 	m *Model
 	// tokens of a block of the kind that keeps most of each, which has perToken bytes of it, page in a
-	// block. Where all layers keep every token there is one group, of one page of every layer.
-	tokens         int
+	// block. Where all layers keep every token there is one group, of one page of every layer, and blocks of as many
+	// GPUs as shared says hold other tokens.
+	tokens, shared int
 	perToken, page float64
 	tp             int
 	elements       elements
 }
 
 // poolOf describes the KV cache of a GPU. Where layers keep states, blocks are as large as a state.
-func (m *Model) poolOf(tp int, kvType string, blockTokens int) pool {
-	p := pool{m: m, tokens: max(blockTokens, 1), tp: tp, elements: m.elementsOf(kvType)}
+func (m *Model) poolOf(l *Layout, kvType string, blockTokens int) pool {
+	tp := max(l.TP, 1)
+	p := pool{m: m, tokens: max(blockTokens, 1), shared: 1, tp: tp, elements: m.elementsOf(kvType)}
 	if m.uniform {
+		p.shared = max(l.CP, 1)
 		return p
 	}
 	state := 0.0
@@ -210,7 +213,7 @@ func (p *pool) blockTokens(c *cache) int {
 // vllm/v1/kv_cache_interface.py).
 func (p *pool) atOnce(length, batch int) int {
 	if p.m.uniform {
-		return ceilDiv(length, p.tokens)
+		return ceilDiv(length, p.tokens*p.shared)
 	}
 	blocks := 0
 	for i := range p.m.caches {
@@ -237,7 +240,7 @@ func (p *pool) peak(c *cache, length, batch int) int {
 // no more than batch tokens are computed at once.
 func (p *pool) together(sequences, length, batch int) float64 {
 	if p.m.uniform {
-		return float64(sequences) * float64(ceilDiv(length, p.tokens))
+		return float64(sequences) * float64(ceilDiv(length, p.tokens*p.shared))
 	}
 	blocks := 0.0
 	for i := range p.m.caches {
@@ -253,7 +256,7 @@ func (p *pool) together(sequences, length, batch int) float64 {
 // least what the engine asks for to start: one sequence of MaxModelLen.
 func (m *Model) KVNeed(l Layout, s *Serving, length, sequences int, e *catalog.Engine) float64 {
 	serving := s.settled(nil, &e.Profile)
-	p := m.poolOf(max(l.TP, 1), serving.KVType, e.Profile.BlockTokens)
+	p := m.poolOf(&l, serving.KVType, e.Profile.BlockTokens)
 	blocks := max(p.together(max(sequences, 0), max(length, 0), serving.MaxBatchedTokens),
 		float64(p.atOnce(serving.MaxModelLen, serving.MaxBatchedTokens)))
 	most := 0.0

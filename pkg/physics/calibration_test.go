@@ -279,7 +279,7 @@ func TestWeightsCalibration(t *testing.T) {
 func TestKVTokensCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
-	otherwise := map[string]string{"32": "a connector to another cache takes part of it", "42": "its tokens are spread over GPUs"}
+	otherwise := map[string]string{"32": "a connector to another cache takes part of it"}
 	checked, most := 0, 0.0
 	for _, row := range readStarts(t) {
 		p, known := s.find(row["hf_repo"])
@@ -293,6 +293,9 @@ func TestKVTokensCalibration(t *testing.T) {
 		}
 		checked++
 		layout := physics.Layout{TP: int(row.number(t, "tp")), PP: 1}
+		if strings.Contains(row["note"], "--decode-context-parallel-size 8") {
+			layout.CP = 8
+		}
 		got := holding(s.model(t, p), layout, roomy(4096), e, kv).KVTokens
 		off := float64(got)/tokens - 1
 		t.Logf("row %s, %s: %d tokens, logged %.0f: %+.2f %%", row["id"], row["model"], got, tokens, 100*off)
@@ -301,8 +304,8 @@ func TestKVTokensCalibration(t *testing.T) {
 		}
 	}
 	t.Logf("figure: tokens of a KV cache of the logged size, %d rows: %.2f %% off at most (1)", checked, 100*most)
-	if checked < 14 {
-		t.Errorf("only %d rows count, of 14 that did", checked)
+	if checked < 15 {
+		t.Errorf("only %d rows count, of 15 that did", checked)
 	}
 }
 

@@ -28,7 +28,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	if m.states || m.shape.ExtraParams > 0 {
 		base.Basis = v1beta1.BasisEstimated // no log of such a model bears out the law
 	}
-	p := m.poolOf(tp, serving.KVType, law.BlockTokens)
+	p := m.poolOf(&l, serving.KVType, law.BlockTokens)
 	each := p.atOnce(serving.MaxModelLen, serving.MaxBatchedTokens)
 	out, fewest := Budget{}, math.Inf(1)
 	all, count := m.stages(l.PP)
@@ -64,7 +64,7 @@ func (p *pool) capacity(blocks float64, each, length int) (tokens int, concurren
 	}
 	held := concurrency * float64(length)
 	if p.m.uniform {
-		held = blocks * float64(p.tokens)
+		held = blocks * float64(p.tokens*p.shared)
 	}
 	return int(min(held, math.MaxInt32)), concurrency
 }

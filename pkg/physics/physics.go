@@ -46,6 +46,8 @@ type Layout struct {
 	// the KV cache of their sequences for themselves, and step together
 	// (docs/serving/expert_parallel_deployment.md and data_parallel_deployment.md of vLLM).
 	EP bool
+	// CP GPUs of each TP hold other tokens of the KV cache, in place of copies of the same; 0 means 1.
+	CP int
 	// Nodes that it spreads over: whole stages on each.
 	Nodes int
 	// LinkedGPUs of a machine that the GPUs' own link joins, and NetworkGBs of RDMA per GPU, as sku.SKU.

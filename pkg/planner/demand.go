@@ -78,9 +78,9 @@ type modelDemand struct {
 	saturate    bool
 	optimizeFor v1beta1.OptimizeFor
 	objective   catalog.Objective
-	// settings of the engine that the user chose, where legal; tp, pp and dp are 0 where not chosen.
-	settings   EngineSettings
-	tp, pp, dp int
+	// settings of the engine that the user chose, where legal; tp, pp, dp and cp are 0 where not chosen.
+	settings       EngineSettings
+	tp, pp, dp, cp int
 	// gpus that the user asked for on each machine and limit of machines; 0 means any number.
 	gpus, limit int
 	// named says that the user named the machine type.
@@ -136,6 +136,12 @@ func (d *modelDemand) legalise(gpus int) []string {
 		legal, reason := d.legalParallel(wanted, gpus)
 		if d.tp = legal; reason != "" {
 			replace("tensor-parallel-size", wanted, legal, reason)
+		}
+	}
+	if wanted := d.settings.ContextParallel; wanted > 0 {
+		legal, reason := d.legalContext(wanted, gpus)
+		if d.cp = legal; legal != wanted {
+			replace("decode-context-parallel-size", wanted, legal, reason)
 		}
 	}
 	if told := d.settings.MaxNumSeqs; told > 0 && told < d.target.concurrency && !d.target.concurrencySet {

@@ -169,13 +169,14 @@ func (f *form) room(b physics.Budget) float64 {
 
 // need is the KV cache of the fullest GPU for the sequences of a target, in GiB.
 func (f *form) need(way spread, s physics.Serving, t target) float64 {
-	return f.physics.KVNeed(physics.Layout{TP: way.tp, PP: way.pipeline(), DP: 1, Nodes: way.nodes}, &s, t.length, t.concurrency, f.engine)
+	layout := physics.Layout{TP: way.tp, PP: way.pipeline(), DP: 1, CP: way.cp, Nodes: way.nodes}
+	return f.physics.KVNeed(layout, &s, t.length, t.concurrency, f.engine)
 }
 
 // physics describes the spread to the laws.
 func (s spread) physics(m *machine) physics.Layout {
 	return physics.Layout{
-		TP: s.tp, PP: s.pipeline(), DP: s.replicas, EP: s.ep, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs,
+		TP: s.tp, PP: s.pipeline(), DP: s.replicas, EP: s.ep, CP: s.cp, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs,
 	}
 }
 

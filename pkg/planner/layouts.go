@@ -6,6 +6,7 @@ package planner
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
@@ -19,6 +20,8 @@ type spread struct {
 	// ep spreads whole experts over the GPUs of all replicas, which have everything else of the model each and
 	// step together.
 	ep bool
+	// cp GPUs of each tp hold other tokens of the KV cache; 0 where nobody asked.
+	cp int
 }
 
 // gpus that are used on each machine.
@@ -124,7 +127,7 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 		next = func(n int) int { return n + 1 } // the number that is asked for need not be a power of two
 	}
 	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages = next(stages) {
-		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(d.dp, 1)}
+		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(d.dp, 1), cp: d.cp}
 		for ; way.gpus() <= m.GPUs && (nodes == 1 || way.replicas == 1); way.replicas = next(way.replicas) {
 			way.ep = d.sharesExperts(way, cut)
 			if d.isLegal(way, cut) {
@@ -156,7 +159,7 @@ func (d *modelDemand) sharesExperts(way spread, cut bool) bool {
 func (d *modelDemand) isLegal(way spread, cut bool) bool {
 	moe := d.model.Shape.MoE
 	switch {
-	case d.gpus > 0 && d.gpus != way.gpus(), !cut && !way.ep:
+	case d.gpus > 0 && d.gpus != way.gpus(), !cut && !way.ep, cannotShareContext(&d.model.Shape, way.tp, way.cp) != "":
 		return false
 	case moe == nil:
 		return true
@@ -196,6 +199,43 @@ func cannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) s
 		}
 	}
 	return ""
+}
+
+// cannotShareContext says why a number of the GPUs that share a layer cannot hold other tokens of the KV cache each:
+// they have to hold the same heads (verify_with_parallel_config in vllm/config/model.py).
+func cannotShareContext(s *model.Shape, tp, parts int) string {
+	if parts <= 1 {
+		return ""
+	}
+	if slices.ContainsFunc(s.Pattern, func(g model.LayerGroup) bool { return g.Mixer != model.MixerFull && g.Mixer != model.MixerNone }) {
+		return "some layers keep a window or a state"
+	}
+	switch copies := tp / s.KVHeads; {
+	case tp%parts != 0:
+		return fmt.Sprintf("%s cannot be divided by %d", count(tp, "GPU"), parts)
+	case s.MLA != nil:
+		return "" // every GPU holds the same latent vectors
+	case copies < parts:
+		return fmt.Sprintf("each of %s is on %d of %s", count(s.KVHeads, "KV head"), max(copies, 1), count(tp, "GPU"))
+	case s.Heads/s.KVHeads%parts != 0:
+		return fmt.Sprintf("%d query heads to a KV head cannot be divided by %d", s.Heads/s.KVHeads, parts)
+	}
+	return ""
+}
+
+// legalContext is the largest number of GPUs up to the one that a user asked for which can hold other tokens each,
+// and why it is another one.
+func (d *modelDemand) legalContext(wanted, gpus int) (int, string) {
+	tp := max(d.tp, 1)
+	for d.tp == 0 && 2*tp <= gpus && cannotSplit(&d.model.Shape, &d.forms[0].format, 2*tp, d.model.Shape.MoE != nil) == "" {
+		tp *= 2
+	}
+	reason := cannotShareContext(&d.model.Shape, tp, wanted)
+	legal := wanted
+	for legal > 1 && cannotShareContext(&d.model.Shape, tp, legal) != "" {
+		legal--
+	}
+	return legal, reason
 }
 
 // cannotCut says why a layer's matrices cannot be cut in a number of parts.

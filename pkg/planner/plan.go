@@ -135,6 +135,8 @@ type EngineSettings struct {
 	PipelineParallel     int
 	DataParallel         int
 	GPUMemoryUtilization float64
+	// ContextParallel is over how many GPUs of a tensor-parallel group the tokens of the KV cache are spread.
+	ContextParallel int
 	// KVCacheType is consent too.
 	KVCacheType string
 	Eager       bool
@@ -187,6 +189,9 @@ type Plan struct {
 	TensorParallel   int `json:"tensorParallel,omitempty"`
 	PipelineParallel int `json:"pipelineParallel,omitempty"`
 	DataParallel     int `json:"dataParallel,omitempty"`
+	// ContextParallel is over how many GPUs of those that share a layer the KV cache's tokens are spread; 0 where
+	// nobody asked.
+	ContextParallel int `json:"contextParallel,omitempty"`
 	// ExpertParallel spreads the experts of a mixture whole over the GPUs of all replicas of a stage, which step
 	// together then.
 	ExpertParallel bool `json:"expertParallel,omitempty"`

@@ -74,7 +74,7 @@ func (o *option) describe(plan *Plan) {
 	plan.Engine, plan.Artifact, plan.Memory = l.form.engine.Name, &artifact, &memory
 	plan.MaxModelLen, plan.Concurrency = l.fitted.target.length, l.fitted.target.concurrency
 	plan.TensorParallel, plan.PipelineParallel, plan.DataParallel = l.spread.tp, l.spread.pipeline(), l.spread.replicas
-	plan.ExpertParallel = l.spread.ep
+	plan.ExpertParallel, plan.ContextParallel = l.spread.ep, l.spread.cp
 	plan.DiskGiB = l.diskGiB()
 	plan.CPUs, plan.MemoryGiB = l.form.engine.CPUs, l.form.engine.MemoryGiB
 	plan.Performance = o.performance()

@@ -83,7 +83,7 @@ func TestForModel(t *testing.T) {
 			reason: "every field; the Workspace's flags win over the ConfigMap's, by any spelling",
 			ws:     everything, model: vllm,
 			config: "vllm:\n  max-model-len: 1024\n  tp: 2\n  gpu-memory-utilization: 0.8\n  enforce-eager: true\n" +
-				"  kv-cache-dtype: fp8\n  max-num-seqs: 64\n  pipeline-parallel-size: 2\n  data-parallel-size: 1\n  ep: true\n",
+				"  kv-cache-dtype: fp8\n  max-num-seqs: 64\n  pipeline-parallel-size: 2\n  data-parallel-size: 1\n  ep: true\n  dcp: 2\n",
 			want: planner.Request{
 				Model: vllm, Engine: "vllm", NodeSource: v1beta1.NodeSourceAny,
 				Objectives: planner.Objectives{
@@ -95,7 +95,7 @@ func TestForModel(t *testing.T) {
 					CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}, MaxHourlyPrice: 7.5, MaxNodes: 3,
 					AllowedQuantizations: []string{"awq"}, AllowedKVCacheTypes: []string{"fp8"},
 					Engine: planner.EngineSettings{
-						MaxModelLen: 4096, TensorParallel: 4, PipelineParallel: 2, DataParallel: 1, MaxNumSeqs: 64,
+						MaxModelLen: 4096, TensorParallel: 4, PipelineParallel: 2, DataParallel: 1, ContextParallel: 2, MaxNumSeqs: 64,
 						GPUMemoryUtilization: 0.8, Eager: true, KVCacheType: "fp8", ExpertParallel: new(true),
 					},
 				},

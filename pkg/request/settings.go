@@ -31,8 +31,8 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 		"max-model-len": &out.MaxModelLen, "max-num-seqs": &out.MaxNumSeqs,
 		"max-num-batched-tokens": &out.MaxBatchedTokens,
 		"tensor-parallel-size":   &out.TensorParallel, "pipeline-parallel-size": &out.PipelineParallel,
-		"data-parallel-size": &out.DataParallel,
-		"max-loras":          &out.AdapterSlots, "max-lora-rank": &out.AdapterRank,
+		"data-parallel-size": &out.DataParallel, "decode-context-parallel-size": &out.ContextParallel,
+		"max-loras": &out.AdapterSlots, "max-lora-rank": &out.AdapterRank,
 	}
 	for _, setting := range settings {
 		switch into := whole[setting.Name]; {

@@ -17,6 +17,9 @@ import (
 // flagExperts spreads whole experts over GPUs; the server refuses it for a model that has none.
 const flagExperts = "enable-expert-parallel"
 
+// flagContext spreads the tokens of the KV cache over GPUs that would hold the same ones.
+const flagContext = "decode-context-parallel-size"
+
 // planned are flags of the user's that are constraints of the plan. It carries the value that is used, and
 // a warning where that is another one.
 func planned(in engine.Input) []string {
@@ -27,6 +30,9 @@ func planned(in engine.Input) []string {
 	// A plan of a former version may not say what the user said of a mixture.
 	if in.Plan.ExpertParallel || in.Model.Shape.MoE == nil {
 		names = append(names, flagExperts)
+	}
+	if in.Plan.ContextParallel > 0 {
+		names = append(names, flagContext)
 	}
 	if len(in.Adapters) > 0 {
 		names = append(names, flagLoRASlots, flagLoRARank)

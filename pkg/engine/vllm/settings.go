@@ -85,6 +85,9 @@ func layout(in engine.Input) []engine.Setting {
 	if n := in.Plan.DataParallel; n > 1 {
 		list = append(list, engine.Setting{Name: "data-parallel-size", Value: strconv.Itoa(n)})
 	}
+	if n := in.Plan.ContextParallel; n > 1 {
+		list = append(list, engine.Setting{Name: flagContext, Value: strconv.Itoa(n)})
+	}
 	if in.Plan.ExpertParallel {
 		list = append(list, engine.Setting{Name: flagExperts, Value: "true"})
 	}
