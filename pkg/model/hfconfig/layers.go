@@ -30,6 +30,9 @@ func (p *parser) layers(s *model.Shape, context int) {
 	case s.MoE == nil && interleaved:
 		p.required(maxExperts, "num_experts", "num_local_experts", "n_routed_experts")
 	}
+	if p.has("block_configs") {
+		evened(s, kinds)
+	}
 	s.Pattern = p.grouped(kinds)
 	if hasDense(*s, kinds) {
 		s.Intermediate = p.intermediate(s.Hidden)
@@ -40,6 +43,8 @@ func (p *parser) layers(s *model.Shape, context int) {
 // feed-forward part.
 func (p *parser) mixers(s model.Shape, context int) ([]model.LayerGroup, bool) {
 	switch {
+	case p.has("block_configs"):
+		return p.irregular(s), false
 	case p.has("hybrid_override_pattern"), p.has("layers_block_type"):
 		return p.blocks(s.Layers), true
 	case p.has("layer_types"):
@@ -279,7 +284,8 @@ func hasDense(s model.Shape, kinds []model.LayerGroup) bool {
 		return true
 	}
 	return slices.ContainsFunc(kinds, func(g model.LayerGroup) bool {
-		return g.FeedForward == model.FeedForwardDense || (g.FeedForward == model.FeedForwardDefault && s.MoE == nil)
+		isDense := g.FeedForward == model.FeedForwardDense || (g.FeedForward == model.FeedForwardDefault && s.MoE == nil)
+		return isDense && g.Intermediate == 0
 	})
 }
 

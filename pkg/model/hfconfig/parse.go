@@ -107,6 +107,10 @@ func (t table) parse(files Files) (Facts, error) {
 	if p.bytesPerParam > 0 && facts.WeightBytes == 0 {
 		facts.EstimatedBytes = groupedBytes(facts.Shape, p.bytesPerParam)
 	}
+	if p.expertsOnly && facts.Shape.MoE != nil && facts.WeightBytes == 0 {
+		facts.EstimatedBytes = expertBytes(facts.Shape, nvfp4Bytes)
+		p.note("attention is taken to keep 16 bits, as in other mixtures of this format")
+	}
 	if facts.IdleBytes > 0 {
 		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
 			float64(facts.IdleBytes)/(1<<30))
@@ -131,6 +135,8 @@ type parser struct {
 	// that is not what the format has; else 0.
 	storedBytes   int64
 	bytesPerParam float64
+	// expertsOnly says that no more than the experts of a mixture are quantised.
+	expertsOnly bool
 }
 
 func (p *parser) note(format string, args ...any) {

@@ -313,3 +313,50 @@ func TestWhichLayersHaveExperts(t *testing.T) {
 		})
 	}
 }
+
+// NVIDIA's Nemotron Super is Llama 3.3 70B with fewer KV heads, narrower MLPs and without attention in many layers.
+func TestIrregularLayers(t *testing.T) {
+	attention := func(group int) keys {
+		return keys{"n_heads_in_group": group, "no_op": false, "replace_with_linear": false}
+	}
+	none := keys{"no_op": true}
+	mlp := func(multiple float64) keys { return keys{"ffn_mult": multiple, "no_op": false} }
+	block := func(attention, ffn keys) keys { return keys{"attention": attention, "ffn": ffn} }
+	irregular := func(blocks ...keys) []byte {
+		return edited(t, "llama-3.3-70b", keys{
+			"model_type": "nemotron-nas", "architectures": []string{"DeciLMForCausalLM"}, "num_hidden_layers": len(blocks),
+			"num_key_value_heads": nil, "intermediate_size": nil, "block_configs": blocks,
+		})
+	}
+	facts, err := hfconfig.Parse(irregular(
+		block(attention(8), mlp(5.25)), block(none, mlp(2.625)), block(attention(16), none), block(attention(8), mlp(5.25)),
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []model.LayerGroup{
+		{Count: 2, Mixer: model.MixerFull, FeedForward: model.FeedForwardDense, KVHeads: 8, Intermediate: 28672},
+		{Count: 1, Mixer: model.MixerNone, FeedForward: model.FeedForwardDense, Intermediate: 14336},
+		{Count: 1, Mixer: model.MixerFull, FeedForward: model.FeedForwardNone, KVHeads: 4},
+	}
+	if diff := cmp.Diff(want, facts.Shape.Pattern); diff != "" {
+		t.Errorf("layers (-want +got):\n%s", diff)
+	}
+	if facts.Shape.KVHeads != 4 || facts.Shape.Intermediate != 28672 {
+		t.Errorf("%d KV heads and a width of %d, want the fewest and the widest", facts.Shape.KVHeads, facts.Shape.Intermediate)
+	}
+	// Keys and values of 2 x 8 and 4 heads of 128 in 16 bits.
+	if got := facts.Shape.KVBytes(2); got != 20*2*128*2 {
+		t.Errorf("%.0f bytes of KV cache for a token, want %d", got, 20*2*128*2)
+	}
+	for reason, blocks := range map[string][]keys{
+		"a matrix in place of attention": {block(keys{"replace_with_linear": true}, mlp(1))},
+		"neither attention nor an MLP":   {block(none, none)},
+		"heads that do not come out":     {block(attention(7), mlp(1))},
+		"an MLP without a width":         {block(attention(8), keys{})},
+	} {
+		if _, err := hfconfig.Parse(irregular(blocks...)); err == nil {
+			t.Errorf("%s is taken for a layer", reason)
+		}
+	}
+}

@@ -167,6 +167,7 @@ func (p *parser) compressed(r *reader) string {
 	case format == "float4" && group == 32:
 		return "mxfp4"
 	case format == "float4":
+		p.expertsOnly = keepsAttention(r)
 		return "nvfp4"
 	case format == "int8":
 		return "int8"
@@ -196,6 +197,25 @@ func attentionIgnored(ignored []string) bool {
 	})
 }
 
+// keepsAttention says whether a checkpoint in 4 bits keeps attention in 16: publishers of mixtures quantise their experts
+// alone, and what a config does not say is taken for the larger.
+func keepsAttention(r *reader) bool {
+	ignored := slices.Concat(r.texts("ignore"), r.texts("exclude_modules"))
+	return len(ignored) == 0 || slices.ContainsFunc(ignored, func(name string) bool { return strings.Contains(name, "attn") })
+}
+
+// expertBytes are those of weights of which the experts alone are quantised.
+func expertBytes(s model.Shape, bytesPerParam float64) int64 {
+	experts := int64(0)
+	for _, l := range s.LayerKinds() {
+		experts += int64(l.Count) * int64(l.Experts) * l.Expert
+	}
+	return int64(float64(experts)*bytesPerParam) + loadedBytes*(s.Params()-experts)
+}
+
+// nvfp4Bytes of a parameter: 4 bits, and an 8-bit scale for 16 of them.
+const nvfp4Bytes = 0.5625
+
 // modelopt names the formats of NVIDIA's ModelOpt.
 func (p *parser) modelopt(r *reader) (string, error) {
 	switch algo := r.text("quant_algo"); algo {
@@ -204,6 +224,7 @@ func (p *parser) modelopt(r *reader) (string, error) {
 	case "FP8_PB_WO":
 		return "fp8", r.err
 	case "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4":
+		p.expertsOnly = keepsAttention(r)
 		return "nvfp4", r.err
 	case "MXFP4":
 		return "mxfp4", r.err

@@ -189,3 +189,39 @@ func TestIndex(t *testing.T) {
 		})
 	}
 }
+
+// Mixtures in NVFP4 keep attention in 16 bits, unless their config lists what is left out and attention is not among it.
+func TestMixturesInFourBitsKeepAttention(t *testing.T) {
+	modelopt := func(excluded ...string) keys {
+		config := keys{"quant_method": "modelopt", "quant_algo": "NVFP4"}
+		if len(excluded) > 0 {
+			config["ignore"] = excluded
+		}
+		return keys{"quantization_config": config}
+	}
+	bytes := func(name string, changes keys) int64 {
+		facts, err := hfconfig.ParseFiles(hfconfig.Files{Config: edited(t, name, changes)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return facts.EstimatedBytes
+	}
+	const experts, others = 48 * 128 * 3 * 2048 * 768, 1_541_093_376
+	const want = experts*9/16 + 2*others
+	for _, tc := range []struct {
+		reason  string
+		changes keys
+		want    int64
+	}{
+		{"nothing is said", modelopt(), want},
+		{"attention is left out", modelopt("lm_head", "model.layers.*.self_attn*"), want},
+		{"attention is not left out", modelopt("lm_head"), 0},
+	} {
+		if got := bytes("qwen3-30b-a3b", tc.changes); got != tc.want {
+			t.Errorf("%s: %d bytes, want %d", tc.reason, got, tc.want)
+		}
+	}
+	if got := bytes("qwen2.5-7b", modelopt()); got != 0 {
+		t.Errorf("a model without experts has %d bytes, want those of the format", got)
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hfconfig
+
+import (
+	"encoding/json"
+
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// blockConfig is a layer of a model that was thinned out: with fewer KV heads, a narrower MLP, or without one of
+// both (NVIDIA's Puzzle; vllm/model_executor/models/nemotron_nas.py reads it).
+type blockConfig struct {
+	Attention struct {
+		blockPart
+		Group int `json:"n_heads_in_group"`
+	} `json:"attention"`
+	FFN struct {
+		blockPart
+		Multiple float64 `json:"ffn_mult"`
+	} `json:"ffn"`
+}
+
+type blockPart struct {
+	None   bool `json:"no_op"`
+	Linear bool `json:"replace_with_linear"`
+}
+
+// widthMultiple is what the width of a thinned MLP is rounded up to.
+const widthMultiple = 256
+
+// irregular reads one entry for each layer.
+func (p *parser) irregular(s model.Shape) []model.LayerGroup {
+	f, _ := p.find("block_configs")
+	var blocks []blockConfig
+	if json.Unmarshal(f.raw, &blocks) != nil {
+		p.fail(f, "must be a list of layers")
+		return nil
+	}
+	if !p.counted("block_configs", len(blocks), s.Layers) {
+		return nil
+	}
+	out := make([]model.LayerGroup, 0, len(blocks))
+	for i := range blocks {
+		g, must := blocks[i].group(&s)
+		if must != "" {
+			p.failAt("block_configs", i, "{…}", must)
+			return nil
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// group describes the layer, or says what is wrong with it.
+func (b *blockConfig) group(s *model.Shape) (g model.LayerGroup, must string) {
+	switch {
+	case b.Attention.Linear, b.FFN.Linear:
+		return g, "has a matrix in place of attention or an MLP, which is not planned for"
+	case b.Attention.None && b.FFN.None:
+		return g, "has neither attention nor an MLP"
+	}
+	g.Mixer = model.MixerNone
+	if !b.Attention.None {
+		if b.Attention.Group < 1 || s.Heads%b.Attention.Group != 0 {
+			return g, "must have an attention.n_heads_in_group that divides the attention heads"
+		}
+		g.Mixer, g.KVHeads = model.MixerFull, s.Heads/b.Attention.Group
+	}
+	if b.FFN.None {
+		g.FeedForward = model.FeedForwardNone
+		return g, ""
+	}
+	width := 2 * b.FFN.Multiple * float64(s.Hidden) / 3
+	if !(width >= 1 && width <= maxIntermediate) {
+		return g, "must have an ffn.ffn_mult that makes an MLP"
+	}
+	g.FeedForward = model.FeedForwardDense
+	g.Intermediate = (int(width) + widthMultiple - 1) / widthMultiple * widthMultiple
+	return g, ""
+}
+
+// evened gives the model the fewest KV heads and the widest MLP of its layers: so far GPUs can share them.
+func evened(s *model.Shape, kinds []model.LayerGroup) {
+	for i := range kinds {
+		if heads := kinds[i].KVHeads; heads > 0 {
+			s.KVHeads = min(s.KVHeads, heads)
+		}
+		s.Intermediate = max(s.Intermediate, kinds[i].Intermediate)
+	}
+}
