@@ -372,6 +372,22 @@ func TestRegion(t *testing.T) {
 	}
 }
 
+// A machine that the region does not sell is named with the region that does, and its price there.
+func TestMachinesOfOtherRegionsAreNamed(t *testing.T) {
+	w := town()
+	w.SKUs = w.SKUs[:0]
+	far := machineOf("Far", "G-40", 1, 2)
+	far.Prices = map[string]float64{"westus": 3, "northeurope": 2.5}
+	w.SKUs = append(w.SKUs, far)
+	p := planner.New(w.load(t), planner.Settings{Region: "eastus"})
+	_, err := p.Plan(planner.Request{Model: modelOf("chat")})
+	const want = "NoMachineAllowed: no machine type that works has a known price in eastus: name one in resource.instanceType, " +
+		"such as Far ($2.50/h in northeurope), or have the administrator set the region or add prices"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 // A price of another region than the cluster's is never used without a word.
 func TestPriceOfAnotherRegionIsSaid(t *testing.T) {
 	const want = "the price is that of eastus, and this cluster's region is unknown (no node says): have the administrator set the chart's region"

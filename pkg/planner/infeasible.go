@@ -67,10 +67,11 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 		cheapest := found.tooDear[0]
 		out.Reason = v1beta1.ReasonNoMachineAllowed
 		out.Message = p.overLimit(r, cheapest)
-	case found.unpriced > 0:
+	case len(found.unpriced) > 0:
 		out.Reason = v1beta1.ReasonNoMachineAllowed
-		out.Message = "no machine type that works has a known price: name one in resource.instanceType, or have the administrator " +
-			"set the region or add prices"
+		m := found.unpriced[0].machine
+		out.Message = fmt.Sprintf("no machine type that works has a known price in %s: name one in resource.instanceType, such as %s%s, "+
+			"or have the administrator set the region or add prices", m.regionName(), m.Name, m.soldElsewhere())
 	case found.tried == 0:
 		out.Reason = v1beta1.ReasonNoMachineAllowed
 		out.Message = p.noneAllowed(r, found)

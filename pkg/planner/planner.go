@@ -150,8 +150,8 @@ type outcome struct {
 	options []*option
 	// tooDear are options that only the price limit forbids, cheapest first.
 	tooDear []*option
-	// unpriced counts options that are not considered because nobody knows their price.
-	unpriced int
+	// unpriced are options that are not considered because nobody knows their price.
+	unpriced []*option
 	// tried counts the machines that the constraints allow, except the price limit.
 	tried int
 	// misfits are the machines that were tried and do not meet the demand, and rejected all that are
@@ -212,7 +212,7 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 	o.machine, o.capacityType, o.price = m, capacityType, total(price, o.nodes)
 	o.warnings = append(o.warnings, p.priceWarnings(m, capacityType)...)
 	if o.price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
-		found.unpriced++
+		found.unpriced = append(found.unpriced, o)
 		reject(o.nodes, price, unknownPrice(m))
 		return
 	}

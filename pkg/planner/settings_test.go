@@ -70,8 +70,8 @@ func TestContextHoldsRequest(t *testing.T) {
 // What has no price is taken only where it is named, and what is dearer than on demand only where it must be.
 func TestPrices(t *testing.T) {
 	const spot, onDemand, reserved = v1beta1.CapacitySpot, v1beta1.CapacityOnDemand, v1beta1.CapacityReserved
-	const nowherePriced = "NoMachineAllowed: no machine type that works has a known price: name one in resource.instanceType, " +
-		"or have the administrator set the region or add prices"
+	const nowherePriced = "NoMachineAllowed: no machine type that works has a known price in eastus: name one in resource.instanceType, " +
+		"such as Only, or have the administrator set the region or add prices"
 	priced := func(price, spotPrice float64) sku.SKU {
 		s := machineOf("Only", "G-40", 1, price)
 		if s.Spot = spotPrice > 0; s.Spot {
