@@ -485,7 +485,7 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "an unknown objective",
 			body:   "inference: {preset: {name: m}, objectives: {optimizeFor: Beauty}}",
-			want:   `[inference.objectives.optimizeFor: Unsupported value: "Beauty": supported values: "Cost", "Latency", "Throughput", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
+			want:   `[inference.objectives.optimizeFor: Unsupported value: "Beauty": supported values: "Balanced", "Cost", "Latency", "Throughput", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`,
 		},
 		{
 			reason: "a quantity that no client can read",
