@@ -73,6 +73,8 @@ const (
 	ReasonResourceQuotaExceeded = "ResourceQuotaExceeded"
 	ReasonLimitRangeViolation   = "LimitRangeViolation"
 	ReasonPodSecurityViolation  = "PodSecurityViolation"
+	// A DaemonSet does not tolerate the taint that a machine would have, which is not bought therefore.
+	ReasonTaintNotTolerated = "TaintNotTolerated"
 	// What cluster autoscaler says about a pod that waits for a machine.
 	ReasonTriggeredScaleUp  = "TriggeredScaleUp"
 	ReasonNotTriggerScaleUp = "NotTriggerScaleUp"

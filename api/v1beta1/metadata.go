@@ -121,10 +121,12 @@ const (
 	IsolationWaived   = "Waived"
 )
 
-// The taint on machines bought for a Workspace.
+// The taints on machines bought for a Workspace: one that all of them have, and one whose value is the UID of the
+// Workspace, which keeps the pods of others away.
 const (
-	TaintKey   = "sku"
-	TaintValue = "gpu"
+	TaintKey          = "sku"
+	TaintValue        = "gpu"
+	TaintKeyWorkspace = LabelWorkspaceUID
 )
 
 // Ports of a Workspace: the Service's, the engine's and that of KV cache events.

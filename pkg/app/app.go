@@ -32,6 +32,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
+	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
@@ -164,6 +165,14 @@ func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
 	}
 }
 
+// dedicationOf is what the administrator says, where machines are ours to taint.
+func dedicationOf(o options.Controller, chosen backEnd) gpuplugin.Dedication {
+	if chosen == options.BackendPods {
+		return gpuplugin.Disabled
+	}
+	return o.Dedication
+}
+
 func ceilingsOf(spending options.Spending) ledger.Ceilings {
 	var out ledger.Ceilings
 	out.Workspace, out.Namespace, out.Cluster = spending.Ceilings()
@@ -229,6 +238,7 @@ func newReconciler(
 	if config.Words, err = diagnosis.Shipped(); err != nil {
 		return nil, fmt.Errorf("loading the words of engines: %w", err)
 	}
+	config.Dedication = dedicationOf(o, chosen)
 	config.Engines = figures.NewReader()
 	config.Isolation = guard(o, config.Clock)
 	config.Memory = &ladder.Memory{}

@@ -66,6 +66,8 @@ type Request struct {
 	HourlyPrice float64
 	// Labels that the nodes carry beside the owner's.
 	Labels map[string]string
+	// Dedicated says that the machines have the taint of their owner, which its pods tolerate and no others.
+	Dedicated bool
 	// Existed are the names of machines of this attempt that were there once: they are not asked for
 	// again.
 	Existed []string
@@ -115,6 +117,8 @@ type Machine struct {
 	// Reason and Message of the first stage that is not reached, in the provisioner's own words.
 	Reason  string
 	Message string
+	// Dedicated says that it has the taint of its owner.
+	Dedicated bool
 	// Replacement says that the provisioner made it by itself in place of one that went: it is none of those
 	// that were asked for.
 	Replacement bool

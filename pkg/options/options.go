@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -92,6 +93,8 @@ type Controller struct {
 	CapacityWording string
 	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
 	GPUPluginCheck bool
+	// Dedication says when machines have the taint of their Workspace.
+	Dedication gpuplugin.Dedication
 	// RDMA is what pods of several machines request to reach each other by.
 	RDMA RDMA
 	// KVEvents is who may read the events of the KV cache.
@@ -169,6 +172,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 		"pods that may read KV-cache events, as NAMESPACE/LABEL=VALUE[,LABEL=VALUE]; the events contain the token ids of "+
 			"prompts; by default, engines publish none")
 	o.bindCapacity(flags)
+	o.bindDedication(flags)
 	o.Spending.bind(flags)
 }
 
@@ -241,6 +245,7 @@ func (o *Controller) Validate() error {
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
 	}
 	problems = append(problems, o.Metrics.validate()...)
+	problems = append(problems, o.validateDedication()...)
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Weights.validate()...)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -77,6 +78,7 @@ func TestParse(t *testing.T) {
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
 		NodeGrace: 10 * time.Minute, FailureDeadline: 30 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
+		Dedication: gpuplugin.Auto,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -136,6 +138,9 @@ func TestBadFlags(t *testing.T) {
 		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
 		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
 		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},
+		{"a taint now and then", append(good, "--dedicated-taint=auto"), []string{
+			`--dedicated-taint is "auto", it must be one of [Auto Enabled Disabled]`,
+		}},
 		{"a certificate for plain HTTP", append(good, "--metrics-insecure", "--metrics-cert-dir=/certs"), []string{
 			"--metrics-cert-dir is of no use with --metrics-insecure: remove one of them",
 		}},

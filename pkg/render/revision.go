@@ -132,6 +132,11 @@ func (r *Revision) Network(ws *v1beta1.Workspace, settings workload.Settings, ru
 	return around
 }
 
+// ToleratesDedication reports whether the pods may run on machines with the taint of their Workspace.
+func (r *Revision) ToleratesDedication() bool {
+	return workload.ToleratesDedication(&r.Template.Spec) && (r.Worker == nil || workload.ToleratesDedication(&r.Worker.Spec))
+}
+
 // Pods are the sets that run the Workspace's pods, the one that serves first. name is that of the
 // ControllerRevision, group what is remembered of a group.
 func (r *Revision) Pods(ws *v1beta1.Workspace, name string, group workload.Group) []Object {

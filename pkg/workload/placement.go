@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -25,7 +26,7 @@ func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
 	case inference.Pod != nil:
 		out = usersBand(inference.Pod.DeepCopy()).Spec
 	}
-	out.Tolerations = tolerations(out.Tolerations)
+	out.Tolerations = tolerations(out.Tolerations, ws.UID)
 	return out
 }
 
@@ -35,7 +36,7 @@ func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
 // label.
 func place(ws *v1beta1.Workspace, nodeNames []string, template *corev1.PodTemplateSpec) {
 	pod := &template.Spec
-	pod.Tolerations = tolerations(pod.Tolerations)
+	pod.Tolerations = tolerations(pod.Tolerations, ws.UID)
 	if len(nodeNames) == 0 {
 		pod.NodeSelector = over(pod.NodeSelector, map[string]string{v1beta1.LabelWorkspaceUID: string(ws.UID)})
 		return
@@ -78,14 +79,28 @@ func nodeAffinity(pod *corev1.PodSpec) *corev1.NodeAffinity {
 	return pod.Affinity.NodeAffinity
 }
 
-// tolerations returns the user's and those for the taints on GPU machines: ours, NVIDIA's usual one,
-// and the one that AKS puts on spot machines.
-func tolerations(users []corev1.Toleration) []corev1.Toleration {
-	all := slices.Clone(users)
+// DedicatedTaint keeps the pods of others off a machine that is bought for a Workspace.
+func DedicatedTaint(owner types.UID) corev1.Taint {
+	return corev1.Taint{Key: v1beta1.TaintKeyWorkspace, Value: string(owner), Effect: corev1.TaintEffectNoSchedule}
+}
+
+// ToleratesDedication reports whether a pod of a Workspace may run on machines with its DedicatedTaint. Those that an
+// earlier version rendered may not.
+func ToleratesDedication(pod *corev1.PodSpec) bool {
+	return slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
+		return t.Key == v1beta1.TaintKeyWorkspace || t.Key == "" && t.Operator == corev1.TolerationOpExists
+	})
+}
+
+// tolerations returns the user's, but for one that leads to the machines of another Workspace, and those for the taints
+// on GPU machines: ours, NVIDIA's usual one, and the one that AKS puts on spot machines.
+func tolerations(users []corev1.Toleration, owner types.UID) []corev1.Toleration {
+	all := slices.DeleteFunc(slices.Clone(users), func(t corev1.Toleration) bool { return t.Key == v1beta1.TaintKeyWorkspace })
 	for _, ours := range []corev1.Toleration{
 		{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpEqual, Value: v1beta1.TaintValue},
 		{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists},
 		{Key: "kubernetes.azure.com/scalesetpriority", Operator: corev1.TolerationOpEqual, Value: "spot"},
+		{Key: v1beta1.TaintKeyWorkspace, Operator: corev1.TolerationOpEqual, Value: string(owner)},
 	} {
 		ours.Effect = corev1.TaintEffectNoSchedule
 		if !slices.Contains(all, ours) {

@@ -44,8 +44,8 @@ func TestWatchedNamespacesLeaveLittleToTheClusterRole(t *testing.T) {
 	for _, values := range installations() {
 		for _, of := range []struct{ more, want string }{
 			{"", "daemonsets.apps list"},
-			{",capacity.gpuPluginCheck=false", ""},
-			{",capacity.gpuPluginCheck=false,watchPodsOfNodes=true", pods},
+			{",capacity.gpuPluginCheck=false,capacity.dedicatedTaint=Disabled", ""},
+			{",capacity.gpuPluginCheck=false,capacity.dedicatedTaint=Disabled,watchPodsOfNodes=true", pods},
 		} {
 			isExisting := strings.Contains(values, "backend=existing")
 			if isExisting && !strings.Contains(of.more, "watchPodsOfNodes") {

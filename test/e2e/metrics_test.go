@@ -4,8 +4,12 @@
 package e2e
 
 import (
+	"context"
 	"strings"
 	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestMetricsNeedPermission scrapes the controller's metrics as Prometheus does: over TLS, with the token of a
@@ -14,7 +18,12 @@ func TestMetricsNeedPermission(t *testing.T) {
 	ns := namespace(t)
 	kubectl(t, "create", "serviceaccount", "prometheus", "--namespace="+ns)
 	kubectl(t, "create", "clusterrolebinding", ns+"-metrics", "--clusterrole="+release+"-metrics-reader", "--serviceaccount="+ns+":prometheus")
-	t.Cleanup(func() { kubectl(t, "delete", "clusterrolebinding", ns+"-metrics") })
+	t.Cleanup(func() {
+		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ns + "-metrics"}}
+		if err := local.client.Delete(context.WithoutCancel(t.Context()), binding); err != nil {
+			t.Error(err)
+		}
+	})
 	const url = "https://" + release + "-metrics." + systemNamespace + ".svc:8443/metrics"
 	answer := func(account string) string {
 		pod := startCurl(t, ns, "--insecure", "--max-time", "30", "--write-out", "%{http_code}", url,

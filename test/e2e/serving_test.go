@@ -109,9 +109,13 @@ func expectMachine(t *testing.T, ws *v1beta1.Workspace, instanceType string, lab
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("labels of node %s (-want +got):\n%s", node.Name, diff)
 	}
-	taint := corev1.Taint{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}
-	if !slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&taint) && have.Value == taint.Value }) {
-		t.Errorf("node %s has the taints %v, want %v among them", node.Name, node.Spec.Taints, taint)
+	for _, taint := range []corev1.Taint{
+		{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
+		{Key: v1beta1.TaintKeyWorkspace, Value: string(ws.UID), Effect: corev1.TaintEffectNoSchedule},
+	} {
+		if !slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&taint) && have.Value == taint.Value }) {
+			t.Errorf("node %s has the taints %v, want %v among them", node.Name, node.Spec.Taints, taint)
+		}
 	}
 	pods := &corev1.PodList{}
 	err := local.client.List(t.Context(), pods, client.InNamespace(ws.Namespace), client.MatchingLabels{v1beta1.LabelWorkspace: ws.Name})

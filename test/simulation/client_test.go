@@ -79,6 +79,7 @@ func (r *reader) List(_ context.Context, into client.ObjectList, options ...clie
 		into.Items = items[appsv1.ControllerRevision](found, isShared)
 	case *corev1.EventList:
 		into.Items = items[corev1.Event](found, isShared)
+	case *appsv1.DaemonSetList: // there are none
 	default:
 		return fmt.Errorf("nobody simulates lists of %T", into)
 	}

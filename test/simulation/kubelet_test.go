@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -116,6 +118,9 @@ func (k *kubelets) pod(set *appsv1.StatefulSet, update string, ordinal int) *cor
 func (k *kubelets) schedule(pod *corev1.Pod) {
 	for _, node := range k.nodes {
 		if k.free[node.Name] < gpusOf(pod) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
+			continue
+		}
+		if _, isTainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, nil, false); isTainted {
 			continue
 		}
 		k.free[node.Name] -= gpusOf(pod)

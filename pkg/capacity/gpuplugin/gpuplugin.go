@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gpuplugin tells from the DaemonSets of a cluster whether anything will advertise the GPUs of a
-// node that is bought: one without a device plugin that tolerates our taint is paid for and never usable.
+// node that is bought, and whether a further taint would keep it away: a node without a device plugin is paid for and
+// never usable.
 //
 // It is pure, and must not know where the DaemonSets come from.
 package gpuplugin
@@ -14,6 +15,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -28,13 +31,12 @@ func Missing(daemonSets []appsv1.DaemonSet, resource string) string {
 		if !isPlugin(daemonSet, vendor) {
 			continue
 		}
-		if slices.ContainsFunc(daemonSet.Spec.Template.Spec.Tolerations, tolerates) {
+		if tolerates(daemonSet.Spec.Template.Spec.Tolerations, ours()) {
 			return ""
 		}
 		intolerant = append(intolerant, daemonSet.Namespace+"/"+daemonSet.Name)
 	}
-	taint := fmt.Sprintf("%s=%s:%s", v1beta1.TaintKey, v1beta1.TaintValue, corev1.TaintEffectNoSchedule)
-	sentence := fmt.Sprintf("nothing would advertise %s on a node with the taint %s: ", resource, taint)
+	sentence := fmt.Sprintf("nothing would advertise %s on a node with the taint %s: ", resource, ours().ToString())
 	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes bring one of their own"
 	if len(intolerant) == 0 {
 		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it" + otherwise
@@ -54,9 +56,11 @@ func isPlugin(daemonSet *appsv1.DaemonSet, vendor string) bool {
 	})
 }
 
-// tolerates says whether a toleration is for our taint.
-func tolerates(t corev1.Toleration) bool {
-	isKey := t.Key == v1beta1.TaintKey || t.Key == "" && t.Operator == corev1.TolerationOpExists
-	isValue := t.Operator == corev1.TolerationOpExists || t.Value == v1beta1.TaintValue
-	return isKey && isValue && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
+// ours is the taint of all machines that are bought.
+func ours() *corev1.Taint {
+	return &corev1.Taint{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}
+}
+
+func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	return corev1helpers.TolerationsTolerateTaint(klog.Logger{}, tolerations, taint, false)
 }

@@ -6,6 +6,7 @@ package nodeclaim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/awslabs/operatorpkg/status"
@@ -38,6 +39,7 @@ func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		ProviderID:   claim.Status.ProviderID,
 		NodeName:     claim.Status.NodeName,
 		HourlyPrice:  PriceOf(claim.Annotations),
+		Dedicated:    slices.ContainsFunc(claim.Spec.Taints, keepsOthersAway),
 		Words: capacity.Words{
 			Launched:    words(conditions, karpv1.ConditionTypeLaunched),
 			Registered:  words(conditions, karpv1.ConditionTypeRegistered),
@@ -67,6 +69,10 @@ func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 		break
 	}
 	return machine
+}
+
+func keepsOthersAway(taint corev1.Taint) bool {
+	return taint.Key == v1beta1.TaintKeyWorkspace && taint.Effect == corev1.TaintEffectNoSchedule
 }
 
 // ObserveNode fills in what only the node knows.

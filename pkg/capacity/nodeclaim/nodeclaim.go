@@ -35,6 +35,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // terminationGracePeriod bounds the drain of a machine: pods with do-not-disrupt or a disruption
@@ -453,12 +454,14 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 // Spec is what a machine of a request is bought with.
 func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 	class := p.classOf(req)
+	taints := []corev1.Taint{{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}}
+	if req.Dedicated {
+		taints = append(taints, workload.DedicatedTaint(req.Owner.UID))
+	}
 	return karpv1.NodeClaimSpec{
-		Requirements: p.profile.requirements(req),
-		Resources:    karpv1.ResourceRequirements{Requests: p.profile.requests(req)},
-		Taints: []corev1.Taint{
-			{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule},
-		},
+		Requirements:           p.profile.requirements(req),
+		Resources:              karpv1.ResourceRequirements{Requests: p.profile.requests(req)},
+		Taints:                 taints,
 		NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
 		TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
 		// A machine that has come of age is taken away, loaded model and all, and nobody replaces a standalone claim.

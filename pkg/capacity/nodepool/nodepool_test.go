@@ -126,6 +126,8 @@ func launchedIn(zone string) func(*karpv1.NodeClaim) {
 func TestPools(t *testing.T) {
 	zoned := pair("p4d.24xlarge")
 	zoned.Zones = []string{"us-east-1a"}
+	dedicated := request(1, "g6.12xlarge")
+	dedicated.Dedicated = true
 	tests := []struct {
 		golden   string
 		isStatic bool
@@ -133,6 +135,8 @@ func TestPools(t *testing.T) {
 	}{
 		{"static", true, request(1, "g6.12xlarge")},
 		{"dynamic", false, request(1, "g6.12xlarge")},
+		{"dedicated-static", true, dedicated},
+		{"dedicated-dynamic", false, dedicated},
 		{"group-static", true, zoned},
 		{"group-dynamic", false, zoned},
 		{"group-first", false, pair("p4d.24xlarge")},

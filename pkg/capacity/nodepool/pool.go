@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // nodesResource is how Karpenter counts machines in a pool's limits.
@@ -48,10 +48,11 @@ func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
 	if req.GPUs > 0 {
 		pool.Spec.Limits[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(size*req.GPUs), resource.DecimalSI)
 	}
-	// A stranger's pod that tolerates the taint of GPU machines would fit, too: it is to try all others first.
-	// One that it has to tolerate would keep the device plugin away.
-	pool.Spec.Template.Spec.Taints = append(pool.Spec.Template.Spec.Taints, corev1.Taint{
-		Key: v1beta1.LabelWorkspaceUID, Value: string(req.Owner.UID), Effect: corev1.TaintEffectPreferNoSchedule,
-	})
+	if !req.Dedicated {
+		// A stranger's pod that tolerates the taint of GPU machines would fit, too: it is to try all others first.
+		preference := workload.DedicatedTaint(req.Owner.UID)
+		preference.Effect = corev1.TaintEffectPreferNoSchedule
+		pool.Spec.Template.Spec.Taints = append(pool.Spec.Template.Spec.Taints, preference)
+	}
 	return pool
 }

@@ -121,7 +121,7 @@ func (s *scope) tally(out *ladder.State, names []string) {
 	}
 }
 
-// fits says whether a machine is of the kind that the plan asks for. A NodeClass counts only where
+// fits says whether a machine is of the kind that the plan asks for, and takes its pods. A NodeClass counts only where
 // the Workspace names one: another default of the installation replaces nothing.
 func (s *scope) fits(machine *capacity.Machine) bool { return s.revision.fits(machine) }
 
@@ -129,7 +129,8 @@ func (r *revision) fits(machine *capacity.Machine) bool {
 	plan, class := &r.Plan, r.NodeClass
 	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
 		(len(plan.Zones) == 0 || machine.Zone == "" || slices.Contains(plan.Zones, machine.Zone)) &&
-		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class)
+		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class) &&
+		(!machine.Dedicated || r.ToleratesDedication())
 }
 
 // isKnown says whether a machine belongs to an attempt of the status.

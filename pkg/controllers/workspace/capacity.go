@@ -273,6 +273,10 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err := r.awaitReplacements(s, open); err != nil {
 		return err
 	}
+	isDedicated, err := r.dedicates(ctx, s.revision)
+	if err != nil {
+		return err
+	}
 	if err := r.reserveAgain(ctx, s); err != nil {
 		return err
 	}
@@ -281,6 +285,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		return err
 	}
 	asked := r.request(s)
+	asked.Dedicated = isDedicated
 	accepted, _ := r.today(s, s.revision)
 	asked.HourlyPrice = machinePrice(&accepted.Plan)
 	outcome, err := r.Provisioner.Ensure(ctx, asked)

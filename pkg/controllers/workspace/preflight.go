@@ -39,6 +39,8 @@ type preflight struct {
 
 	mu   sync.Mutex
 	seen map[string]sight
+	// logged is what was logged last.
+	logged string
 }
 
 // sight is what is wrong; empty where nothing is.
@@ -73,6 +75,15 @@ func (p *preflight) look(
 	}
 }
 
+// isNews reports whether a sentence is another one than was logged last, and takes it for logged.
+func (p *preflight) isNews(sentence string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	isNews := p.logged != sentence
+	p.logged = sentence
+	return isNews
+}
+
 func (p *preflight) known(asked question, now time.Time) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,6 +115,21 @@ func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 	} else if problem != "" {
 		return &waitingError{message: "nothing is bought yet: " + problem, after: retryClass}
 	}
+	problem, err := r.lacking(ctx, made, class)
+	if err != nil {
+		return err
+	}
+	if problem != "" {
+		return &stalledError{
+			reason: v1beta1.ReasonMisconfigured, message: "nothing is bought yet: " + problem, retryAfter: retryClass,
+		}
+	}
+	_, err = r.dedicates(ctx, made)
+	return err
+}
+
+// lacking says what the cluster lacks of what a machine of a plan needs; empty where that is nothing.
+func (r *Reconciler) lacking(ctx context.Context, made *revision, class v1beta1.NodeClassReference) (string, error) {
 	now, source := r.Clock.Now(), sourceOf(class)
 	problem, err := r.preflight.look(ctx, question{source, "state"}, now, func(ctx context.Context) (string, error) {
 		return r.classProblem(ctx, class)
@@ -120,12 +146,7 @@ func (r *Reconciler) checkPrepared(ctx context.Context, made *revision) error {
 			return r.pluginProblem(ctx, resource)
 		})
 	}
-	if err != nil || problem == "" {
-		return err
-	}
-	return &stalledError{
-		reason: v1beta1.ReasonMisconfigured, message: "nothing is bought yet: " + problem, retryAfter: retryClass,
-	}
+	return problem, err
 }
 
 // unsettled says that a cluster has just been started, or that its control plane does not hear its nodes: of
@@ -223,20 +244,85 @@ func (r *Reconciler) readClass(ctx context.Context, ref v1beta1.NodeClassReferen
 // pluginProblem says why no GPU would be advertised. Where NVIDIA's GPU operator is installed, it makes
 // the DaemonSet once there is a node for it.
 func (r *Reconciler) pluginProblem(ctx context.Context, resource string) (string, error) {
-	_, err := r.Client.RESTMapper().RESTMapping(schema.GroupKind{Group: "nvidia.com", Kind: "ClusterPolicy"})
-	if err == nil {
-		return "", nil
+	if isThere, err := hasOperator(r.Client.RESTMapper()); isThere || err != nil {
+		return "", err
 	}
-	if !meta.IsNoMatchError(err) {
-		return "", fmt.Errorf("looking for a GPU operator: %w", err)
+	found, isSeen, err := daemonSets(ctx, r.Live)
+	if err != nil || !isSeen {
+		return "", err
 	}
+	return gpuplugin.Missing(found, resource), nil
+}
+
+// hasOperator reports whether NVIDIA's GPU operator is installed.
+func hasOperator(mapper meta.RESTMapper) (bool, error) {
+	_, err := mapper.RESTMapping(schema.GroupKind{Group: "nvidia.com", Kind: "ClusterPolicy"})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return false, fmt.Errorf("looking for a GPU operator: %w", err)
+	}
+	return err == nil, nil
+}
+
+// daemonSets are those of the cluster; isSeen is false where nobody may list them.
+func daemonSets(ctx context.Context, live client.Reader) (found []appsv1.DaemonSet, isSeen bool, err error) {
 	list := &appsv1.DaemonSetList{}
-	err = r.Live.List(ctx, list)
+	err = live.List(ctx, list)
 	if apierrors.IsForbidden(err) {
-		return "", nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("listing DaemonSets: %w", err)
+		return nil, false, fmt.Errorf("listing DaemonSets: %w", err)
 	}
-	return gpuplugin.Missing(list.Items, resource), nil
+	return list.Items, true, nil
+}
+
+// dedicates reports whether the machines of a revision get the taint of their Workspace: where its pods tolerate it,
+// which those of revisions of an earlier version do not, and the DaemonSets that a machine needs.
+func (r *Reconciler) dedicates(ctx context.Context, made *revision) (bool, error) {
+	isAsked := r.Dedication == gpuplugin.Auto || r.Dedication == gpuplugin.Enabled
+	if !isAsked || !made.ToleratesDedication() {
+		return false, nil
+	}
+	resource := ""
+	if made.Plan.MachineGPUs > 0 {
+		resource = made.Plan.GPUResource
+	}
+	asked := question{"tolerations of DaemonSets", resource}
+	problem, err := r.preflight.look(ctx, asked, r.Clock.Now(), func(ctx context.Context) (string, error) {
+		return r.dedicationProblem(ctx, resource)
+	})
+	if err != nil || problem == "" {
+		return err == nil, err
+	}
+	if r.Dedication == gpuplugin.Enabled {
+		return false, &stalledError{
+			reason: v1beta1.ReasonTaintNotTolerated, retryAfter: retryClass,
+			message: fmt.Sprintf("nothing is bought yet: %s, or set the chart's capacity.dedicatedTaint to Auto", problem),
+		}
+	}
+	if r.preflight.isNews(problem) {
+		log.FromContext(ctx).Info("machines get no taint of their Workspace: pods of others that tolerate sku=gpu may use them",
+			"reason", problem)
+	}
+	return false, nil
+}
+
+// dedicationProblem says why machines should not have the taint of their Workspace.
+func (r *Reconciler) dedicationProblem(ctx context.Context, resource string) (string, error) {
+	found, isSeen, err := daemonSets(ctx, r.Live)
+	if err != nil {
+		return "", err
+	}
+	problem := gpuplugin.Excluded(found)
+	if problem != "" || r.Dedication == gpuplugin.Enabled {
+		return problem, nil
+	}
+	if !isSeen {
+		return "the controller may not list DaemonSets", nil
+	}
+	// The GPU operator makes its DaemonSets once there is a node for them: the first one comes without.
+	if isThere, err := hasOperator(r.Client.RESTMapper()); !isThere || resource == "" || err != nil {
+		return "", err
+	}
+	return gpuplugin.Unseen(found, resource), nil
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
+	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -147,6 +148,8 @@ type Config struct {
 	Admission *admission.Book
 	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
 	GPUPluginCheck bool
+	// Dedication says when machines have the taint of their Workspace.
+	Dedication gpuplugin.Dedication
 	// Render shapes pods.
 	Render render.Settings
 	// Signatures says whose signatures artifacts need.

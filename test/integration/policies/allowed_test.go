@@ -114,6 +114,14 @@ func TestAllowed(t *testing.T) {
 			body: "inference: {template: {metadata: {labels: {modelberth.dev/workspace-uid: a}}, spec: {" + container + "}}}",
 		},
 		{
+			reason: "a preset's pods for the machines of others", always: true, want: "cannot tolerate the taint modelberth.dev/workspace-uid",
+			body: "inference: {preset: {name: m}, pod: {tolerations: [{key: modelberth.dev/workspace-uid, operator: Exists}]}}",
+		},
+		{
+			reason: "a template's pods for the machines of others", always: true, want: "cannot tolerate the taint modelberth.dev/workspace-uid",
+			body: "inference: {template: {spec: {tolerations: [{key: modelberth.dev/workspace-uid, value: uid-2}], " + container + "}}}",
+		},
+		{
 			reason: "a label of the cloud", always: true, want: "cloud.google.com/gke-spot",
 			body: "inference: {preset: {name: m}, pod: {labels: {cloud.google.com/gke-spot: 'true'}}}",
 		},

@@ -86,6 +86,51 @@ func TestForgedMarksAreRefused(t *testing.T) {
 	}
 }
 
+// TestOnlyDaemonSetsMayTolerateTheTaintOfAWorkspace: pods of others do not come to its machines by naming its taint.
+func TestOnlyDaemonSetsMayTolerateTheTaintOfAWorkspace(t *testing.T) {
+	toleration := corev1.Toleration{Key: v1beta1.TaintKeyWorkspace, Operator: corev1.TolerationOpExists}
+	pod, gpus := podOf("tolerant", nil), podOf("gpus", nil)
+	pod.Spec.Tolerations = []corev1.Toleration{toleration}
+	gpus.Spec.Tolerations = []corev1.Toleration{{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists}}
+	set := setOf("tolerant", func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.Tolerations = []corev1.Toleration{toleration} })
+	const daemonSets = "system:serviceaccount:kube-system:daemon-set-controller"
+	tests := []struct {
+		reason, user string
+		object       client.Object
+		want         bool
+	}{
+		{"a stranger's pod", "stranger", pod, false},
+		{"a stranger's StatefulSet", "stranger", set, false},
+		{"a Deployment's pod", "system:serviceaccount:kube-system:replicaset-controller", pod, false},
+		{"a DaemonSet's pod", daemonSets, pod, true},
+		{"a pod of ours", setController, pod, true},
+		{"a pod for other GPU machines", "stranger", gpus, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			fresh, _ := test.object.DeepCopyObject().(client.Object)
+			err := user(t, test.user).Create(t.Context(), fresh, client.DryRunAll)
+			if (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), "remove the toleration") {
+				t.Errorf("the message does not say what to do: %v", err)
+			}
+		})
+	}
+	t.Run("a pod of ours stays writable", func(t *testing.T) {
+		ours := user(t, setController)
+		if err := ours.Create(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ours.Delete(context.WithoutCancel(t.Context()), pod) })
+		body := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"team":"a"}}}`))
+		if err := user(t, "stranger").Patch(t.Context(), pod, body); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMarkedObjectsStayWritable: whoever leaves the marks alone may do what RBAC lets him do.
 func TestMarkedObjectsStayWritable(t *testing.T) {
 	pod, set := podOf("kept", map[string]string{v1beta1.LabelWorkspace: "chat"}), setOf("kept", func(set *appsv1.StatefulSet) {

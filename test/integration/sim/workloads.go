@@ -17,12 +17,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // Workloads is a stand-in for the StatefulSet controller, the scheduler and the kubelets: the pods
@@ -243,18 +247,27 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// fits says whether a node carries every label that the pod selects.
+// fits says whether a node carries every label that the pod selects, and no taint that it does not tolerate.
 func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	nodes := &corev1.NodeList{}
 	if err := w.client.List(ctx, nodes, client.MatchingLabels(pod.Spec.NodeSelector)); err != nil {
 		return false, err
 	}
 	for i := range nodes.Items {
-		if len(nodes.Items[i].Status.Conditions) > 0 {
+		node := &nodes.Items[i]
+		_, isTainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations,
+			ofMachines, false)
+		if len(node.Status.Conditions) > 0 && !isTainted {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// ofMachines says whether a taint keeps pods away as those do that machines are bought with. Others, by which a story has a
+// node taken back, come after the pods.
+func ofMachines(taint *corev1.Taint) bool {
+	return taint.Effect == corev1.TaintEffectNoSchedule && (taint.Key == v1beta1.TaintKey || taint.Key == v1beta1.TaintKeyWorkspace)
 }
 
 // wanted says whether updates are held, and which status a pod of that revision is to have.

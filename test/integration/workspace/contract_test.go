@@ -79,7 +79,7 @@ func contract() map[string]string {
 		"NodeClaim label karpenter.kaito.sh/workspace-namespace": "namespace",
 		"NodeClaim label kaito.sh/workspace":                     "",
 		"NodeClaim annotation karpenter.sh/do-not-disrupt":       "true",
-		"NodeClaim taint":                                        "sku=gpu:NoSchedule",
+		"NodeClaim taint":                                        "sku=gpu:NoSchedule modelberth.dev/workspace-uid=UID:NoSchedule",
 	}
 }
 
@@ -170,7 +170,7 @@ func (w *world) machineFacts(t *testing.T, ws *v1beta1.Workspace, facts map[stri
 	facts["NodeClaim annotation karpenter.sh/do-not-disrupt"] = claim.Annotations["karpenter.sh/do-not-disrupt"]
 	var taints []string
 	for _, taint := range claim.Spec.Taints {
-		taints = append(taints, taint.ToString())
+		taints = append(taints, strings.ReplaceAll(taint.ToString(), string(ws.UID), "UID"))
 	}
 	facts["NodeClaim taint"] = strings.Join(taints, " ")
 }
