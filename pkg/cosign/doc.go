@@ -5,5 +5,5 @@
 //
 // It decides which signatures count: those below the tag sha256-DIGEST.sig, and bundles that refer to the digest. It
 // must not know whose keys they are, or what the artifact holds. Certificates, transparency logs and timestamps are not read
-// (docs/adr/0013-verified-weights.md).
+// (docs/adr/0014-verified-weights.md).
 package cosign

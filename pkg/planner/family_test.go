@@ -22,7 +22,8 @@ func TestFamiliesOfFormats(t *testing.T) {
 		{"an alias is the format", "llama-3.3-70b-instruct", "Standard_NC40ads_H100_v5", []string{"fp8-dynamic"}, "fp8-channel"},
 		{
 			"A100 does not compute in fp4", "llama-3.3-70b-instruct", "Standard_NC24ads_A100_v4",
-			[]string{"nvfp4", "w4a16"}, "w4a16",
+			[]string{"nvfp4", "w4a16"},
+			"w4a16",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 )
 
 // The signature of an artifact is verified once, when a plan is made, and the plan keeps the digest that was signed: the
-// agents fetch that one and compare each byte with it (docs/adr/0013-verified-weights.md).
+// agents fetch that one and compare each byte with it (docs/adr/0014-verified-weights.md).
 
 const (
 	// verifyDeadline bounds the reads of one artifact's signatures, mostVerifying how many artifacts are read at once: a
