@@ -124,7 +124,7 @@ func isOverLimit(a *v1beta1.Attempt) bool {
 }
 
 // isRecreated says that an attempt was ended to make room for the next one, which it says.
-func isRecreated(a *v1beta1.Attempt) bool { return strings.Contains(a.Message, "are let go first") }
+func isRecreated(a *v1beta1.Attempt) bool { return strings.Contains(a.Message, "are released first") }
 
 // hasSuccessor says whether a later attempt got its machines, in whose favour one is let go.
 func (r *rules) hasSuccessor(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {
