@@ -349,6 +349,9 @@ type LostClaim struct {
 	// uid of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
+	// creationTime is when it was asked for; absent where that is not known.
+	// +optional
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// time when it was found lost or refused.
 	Time metav1.Time `json:"time"`
 	// reason, as of an attempt that ends.

@@ -52,6 +52,8 @@ type Machine struct {
 	// Stands says that it is there and not on its way out; Existed that it was there once.
 	Stands  bool
 	Existed bool
+	// Arriving says that it stands and was never usable.
+	Arriving bool
 	// Verdict on it; zero where it never was there.
 	Verdict refusal.Verdict
 	// AskAgain says that another one of its kind may be asked for at once.
@@ -168,7 +170,7 @@ func (a *Attempt) lose(verdict refusal.Verdict) Step {
 // there, because they serve by themselves or because the replacements can be had at once.
 func (a *Attempt) replaces() bool {
 	isLost := func(m Machine) bool { return m.Verdict.Final }
-	stands := func(m Machine) bool { return m.Stands && !isLost(m) }
+	stands := func(m Machine) bool { return m.Stands && !m.Arriving && !isLost(m) }
 	mayWait := func(m Machine) bool { return !isLost(m) || m.AskAgain }
 	return a.Keeps && !a.Former && slices.ContainsFunc(a.Machines, stands) &&
 		(a.Apart || !slices.ContainsFunc(a.Machines, func(m Machine) bool { return !mayWait(m) }))

@@ -26,6 +26,7 @@ func TestDecide(t *testing.T) {
 		return &ladder.Attempt{Open: true, Wanted: true, Machines: machines}
 	}
 	lost := ladder.Machine{Stands: true, Existed: true, Verdict: refusal.Verdict{Cause: refusal.Lost, Final: true}}
+	arrives := ladder.Machine{Stands: true, Existed: true, Arriving: true}
 	mendable := lost
 	mendable.AskAgain = true
 	ready := func(isApart bool, machines ...ladder.Machine) *ladder.Attempt {
@@ -103,6 +104,11 @@ func TestDecide(t *testing.T) {
 		{
 			"one of a group is lost, and no other is asked for before a cooldown has passed",
 			ladder.State{Last: ready(false, stands, lost)},
+			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
+		},
+		{
+			"one is refused that was asked for in place of a lost one, and so may be the other: nothing is bought for ever",
+			ladder.State{Last: ready(true, arrives, lost)},
 			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
 		},
 		{

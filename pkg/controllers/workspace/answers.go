@@ -316,7 +316,7 @@ func (r *Reconciler) look(
 		seen.Launched, seen.Registered, seen.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
 		seen.ProviderID, seen.NodeName, seen.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
 		seen.WasUsable = wasUsable(last, seen.CreatedAt)
-		return ladder.Machine{Stands: !machine.Deleting, Existed: true}, seen, nil
+		return ladder.Machine{Stands: !machine.Deleting, Existed: true, Arriving: !machine.Initialized}, seen, nil
 	}
 	seen.WasUsable = wasUsable(last, seen.CreatedAt)
 	// An earlier version kept no names. A plan that has grown since asks for one that never was there.

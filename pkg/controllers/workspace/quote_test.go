@@ -128,3 +128,41 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 		}
 	}
 }
+
+// TestLostMachineThatMayNotBeBoughtEndsNothing: the machines that are left serve until another plan has its own, in place of
+// waiting for ever for one that the administrator has forbidden meanwhile.
+func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
+	plans := ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}, {InstanceType: "B", Nodes: 2, HourlyPrice: 2}}
+	tests := []struct {
+		reason  string
+		allowed []string
+		lost    *v1beta1.LostClaim
+		want    string
+	}{
+		{"one is lost, and its type is forbidden", []string{"B"}, &v1beta1.LostClaim{UID: "b"}, "a lost A may not be bought again"},
+		{"one is lost, and its type is allowed", []string{"A", "B"}, &v1beta1.LostClaim{UID: "b"}, ""},
+		{"none is lost: what runs stays", []string{"B"}, nil, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			books := account{}
+			r := New(Config{
+				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: Limits{InstanceTypes: test.allowed},
+				Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			s := newScope(workspaceObject())
+			s.replaces = capacity.ReplacesLater
+			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
+			s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
+			s.noteCreated([]capacity.Created{{Name: "chat-aaaa", UID: "a"}, {Name: "chat-bbbb", UID: "b"}}, now.Time)
+			open := s.openAttempt()
+			open.ReadyTime = new(seconds(now.Time))
+			if test.lost != nil {
+				open.Claims[1] = v1beta1.AttemptClaim{Name: "chat-bbbb", Lost: test.lost}
+			}
+			if got := r.irreplaceable(s, open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

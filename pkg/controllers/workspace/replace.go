@@ -70,7 +70,7 @@ func (s *scope) lose(open *v1beta1.Attempt, name string, verdict refusal.Verdict
 		return // it never was there
 	}
 	lost := &v1beta1.LostClaim{
-		UID: open.Claims[i].UID, Time: seconds(now), Reason: string(verdict.Cause),
+		UID: open.Claims[i].UID, CreationTime: open.Claims[i].CreationTime, Time: seconds(now), Reason: string(verdict.Cause),
 		Message: request.Shorten(verdict.Message, heardMessageLimit),
 	}
 	if verdict.Cooldown > 0 {
@@ -88,6 +88,9 @@ func lostOf(a *v1beta1.Attempt, known refusal.Attempt) []refusal.Attempt {
 			continue
 		}
 		ended := known
+		if lost.CreationTime != nil { // one that was asked for after another was refused is refused anew
+			ended.Started = lost.CreationTime.Time
+		}
 		ended.Ended, ended.Cause = lost.Time.Time, refusal.Cause(lost.Reason)
 		if scope, err := refusal.ParseScope(lost.Scope); err == nil && lost.Cooldown != nil {
 			ended.Scope, ended.Cooldown, ended.Guessed = scope, lost.Cooldown.Duration, lost.Guessed

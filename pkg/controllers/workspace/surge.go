@@ -4,6 +4,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta
 	if err != nil {
 		return ladder.Open{}, err
 	}
-	s.trouble = s.troubleOf(first, r.Clock.Now())
+	s.trouble = cmp.Or(s.troubleOf(first, r.Clock.Now()), r.irreplaceable(s, first))
 	// Trouble goes with its node: machines without one will not do again, whatever else is known of them.
 	answering := slices.DeleteFunc(s.machinesOf(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
 	isWhole := first == last || len(answering) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
@@ -121,6 +122,18 @@ func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
 		if trouble := machine.Trouble; trouble.Message != "" && !now.Before(trouble.Since.Add(trouble.Grace)) {
 			return trouble.Message
 		}
+	}
+	return ""
+}
+
+// irreplaceable says why no machine may be bought any more in place of one that an attempt lost while it kept the others;
+// empty where one may, or none was lost. The others serve until another plan has its machines.
+func (r *Reconciler) irreplaceable(s *scope, attempt *v1beta1.Attempt) string {
+	if !s.keepsOthers(attempt) || attempt.Revision != s.revision.Name || !s.misses(attempt) {
+		return ""
+	}
+	if _, forbidden := r.today(s, s.revision); forbidden != "" {
+		return fmt.Sprintf("a lost %s may not be bought again: %s", s.revision.Plan.InstanceType, forbidden)
 	}
 	return ""
 }
