@@ -83,7 +83,7 @@ func (r *Reconciler) closeLast(ctx context.Context, s *scope) error {
 // accepted one has been refused, is over a limit of the day, or was made while something was left alone that may be had
 // by now. What is about to be lost is left alone where anything else will do.
 func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusion) (*revision, error) {
-	excluded, err := r.excluded(ctx, s)
+	excluded, err := r.excluded(s)
 	if err != nil {
 		return nil, err
 	}
@@ -269,10 +269,9 @@ func isOffer(e ladder.Exclusion, plan *planner.Plan) bool {
 
 // excluded is what is left alone now, in the places that the Workspace names: a refusal is about the
 // place that was asked for. Nothing is while its user asks to have it tried again.
-func (r *Reconciler) excluded(ctx context.Context, s *scope) ([]ladder.Exclusion, error) {
-	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
-	if err != nil || s.isRetry() {
-		return nil, err
+func (r *Reconciler) excluded(s *scope) ([]ladder.Exclusion, error) {
+	if s.isRetry() {
+		return nil, nil
 	}
 	class, err := r.nodeClass(s.spec)
 	if err != nil {

@@ -204,7 +204,7 @@ func (r *Reconciler) turnedDown(s *scope) string {
 // moveOn plans anew without the nodes that do not do, and pins that. Where nothing else does, the plan stands
 // until something changes.
 func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error {
-	excluded, err := r.excluded(ctx, s)
+	excluded, err := r.excluded(s)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revis
 	if former := s.accepted(); former != nil && in.isCheaper(former.Inputs) && s.holdsAll(former) {
 		return &revision{Revision: former.Revision}, nil
 	}
-	excluded, err := r.excluded(ctx, s)
+	excluded, err := r.excluded(s)
 	if err != nil {
 		return nil, err
 	}

@@ -283,6 +283,11 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 			{"plan", r.ensurePlan},
 		}
 	}
+	// Once, and before a Workspace is deleted, with whose status its refusals go.
+	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
+	if err != nil {
+		return err
+	}
 	for _, step := range steps {
 		if err := step.run(ctx, s); err != nil {
 			return fmt.Errorf("%s of workspace %s/%s: %w", step.name, s.ws.Namespace, s.ws.Name, err)

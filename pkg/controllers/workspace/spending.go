@@ -93,7 +93,7 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 	if err := s.insteadOf(over); err != nil {
 		return nil, err
 	}
-	excluded, err := r.excluded(ctx, s)
+	excluded, err := r.excluded(s)
 	if err != nil {
 		return nil, err
 	}
