@@ -155,16 +155,22 @@ func (c *climber) deleteWithPods(t *testing.T, ws *v1beta1.Workspace) {
 		t.Fatal(err)
 	}
 	c.untilGone(t, ws)
+	if sets, pods := c.setsAndPods(t, ws); sets+pods > 0 {
+		t.Errorf("left behind: %d StatefulSets, %d pods", sets, pods)
+	}
+}
+
+// setsAndPods counts what is there of a Workspace.
+func (w *world) setsAndPods(t *testing.T, ws *v1beta1.Workspace) (int, int) {
+	t.Helper()
 	sets, pods := &appsv1.StatefulSetList{}, &corev1.PodList{}
 	for _, list := range []client.ObjectList{sets, pods} {
-		err := c.client.List(t.Context(), list, client.InNamespace(ws.Namespace), client.MatchingLabels{v1beta1.LabelWorkspace: ws.Name})
+		err := w.client.List(t.Context(), list, client.InNamespace(ws.Namespace), client.MatchingLabels{v1beta1.LabelWorkspace: ws.Name})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(sets.Items)+len(pods.Items) > 0 {
-		t.Errorf("left behind: %d StatefulSets, %d pods", len(sets.Items), len(pods.Items))
-	}
+	return len(sets.Items), len(pods.Items)
 }
 
 func cloudRefusesGroup(t *testing.T, c *climber) {

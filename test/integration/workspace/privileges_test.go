@@ -5,6 +5,7 @@ package workspace_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strconv"
 	"strings"
@@ -181,7 +182,7 @@ func (l *lifetime) handedOver(t *testing.T, ws *v1beta1.Workspace) {
 	} else {
 		l.untilServing(t, ws)
 	}
-	l.deleteWithPods(t, ws)
+	l.vanish(t, ws)
 	l.checkNothingLeft(t, ws)
 }
 
@@ -219,8 +220,21 @@ func (l *lifetime) edited(t *testing.T) {
 	l.untilServing(t, ws)
 	l.lose(t, ws)
 	l.untilServing(t, ws)
-	l.deleteWithPods(t, ws)
+	l.vanish(t, ws)
 	l.checkNothingLeft(t, ws)
+}
+
+// vanish deletes a Workspace, and waits for its pods: only with back end pods does it stay until they are gone.
+func (l *lifetime) vanish(t *testing.T, ws *v1beta1.Workspace) {
+	t.Helper()
+	if err := l.client.Delete(t.Context(), ws); err != nil {
+		t.Fatal(err)
+	}
+	l.untilGone(t, ws)
+	eventually(t, "no pod", func() (bool, string) {
+		sets, pods := l.setsAndPods(t, ws)
+		return sets+pods == 0, fmt.Sprintf("%d StatefulSets, %d pods", sets, pods)
+	})
 }
 
 // lose takes away what a Workspace runs on, and waits until that is noticed.
@@ -253,7 +267,7 @@ func (l *lifetime) replicated(t *testing.T) {
 	}
 	l.create(t, ws)
 	l.untilServing(t, ws)
-	l.deleteWithPods(t, ws)
+	l.vanish(t, ws)
 }
 
 // namesWhatIsMissing has Workspaces name objects of their namespace.
@@ -269,7 +283,7 @@ func (l *lifetime) namesWhatIsMissing(t *testing.T) {
 		change(ws.Inference)
 		l.create(t, ws)
 		l.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, "")
-		l.deleteWithPods(t, ws)
+		l.vanish(t, ws)
 	}
 }
 
@@ -283,7 +297,7 @@ func (l *lifetime) settlesACommit(t *testing.T) {
 	l.create(t, ws)
 	l.untilServing(t, ws)
 	l.untilKept(t, ws, commit)
-	l.deleteWithPods(t, ws)
+	l.vanish(t, ws)
 }
 
 // afterKAITO makes Workspaces that KAITO's controller served.

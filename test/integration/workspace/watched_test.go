@@ -82,7 +82,7 @@ func TestWatchedNamespacesWithEveryBackEnd(t *testing.T) {
 			w.untilServing(t, ws)
 			l.lose(t, ws)
 			w.untilServing(t, ws)
-			l.deleteWithPods(t, ws)
+			l.vanish(t, ws)
 			for _, problem := range privileges.Forbidden(i.requests(t)) {
 				if !strings.Contains(problem, " gone/") {
 					t.Error(problem)
