@@ -141,7 +141,8 @@ check-generated: ## Fail if generated files are not what `make generate` makes
 lint: $(call tool_dir,golangci-lint) ## golangci-lint on every module; LINT_FLAGS=--fix mends what it can
 	@status=0; for module in $(MODULES); do \
 		(cd $$module && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml $(LINT_FLAGS) ./...) || status=1; \
-	done; exit $$status
+	done; \
+	go vet -tags fit ./pkg/physics || status=1; exit $$status
 
 .PHONY: shape
 shape: ## No package asks more of its reader than hack/shape/shape.yaml allows; SHAPE_FLAGS=-list prints all

@@ -33,7 +33,7 @@ func TestFitSpeed(t *testing.T) {
 		return len(c.name) < len(prefix) || c.name[:len(prefix)] != prefix
 	})
 	logTotals(t, "before", fitted, kept)
-	fit(t, speed, fitted, constants)
+	fitSpeed(t, speed, fitted, constants)
 	for _, c := range constants {
 		t.Logf("%-28s %.3g", c.name, c.get(speed))
 	}
@@ -52,7 +52,7 @@ func TestLeaveOneLabOut(t *testing.T) {
 		fitted, _ := splitRows(rows)
 		of := slices.DeleteFunc(measured(rows), func(b *bench) bool { return b.lab() != lab })
 		others := slices.DeleteFunc(fitted, func(b *bench) bool { return b.lab() == lab })
-		fit(t, speed, others, fittedConstants())
+		fitSpeed(t, speed, others, fittedConstants())
 		s := scoresBy(of, (*bench).lab)[lab]
 		t.Logf("figure: fitted without %s, %d of its rows: TPOT %v, TTFT %v, tokens/s %v", lab, len(of), s.tpot, s.ttft, s.tokens)
 		*speed = was
@@ -66,9 +66,9 @@ func logTotals(t *testing.T, title string, fitted, kept []*bench) {
 	logScores(t, title, totals)
 }
 
-// fit changes constants so that the rows' errors are small, and draws them to where they began where the rows
+// fitSpeed changes constants so that the rows' errors are small, and draws them to where they began where the rows
 // say little of them.
-func fit(t *testing.T, speed *catalog.Speed, rows []*bench, constants []constant) {
+func fitSpeed(t *testing.T, speed *catalog.Speed, rows []*bench, constants []constant) {
 	t.Helper()
 	groups := map[string]float64{}
 	for _, b := range rows {
