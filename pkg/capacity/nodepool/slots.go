@@ -31,6 +31,8 @@ type slot struct {
 	pool *karpv1.NodePool
 	// labels of the claim, or of the pool.
 	labels map[string]string
+	// isLost says that another machine takes its name.
+	isLost bool
 }
 
 // holding is what the API server, or a cache, has for one or all Workspaces.
@@ -40,10 +42,9 @@ type holding struct {
 }
 
 // slots are the machines that are held, by name. A pool's claims are named by Karpenter, in no order that
-// could be foretold; the machines of the port have the names of the pool's slots. Which claim is in which
-// is what is known of the attempt: a claim that is not known takes the first slot that nothing is known of.
-// Where none is left, Karpenter made it in place of one that went, and it is not that machine. A slot whose machine is
-// lost is free.
+// could be foretold; the machines of the port have the names of the pool's slots. The attempt knows which claim
+// is in which slot. An unknown claim takes the first free slot; a slot whose machine is lost is free. If none is free,
+// Karpenter made the claim in place of one that went, and it is not that machine.
 func (h holding) slots(known []capacity.Created) []slot {
 	var out []slot
 	for i := range h.pools {
@@ -56,13 +57,15 @@ func (h holding) slots(known []capacity.Created) []slot {
 		}
 	}
 	// A lost machine has the name of its successor until it is gone, and comes after it.
-	isLost := func(s slot) int {
-		return slices.IndexFunc(known, func(m capacity.Created) bool { return !m.LostAt.IsZero() && m.UID == s.UID })
-	}
-	slices.SortFunc(out, func(a, b slot) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(isLost(a), isLost(b)))
-	})
+	slices.SortFunc(out, func(a, b slot) int { return cmp.Or(strings.Compare(a.Name, b.Name), lastIfLost(a)-lastIfLost(b)) })
 	return out
+}
+
+func lastIfLost(s slot) int {
+	if s.isLost {
+		return 1
+	}
+	return 0
 }
 
 // claimsOf are the claims of a pool, oldest first.
@@ -93,9 +96,9 @@ func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity
 	var out []slot
 	for _, claim := range claims {
 		s := slot{Machine: nodeclaim.MachineOf(claim), claim: claim, labels: claim.Labels}
-		switch name := nameIn(known, claim.UID); {
-		case name != "":
-			s.Name = name
+		switch machine := machineIn(known, claim.UID); {
+		case machine.Name != "":
+			s.Name, s.isLost = machine.Name, !machine.LostAt.IsZero()
 		case len(free) > 0:
 			s.Name, free = free[0], free[1:]
 		default:
@@ -113,8 +116,8 @@ func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity
 // left is a claim whose pool is gone, or which never had one.
 func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
 	s := slot{Machine: nodeclaim.MachineOf(claim), claim: claim, labels: claim.Labels}
-	if name := nameIn(known, claim.UID); name != "" {
-		s.Name, s.Ordinal = name, ordinalOf(name, poolOf(claim))
+	if machine := machineIn(known, claim.UID); machine.Name != "" {
+		s.Name, s.Ordinal, s.isLost = machine.Name, ordinalOf(machine.Name, poolOf(claim)), !machine.LostAt.IsZero()
 	}
 	return s
 }
@@ -186,14 +189,14 @@ func ordinalOf(name, pool string) int {
 	return ordinal
 }
 
-// nameIn is the name that a machine is known by; empty where it is not.
-func nameIn(known []capacity.Created, uid types.UID) string {
+// machineIn is what is known of a machine; zero where nothing is.
+func machineIn(known []capacity.Created, uid types.UID) capacity.Created {
 	for _, machine := range known {
 		if machine.UID == uid {
-			return machine.Name
+			return machine
 		}
 	}
-	return ""
+	return capacity.Created{}
 }
 
 // zoneOf is where the machines of a pool must be; empty where that is not decided.
