@@ -31,7 +31,7 @@ func newDiff(w World) *cobra.Command {
 
 Both manifests are planned for as if they were new. A running Workspace keeps the plan that it has
 until its manifest changes, so its old machines may be others than those shown here.
-Exit code: 0 where nothing would change in the cluster, 1 where something would, 3 where the new
+Exit code: 0 if nothing would change in the cluster, 1 if something would, 3 if the new
 manifest cannot be served; 2 and above 3 are errors.`,
 		Example: `  kubectl berth diff main.yaml changed.yaml
   git show main:workspace.yaml | kubectl berth diff - workspace.yaml -o json`,

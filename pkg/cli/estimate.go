@@ -36,11 +36,11 @@ func newEstimate(w World) *cobra.Command {
 	e := &estimateCommand{}
 	cmd := &cobra.Command{
 		Use:   "estimate (--model MODEL | --config FILE) --gpu GPU",
-		Short: "Predict memory and speed of an engine that is started as told",
-		Long: `Predict memory and speed of an engine that is started as told.
+		Short: "Predict memory and speed for the given engine settings",
+		Long: `Predict memory and speed for the given engine settings.
 
-Unlike plan, this chooses nothing: what is not said is what the engine itself does where nothing is
-said, so the figures can be compared with its log. Whatever does not fit is told, never refused.`,
+Unlike plan, this chooses nothing. Settings that are not given have the engine's own defaults, so the
+figures can be compared with its log. A model that does not fit is reported, not refused.`,
 		Example: `  kubectl berth estimate --model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80-SXM
   kubectl berth estimate --model openai/gpt-oss-120b --gpu H100-80-SXM --max-num-seqs 256 --max-model-len 16384
   kubectl berth estimate --config config.json --gpu L40S --gpus 4 --tp 4 --dtype fp8 -o json`,

@@ -36,8 +36,7 @@ func themes() []theme {
 	}
 }
 
-// Themes that are not known by their words: that of what the catalogue says is never chosen, and that of
-// reasons which no theme knows.
+// Themes without words of their own: machine types that the catalogue excludes, and all other reasons.
 const (
 	notBought = "Cannot be bought"
 	other     = "Other reasons"

@@ -313,7 +313,7 @@ func besideNodes(d demand, best, other *option) string {
 	}
 }
 
-// before joins what is there with what can be bought, which comes after it.
+// before puts existing nodes in front of machines to buy.
 func (found *nodesFound) before(bought outcome) outcome {
 	bought.options = slices.Concat(found.options, bought.options)
 	bought.rejected = slices.Concat(found.rejected, bought.rejected)

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package planner decides which machines serve a model: it owns the physics (what fits where) and
-// the ranking (which of what fits is cheapest), and explains every option that it turned down.
+// Package planner decides which machines serve a model: it decides what fits on which machine, ranks
+// the options that fit, and explains every rejected one.
 //
 // It is pure: no clock, no network, no Kubernetes client. It must not know how machines are bought
 // or how pods look. Renderers, admission, the CLI and the status use its Plan; nobody else computes

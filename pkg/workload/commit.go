@@ -24,7 +24,7 @@ import (
 // CommitContainer is the name of the init container that settles the commit.
 const CommitContainer = "commit"
 
-// keptCommit is the variable that holds what is kept, and commitKey where the ConfigMap has it.
+// keptCommit is the variable with the kept commit, and commitKey its key in the ConfigMap.
 const (
 	keptCommit = "KEPT_COMMIT"
 	commitKey  = "commit"

@@ -91,7 +91,7 @@ func (r *rules) lets(claim *karpv1.NodeClaim) {
 	}
 }
 
-// isLost says that an attempt that goes on has written down that it lost a machine.
+// isLost reports whether an open attempt has recorded the loss of a machine.
 func isLost(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
 	return slices.ContainsFunc(a.Claims, func(known v1beta1.AttemptClaim) bool {
 		return known.Lost != nil && known.Lost.UID == string(claim.UID)

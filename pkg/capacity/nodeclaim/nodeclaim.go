@@ -232,8 +232,8 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	return left, nil
 }
 
-// Owners returns everybody of that name for whom something that we created is held: more than one
-// where a Workspace was deleted and made again.
+// Owners returns the Workspaces of that name with machines of ours: more than one if a Workspace was deleted and
+// created again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	claims := &karpv1.NodeClaimList{}
 	err := p.cached.List(ctx, claims, client.MatchingLabels{

@@ -343,7 +343,7 @@ func exclusions(excluded []ladder.Exclusion) []planner.Exclusion {
 
 func clockTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// exhausted says that nothing that would do is left, until when, and what would help.
+// exhausted reports that every suitable machine type is cooling down, until when, and what would help.
 func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.Exclusion) error {
 	asked, err := r.demand(ctx, s, s.inputs)
 	if err != nil {

@@ -20,8 +20,8 @@ const flagExperts = "enable-expert-parallel"
 // flagContext spreads the tokens of the KV cache over GPUs that would hold the same ones.
 const flagContext = "decode-context-parallel-size"
 
-// planned are flags of the user's that are constraints of the plan. It carries the value that is used, and
-// a warning where that is another one.
+// planned are flags of the user's that are constraints of the plan. The plan carries the value in
+// use, and a warning if it differs from the user's.
 func planned(in engine.Input) []string {
 	names := []string{
 		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",

@@ -131,8 +131,8 @@ type parser struct {
 	*reader
 	arch  architecture
 	notes []string
-	// storedBytes of a parameter where that is not what is loaded, and bytesPerParam of a quantised one where
-	// that is not what the format has; else 0.
+	// storedBytes of a parameter if the engine loads another size, and bytesPerParam of a quantised one if it
+	// differs from its format's; else 0.
 	storedBytes   int64
 	bytesPerParam float64
 	// expertsOnly says that no more than the experts of a mixture are quantised.
