@@ -36,7 +36,7 @@ IMAGES := $(OURS)/images
 export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod hack/shape/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod hack/shape/go.mod verifier/go.mod))
 UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/script test/vllmsim))
 
 # Static binaries, and one compilation of what the product, its tools, its tests and the linter share.
@@ -87,8 +87,9 @@ check: check-generated lint shape test-unit ## What every commit must pass: gene
 
 .PHONY: build
 build: ## The product's static binaries, into bin/
-	@echo "building bin/: $(notdir $(wildcard cmd/*))"
+	@echo "building bin/: $(notdir $(wildcard cmd/*)) modelberth-verifier"
 	@$(BUILD) -ldflags "-s -w" -o bin/ ./cmd/...
+	@cd verifier && $(BUILD) -ldflags "-s -w" -o ../bin/modelberth-verifier .
 	@$(if $(ROOT),chown -R --reference=. bin)
 
 .PHONY: kubectl-berth
@@ -100,6 +101,16 @@ kubectl-berth: ## The command line alone, into bin/: kubectl berth plan --model 
 .PHONY: images
 images: image-bin ## Container images of this tree, without Docker
 	@hack/images.sh
+
+# What a release is called, where its images will be pulled from, and what else hack/release takes: -key, -download.
+VERSION ?= $(shell sed -n 's/^version: //p' charts/modelberth/Chart.yaml)
+REGISTRY ?= registry.example/modelberth
+
+.PHONY: release
+release: image-bin ## Images, chart, command lines, SBOMs, checksums and an air-gap bundle into dist/; REGISTRY=, VERSION=, RELEASE_FLAGS="-key FILE -download URL"
+	@for arch in amd64 arm64; do VERSION=$(VERSION) GOARCH=$$arch hack/images.sh controller agent; done
+	@go run -buildvcs=false ./hack/release -images $(IMAGES) -version $(VERSION) -registry $(REGISTRY) $(RELEASE_FLAGS)
+	@$(if $(ROOT),chown -R --reference=. dist)
 
 .PHONY: tools
 tools: $(TOOL_DIRS) localcloud-bin image-bin ## Every tool that the targets here use
@@ -160,7 +171,7 @@ format: $(call tool_dir,golangci-lint) ## Format every Go file as the linter wan
 test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuffled and with the race detector
 	@status=0; $(if $(RACE),,echo 'no C compiler here: the race detector is off';) \
 	$(RACED) $(call run_tier,unit,.,-shuffle=on $(RACE) $(UNIT)) || status=1; \
-	$(call run_tier,unit,.,./test/simulation) || status=1; \
+	$(call run_tier,unit,.,./test/simulation ./test/parity) || status=1; \
 	for module in $(filter-out .,$(MODULES)); do \
 		$(RACED) $(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
 	done; exit $$status
@@ -170,7 +181,7 @@ RUNS ?= 100000
 FROM ?= 0
 
 .PHONY: test-simulation
-test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (20 minutes)
+test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (half an hour)
 	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM))
 
 .PHONY: test-integration
@@ -245,7 +256,7 @@ bench-neighbour: cluster-ready ## What asking for a GPU machine does to other po
 
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)
-	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test) || true; } | xargs -r -n1 dirname | sort -u | \
+	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test verifier) || true; } | xargs -r -n1 dirname | sort -u | \
 	while read -r package; do \
 		for name in $$(grep -hoE '^func Fuzz\w+' $$package/*_test.go | cut -d' ' -f2); do \
 			(cd $$package && go test -buildvcs=false -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) .); \

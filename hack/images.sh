@@ -6,17 +6,19 @@
 # prints the path of each on its own line:
 #
 #   controller, agent   static binaries of this module
+#   verifier            static binary of verifier/, which runs beside the controller where keyless signatures are verified
 #   pause               static binary of hack/image/pause; holds a pod's namespaces
 #   llamacpp            llama-server and curl of Debian unstable, for CPUs
 #   vllm                static binary of test/vllmsim, which stands in for vLLM's image in tests
 #
-#   images.sh [NAME...]     all, or the named ones
+#   images.sh [NAME...]     all but the verifier, or the named ones
 #
 # NAME-HASH.tar in $MODELBERTH_CACHE/images is an OCI image layout; HASH is of
 # everything that decides the content, so what is there already is not built
 # again. NAME.tar is a hard link to it in $IMAGES, which make sets to a directory
 # of the checkout's own: what another checkout builds meanwhile changes nothing.
 # GOARCH=arm64 builds the Go images for another architecture, as NAME-arm64.tar.
+# VERSION=0.1.0 labels them with a version.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -55,10 +57,11 @@ inputs() {
 	local of
 	case $1 in
 	controller | agent) of=$(cd "$top" && hash_of go.mod go.sum $(ls -d api cmd pkg presets charts/*/files 2>/dev/null || true) hack/image hack/images.sh) ;;
+	verifier) of=$(hash_of verifier hack/image hack/images.sh) ;;
 	vllm) of=$(hash_of go.mod go.sum test/vllmsim hack/image hack/images.sh) ;;
 	*) of=$(hash_of hack/image hack/images.sh) ;;
 	esac
-	echo "$1 $of $arch $(go env GOVERSION)" | sha256sum | cut -c1-12
+	echo "$1 $of $arch $(go env GOVERSION) ${VERSION:-}" | sha256sum | cut -c1-12
 }
 
 # The program that writes images: $IMAGE where Make has built it.
@@ -92,6 +95,7 @@ build_go() {
 		cat "$certificates"/*.crt >"$work/ca-certificates.crt"
 		flags+=(--ca-certs "$work/ca-certificates.crt")
 	fi
+	[ -z "${VERSION:-}" ] || flags+=(--label "org.opencontainers.image.version=$VERSION")
 	"$tool" build --binary "$binary" --entrypoint "$(basename "$3")" --platform "linux/$arch" --user "$user" \
 		--tag "$registry/$name:dev" --label "org.opencontainers.image.title=modelberth-$name" \
 		--label org.opencontainers.image.licenses=Apache-2.0 --out "$out" "${flags[@]}" >&2
@@ -147,11 +151,12 @@ make_image() {
 		say "building image $name"
 		case $name in
 		controller | agent) build_go "$name" . "./cmd/modelberth-$name" "$images/$file" ;;
+		verifier) build_go verifier verifier . "$images/$file" --entrypoint modelberth-verifier ;;
 		pause) build_go pause hack/image ./pause "$images/$file" ;;
 		# Entrypoint and user of the upstream image.
 		vllm) build_go vllm . ./test/vllmsim "$images/$file" --entrypoint vllm --entrypoint-arg serve --user 2000 ;;
 		llamacpp) build_llamacpp "$images/$file" ;;
-		*) fail "there is no image $name: name controller, agent, pause, llamacpp or vllm" ;;
+		*) fail "there is no image $name: name controller, agent, verifier, pause, llamacpp or vllm" ;;
 		esac
 		forget_old "$name$suffix"
 	fi

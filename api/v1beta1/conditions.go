@@ -5,31 +5,31 @@ package v1beta1
 
 // Condition types of a Workspace. The first group is KAITO's; Planned, Ready and Stalled are ours.
 const (
-	// ConditionNodeClaimReady says whether every machine that was asked for has been launched,
-	// registered and initialised. Absent where nothing is bought.
+	// ConditionNodeClaimReady reports whether all requested machines have been launched, registered and
+	// initialised. Absent if nothing is bought.
 	ConditionNodeClaimReady = "NodeClaimReady"
-	// ConditionNodesReady says whether the nodes are Ready and show their GPUs.
+	// ConditionNodesReady reports whether the nodes are Ready and show their GPUs.
 	ConditionNodesReady = "NodesReady"
 	// ConditionResourceReady sums NodeClaimReady and NodesReady up.
 	ConditionResourceReady = "ResourceReady"
-	// ConditionInferenceReady says whether the inference server answers.
+	// ConditionInferenceReady reports whether the inference server answers.
 	ConditionInferenceReady = "InferenceReady"
-	// ConditionModelMirrorReady says whether the mirror of the model's weights is complete.
+	// ConditionModelMirrorReady reports whether the mirror of the model's weights is complete.
 	ConditionModelMirrorReady = "ModelMirrorReady"
-	// ConditionBenchmarkCompleted says whether the benchmark after the start has a result.
+	// ConditionBenchmarkCompleted reports whether the benchmark after the start has a result.
 	ConditionBenchmarkCompleted = "BenchmarkCompleted"
-	// ConditionJobStarted says whether the tuning job has started.
+	// ConditionJobStarted reports whether the tuning job has started.
 	ConditionJobStarted = "JobStarted"
-	// ConditionWorkspaceSucceeded says whether the Workspace does what it is for.
+	// ConditionWorkspaceSucceeded reports whether the Workspace serves its purpose.
 	ConditionWorkspaceSucceeded = "WorkspaceSucceeded"
-	// ConditionWorkspaceDeleting says that the Workspace is being deleted.
+	// ConditionWorkspaceDeleting reports the deletion of the Workspace.
 	ConditionWorkspaceDeleting = "WorkspaceDeleting"
 
-	// ConditionPlanned says whether there is a plan for the current spec.
+	// ConditionPlanned reports whether there is a plan for the current spec.
 	ConditionPlanned = "Planned"
-	// ConditionReady says whether the endpoint answers for the current spec.
+	// ConditionReady reports whether the endpoint answers for the current spec.
 	ConditionReady = "Ready"
-	// ConditionStalled says that nothing more will happen until the user acts.
+	// ConditionStalled is True if nothing more will happen until the user acts.
 	ConditionStalled = "Stalled"
 )
 
@@ -51,9 +51,9 @@ const (
 	ReasonClaimNotFound        = "ClaimNotFound"
 	ReasonSpecInvalid          = "SpecInvalid"
 	ReasonNotSupported         = "NotSupported"
-	// ReasonAPIPruned is that of a Workspace of which the API server drops fields that purchases depend on.
+	// ReasonAPIPruned: the API server drops fields of the Workspace that purchases depend on.
 	ReasonAPIPruned = "APIPruned"
-	// ReasonServedByKAITO is that of a Workspace that KAITO's controller serves; this one leaves it alone.
+	// ReasonServedByKAITO: KAITO's controller serves the Workspace, and this one leaves it alone.
 	ReasonServedByKAITO = "ServedByKAITO"
 )
 
@@ -69,13 +69,13 @@ const (
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
 	ReasonSpendingCeilingInvalid  = "SpendingCeilingInvalid"
-	// What of the namespace would refuse the pods of a machine, which is not bought therefore.
+	// Rules of the namespace that would refuse the pods. Therefore no machine is bought.
 	ReasonResourceQuotaExceeded = "ResourceQuotaExceeded"
 	ReasonLimitRangeViolation   = "LimitRangeViolation"
 	ReasonPodSecurityViolation  = "PodSecurityViolation"
-	// A DaemonSet does not tolerate the taint that a machine would have, which is not bought therefore.
+	// A DaemonSet does not tolerate the taint of a new machine. Therefore none is bought.
 	ReasonTaintNotTolerated = "TaintNotTolerated"
-	// What cluster autoscaler says about a pod that waits for a machine.
+	// Cluster autoscaler's reactions to a waiting pod.
 	ReasonTriggeredScaleUp  = "TriggeredScaleUp"
 	ReasonNotTriggerScaleUp = "NotTriggerScaleUp"
 )
@@ -92,7 +92,7 @@ const (
 	ReasonNeverInitialized = "NeverInitialized"
 	ReasonLost             = "Lost"
 	ReasonUnknown          = "Unknown"
-	// ReasonCannotServe is that of machines that came, and were released because their pods failed for good.
+	// ReasonCannotServe: the machines launched, and were released because their pods failed permanently.
 	ReasonCannotServe = "CannotServe"
 )
 
@@ -120,7 +120,7 @@ const (
 	ReasonWeightsChecksum       = "ChecksumMismatch"
 	ReasonWeightsDiskFull       = "DiskFull"
 	ReasonNameTaken             = "NameTaken"
-	// What the engine itself, or its agent, tells of why it cannot serve.
+	// Reports of the engine or its agent about a failure.
 	ReasonGPUOutOfMemory    = "GPUOutOfMemory"
 	ReasonKVCacheTooSmall   = "KVCacheTooSmall"
 	ReasonGPUUnusable       = "GPUUnusable"
@@ -142,7 +142,7 @@ const (
 	ReasonServing            = "Serving"
 	ReasonReconcileFailed    = "ReconcileFailed"
 
-	// ReasonBenchmarkCompleted is that of BenchmarkCompleted.
+	// ReasonBenchmarkCompleted is the reason of BenchmarkCompleted.
 	ReasonBenchmarkCompleted = "BenchmarkCompleted"
 )
 

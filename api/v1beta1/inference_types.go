@@ -20,13 +20,13 @@ type InferenceSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Template *corev1.PodTemplateSpec `json:"template,omitempty"`
-	// TemplateError says why a template that is there could not be read; then Template is empty.
+	// TemplateError is the reason if a present template could not be read; then Template is empty.
 	TemplateError string `json:"-"`
 	// config names a ConfigMap in the Workspace's namespace with the key inference_config.yaml.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Config string `json:"config,omitempty"`
-	// weights say where the files of the preset's model come from; unset means the hub. Modelberth only.
+	// weights name the source of the model's files for a preset; unset means the hub. Modelberth only.
 	// +optional
 	Weights *WeightsSource `json:"weights,omitempty"`
 	// adapters are LoRA adapters to serve beside the model.
@@ -36,7 +36,7 @@ type InferenceSpec struct {
 	// engine chooses and tunes the inference server. Modelberth only.
 	// +optional
 	Engine *EngineSpec `json:"engine,omitempty"`
-	// objectives say what must fit and how fast it must be. Modelberth only.
+	// objectives state the required size and speed. Modelberth only.
 	// +optional
 	Objectives *ObjectivesSpec `json:"objectives,omitempty"`
 	// pod adds scheduling and metadata to the model's pods. Not together with template. Modelberth
@@ -82,23 +82,23 @@ type PresetOptions struct {
 	ModelAccessSecret string `json:"modelAccessSecret,omitempty"`
 }
 
-// WeightsSource says where the files of a preset's model come from in place of the hub: exactly one of oci,
-// image, persistentVolumeClaim and hostPath. The files lie there as in the model's repository. What the model
-// is, the plan still takes from the catalogue, or from the hub where that is allowed.
+// WeightsSource replaces the hub as the source of a preset's files: exactly one of oci, image,
+// persistentVolumeClaim and hostPath. The files have the same paths as in the model's repository. The description
+// of the model still comes from the catalogue, or from the hub if that is allowed.
 type WeightsSource struct {
-	// oci is an artifact in a registry, whose layers are files or archives of them. It is fetched into the pod,
-	// or into the cache.
+	// oci is an artifact in a registry. Its layers are files or archives of files. It is fetched into the pod, or
+	// into the cache.
 	// +optional
 	OCI *OCIWeights `json:"oci,omitempty"`
 	// image is mounted into the pod as a volume: nothing is copied. Needs nodes with Kubernetes' image volumes
 	// and containerd 2.1 or later.
 	// +optional
 	Image *ImageWeights `json:"image,omitempty"`
-	// persistentVolumeClaim is one that holds the files already; it is mounted read-only.
+	// persistentVolumeClaim is a claim that already holds the files; it is mounted read-only.
 	// +optional
 	PersistentVolumeClaim *ClaimWeights `json:"persistentVolumeClaim,omitempty"`
-	// hostPath is a directory of the nodes, where the administrator allows it; it is mounted read-only.
-	// Namespaces that enforce Pod Security's level baseline or restricted take no such pod.
+	// hostPath is a directory of the nodes, if the administrator allows it; it is mounted read-only. Namespaces
+	// with Pod Security's level baseline or restricted refuse such a pod.
 	// +optional
 	HostPath *HostPathWeights `json:"hostPath,omitempty"`
 	// path of the files' directory within the source; unset means the source itself.
@@ -117,26 +117,46 @@ type OCIWeights struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PullSecret string `json:"pullSecret,omitempty"`
-	// verify says who must have signed the artifact with cosign. The controller verifies that before it buys anything, and
-	// pods fetch the digest that was verified.
+	// verify demands a signature of the artifact, made with cosign. The controller verifies it before it buys
+	// anything, and pods fetch the verified digest.
 	// +optional
 	Verify *OCIVerification `json:"verify,omitempty"`
 }
 
-// OCIVerification is the public key of whoever signs an artifact: exactly one of publicKey and publicKeyConfigMap.
+// OCIVerification says whose signature counts: exactly one of publicKey, publicKeyConfigMap and keyless.
 type OCIVerification struct {
 	// publicKey in PEM, as cosign writes it to cosign.pub: ECDSA on P-256, RSA or Ed25519. Of several keys, one must have
 	// signed.
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	PublicKey string `json:"publicKey,omitempty"`
-	// publicKeyConfigMap names a ConfigMap in the Workspace's namespace that holds it under the key cosign.pub.
+	// publicKeyConfigMap names a ConfigMap in the Workspace's namespace with the key in cosign.pub.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PublicKeyConfigMap string `json:"publicKeyConfigMap,omitempty"`
+	// keyless is the identity of a signer without a key of its own, as a certificate of Sigstore's states it. The
+	// administrator must have named whose certificates count (chart value weights.oci.keyless).
+	// +optional
+	Keyless *KeylessIdentity `json:"keyless,omitempty"`
 }
 
-// ImageWeights is an image that is mounted as a volume.
+// KeylessIdentity is who signed, and who says so: an issuer, and exactly one of subject and subjectRegExp.
+type KeylessIdentity struct {
+	// issuer of the signer's token, such as https://token.actions.githubusercontent.com.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Issuer string `json:"issuer"`
+	// subject is the signer: an e-mail address, or the URL of a workflow.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Subject string `json:"subject,omitempty"`
+	// subjectRegExp is a regular expression of RE2 that the whole subject must match.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	SubjectRegExp string `json:"subjectRegExp,omitempty"`
+}
+
+// ImageWeights is an image mounted as a volume.
 type ImageWeights struct {
 	// reference of the image, such as registry.example/model:v1; a digest pins it.
 	// +kubebuilder:validation:MinLength=1
@@ -152,7 +172,7 @@ type ImageWeights struct {
 	PullSecret string `json:"pullSecret,omitempty"`
 }
 
-// ClaimWeights is a volume that holds weights.
+// ClaimWeights is a volume with weights.
 type ClaimWeights struct {
 	// claimName of a PersistentVolumeClaim in the Workspace's namespace.
 	// +kubebuilder:validation:MinLength=1
@@ -162,7 +182,7 @@ type ClaimWeights struct {
 
 // HostPathWeights is a directory of the nodes.
 type HostPathWeights struct {
-	// path of the directory on the node, below one that the administrator allows.
+	// path of the directory on the node, below a directory that the administrator allows.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path"`
@@ -170,7 +190,7 @@ type HostPathWeights struct {
 
 // AdapterSpec is one LoRA adapter.
 type AdapterSpec struct {
-	// source tells where the adapter comes from.
+	// source is the source of the adapter.
 	// +optional
 	Source *DataSource `json:"source,omitempty"`
 	// path of the adapter within its source: a directory, or llama.cpp's GGUF file; unset means the source
@@ -184,8 +204,7 @@ type AdapterSpec struct {
 	Strength *string `json:"strength,omitempty"`
 }
 
-// DataSource tells where data comes from: exactly one of urls, volumeSource, image and, for adapters,
-// repository.
+// DataSource is a source of data: exactly one of urls, volumeSource, image and, for adapters, repository.
 type DataSource struct {
 	// name identifies the source within the Workspace.
 	// +kubebuilder:validation:MaxLength=253
@@ -196,15 +215,15 @@ type DataSource struct {
 	// +kubebuilder:validation:items:MaxLength=2048
 	// +optional
 	URLs []string `json:"urls,omitempty"`
-	// volumeSource is a volume that holds the data.
+	// volumeSource is a volume with the data.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Volume *corev1.VolumeSource `json:"volumeSource,omitempty"`
-	// VolumeError says why a volumeSource that is there could not be read; then Volume is empty.
+	// VolumeError is the reason if a present volumeSource could not be read; then Volume is empty.
 	VolumeError string `json:"-"`
-	// image is an image that holds the data.
+	// image is an image with the data.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -213,8 +232,8 @@ type DataSource struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	ImagePullSecrets []string `json:"imagePullSecrets,omitempty"`
-	// repository of the hub that holds the data, such as org/adapter or org/adapter@revision. For adapters,
-	// Modelberth only.
+	// repository of the hub with the data, such as org/adapter or org/adapter@revision. For adapters, Modelberth
+	// only.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Repository string `json:"repository,omitempty"`
@@ -230,8 +249,8 @@ type EngineSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Image string `json:"image,omitempty"`
-	// args are flags of the engine without their leading dashes. They win over the ConfigMap, which
-	// wins over the planner where that is legal.
+	// args are flags of the engine without their leading dashes. They take precedence over the ConfigMap, and the
+	// ConfigMap over the planner as far as that is legal.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Args map[string]EngineArg `json:"args,omitempty"`
@@ -240,8 +259,8 @@ type EngineSpec struct {
 	// +listType=atomic
 	// +optional
 	Env []EngineEnv `json:"env,omitempty"`
-	// apiKeySecret names a Secret in the Workspace's namespace. What it holds under the key API_KEY is the key that
-	// the engine asks its clients for. It reaches the engine as an environment variable.
+	// apiKeySecret names a Secret in the Workspace's namespace. Its value API_KEY is the key that the engine
+	// requires from its clients. It reaches the engine as an environment variable.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	APIKeySecret string `json:"apiKeySecret,omitempty"`
@@ -261,7 +280,7 @@ type EngineSpec struct {
 	AllowedKVCacheTypes []string `json:"allowedKVCacheTypes,omitempty"`
 }
 
-// APIKeySecretName is the Secret that holds the key of the endpoint; empty where anybody may ask it.
+// APIKeySecretName is the Secret with the endpoint's key; empty if the endpoint needs none.
 func (i *InferenceSpec) APIKeySecretName() string {
 	if i == nil || i.Engine == nil {
 		return ""
@@ -286,7 +305,7 @@ type EngineEnv struct {
 	Value string `json:"value,omitempty"`
 }
 
-// OptimizeFor is what the planner ranks by.
+// OptimizeFor is the planner's criterion.
 //
 // +kubebuilder:validation:Enum=Balanced;Cost;Latency;Throughput
 type OptimizeFor string
@@ -299,15 +318,15 @@ const (
 	OptimizeForThroughput OptimizeFor = "Throughput"
 )
 
-// ObjectivesSpec says what must fit and how fast it must be.
+// ObjectivesSpec has the required size and speed.
 type ObjectivesSpec struct {
-	// maxModelLen is the context that every sequence may use, in tokens. Unset targets the smaller of
-	// the model's context and 8192.
+	// maxModelLen is the context of every sequence, in tokens. Unset targets the smaller of the model's context and
+	// 8192.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000000
 	// +optional
 	MaxModelLen *int32 `json:"maxModelLen,omitempty"`
-	// concurrency is the number of sequences of maxModelLen that must fit at once. Unset targets 4.
+	// concurrency is the number of sequences with maxModelLen tokens that must fit at once. Unset targets 4.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
@@ -328,8 +347,8 @@ type ObjectivesSpec struct {
 	// timePerOutputToken is the longest acceptable time per further token; unset means 100ms.
 	// +optional
 	TimePerOutputToken *metav1.Duration `json:"timePerOutputToken,omitempty"`
-	// optimizeFor is Balanced (the cheapest per token among what costs little more than the cheapest per
-	// hour), Cost (the cheapest per hour), Latency or Throughput; unset means Balanced.
+	// optimizeFor is Balanced (the cheapest per token, among options that cost little more per hour than the
+	// cheapest), Cost (the cheapest per hour), Latency or Throughput; unset means Balanced.
 	// +optional
 	OptimizeFor OptimizeFor `json:"optimizeFor,omitempty"`
 }

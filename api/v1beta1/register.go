@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Group is the API group of KAITO, whose manifests this project serves unchanged.
+// Group is KAITO's API group. This project serves KAITO's manifests unchanged.
 const Group = "kaito.sh"
 
 // WorkspaceKind is the kind of a Workspace.

@@ -7,21 +7,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ResourceSpec says which machines a Workspace may use.
+// ResourceSpec selects the machines of a Workspace.
 type ResourceSpec struct {
-	// count is the number of machines. 1 is stored where nothing was given and means "not given":
-	// the planner decides. Above 1 it is an upper bound for presets and the exact number for
-	// templates.
+	// count is the number of machines. If it is missing, 1 is stored and means "not given": the planner decides.
+	// Above 1 it is an upper bound for presets and the exact number for templates.
 	// +kubebuilder:default=1
 	// +optional
 	Count *int `json:"count,omitempty"`
-	// instanceType is the machine type to buy, for example Standard_NC24ads_A100_v4. Without it the
-	// planner picks the cheapest that fits. Immutable once set.
+	// instanceType is the machine type to buy, for example Standard_NC24ads_A100_v4. If it is unset, the planner
+	// picks the cheapest suitable one. Immutable once set.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	InstanceType string `json:"instanceType,omitempty"`
-	// labelSelector selects the nodes that may be used, or labels the nodes that are bought. Only
-	// matchLabels and single-valued In expressions are supported. Immutable.
+	// labelSelector selects the allowed existing nodes, or labels the bought nodes. Only matchLabels and
+	// single-valued In expressions are supported. Immutable.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 	// preferredNodes names nodes to prefer. Deprecated by KAITO; read as a preference by node name.
@@ -32,7 +31,7 @@ type ResourceSpec struct {
 	// partition asks for a share of a machine's accelerators. Immutable.
 	// +optional
 	Partition *PartitionSpec `json:"partition,omitempty"`
-	// placement narrows what may be bought and what it may cost. Modelberth only.
+	// placement limits the machines and their price. Modelberth only.
 	// +optional
 	Placement *PlacementSpec `json:"placement,omitempty"`
 }
@@ -65,7 +64,7 @@ type PartitionSpec struct {
 	Count *int `json:"count,omitempty"`
 }
 
-// NodeSource says where machines may come from.
+// NodeSource is the allowed source of machines.
 //
 // +kubebuilder:validation:Enum=Any;Existing;Provisioned
 type NodeSource string
@@ -92,7 +91,7 @@ const (
 	CapacitySpot     CapacityType = "spot"
 )
 
-// PlacementSpec narrows what may be bought and what it may cost.
+// PlacementSpec limits the machines and their price.
 type PlacementSpec struct {
 	// nodeSource is Any (existing nodes first, then buy), Existing (never buy) or Provisioned (always
 	// buy). Unset means Existing if there is a labelSelector and neither resource.instanceType, nor
@@ -126,8 +125,8 @@ type PlacementSpec struct {
 	// +listType=atomic
 	// +optional
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
-	// maxHourlyPrice is the most that all machines held for this Workspace may cost, in USD per hour,
-	// for example "7.50". Lowering it never evicts.
+	// maxHourlyPrice is the most that all machines of this Workspace may cost together, in USD per hour, for
+	// example "7.50". Lowering it never evicts.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	MaxHourlyPrice string `json:"maxHourlyPrice,omitempty"`
@@ -152,9 +151,8 @@ type NodeClassReference struct {
 	Name string `json:"name"`
 }
 
-// EffectiveNodeSource returns where machines may come from, with the default of an unset
-// nodeSource applied: a manifest that buys nothing under KAITO buys nothing here, whatever limits
-// are added to it.
+// EffectiveNodeSource returns the source of machines, with the default for an unset nodeSource: a manifest that
+// buys nothing under KAITO buys nothing here, whatever limits are added to it.
 func (r *ResourceSpec) EffectiveNodeSource() NodeSource {
 	if r.Placement != nil && r.Placement.NodeSource != "" {
 		return r.Placement.NodeSource
@@ -165,7 +163,7 @@ func (r *ResourceSpec) EffectiveNodeSource() NodeSource {
 	return NodeSourceAny
 }
 
-// namesPurchase reports whether a field is set that is about what to buy, rather than a limit.
+// namesPurchase reports whether a field selects a purchase, rather than limits it.
 func (r *ResourceSpec) namesPurchase() bool {
 	if r.InstanceType != "" {
 		return true

@@ -12,23 +12,23 @@ type WorkspaceState string
 
 // The states of a Workspace: Pending for every one, then those of inference or those of tuning.
 const (
-	// StatePending means that the Workspace has not answered yet.
+	// StatePending: the Workspace has not answered yet.
 	StatePending WorkspaceState = "Pending"
-	// StateReady means that the endpoint answers.
+	// StateReady: the endpoint answers.
 	StateReady WorkspaceState = "Ready"
-	// StateNotReady means that the endpoint answered once and does not now.
+	// StateNotReady: the endpoint answered before and does not answer now.
 	StateNotReady WorkspaceState = "NotReady"
-	// StateRunning means that the tuning job runs.
+	// StateRunning: the tuning job runs.
 	StateRunning WorkspaceState = "Running"
-	// StateSucceeded means that the tuning job has ended well.
+	// StateSucceeded: the tuning job succeeded.
 	StateSucceeded WorkspaceState = "Succeeded"
-	// StateFailed means that the tuning job has failed.
+	// StateFailed: the tuning job failed.
 	StateFailed WorkspaceState = "Failed"
 )
 
-// WorkspaceStatus is what Modelberth observed.
+// WorkspaceStatus is the observed state.
 type WorkspaceStatus struct {
-	// observedGeneration is the generation that this status describes.
+	// observedGeneration is the generation of this status.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// workerNodes are the names of the nodes in use, sorted.
@@ -37,12 +37,12 @@ type WorkspaceStatus struct {
 	// state summarises the conditions in a word.
 	// +optional
 	State WorkspaceState `json:"state,omitempty"`
-	// conditions tell what is true, what is not, and what to do about it.
+	// conditions report the state of the Workspace and the way out of problems.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// targetNodeCount is the number of nodes that the plan uses.
+	// targetNodeCount is the number of nodes in the plan.
 	// +optional
 	TargetNodeCount int32 `json:"targetNodeCount,omitempty"`
 	// performance holds benchmark results.
@@ -61,14 +61,14 @@ type WorkspaceStatus struct {
 	// +listMapKey=stage
 	// +optional
 	Startup []StartupStage `json:"startup,omitempty"`
-	// endpoint is where the model answers.
+	// endpoint is the address of the model.
 	// +optional
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
-	// latestReadyRevision is the name of the ControllerRevision that answered last.
+	// latestReadyRevision is the name of the last ControllerRevision with an answering endpoint.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	LatestReadyRevision string `json:"latestReadyRevision,omitempty"`
-	// engine is what the engine said of itself when it answered first, beside what the plan counted on.
+	// engine has the engine's own figures after its first answer, beside the plan's.
 	// +optional
 	Engine *EngineStatus `json:"engine,omitempty"`
 }
@@ -89,12 +89,12 @@ type Metric struct {
 	// unit of the value.
 	// +optional
 	Unit string `json:"unit,omitempty"`
-	// config is what the benchmark ran with.
+	// config has the settings of the benchmark.
 	// +optional
 	Config map[string]string `json:"config,omitempty"`
 }
 
-// Basis says how a number came to be.
+// Basis reports how a number came to be.
 //
 // +kubebuilder:validation:Enum=exact;measured;estimated
 type Basis string
@@ -108,11 +108,11 @@ const (
 
 // PlanStatus is the accepted plan. Memory is in GiB per GPU, prices in USD, all as decimal strings.
 type PlanStatus struct {
-	// revision names the ControllerRevision that holds the plan and the rendered pods.
+	// revision names the ControllerRevision with the plan and the rendered pods.
 	Revision string `json:"revision"`
 	// summary is the plan in one line, for example "1 × Standard_NC24ads_A100_v4 (1 × A100-80)".
 	Summary string `json:"summary"`
-	// instanceType is the machine type; empty where existing nodes are used.
+	// instanceType is the machine type; empty if existing nodes are used.
 	// +optional
 	InstanceType string `json:"instanceType,omitempty"`
 	// nodes is the number of machines.
@@ -120,7 +120,7 @@ type PlanStatus struct {
 	// accelerator is the GPU's name; empty on machines without.
 	// +optional
 	Accelerator string `json:"accelerator,omitempty"`
-	// acceleratorsPerNode is the number of GPUs that the model uses on each machine.
+	// acceleratorsPerNode is the number of used GPUs on each machine.
 	// +optional
 	AcceleratorsPerNode int32 `json:"acceleratorsPerNode,omitempty"`
 	// capacityType is how the machines are paid for.
@@ -132,25 +132,25 @@ type PlanStatus struct {
 	// tensorParallel is the number of GPUs that share each layer.
 	// +optional
 	TensorParallel int32 `json:"tensorParallel,omitempty"`
-	// pipelineParallel is the number of stages that the layers are split into.
+	// pipelineParallel is the number of stages of layers.
 	// +optional
 	PipelineParallel int32 `json:"pipelineParallel,omitempty"`
 	// dataParallel is the number of replicas of the model.
 	// +optional
 	DataParallel int32 `json:"dataParallel,omitempty"`
-	// expertParallel says that a mixture's experts are spread whole over the GPUs of all replicas.
+	// expertParallel is true if whole experts of a mixture are spread over the GPUs of all replicas.
 	// +optional
 	ExpertParallel bool `json:"expertParallel,omitempty"`
-	// maxModelLen is the context that every sequence may use, in tokens.
+	// maxModelLen is the context of every sequence, in tokens.
 	// +optional
 	MaxModelLen int32 `json:"maxModelLen,omitempty"`
-	// concurrency is the number of sequences of maxModelLen that fit at once.
+	// concurrency is the number of sequences with maxModelLen tokens that fit at once.
 	// +optional
 	Concurrency int32 `json:"concurrency,omitempty"`
-	// maxNumSeqs is the number of sequences that each replica works on at once.
+	// maxNumSeqs is the number of simultaneous sequences of each replica.
 	// +optional
 	MaxNumSeqs int32 `json:"maxNumSeqs,omitempty"`
-	// gpuMemoryUtilization is the share of a GPU's memory that the engine may use.
+	// gpuMemoryUtilization is the engine's share of a GPU's memory.
 	// +optional
 	GPUMemoryUtilization string `json:"gpuMemoryUtilization,omitempty"`
 	// kvCacheType is the type of the KV cache's elements; empty means the model's own.
@@ -159,25 +159,25 @@ type PlanStatus struct {
 	// memory is the budget of one GPU.
 	// +optional
 	Memory *PlanMemory `json:"memory,omitempty"`
-	// performance is what to expect of the plan.
+	// performance is the expected performance of the plan.
 	// +optional
 	Performance *PlanPerformance `json:"performance,omitempty"`
-	// hourlyPrice of all machines, in USD per hour; empty where no price is known.
+	// hourlyPrice of all machines, in USD per hour; empty if no price is known.
 	// +optional
 	HourlyPrice string `json:"hourlyPrice,omitempty"`
 	// alternatives are the next best plans in order, at most 8.
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	Alternatives []PlanAlternative `json:"alternatives,omitempty"`
-	// rejected is the number of options that were considered and are not listed.
+	// rejected is the number of considered options that are not listed.
 	// +optional
 	Rejected int32 `json:"rejected,omitempty"`
-	// warnings name what was asked for and replaced, ignored or doubtful.
+	// warnings name requested values that were replaced, ignored or are doubtful.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
-	// advice names what would be cheaper and needs consent or an administrator.
+	// advice names cheaper options that need consent or an administrator.
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
@@ -198,7 +198,7 @@ type PlanPerformance struct {
 	TimePerOutputToken string `json:"timePerOutputToken"`
 	// outputTokensPerSecond of all replicas together.
 	OutputTokensPerSecond string `json:"outputTokensPerSecond"`
-	// pricePerMillionOutputTokens in USD at that load; empty where no price is known.
+	// pricePerMillionOutputTokens in USD at that load; empty if the price is unknown.
 	// +optional
 	PricePerMillionOutputTokens string `json:"pricePerMillionOutputTokens,omitempty"`
 	// basis of the figures: the worst of them.
@@ -207,7 +207,7 @@ type PlanPerformance struct {
 
 // PlanMemory is the memory budget of one GPU, in GiB as decimal strings.
 type PlanMemory struct {
-	// total that the GPU shows.
+	// total as the GPU shows it.
 	Total string `json:"total"`
 	// weights of the model.
 	Weights string `json:"weights"`
@@ -215,13 +215,13 @@ type PlanMemory struct {
 	KVCache string `json:"kvCache"`
 	// overhead of activations, graphs and libraries.
 	Overhead string `json:"overhead"`
-	// free is what remains.
+	// free is the rest.
 	Free string `json:"free"`
 	// basis of the figures: the worst of them.
 	Basis Basis `json:"basis"`
 }
 
-// PlanAlternative is an option that was not chosen, and why.
+// PlanAlternative is a rejected option, with the reason.
 type PlanAlternative struct {
 	// instanceType is the machine type.
 	InstanceType string `json:"instanceType"`
@@ -239,19 +239,20 @@ type PlanAlternative struct {
 type Attempt struct {
 	// number of the attempt, counted from 1.
 	Number int32 `json:"number"`
-	// instanceType that was asked for.
+	// instanceType is the requested machine type.
 	InstanceType string `json:"instanceType"`
-	// nodeClaims that are asked for, named before they are created. An attempt that has ended lists the first 64.
+	// nodeClaims are the requested NodeClaims, named before they are created. An attempt that has ended lists the
+	// first 64.
 	// +kubebuilder:validation:MaxItems=1000
 	// +optional
 	NodeClaims []string `json:"nodeClaims,omitempty"`
-	// zone that was asked for; empty means any.
+	// zone is the requested zone; empty means any.
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// capacityType that was asked for.
+	// capacityType is the requested capacity type.
 	// +optional
 	CapacityType CapacityType `json:"capacityType,omitempty"`
-	// nodeClassName names the NodeClass that was bought with; empty means the installation's.
+	// nodeClassName names the NodeClass of the request; empty means the installation's.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeClassName string `json:"nodeClassName,omitempty"`
@@ -261,31 +262,30 @@ type Attempt struct {
 	Retry string `json:"retry,omitempty"`
 	// startTime of the attempt.
 	StartTime metav1.Time `json:"startTime"`
-	// revision names the ControllerRevision whose plan asked for it.
+	// revision names the ControllerRevision with the plan of the request.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Revision string `json:"revision,omitempty"`
 	// generation of the Workspace when the attempt ended.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// claims tell what is known of the machines that were created.
+	// claims have the recorded state of created machines.
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=map
 	// +listMapKey=name
 	// +optional
 	Claims []AttemptClaim `json:"claims,omitempty"`
-	// readyTime is when all machines were usable; unset where they never were.
+	// readyTime is when all machines were usable; unset if they never were.
 	// +optional
 	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
-	// failingTime is since when the pods on the machines fail in a way that no retry mends; unset while they
-	// do not.
+	// failingTime is when the pods on the machines began to fail permanently; unset while they do not fail.
 	// +optional
 	FailingTime *metav1.Time `json:"failingTime,omitempty"`
 	// endTime is when the machines were refused, lost or let go; unset while the attempt goes on or
 	// its machines are held.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// reason that the attempt ended with; empty while it goes on or holds.
+	// reason for the end of the attempt; empty while it is open.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -293,34 +293,32 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
-	// fix is what somebody could do about it.
+	// fix is the way out for users.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Fix string `json:"fix,omitempty"`
-	// scope is what the refusal rules out, as breadth/name/zone/capacityType, and a NodeClass where it is
-	// about one.
+	// scope is the set of excluded offers, as breadth/name/zone/capacityType, and a NodeClass if it is about one.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`
-	// cooldown is how long that is left alone after a first refusal; it grows with every further one.
+	// cooldown is how long the scope is excluded after a first refusal; it grows with every further one.
 	// +optional
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
-	// guessed says that the request itself may be why: other Workspaces of the namespace leave it alone only
-	// once a second one of them was refused alike, and other namespaces never do.
+	// guessed is true if the request itself may be the cause: other Workspaces of the namespace avoid the offer
+	// only after a second one of them got the same refusal, and other namespaces never do.
 	// +optional
 	Guessed bool `json:"guessed,omitempty"`
-	// mendedBy names the object whose state tells that somebody has done what fix says: nodeClass.
+	// mendedBy names the object whose state shows the repair: nodeClass.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	MendedBy string `json:"mendedBy,omitempty"`
-	// nodeClass is the state that the node class was in: Missing, NotReady or Ready; empty where it
-	// says nothing of itself.
+	// nodeClass is the state of the node class at that time: Missing, NotReady or Ready; empty if it is unknown.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NodeClass string `json:"nodeClass,omitempty"`
 }
 
-// AttemptClaim is what is known of one machine of an attempt, for when it has vanished.
+// AttemptClaim is the recorded state of one machine of an attempt, for the time after it has vanished.
 type AttemptClaim struct {
 	// name of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=253
@@ -331,7 +329,7 @@ type AttemptClaim struct {
 	// creationTime of the NodeClaim.
 	// +optional
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
-	// stage that it reached: Launched or Registered; empty before.
+	// stage of the machine: Launched or Registered; empty before.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Stage string `json:"stage,omitempty"`
@@ -339,41 +337,41 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
-	// lost is the machine of this name that was lost or refused last, in whose place another one is bought.
+	// lost is the machine of this name that was lost or refused last; another one replaces it.
 	// +optional
 	Lost *LostClaim `json:"lost,omitempty"`
 }
 
-// LostClaim is a machine of an attempt that was lost or refused while the others of the attempt are kept.
+// LostClaim is a lost or refused machine of an attempt that keeps its other machines.
 type LostClaim struct {
 	// uid of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
-	// creationTime is when it was asked for; absent where that is not known.
+	// creationTime is the time of the request; absent if unknown.
 	// +optional
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// time when it was found lost or refused.
 	Time metav1.Time `json:"time"`
-	// reason, as of an attempt that ends.
+	// reason, as for an attempt that ends.
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
 	// message in the cloud's own words.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// scope is what the refusal rules out, in the form of the attempt's.
+	// scope is the set of excluded offers, in the attempt's form.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`
-	// cooldown is how long that is left alone after a first refusal.
+	// cooldown is how long the scope is excluded after a first refusal.
 	// +optional
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
-	// guessed says that nobody named what is out.
+	// guessed is true if the cause is a guess.
 	// +optional
 	Guessed bool `json:"guessed,omitempty"`
 }
 
-// AttemptWords are a reason that was given for a machine that is not launched.
+// AttemptWords are a reason for a machine that has not launched.
 type AttemptWords struct {
 	// reason of the condition.
 	// +kubebuilder:validation:MaxLength=128
@@ -386,15 +384,15 @@ type AttemptWords struct {
 	Time metav1.Time `json:"time"`
 }
 
-// EngineStatus is what an engine said of itself. It is asked once for each revision.
+// EngineStatus has an engine's own figures, requested once for each revision.
 type EngineStatus struct {
-	// revision names the ControllerRevision whose pods were asked.
+	// revision names the ControllerRevision of the queried pods.
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
-	// weights of one replica of the model, in GiB; unset where the engine does not tell.
+	// weights of one replica of the model, in GiB; unset if the engine does not tell.
 	// +optional
 	Weights *EngineFigure `json:"weights,omitempty"`
-	// kvCacheTokens that the KV cache of one replica holds; unset where the engine does not tell.
+	// kvCacheTokens in the KV cache of one replica; unset if the engine does not report them.
 	// +optional
 	KVCacheTokens *EngineFigure `json:"kvCacheTokens,omitempty"`
 	// message says why there are no figures.
@@ -405,11 +403,11 @@ type EngineStatus struct {
 
 // EngineFigure is one figure of an engine, as decimal strings.
 type EngineFigure struct {
-	// planned is what the plan counted on; empty where it counted on nothing.
+	// planned is the plan's figure; empty if there is none.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Planned string `json:"planned,omitempty"`
-	// actual is what the engine says.
+	// actual is the engine's figure.
 	// +kubebuilder:validation:MaxLength=32
 	Actual string `json:"actual"`
 	// difference of actual from planned, for example +3.1%.
@@ -418,9 +416,8 @@ type EngineFigure struct {
 	Difference string `json:"difference,omitempty"`
 }
 
-// StartupStage is one stage on the way from plan to ready. Each begins where the one before ended, so it
-// is what the start took for it: an image that is pulled while weights are fetched takes no time of its
-// own.
+// StartupStage is one stage between plan and ready. Each begins at the end of the one before, so it has its own
+// share of the start: an image pulled while weights are fetched takes no time of its own.
 type StartupStage struct {
 	// stage: Planned, Machine, Weights, Image, Engine or Ready.
 	// +kubebuilder:validation:MaxLength=63
@@ -432,11 +429,11 @@ type StartupStage struct {
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 }
 
-// Endpoint is where the model answers.
+// Endpoint is the address of the model.
 type Endpoint struct {
 	// url of the OpenAI-compatible API inside the cluster.
 	URL string `json:"url"`
-	// models are the names that the endpoint answers to, the first one first.
+	// models are the names of the model at the endpoint, the main one first.
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Models []string `json:"models,omitempty"`

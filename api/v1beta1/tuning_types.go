@@ -24,15 +24,15 @@ type TuningSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Config string `json:"config,omitempty"`
-	// input tells where the training data comes from. Required.
+	// input is the source of the training data. Required.
 	// +optional
 	Input *DataSource `json:"input,omitempty"`
-	// output tells where the result goes. Required.
+	// output is the destination of the result. Required.
 	// +optional
 	Output *DataDestination `json:"output,omitempty"`
 }
 
-// DataDestination tells where a result goes: exactly one of volumeSource and image.
+// DataDestination is a destination of a result: exactly one of volumeSource and image.
 type DataDestination struct {
 	// volumeSource is a volume to write to.
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -40,7 +40,7 @@ type DataDestination struct {
 	// +kubebuilder:validation:Type=object
 	// +optional
 	Volume *corev1.VolumeSource `json:"volumeSource,omitempty"`
-	// VolumeError says why a volumeSource that is there could not be read; then Volume is empty.
+	// VolumeError is the reason if a present volumeSource could not be read; then Volume is empty.
 	VolumeError string `json:"-"`
 	// image is an image reference to push to.
 	// +kubebuilder:validation:MaxLength=1024

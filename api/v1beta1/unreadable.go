@@ -10,13 +10,13 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// The API server knows no schema for a pod template or a volume, so it stores what the Go types
-// cannot hold (containers: 5). Read strictly, one such object would keep every client of these
-// types from listing any Workspace: a user of one namespace could stop the controller for all. So
-// what cannot be read is left empty, and the error is kept beside it. An object read so must not be
-// written back whole; Modelberth only ever patches.
+// The API server has no schema for pod templates and volumes, so it stores values that do not fit the Go types
+// (containers: 5). With a strict decoder, one such object would prevent every client of these types from listing
+// Workspaces: a user of one namespace could stop the controller for all. Unreadable values are therefore left
+// empty, with the error beside them. Such an object must not be written back as a whole; Modelberth only ever
+// patches.
 
-// UnmarshalJSON reads an InferenceSpec even where its template cannot be read: then Template is
+// UnmarshalJSON reads an InferenceSpec even if its template cannot be read: then Template is
 // empty and TemplateError says why.
 func (i *InferenceSpec) UnmarshalJSON(data []byte) error {
 	type plain InferenceSpec
@@ -31,7 +31,7 @@ func (i *InferenceSpec) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a DataSource even where its volume cannot be read: then Volume is empty and
+// UnmarshalJSON reads a DataSource even if its volume cannot be read: then Volume is empty and
 // VolumeError says why.
 func (s *DataSource) UnmarshalJSON(data []byte) error {
 	type plain DataSource
@@ -46,7 +46,7 @@ func (s *DataSource) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads a DataDestination even where its volume cannot be read: then Volume is empty
+// UnmarshalJSON reads a DataDestination even if its volume cannot be read: then Volume is empty
 // and VolumeError says why.
 func (d *DataDestination) UnmarshalJSON(data []byte) error {
 	type plain DataDestination
@@ -61,8 +61,7 @@ func (d *DataDestination) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readOrEmpty reads a value. An absent one is nil; one that cannot be read is empty, with the
-// reason.
+// readOrEmpty reads a value. An absent one is nil; an unreadable one is empty, with the reason.
 func readOrEmpty[T any](data json.RawMessage) (value *T, problem string) {
 	if len(data) == 0 || string(data) == "null" {
 		return nil, ""

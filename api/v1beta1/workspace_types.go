@@ -28,7 +28,7 @@ type Workspace struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// resource says which machines may be used.
+	// resource selects the machines.
 	// +kubebuilder:default={}
 	// +optional
 	Resource ResourceSpec `json:"resource,omitempty"`
@@ -42,7 +42,7 @@ type Workspace struct {
 	// releases the machines and keeps the object, its Service name and its plan.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// status is what Modelberth observed.
+	// status is the observed state.
 	// +optional
 	Status WorkspaceStatus `json:"status,omitempty"`
 }

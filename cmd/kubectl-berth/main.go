@@ -21,7 +21,7 @@ func main() {
 	os.Exit(run())
 }
 
-// run leaves Ctrl-C to end the process at once, where a command does not ask for it.
+// run lets Ctrl-C end the process at once, unless a command handles it.
 func run() int {
 	klog.SetLogger(logr.Discard()) // what goes wrong is said once, in the commands' own words
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command modelberth-agent runs beside an inference engine and fetches its
-// model's files, watches the group that it belongs to, and holds its end back until answers are finished. See
-// package agent for what it decides.
+// Command modelberth-agent runs beside an inference engine. It fetches the model's files, watches the other members
+// of its group, and delays the engine's end until its requests are finished. See package agent for its decisions.
 package main
 
 import (

@@ -134,7 +134,7 @@ func forgive(validation *apiextensionsv1.ValidationRule) {
 	validation.OptionalOldSelf = new(true)
 }
 
-// holdsUnknownFields says whether an object has, itself or below, fields that the schema does not
+// holdsUnknownFields reports whether an object has, itself or below, fields that the schema does not
 // know. The API server takes such an object for changed by every write, and so never forgives a
 // rule that hangs on it. A list is compared as a whole, so what lies below one is forgiven.
 func holdsUnknownFields(s *apiextensionsv1.JSONSchemaProps) bool {

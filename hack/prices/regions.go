@@ -73,7 +73,7 @@ func (p prices) addInstances(path string) error {
 	return nil
 }
 
-// isDollarRegion says whether a name is that of a region, not of a zone of a city or a telephone network, and
+// isDollarRegion reports whether a name is that of a region, not of a zone of a city or a telephone network, and
 // its prices are in dollars.
 func isDollarRegion(name string) bool {
 	return regexp.MustCompile(`^[a-z]{2}(-gov)?-[a-z]+-\d+$`).MatchString(name) && name[:3] != "cn-"

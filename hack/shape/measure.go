@@ -96,7 +96,7 @@ func receiver(f *types.Func) string {
 	return ""
 }
 
-// namedOf is the named type that a type is or points to; nil where there is none.
+// namedOf is the named type that a type is or points to; nil if there is none.
 func namedOf(t types.Type) *types.Named {
 	if pointer, ok := t.(*types.Pointer); ok {
 		t = pointer.Elem()
@@ -135,7 +135,7 @@ func (m *measure) fields() Measurement {
 	return most(Fields, count)
 }
 
-// chain is 0 where nothing is called Reconcile.
+// chain is 0 if nothing is called Reconcile.
 func (m *measure) chain() Measurement {
 	calls := map[string][]string{}
 	for f, declaration := range m.bodies {

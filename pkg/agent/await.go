@@ -18,6 +18,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -26,11 +27,11 @@ const (
 	knockTimeout = 2 * time.Second
 	// awaitPort is how long the next port may take to open: another member's image may still be pulled.
 	awaitPort = 15 * time.Minute
-	// longestHold bounds what a clock that is wrong, here or at the controller's, can cost.
+	// longestHold bounds the cost of a wrong clock, here or at the controller.
 	longestHold = 5 * time.Minute
 )
 
-// AwaitError says that a member of the group does not listen.
+// AwaitError is returned if a member of the group does not listen.
 type AwaitError struct {
 	Address string
 	Err     error
@@ -39,11 +40,12 @@ type AwaitError struct {
 func (e *AwaitError) Error() string { return fmt.Sprintf("waiting for %s: %v", e.Address, e.Err) }
 func (e *AwaitError) Unwrap() error { return e.Err }
 
-// errNotIsolated is what the engine waits for before anything else listens that executes what it is sent.
-var errNotIsolated = errors.New("the controller has not found yet that the network keeps strangers from this pod")
+// errNotIsolated is the state before the controller's check. The engine opens ports that execute anything they
+// receive, so it waits for the check.
+var errNotIsolated = errors.New("the controller has not verified yet that other pods cannot reach this one")
 
-// gate holds the engine back once its files are there: until a moment, until the controller has found the group
-// isolated, and until other members listen, where the engine would end because they do not.
+// gate delays the engine after its files are complete: until a given time, until the controller has verified the
+// group's isolation, and until other members listen, if the engine would end without them.
 type gate struct {
 	notBefore time.Time
 	// The engine waits while holdFile is empty or says holdValue; an empty name is no waiting.
@@ -77,7 +79,7 @@ func knock(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// Run returns once the engine may start, or with the error that makes waiting for it pointless.
+// Run returns once the engine may start, or with a permanent error.
 func (g *gate) Run(ctx context.Context) error {
 	if err := g.hold(ctx); err != nil {
 		return err
@@ -113,7 +115,7 @@ func (g *gate) hold(ctx context.Context) error {
 	if g.notBefore.IsZero() || left <= 0 {
 		return nil
 	}
-	g.log.Info("holding the engine back after a failure", "for", left.String())
+	g.log.Info("delaying the engine after a failure", "for", left.String())
 	timer := g.clock.NewTimer(left)
 	defer timer.Stop()
 	select {
@@ -124,12 +126,12 @@ func (g *gate) hold(ctx context.Context) error {
 	}
 }
 
-// awaitIsolation waits as long as it takes: only somebody who changes the cluster can end it.
+// awaitIsolation waits without a limit: only a change of the cluster can end it.
 func (g *gate) awaitIsolation(ctx context.Context) error {
 	if g.isIsolated() {
 		return nil
 	}
-	g.log.Info("holding the engine back until the group is found isolated")
+	g.log.Info("delaying the engine until the group is verified as isolated")
 	g.isHeld.Store(true)
 	defer g.isHeld.Store(false)
 	ticker := g.clock.NewTicker(knockEvery)
@@ -146,7 +148,7 @@ func (g *gate) awaitIsolation(ctx context.Context) error {
 	}
 }
 
-// isIsolated reads the controller's finding. What cannot be read proves nothing.
+// isIsolated reads the controller's result. An unreadable file proves nothing.
 func (g *gate) isIsolated() bool {
 	if g.holdFile == "" {
 		return true
@@ -159,12 +161,12 @@ func (g *gate) isIsolated() bool {
 // Settle has nothing to write.
 func (g *gate) Settle(context.Context) error { return nil }
 
-// Progress is that of no files: it says whether the engine may start, and what it waits for.
-func (g *gate) Progress() Progress {
+// Progress has no files. It reports whether the engine may start, or the reason for the delay.
+func (g *gate) Progress() fetch.Progress {
 	if g.isOpen.Load() {
-		return Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
+		return fetch.Progress{Ready: true, Stage: fetch.StageReady, Files: []fetch.FileProgress{}}
 	}
-	p := Progress{Stage: StageWaiting, Files: []FileProgress{}}
+	p := fetch.Progress{Stage: fetch.StageWaiting, Files: []fetch.FileProgress{}}
 	if g.isHeld.Load() {
 		p.LastError = errNotIsolated.Error()
 	} else if err := g.patience.lastError(); err != nil {

@@ -37,7 +37,7 @@ func TestGate(t *testing.T) {
 		},
 		{
 			reason: "a member that never does", opens: map[string]time.Duration{"a:1": time.Minute, "b:1": time.Hour}, wantAfter: 16 * time.Minute,
-			want: "the member at b:1 has not begun to listen for 15m0s (connection refused): look at that pod's state, its image and its node",
+			want: "the member at b:1 still does not listen after 15m0s (connection refused): check that pod's state, image and node",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -22,29 +22,28 @@ import (
 const (
 	blobsDir = "blobs"
 	locksDir = "locks"
-	// leaveAlone protects what was used a moment ago: by an agent that is being restarted beside its engine, or
-	// by one that is about to take its lock again.
+	// leaveAlone protects recently used files: their agent may be restarting, or about to take the lock again.
 	leaveAlone = 10 * time.Minute
 )
 
-// errNoRoom says that a cache cannot take a file without losing what is in use.
+// errNoRoom is returned if a cache cannot take a file without evicting a used one.
 var errNoRoom = errors.New("cache: no room")
 
-// Cache keeps files for pods to come, on a volume that several pods share. A file lies under its checksum, so that
-// two repositories with the same file have it once. Who uses a file shares the lock of that name, who fetches or
-// evicts it has the lock alone.
+// Cache keeps files for later pods, on a volume shared by several pods. A file's name is its checksum, so two
+// repositories with the same file share it. Readers of a file hold a shared lock with that name; a pod that fetches
+// or evicts it holds an exclusive lock.
 type Cache struct {
 	dir    string
 	limit  int64
 	clock  clock.WithTicker
 	volume *volume
 
-	// verifiesWhole is set where a sample of a file is not enough.
+	// verifiesWhole is set if a sample of a file is not enough.
 	verifiesWhole bool
 
 	mu   sync.Mutex
 	held map[string]*fileLock
-	// spoilt are files that are not what they were when they were verified.
+	// spoilt are files with other contents than at their verification.
 	spoilt map[string]bool
 }
 
@@ -62,7 +61,7 @@ func OpenCache(dir string, limit int64, c clock.WithTicker) (*Cache, error) {
 	return &Cache{dir: dir, limit: limit, clock: c, volume: newVolume(root), held: map[string]*fileLock{}, spoilt: map[string]bool{}}, nil
 }
 
-// makeDirectory makes room for an engine's own files, which nobody but the administrator deletes.
+// makeDirectory creates a directory for an engine's own files. Only the administrator deletes it.
 func (c *Cache) makeDirectory(name string) error {
 	if err := c.volume.root.MkdirAll(name, dirMode); err != nil {
 		return errors.Join(err, c.Close())
@@ -70,7 +69,7 @@ func (c *Cache) makeDirectory(name string) error {
 	return nil
 }
 
-// Close lets go of all files, and notes that they were in use until now.
+// Close releases all files, and records the time of their last use.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +97,7 @@ func (c *Cache) lock(key string, alone bool) (*fileLock, error) {
 	return lock, nil
 }
 
-// hold takes a shared lock for as long as the cache is open; false where somebody has the file alone.
+// hold takes a shared lock until the cache is closed; false if another process has the file exclusively.
 func (c *Cache) hold(key string) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +112,7 @@ func (c *Cache) hold(key string) (bool, error) {
 	return true, c.touch(key)
 }
 
-// keep holds on to a file that was had alone; false where somebody else was faster.
+// keep turns an exclusive lock into a shared one; false if another process was faster.
 func (c *Cache) keep(key string, lock *fileLock) (bool, error) {
 	shares, err := lock.share()
 	if err != nil || !shares {
@@ -144,14 +143,14 @@ func (c *Cache) touch(key string) error {
 	return nil
 }
 
-// entry is a file in the cache, or what there is of it.
+// entry is a whole or partial file in the cache.
 type entry struct {
 	key  string
 	size int64
 	used time.Time
 }
 
-// makeRoom evicts what was not used for longest until a file of which some bytes are there fits as a whole.
+// makeRoom evicts the least recently used files until a partial file fits as a whole.
 func (c *Cache) makeRoom(key string, there, size int64) error {
 	entries, err := c.entries()
 	if err != nil {
@@ -186,7 +185,7 @@ func (c *Cache) room(entries []entry, there int64) (int64, error) {
 	return min(left, free), nil
 }
 
-// evictOne takes the first away that nobody uses, and returns the others.
+// evictOne removes the first unused file, and returns the others.
 func (c *Cache) evictOne(entries []entry) ([]entry, error) {
 	for i, e := range entries {
 		if c.clock.Since(e.used) < leaveAlone {
@@ -211,7 +210,7 @@ func (c *Cache) remove(key string) error {
 		c.volume.remove(blob+markerSuffix), c.volume.remove(blob+sampleSuffix), c.volume.remove(blob), c.volume.discard(blob))
 }
 
-// entries returns all files, the one that was not used for longest first. What is half fetched counts as a whole.
+// entries returns all files, the least recently used first. A partial file counts with its full size.
 func (c *Cache) entries() ([]entry, error) {
 	list, err := fs.ReadDir(c.volume.root.FS(), blobsDir)
 	if err != nil {

@@ -9,16 +9,17 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
 // waitForOther is how often to look whether another pod has fetched a file.
 const waitForOther = 500 * time.Millisecond
 
-// errOtherStalled says that another pod holds a file and does not get on with it.
-var errOtherStalled = errors.New("another pod fetches it into the cache and gets no further")
+// errOtherStalled is returned if another pod holds a file and makes no progress with it.
+var errOtherStalled = errors.New("another pod is fetching it into the cache without progress")
 
-// isCached recognises a file in the cache that is verified, and links it.
+// isCached recognises a verified file in the cache, and links it.
 func (f *Fetcher) isCached(ctx context.Context, t target) (bool, error) {
 	if t.digest.IsZero() {
 		return false, nil
@@ -79,7 +80,7 @@ func (f *Fetcher) fetchCached(ctx context.Context, t target) error {
 	}
 }
 
-// fillCache sees to it that a file which this process has alone is whole.
+// fillCache completes a file while this process has it exclusively.
 func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 	c, key := f.config.Cache, keyOf(t.digest)
 	at := place{c.volume, blobPath(key)}
@@ -91,7 +92,7 @@ func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 		return err
 	}
 	if exists && info.Size() == t.size {
-		f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageVerifying, Bytes: t.size, TotalBytes: t.size})
+		f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageVerifying, Bytes: t.size, TotalBytes: t.size})
 		err := at.hash(ctx, t, f.patience.moved)
 		if err == nil {
 			return at.settle(t)
@@ -101,7 +102,7 @@ func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 		}
 	}
 	if exists {
-		f.config.Log.Info("file in the cache is spoilt, fetching it anew", "file", t.file.Path)
+		f.config.Log.Info("file in the cache is damaged, fetching it again", "file", t.file.Path)
 		if err := c.remove(key); err != nil {
 			return err
 		}
@@ -113,11 +114,11 @@ func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 	return f.fetchTo(ctx, t, at)
 }
 
-// waitForOther shows how far the other pod is, which also tells whether it is alive.
+// waitForOther shows the progress of the other pod, and reports whether it is alive.
 func (f *Fetcher) waitForOther(ctx context.Context, t target) error {
 	blob := blobPath(keyOf(t.digest))
 	done := f.config.Cache.volume.resumable(blob, state{Size: t.size, Digest: t.digest}).sum()
-	f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageFetching, Bytes: done, TotalBytes: t.size})
+	f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageFetching, Bytes: done, TotalBytes: t.size})
 	timer := f.config.Clock.NewTimer(waitForOther)
 	defer timer.Stop()
 	select {

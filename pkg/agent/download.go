@@ -10,15 +10,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// pieceBytes is the length of one request: long enough that a file of any size
-// needs a few hundred of them (a hub counts requests), short enough that a
-// small one still uses all connections.
+// pieceBytes is the length of one request. It is long enough to fetch any file in a few hundred requests, because
+// hubs count them, and short enough to use all connections for a small file.
 func pieceBytes(size int64) int64 { return min(max(size/256, 16<<20), 256<<20) }
 
-// place is where a file lies: under its own name on the volume, or in the cache.
+// place is the path of a file: its own name on the volume, or in the cache.
 type place struct {
 	volume *volume
 	path   string
@@ -32,7 +32,7 @@ func (f *Fetcher) fetch(ctx context.Context, t target) error {
 		if !errors.Is(err, errNoRoom) {
 			return err
 		}
-		f.config.Log.Warn("the cache has no room, fetching past it", "file", t.file.Path, "bytes", t.size)
+		f.config.Log.Warn("the cache is full, fetching without it", "file", t.file.Path, "bytes", t.size)
 	}
 	if err := f.fetchTo(ctx, t, own); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (f *Fetcher) fetch(ctx context.Context, t target) error {
 	return nil
 }
 
-// fetchTo throws bytes that hash wrong away and fetches them once more, in case a proxy on the way was at fault.
+// fetchTo discards bytes with a wrong hash and fetches them once more, in case a proxy altered them.
 func (f *Fetcher) fetchTo(ctx context.Context, t target, to place) error {
 	err := f.fetchOnce(ctx, t, to)
 	if !errors.As(err, new(*hub.ChecksumError)) {
@@ -58,7 +58,7 @@ func (f *Fetcher) fetchOnce(ctx context.Context, t target, to place) (err error)
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	there := p.done().sum()
-	f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageFetching, Bytes: there, TotalBytes: t.size})
+	f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageFetching, Bytes: there, TotalBytes: t.size})
 	f.config.Log.Info("fetching file", "file", t.file.Path, "commit", t.commit, "bytes", t.size, "resumedAt", there)
 
 	if err := f.fill(ctx, p, t); err != nil {
@@ -72,7 +72,7 @@ func (f *Fetcher) fetchOnce(ctx context.Context, t target, to place) (err error)
 	return to.volume.remove(to.path + stateSuffix)
 }
 
-// fill downloads what is missing and hashes it on the way.
+// fill downloads the missing ranges and hashes them on the way.
 func (f *Fetcher) fill(ctx context.Context, p *partial, t target) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.follow(ctx, t.file, f.patience.moved) })
@@ -110,12 +110,11 @@ func (f *Fetcher) download(ctx context.Context, p *partial, t target) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	f.tracker.stage(t.file.Path, StageVerifying)
+	f.tracker.stage(t.file.Path, fetch.StageVerifying)
 	return nil
 }
 
-// fetchPiece goes on where a broken connection ended, for as long as the
-// patience of all lasts.
+// fetchPiece resumes after broken connections until the common patience ends.
 func (f *Fetcher) fetchPiece(ctx context.Context, p *partial, t target, r hub.Range) error {
 	pauses := f.patience.pause()
 	buf := make([]byte, bufferBytes)

@@ -15,13 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
 // filesAtOnce bounds the files in progress; the connections are shared by them.
 const filesAtOnce = 4
 
-// Hub is what a fetch asks of a hub.
+// Hub has the methods of a hub that a fetch needs.
 type Hub interface {
 	Resolve(ctx context.Context, repo, revision string) (string, error)
 	Stat(ctx context.Context, f hub.File) (hub.Metadata, error)
@@ -29,7 +30,7 @@ type Hub interface {
 	Open(ctx context.Context, f hub.File, r hub.Range) (io.ReadCloser, error)
 }
 
-// Config is what a Fetcher needs to know.
+// Config has the inputs of a Fetcher.
 type Config struct {
 	Hub Hub
 	// Root is the volume's directory.
@@ -38,13 +39,12 @@ type Config struct {
 	Log   *slog.Logger
 
 	Repo, Revision string
-	// Files are paths within the repository, checked by CheckPath. Where there are none, Selection says
-	// which files are wanted.
+	// Files are paths within the repository, checked by CheckPath. If there are none, Selection selects the files.
 	Files     []string
 	Selection Selection
-	// SHA256 overrides what the hub says of some of them.
+	// SHA256 overrides the hub's checksums of some files.
 	SHA256 map[string]hub.Digest
-	// Cache is shared with other pods; nil where there is none.
+	// Cache is shared with other pods; nil for none.
 	Cache *Cache
 	// Connections bounds the requests under way at once.
 	Connections int
@@ -62,7 +62,7 @@ type Fetcher struct {
 	unsettled   *unsettled
 }
 
-// New returns a Fetcher that has not begun.
+// New returns a Fetcher. It starts later.
 func New(c Config) *Fetcher {
 	return &Fetcher{
 		config:      c,
@@ -75,7 +75,7 @@ func New(c Config) *Fetcher {
 }
 
 // Progress tells how far things are. It may be called at any time.
-func (f *Fetcher) Progress() Progress {
+func (f *Fetcher) Progress() fetch.Progress {
 	p := f.tracker.snapshot()
 	if err := f.patience.lastError(); err != nil && !p.Ready {
 		p.LastError = err.Error()
@@ -83,9 +83,8 @@ func (f *Fetcher) Progress() Progress {
 	return p
 }
 
-// Run returns once all files are verified and under their names, or with the
-// error that makes going on pointless. What has arrived by then is kept, so
-// that another Run goes on from there. Settle is to follow.
+// Run returns once all files are verified and have their names, or with a permanent error. It keeps the bytes
+// fetched so far, and another Run resumes there. Call Settle afterwards.
 func (f *Fetcher) Run(ctx context.Context) error { return f.patiently(ctx, f.run) }
 
 // patiently gives up once nothing has moved for too long.
@@ -120,7 +119,7 @@ func (f *Fetcher) run(ctx context.Context) error {
 	return f.fetchAll(ctx, targets)
 }
 
-// wants are the files that were named, or those that the hub lists; then with what it says of them.
+// wants are the named files, or the files from the hub's list with the hub's data.
 func (f *Fetcher) wants(ctx context.Context) ([]want, *listing, error) {
 	if len(f.config.Files) == 0 {
 		listed, err := f.list(ctx)
@@ -139,8 +138,8 @@ func (f *Fetcher) wants(ctx context.Context) ([]want, *listing, error) {
 	return out, nil, nil
 }
 
-// lacking returns the files that are not on the volume, as far as that can be
-// said without asking the hub: a restart needs no hub at all.
+// lacking returns the files missing from the volume, as far as this is known without the hub: a restart does not
+// need it.
 func (f *Fetcher) lacking(ctx context.Context, wants []want) ([]want, error) {
 	var out []want
 	for _, w := range wants {
@@ -155,7 +154,7 @@ func (f *Fetcher) lacking(ctx context.Context, wants []want) ([]want, error) {
 	return out, nil
 }
 
-// unknown is the second look, now that the hub has said what each file must be.
+// unknown is the second look, with the hub's description of each file.
 func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, error) {
 	var out []target
 	for _, t := range targets {
@@ -164,15 +163,14 @@ func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, erro
 			return nil, err
 		}
 		if !there {
-			f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageWaiting, TotalBytes: t.size})
+			f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageWaiting, TotalBytes: t.size})
 			out = append(out, t)
 		}
 	}
 	return out, nil
 }
 
-// isThere recognises a file that an earlier run has put in place. One that
-// turns out to be something else loses its name at once.
+// isThere recognises a file from an earlier run. If its contents are wrong, it loses its name at once.
 func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	path := t.file.Path
 	if f.config.Cache != nil {
@@ -193,10 +191,10 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 		return false, err
 	}
 	t.size = info.Size()
-	f.tracker.set(FileProgress{Path: path, Stage: StageVerifying, Bytes: info.Size(), TotalBytes: info.Size()})
+	f.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageVerifying, Bytes: info.Size(), TotalBytes: info.Size()})
 	err = (place{f.volume, path}).hash(ctx, t, f.patience.moved)
 	if errors.As(err, new(*hub.ChecksumError)) {
-		f.config.Log.Info("file on the volume is another one, fetching it anew", "file", path)
+		f.config.Log.Info("file on the volume differs, fetching it again", "file", path)
 		return false, errors.Join(f.volume.remove(path), f.volume.remove(path+markerSuffix))
 	}
 	if err != nil {
@@ -206,15 +204,15 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 		return false, err
 	}
 	f.ready(path, info.Size())
-	f.config.Log.Info("file was there and is verified", "file", path, "bytes", info.Size())
+	f.config.Log.Info("verified an existing file", "file", path, "bytes", info.Size())
 	return true, nil
 }
 
 func (f *Fetcher) ready(path string, size int64) {
-	f.tracker.set(FileProgress{Path: path, Stage: StageReady, Bytes: size, TotalBytes: size})
+	f.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageReady, Bytes: size, TotalBytes: size})
 }
 
-// checkSpace fails before the first byte instead of after the last that fits.
+// checkSpace fails before the first byte, not after the last one that fits.
 func (f *Fetcher) checkSpace(targets []target) error {
 	if f.config.Cache != nil {
 		return nil // which makes room, file by file

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -58,7 +59,7 @@ func TestFetch(t *testing.T) {
 				}
 			}
 			p := r.Progress()
-			if !p.Ready || p.Stage != StageReady || p.Bytes != p.TotalBytes {
+			if !p.Ready || p.Stage != fetch.StageReady || p.Bytes != p.TotalBytes {
 				t.Errorf("Progress() = %+v, want everything ready", p)
 			}
 		})

@@ -28,25 +28,25 @@ const (
 	ReasonNotFound         Reason = "NotFound"
 	ReasonChecksumMismatch Reason = "ChecksumMismatch"
 	ReasonDiskFull         Reason = "DiskFull"
-	// ReasonStorageFailed is a volume that fails for another reason than its size.
+	// ReasonStorageFailed is a failure of the volume for a reason other than its size.
 	ReasonStorageFailed Reason = "StorageFailed"
-	// The group of pods that serve the model together is not whole any more.
+	// The group of pods that serve the model together is incomplete.
 	ReasonMemberLost     Reason = "MemberLost"
 	ReasonMemberReplaced Reason = "MemberReplaced"
-	// ReasonMemberAbsent is a member that has not begun to listen.
+	// ReasonMemberAbsent is a member that does not listen yet.
 	ReasonMemberAbsent Reason = "MemberAbsent"
 )
 
 // maxTermination is how much of a termination message the kubelet keeps.
 const maxTermination = 4096
 
-// Termination is what the agent leaves behind when it gives up.
+// Termination is the agent's report of a permanent failure.
 type Termination struct {
 	Reason  Reason `json:"reason"`
 	Message string `json:"message"`
 }
 
-// source is what messages name besides the failure itself.
+// source has the names in messages besides the failure itself.
 type source struct {
 	endpoint, repo, revision, dest string
 	isImage                        bool
@@ -54,7 +54,7 @@ type source struct {
 
 func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
 
-// explain turns the error that ended the agent into one sentence for the user, with what to do about it.
+// explain turns the agent's last error into one sentence for the user, with the way out.
 func explain(err error) Termination {
 	t := explainCause(err)
 	t.Message = redact.Text(t.Message)
@@ -78,7 +78,7 @@ func explainCause(err error) Termination {
 	return explainFetch(err, where)
 }
 
-// explainPresent is about files that somebody has put on a volume.
+// explainPresent covers files that users have put on a volume.
 func explainPresent(err error, s source) Termination {
 	var (
 		absent   *AbsentError
@@ -111,19 +111,19 @@ func explainLoss(l *members.LossError) Termination {
 		reason = ReasonMemberReplaced
 	}
 	return Termination{reason, l.Error() +
-		": all pods of the group are replaced and load the model again; if this repeats, look at that pod's last state and node"}
+		": all pods of the group are replaced and load the model again; if this repeats, check that pod's last state and node"}
 }
 
 func explainAwait(e *AwaitError) Termination {
 	what, waited := e.Err, ""
 	if stalled := new(StalledError); errors.As(e.Err, &stalled) {
-		waited = fmt.Sprintf(" for %s", stalled.For)
+		waited = fmt.Sprintf(" after %s", stalled.For)
 		if unreachable := new(hub.UnreachableError); errors.As(e.Err, &unreachable) {
 			what = unreachable.Err
 		}
 	}
 	return Termination{ReasonMemberAbsent, fmt.Sprintf(
-		"the member at %s has not begun to listen%s (%v): look at that pod's state, its image and its node", e.Address, waited, what)}
+		"the member at %s still does not listen%s (%v): check that pod's state, image and node", e.Address, waited, what)}
 }
 
 func explainFetch(err error, s source) Termination {
@@ -152,7 +152,7 @@ func explainFetch(err error, s source) Termination {
 			other.Path, s, other.Want.Algorithm, other.Got, other.Want.Hex)}
 	case errors.As(err, &unverifiable):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
-			"file %q of %s cannot be verified, because %s states no %s for it: give its SHA-256, or use a hub that states it",
+			"file %q of %s cannot be verified, because %s states no %s for it: specify its SHA-256, or use a hub that states it",
 			unverifiable.File.Path, s, s.endpoint, unverifiable.Lacks)}
 	case errors.As(err, &full):
 		return Termination{ReasonDiskFull, fmt.Sprintf(
@@ -171,10 +171,10 @@ func explainFetch(err error, s source) Termination {
 func explainUnpacked(e *oci.LimitError, s source) string {
 	limit := fmt.Sprintf("%d files and directories (--unpack-limit-entries of the agent)", e.Limit)
 	if e.What == "bytes" {
-		limit = humanBytes(e.Limit) + " (--unpack-limit-gib of the agent, which is the disk that the plan counts on)"
+		limit = humanBytes(e.Limit) + " (--unpack-limit-gib of the agent: the disk in the plan)"
 	}
 	return fmt.Sprintf("%s unpacks to more than the limit of %s, in layer %s: push an artifact that holds the model's files only, "+
-		"as layers that are files instead of archives", s, limit, e.Layer)
+		"as layers of files instead of archives", s, limit, e.Layer)
 }
 
 func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
@@ -184,15 +184,15 @@ func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
 	}
 	switch {
 	case s.isImage:
-		return what + ": check that the artifact exists, and give credentials that may read it in a Secret of type kubernetes.io/dockerconfigjson"
+		return what + ": check that the artifact exists, and provide credentials with read access in a Secret of type kubernetes.io/dockerconfigjson"
 	case e.Gated && e.TokenSent:
 		return what + ": accept the model's conditions on its page with the account that the token belongs to"
 	case e.Gated:
-		return what + ": accept the model's conditions on its page, and give that account's token in the Secret that modelAccessSecret names (key HF_TOKEN)"
+		return what + ": accept the model's conditions on its page, and put that account's token into the Secret in modelAccessSecret (key HF_TOKEN)"
 	case e.TokenSent:
-		return what + ": check that the repository exists, and that the token (key HF_TOKEN of the Secret that modelAccessSecret names) is valid and may read it"
+		return what + ": check that the repository exists, and that the token (key HF_TOKEN of the Secret in modelAccessSecret) is valid and may read it"
 	}
-	return what + ": check that the repository exists, and if it is private give a token in the Secret that modelAccessSecret names (key HF_TOKEN)"
+	return what + ": check that the repository exists, and if it is private, put a token into the Secret in modelAccessSecret (key HF_TOKEN)"
 }
 
 func explainNotFound(e *hub.NotFoundError, s source) string {
@@ -204,13 +204,13 @@ func explainNotFound(e *hub.NotFoundError, s source) string {
 		if s.isImage {
 			names = "tag or digest"
 		}
-		return fmt.Sprintf("%s has no revision %q of %q%s: name a %s that exists", s.endpoint, s.revision, s.repo, said(e.Message), names)
+		return fmt.Sprintf("%s has no revision %q of %q%s: name an existing %s", s.endpoint, s.revision, s.repo, said(e.Message), names)
 	}
 	if e.File.Path == "" {
 		return fmt.Sprintf("%s has no %s%s: correct the repository or the revision", s.endpoint, s, said(e.Message))
 	}
 	if s.isImage {
-		return fmt.Sprintf("%s has no file %q, which the engine loads: push it with the model's files, or name the directory that they are in (inference.weights.path)",
+		return fmt.Sprintf("%s has no file %q, and the engine needs it: push it with the model's files, or set inference.weights.path to their directory",
 			s, e.File.Path)
 	}
 	return fmt.Sprintf("%s has no file %q in %s%s: correct the file's name or the revision", s.endpoint, e.File.Path, s, said(e.Message))
@@ -218,18 +218,18 @@ func explainNotFound(e *hub.NotFoundError, s source) string {
 
 func explainUnreachable(err error, s source) string {
 	if authority := new(AuthorityError); errors.As(err, &authority) {
-		return fmt.Sprintf("%s cannot be fetched, because the certificates of authorities cannot be used (%v): correct the administrator's setting of them",
+		return fmt.Sprintf("%s cannot be fetched, because the configured certificate authorities are invalid (%v): have the administrator correct them",
 			s, authority.Err)
 	}
 	if untrusted := new(x509.UnknownAuthorityError); errors.As(err, untrusted) {
-		return fmt.Sprintf("fetching %s from %s fails, because no known authority has signed the certificate of %s: "+
-			"add the authority's certificate to the administrator's setting of authorities", s, s.endpoint, unreachableName(err, s))
+		return fmt.Sprintf("fetching %s from %s fails, because no trusted authority signed the certificate of %s: "+
+			"have the administrator add the authority's certificate", s, s.endpoint, unreachableName(err, s))
 	}
 	what, waited := "", ""
 	if stalled := new(StalledError); errors.As(err, &stalled) {
 		waited = fmt.Sprintf(" for %s", stalled.For)
 		if err = stalled.Last; err == nil {
-			what = "nothing arrived, without an error"
+			what = "no data arrived, and no error"
 		}
 	}
 	if err != nil {
@@ -242,7 +242,7 @@ func explainUnreachable(err error, s source) string {
 	return fmt.Sprintf("fetching %s from %s made no progress%s (%s): %s", s, s.endpoint, waited, what, check)
 }
 
-// obstacle is what a server did instead of answering as it should.
+// obstacle describes a server's wrong response.
 func obstacle(err error) string {
 	if malformed := new(hub.MalformedError); errors.As(err, &malformed) {
 		return fmt.Sprintf("%s: %v", malformed.Endpoint, malformed.Err)
@@ -261,7 +261,7 @@ func obstacle(err error) string {
 	return what
 }
 
-// unreachableName is who failed: the hub, or where it sent us.
+// unreachableName is the server that failed: the hub, or the target of its redirect.
 func unreachableName(err error, s source) string {
 	if unreachable := new(hub.UnreachableError); errors.As(err, &unreachable) {
 		return unreachable.Endpoint
@@ -288,7 +288,7 @@ func humanBytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, "KMGT"[prefix-1])
 }
 
-// encode keeps within what the kubelet keeps, at the message's expense.
+// encode shortens the message to the kubelet's limit.
 func (t Termination) encode() ([]byte, error) {
 	message := t.Message
 	for keep := len(message); ; {
@@ -314,7 +314,7 @@ func marshalPlain(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// write leaves the message where the kubelet looks for it.
+// write puts the message into the kubelet's file.
 func (t Termination) write(path string) error {
 	data, err := t.encode()
 	if err != nil {

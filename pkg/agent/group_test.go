@@ -19,11 +19,9 @@ func TestMemberIsKilled(t *testing.T) {
 	h := newFakeHub(t, map[string][]byte{"a": noise(1000)})
 	worker := startPod(t, volumeDir(t), "--group", "3")
 	where := worker.address(t)
-	if got := status(t, where+"/startupz"); got != http.StatusOK {
-		t.Errorf("/startupz = %d with nothing to fetch, want 200", got)
-	}
+	waitUntil(t, "it is ready, with nothing to fetch", func() bool { return status(t, where+"/startupz") == http.StatusOK })
 	leader := start(t, volumeDir(t), "--endpoint", h.URL, "--group", "3", "--peer", strings.TrimPrefix(where, "http://"), "--file", "a")
-	waitUntil(t, "they have met", func() bool { return strings.Contains(leader.text(), "met a member") })
+	waitUntil(t, "they have met", func() bool { return strings.Contains(leader.text(), "reached a member") })
 	killed := time.Now()
 	if err := worker.Process.Kill(); err != nil {
 		t.Fatal(err)

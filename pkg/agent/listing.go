@@ -16,8 +16,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// Selection says which files of a repository are wanted where they are not named one by one: by patterns
-// of the form that path.Match knows, which look at the whole path.
+// Selection selects files of a repository by patterns of path.Match over the whole path, if the files are not named
+// one by one.
 type Selection struct {
 	// Weights must match at least one file; Include may match none.
 	Weights []string `json:"weights,omitempty"`
@@ -28,7 +28,7 @@ type Selection struct {
 
 func (s Selection) isEmpty() bool { return len(s.Weights)+len(s.Include)+len(s.Exclude) == 0 }
 
-// reaches says whether a pattern may match files in a directory, or below it.
+// reaches reports whether a pattern may match files in a directory, or below it.
 func (s Selection) reaches(dir string) bool {
 	depth := strings.Count(dir, "/") + 1
 	return slices.ContainsFunc(slices.Concat(s.Weights, s.Include), func(pattern string) bool {
@@ -37,7 +37,7 @@ func (s Selection) reaches(dir string) bool {
 	})
 }
 
-// matches ignores patterns that are none: check has refused them.
+// matches ignores invalid patterns: check has refused them.
 func matches(patterns []string, file string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, file)
@@ -45,8 +45,8 @@ func matches(patterns []string, file string) bool {
 	})
 }
 
-// listing is what a selection comes to at one commit. It is kept on the volume: a restart needs no hub, and
-// files are not mixed with those of a later commit.
+// listing is the result of a selection at one commit. The volume keeps it: a restart needs no hub, and files of
+// different commits never mix.
 type listing struct {
 	Version   int          `json:"version"`
 	Repo      string       `json:"repo"`
@@ -64,13 +64,13 @@ type listedFile struct {
 
 const (
 	listingVersion = 1
-	// listingName is where the listing lies on the volume.
+	// listingName is the listing's name on the volume.
 	listingName = ".modelberth-listing"
 	// maxListed bounds the files: the largest models have a few hundred.
 	maxListed = 2048
 )
 
-// list returns the files to fetch, asking the hub only where an earlier run has not.
+// list returns the files to fetch. It asks the hub only if no earlier run has.
 func (f *Fetcher) list(ctx context.Context) (*listing, error) {
 	if l, ok := f.readListing(); ok {
 		f.config.Log.Info("files were listed before", "files", len(l.Files), "commit", l.Commit)
@@ -156,12 +156,12 @@ func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
 	return files, nil
 }
 
-// has says whether a file is listed; nothing is where there is no listing.
+// has reports whether a file is listed; false without a listing.
 func (l *listing) has(file string) bool {
 	return l != nil && slices.ContainsFunc(l.Files, func(f listedFile) bool { return f.Path == file })
 }
 
-// wants are the listed files, with the checksums that the tree states.
+// wants are the listed files, with the checksums of the tree.
 func (l *listing) wants() []want {
 	out := make([]want, 0, len(l.Files))
 	for _, file := range l.Files {
@@ -170,7 +170,7 @@ func (l *listing) wants() []want {
 	return out
 }
 
-// target is what the tree says of a wanted file.
+// target has the tree's data of a wanted file.
 func (l *listing) target(w want) target {
 	t := target{want: w, commit: l.Commit, size: -1, digest: w.given}
 	at := slices.IndexFunc(l.Files, func(file listedFile) bool { return file.Path == w.file.Path })

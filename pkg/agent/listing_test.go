@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -62,7 +63,7 @@ func TestFetchSelection(t *testing.T) {
 	// Small files have no checksum but git's.
 	h.shas["config.json"], h.shas["merges.txt"] = "", ""
 	r := newRig(t, h, t.TempDir(), bySelection(selection()))
-	if before := r.Progress(); before.Ready || before.Stage != StageWaiting {
+	if before := r.Progress(); before.Ready || before.Stage != fetch.StageWaiting {
 		t.Errorf("before the files are listed, Progress() = %+v: not ready, but waiting", before)
 	}
 	if err := r.Run(t.Context()); err != nil {

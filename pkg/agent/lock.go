@@ -13,7 +13,7 @@ import (
 // fileLock is held by this process, and by nobody once it has ended, however it ended.
 type fileLock struct{ file *os.File }
 
-// tryLock returns a lock that any number may share, or that one has alone; nil where others hold it in another way.
+// tryLock returns a shared or an exclusive lock; nil if another process holds a conflicting one.
 func tryLock(file *os.File, alone bool) (*fileLock, error) {
 	how := syscall.LOCK_SH
 	if alone {
@@ -26,7 +26,7 @@ func tryLock(file *os.File, alone bool) (*fileLock, error) {
 	return nil, errors.Join(err, file.Close())
 }
 
-// share lets others in; false where somebody else was faster, and the lock is lost.
+// share makes the lock a shared one; false if another process was faster, and the lock is lost.
 func (l *fileLock) share() (bool, error) { return flock(l.file, syscall.LOCK_SH) }
 
 func (l *fileLock) release() error { return l.file.Close() }

@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
 
 // TestMain lets the test binary stand in for the program, so that it can be
@@ -197,7 +199,7 @@ func (w gatedWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b[:min(left, int64(len(b)))])
 }
 
-func progressOf(t *testing.T, address string) (p Progress) {
+func progressOf(t *testing.T, address string) (p fetch.Progress) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/progress", http.NoBody)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// marker lies beside a verified file that is safely on disk, and spares a restart the hashing of it: it holds
-// as long as the file's size and time of change do.
+// marker belongs to a verified file that is safely on disk. After a restart the file needs no hashing, as long as
+// its size and time of change are the same.
 type marker struct {
 	Version    int        `json:"version"`
 	Repo       string     `json:"repo"`
@@ -27,9 +27,8 @@ type marker struct {
 
 const markerVersion = 1
 
-// answers reports whether the marked file is the wanted one. A revision is
-// taken as it was asked for: weights under a running engine must not change
-// because a branch moved on. A checksum, where given, is stronger than a name.
+// answers reports whether the marked file is the wanted one. A revision counts by its requested name: weights of a
+// running engine must not change because a branch moved. A checksum takes precedence over a name.
 func (m marker) answers(w want) bool {
 	if !w.given.IsZero() {
 		return m.Digest == w.given
@@ -65,7 +64,7 @@ func (v *volume) writeMarker(path string, t target) error {
 	return v.writeRecord(path+markerSuffix, data)
 }
 
-// remove is at peace with what is not there.
+// remove ignores a missing file.
 func (v *volume) remove(path string) error {
 	if err := v.root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return storageError(path, err)
@@ -82,7 +81,7 @@ func (v *volume) exists(path string) (os.FileInfo, bool, error) {
 		return nil, false, storageError(path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, false, storageError(path, errors.New("name is taken by something that is not a file"))
+		return nil, false, storageError(path, errors.New("the name belongs to something other than a file"))
 	}
 	return info, true, nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// partial is a file being fetched: NAME.partial with holes, and beside it
-// NAME.partial.json with the ranges that have been written.
+// partial is an incomplete file: NAME.partial with holes, and NAME.partial.json with the written ranges.
 type partial struct {
 	volume *volume
 	path   string
@@ -29,12 +28,12 @@ type partial struct {
 	longest int // record so far
 }
 
-// checkpointBytes is half of what a kill may cost at most: well under one percent of
-// a file that is large enough to matter, and never so little that noting it dominates.
+// checkpointBytes is half of the largest loss after a kill: well under one percent of a large file, and never so
+// little that records dominate the cost.
 func checkpointBytes(size int64) int64 { return min(max(size/512, 512<<10), 32<<20) }
 
-// openPartial continues what an earlier run left behind if that is a part of
-// the same content, and starts anew otherwise.
+// openPartial continues the file of an earlier run if it is a part of the same content, and starts a new one
+// otherwise.
 func (v *volume) openPartial(path string, want state) (*partial, error) {
 	if err := v.makeDir(path); err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func (v *volume) resumable(path string, want state) ranges {
 	return old.Done
 }
 
-// write stores bytes, and every so often notes on disk which ones are there.
+// write stores bytes, and records the written ranges from time to time.
 func (p *partial) write(b []byte, at int64) error {
 	if _, err := p.file.WriteAt(b, at); err != nil {
 		return p.volume.writeFailed(p.path, p.left(), err)
@@ -103,9 +102,8 @@ func (p *partial) write(b []byte, at int64) error {
 	return p.saveIfDue()
 }
 
-// saveIfDue lets one writer save while the others go on; what they add meanwhile it sees
-// after. On a disk slower than the network they wait, so that no more than twice as much
-// as one saves is ever at stake.
+// saveIfDue lets one writer save while the others continue; a later save covers their bytes. On a disk slower than
+// the network they wait, so a crash never loses more than twice the interval.
 func (p *partial) saveIfDue() error {
 	for {
 		due, overdue := p.isDue()
@@ -137,16 +135,16 @@ func (p *partial) isDue() (due, overdue bool) {
 	return p.unsaved >= p.every, p.unsaved >= 2*p.every
 }
 
-// checkpoint notes the ranges that are there now.
+// checkpoint records the present ranges.
 func (p *partial) checkpoint() error {
 	p.saving.Lock()
 	defer p.saving.Unlock()
 	return p.save()
 }
 
-// save notes the ranges that have been written, by one write over the former note. Nothing is synced: a killed
-// process loses nothing by that, and what a crash of the machine takes away the checksum finds. Replacing the
-// file, as for other records, would cost a journal's commit every time.
+// save records the written ranges, by one write over the former record. It does not sync: a killed process loses
+// nothing, and the checksum detects the losses of a machine's crash. Replacing the file, as for other records,
+// would cost a commit of the journal each time.
 func (p *partial) save() error {
 	p.mu.Lock()
 	now := p.state
@@ -156,7 +154,7 @@ func (p *partial) save() error {
 	if err != nil {
 		return storageError(p.path, err)
 	}
-	// Spaces cover what is left of a longer note.
+	// Blanks overwrite the rest of a longer record.
 	data = append(data, bytes.Repeat([]byte{' '}, max(0, p.longest-len(data)))...)
 	p.longest = len(data)
 	if _, err := p.record.WriteAt(data, 0); err != nil {
@@ -178,7 +176,7 @@ func (v *volume) discard(path string) error {
 	return errors.Join(v.remove(path+stateSuffix), v.remove(path+partialSuffix))
 }
 
-// writeFailed tells a full volume, with its numbers, from one that is broken.
+// writeFailed distinguishes a full volume, with its numbers, from a broken one.
 func (v *volume) writeFailed(path string, need int64, err error) error {
 	if !isFull(err) {
 		if storage := new(StorageError); errors.As(err, &storage) {

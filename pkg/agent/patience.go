@@ -20,7 +20,7 @@ const (
 	maxPause   = 10 * time.Second
 )
 
-// StalledError says that nothing moved for as long as we are willing to wait.
+// StalledError is returned if nothing moved for the longest acceptable time.
 type StalledError struct {
 	For  time.Duration
 	Last error
@@ -66,7 +66,7 @@ func (p *patience) moved() {
 	p.progress, p.last = now, nil
 }
 
-// note keeps what stands in the way, to be told if nothing moves.
+// note keeps the obstacle for the report if nothing moves.
 func (p *patience) note(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"log/slog"
 )
 
-// pin is what a branch or a tag was at when it was first asked for. It lies on the volume, where the fetch that
-// follows finds it.
+// pin is the commit of a branch or tag at the first request. It is on the volume for the following fetch.
 type pin struct {
 	Version  int    `json:"version"`
 	Repo     string `json:"repo"`
@@ -34,8 +33,8 @@ func (f *Fetcher) readPin() (string, bool) {
 	return p.Commit, p == same && isPinned(p.Commit)
 }
 
-// Pin settles which commit the revision stands for: the one that was settled before in this pod, else the one
-// that others have kept, else what the hub says now.
+// Pin resolves the revision to a commit: the one resolved before in this pod, else the one kept by others, else the
+// hub's present one.
 func (f *Fetcher) Pin(ctx context.Context, kept string) (string, error) {
 	if commit, known := f.readPin(); known {
 		return commit, nil
@@ -57,13 +56,13 @@ func (f *Fetcher) Pin(ctx context.Context, kept string) (string, error) {
 	return commit, f.volume.writeRecord(pinName, data)
 }
 
-// settled is the termination message of an agent that has settled a commit.
+// settled is the termination message of an agent that has resolved a commit.
 type settled struct {
 	Commit string `json:"commit"`
 }
 
-// resolve settles the commit of the only target, and tells it in the termination message: whoever makes the
-// pod that follows this one can keep it.
+// resolve resolves the commit of the only target and writes it to the termination message. The maker of the
+// following pod can keep it.
 func resolve(ctx context.Context, s Settings, log *slog.Logger) error {
 	made, err := newTask(s, s.Targets[0], nil, log)
 	if err != nil {
@@ -74,7 +73,7 @@ func resolve(ctx context.Context, s Settings, log *slog.Logger) error {
 		Pin(ctx context.Context, kept string) (string, error)
 	})
 	if !can {
-		return fmt.Errorf("%q cannot be settled", s.Targets[0].Name)
+		return fmt.Errorf("the revision of %q cannot be resolved", s.Targets[0].Name)
 	}
 	commit, err := pinner.Pin(ctx, s.KeptCommit)
 	switch {
@@ -83,7 +82,7 @@ func resolve(ctx context.Context, s Settings, log *slog.Logger) error {
 	case err != nil:
 		return giveUp(&sourceError{made.source, err}, s.TerminationLog)
 	}
-	log.Info("the commit is settled", "repo", made.source.repo, "revision", made.source.revision, "commit", commit)
+	log.Info("resolved the commit", "repo", made.source.repo, "revision", made.source.revision, "commit", commit)
 	data, err := marshalPlain(settled{Commit: commit})
 	if err != nil {
 		return err

@@ -13,10 +13,11 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// verifier looks at files that somebody else has put on a volume, which may be read-only.
+// verifier checks files that users have put on a volume, possibly a read-only one.
 type verifier struct {
 	target  Target
 	volume  *volume
@@ -28,8 +29,8 @@ func newVerifier(t Target, root *os.Root, c clock.PassiveClock, log *slog.Logger
 	return &verifier{target: t, volume: newVolume(root), tracker: newTracker(c, t.Files), log: log}
 }
 
-// AbsentError says that a file is not on the volume that was to hold it: Found is -1 where there is none, else a size
-// that is wrong. Want is 0 where any size would do but none.
+// AbsentError is returned if a file is missing from its volume. Found is -1 if there is none, else its wrong size.
+// Want is 0 if any size but 0 is right.
 type AbsentError struct {
 	Path        string
 	Want, Found int64
@@ -42,8 +43,8 @@ func (e *AbsentError) Error() string {
 	return fmt.Sprintf("volume: %q has %d bytes, want %d", e.Path, e.Found, e.Want)
 }
 
-// Progress counts the bytes that were looked at.
-func (v *verifier) Progress() Progress { return v.tracker.snapshot() }
+// Progress counts the checked bytes.
+func (v *verifier) Progress() fetch.Progress { return v.tracker.snapshot() }
 
 // Settle has nothing to do: nothing was written.
 func (v *verifier) Settle(context.Context) error { return nil }
@@ -71,7 +72,7 @@ func (v *verifier) Run(ctx context.Context) error {
 	return nil
 }
 
-// find returns the files that were selected, in order.
+// find returns the selected files, in order.
 func (v *verifier) find() ([]string, error) {
 	s := v.target.Selection
 	var found []string
@@ -116,13 +117,13 @@ func (v *verifier) look(ctx context.Context, path string) error {
 		return &AbsentError{Path: path, Want: size, Found: info.Size()}
 	}
 	if digest := v.target.SHA256[path]; !digest.IsZero() {
-		v.tracker.set(FileProgress{Path: path, Stage: StageVerifying, TotalBytes: info.Size()})
+		v.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageVerifying, TotalBytes: info.Size()})
 		whole := target{want: want{file: hub.File{Path: path}}, size: info.Size(), digest: digest}
 		if err := (place{v.volume, path}).hash(ctx, whole, func() {}); err != nil {
 			return err
 		}
 	}
-	v.tracker.set(FileProgress{Path: path, Stage: StageReady, Bytes: info.Size(), TotalBytes: info.Size()})
+	v.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageReady, Bytes: info.Size(), TotalBytes: info.Size()})
 	v.log.Info("file is there", "file", path, "bytes", info.Size())
 	return nil
 }

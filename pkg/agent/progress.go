@@ -4,49 +4,21 @@
 package agent
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
-
-// Stages of a file, and of the whole: the least advanced file's.
-const (
-	StageWaiting   = "waiting"
-	StageFetching  = "fetching"
-	StageVerifying = "verifying"
-	StageReady     = "ready"
-)
-
-// Progress is what /progress and /startupz answer.
-type Progress struct {
-	Ready          bool           `json:"ready"`
-	Stage          string         `json:"stage"`
-	Bytes          int64          `json:"bytes"`
-	TotalBytes     int64          `json:"totalBytes"`
-	BytesPerSecond int64          `json:"bytesPerSecond"`
-	ETASeconds     int64          `json:"etaSeconds"`
-	LastError      string         `json:"lastError,omitempty"`
-	Files          []FileProgress `json:"files"`
-}
-
-// FileProgress is one file's part of Progress.
-type FileProgress struct {
-	Path       string `json:"path"`
-	Stage      string `json:"stage"`
-	Bytes      int64  `json:"bytes"`
-	TotalBytes int64  `json:"totalBytes"`
-}
 
 // tracker collects progress from all downloads.
 type tracker struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	// files are not known before the hub has listed them, where nobody named them.
+	// files are unknown before the hub has listed them, unless they are named.
 	known bool
-	files []FileProgress
+	files []fetch.FileProgress
 	index map[string]int
 	meter meter
 }
@@ -61,7 +33,7 @@ func newTracker(c clock.PassiveClock, paths []string) *tracker {
 
 func (t *tracker) add(path string) {
 	t.index[path] = len(t.files)
-	t.files = append(t.files, FileProgress{Path: path, Stage: StageWaiting})
+	t.files = append(t.files, fetch.FileProgress{Path: path, Stage: fetch.StageWaiting})
 }
 
 // expect names the files, once they are known.
@@ -74,8 +46,8 @@ func (t *tracker) expect(wants []want) {
 	}
 }
 
-// set replaces what is known of a file.
-func (t *tracker) set(f FileProgress) {
+// set replaces the state of a file.
+func (t *tracker) set(f fetch.FileProgress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.files[t.index[f.Path]] = f
@@ -87,7 +59,7 @@ func (t *tracker) stage(path, stage string) {
 	t.files[t.index[path]].Stage = stage
 }
 
-// received counts bytes that came over the network.
+// received counts bytes from the network.
 func (t *tracker) received(path string, n int64) {
 	now := t.clock.Now()
 	t.mu.Lock()
@@ -96,64 +68,27 @@ func (t *tracker) received(path string, n int64) {
 	t.meter.add(now, n)
 }
 
-func (t *tracker) snapshot() Progress {
+func (t *tracker) snapshot() fetch.Progress {
 	now := t.clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.known {
-		return Progress{Stage: StageWaiting, Files: []FileProgress{}}
+		return fetch.Progress{Stage: fetch.StageWaiting, Files: []fetch.FileProgress{}}
 	}
-	p := Progress{Ready: true, Stage: StageReady, Files: append([]FileProgress(nil), t.files...)}
+	p := fetch.Progress{Ready: true, Stage: fetch.StageReady, Files: append([]fetch.FileProgress(nil), t.files...)}
 	for _, f := range t.files {
 		p.Bytes += f.Bytes
 		p.TotalBytes += f.TotalBytes
-		if f.Stage != StageReady {
+		if f.Stage != fetch.StageReady {
 			p.Ready = false
 		}
-		if rank(f.Stage) < rank(p.Stage) {
+		if fetch.IsEarlier(f.Stage, p.Stage) {
 			p.Stage = f.Stage
 		}
 	}
 	p.BytesPerSecond = t.meter.rate(now)
-	p.ETASeconds = p.eta()
+	p.ETASeconds = p.Remaining()
 	return p
-}
-
-func (p Progress) eta() int64 {
-	if p.BytesPerSecond <= 0 {
-		return 0
-	}
-	return (p.TotalBytes - p.Bytes + p.BytesPerSecond - 1) / p.BytesPerSecond
-}
-
-// and is the progress of both: as far as the one that is less far.
-func (p Progress) and(other Progress) Progress {
-	sum := Progress{
-		Ready: p.Ready && other.Ready, Stage: p.Stage,
-		Bytes: p.Bytes + other.Bytes, TotalBytes: p.TotalBytes + other.TotalBytes,
-		BytesPerSecond: p.BytesPerSecond + other.BytesPerSecond,
-		LastError:      cmp.Or(p.LastError, other.LastError),
-		Files:          slices.Concat(p.Files, other.Files),
-	}
-	if rank(other.Stage) < rank(sum.Stage) {
-		sum.Stage = other.Stage
-	}
-	sum.ETASeconds = sum.eta()
-	return sum
-}
-
-// rank orders the stages by what is being done now, as a person would say it:
-// while one file is fetched the whole is being fetched.
-func rank(stage string) int {
-	switch stage {
-	case StageFetching:
-		return 0
-	case StageVerifying:
-		return 1
-	case StageWaiting:
-		return 2
-	}
-	return 3
 }
 
 const meterWindow = 10

@@ -14,23 +14,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
 func TestTracker(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	tr := newTracker(fake, []string{"a", "b"})
-	tr.set(FileProgress{Path: "a", Stage: StageFetching, Bytes: 1000, TotalBytes: 5000})
-	tr.set(FileProgress{Path: "b", Stage: StageReady, Bytes: 10, TotalBytes: 10})
+	tr.set(fetch.FileProgress{Path: "a", Stage: fetch.StageFetching, Bytes: 1000, TotalBytes: 5000})
+	tr.set(fetch.FileProgress{Path: "b", Stage: fetch.StageReady, Bytes: 10, TotalBytes: 10})
 	tr.received("a", 500)
 	fake.Step(time.Second)
 	tr.received("a", 500)
 	fake.Step(time.Second)
-	want := Progress{
-		Stage: StageFetching, Bytes: 2010, TotalBytes: 5010, BytesPerSecond: 500, ETASeconds: 6,
-		Files: []FileProgress{
-			{Path: "a", Stage: StageFetching, Bytes: 2000, TotalBytes: 5000},
-			{Path: "b", Stage: StageReady, Bytes: 10, TotalBytes: 10},
+	want := fetch.Progress{
+		Stage: fetch.StageFetching, Bytes: 2010, TotalBytes: 5010, BytesPerSecond: 500, ETASeconds: 6,
+		Files: []fetch.FileProgress{
+			{Path: "a", Stage: fetch.StageFetching, Bytes: 2000, TotalBytes: 5000},
+			{Path: "b", Stage: fetch.StageReady, Bytes: 10, TotalBytes: 10},
 		},
 	}
 	if diff := cmp.Diff(want, tr.snapshot()); diff != "" {
@@ -40,12 +41,12 @@ func TestTracker(t *testing.T) {
 	if got := tr.snapshot(); got.BytesPerSecond != 0 || got.ETASeconds != 0 {
 		t.Errorf("after a minute of nothing: %d B/s, ETA %ds, want 0 and 0", got.BytesPerSecond, got.ETASeconds)
 	}
-	tr.stage("a", StageVerifying)
-	if got := tr.snapshot(); got.Stage != StageVerifying || got.Ready {
+	tr.stage("a", fetch.StageVerifying)
+	if got := tr.snapshot(); got.Stage != fetch.StageVerifying || got.Ready {
 		t.Errorf("stage %q, ready %t while the last file is verified", got.Stage, got.Ready)
 	}
-	tr.stage("a", StageReady)
-	if got := tr.snapshot(); !got.Ready || got.Stage != StageReady {
+	tr.stage("a", fetch.StageReady)
+	if got := tr.snapshot(); !got.Ready || got.Stage != fetch.StageReady {
 		t.Errorf("stage %q, ready %t when all files are", got.Stage, got.Ready)
 	}
 }
@@ -64,9 +65,9 @@ func TestMeterForgets(t *testing.T) {
 }
 
 func TestServer(t *testing.T) {
-	var now Progress
+	var now fetch.Progress
 	s := httptest.NewServer(newServer(routes{
-		progress: func() Progress { return now },
+		progress: func() fetch.Progress { return now },
 		self:     func() members.Identity { return members.Identity{ID: "uid", Group: 3} },
 		drain:    http.NotFoundHandler(),
 	}).Handler)
@@ -87,13 +88,13 @@ func TestServer(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	half := Progress{Stage: StageFetching, Bytes: 1, TotalBytes: 2, BytesPerSecond: 3, ETASeconds: 4, LastError: "e", Files: []FileProgress{{"a", StageFetching, 1, 2}}}
+	half := fetch.Progress{Stage: fetch.StageFetching, Bytes: 1, TotalBytes: 2, BytesPerSecond: 3, ETASeconds: 4, LastError: "e", Files: []fetch.FileProgress{{Path: "a", Stage: fetch.StageFetching, Bytes: 1, TotalBytes: 2}}}
 	const halfText = `{"ready":false,"stage":"fetching","bytes":1,"totalBytes":2,"bytesPerSecond":3,"etaSeconds":4,"lastError":"e",` +
 		`"files":[{"path":"a","stage":"fetching","bytes":1,"totalBytes":2}]}` + "\n"
-	ready := Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
+	ready := fetch.Progress{Ready: true, Stage: fetch.StageReady, Files: []fetch.FileProgress{}}
 	for _, tc := range []struct {
 		reason       string
-		progress     Progress
+		progress     fetch.Progress
 		method, path string
 		status       int
 		body         string

@@ -30,8 +30,7 @@ func (rs ranges) add(r hub.Range) ranges {
 	return append(out, rs[i:]...)
 }
 
-// missing returns what lacks of a file of the given size, in pieces of at most
-// piece bytes, in order.
+// missing returns the missing ranges of a file of the given size, in order, in pieces of at most piece bytes.
 func (rs ranges) missing(size, piece int64) []hub.Range {
 	var out []hub.Range
 	from := int64(0)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/pkg/agent/drain"
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
@@ -111,7 +112,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 func fetchAll(ctx context.Context, tasks taskList, log *slog.Logger) error {
 	err := fetchReporting(ctx, tasks, log)
 	if ctx.Err() != nil {
-		log.Info("stopped before all files were there")
+		log.Info("stopped before all files were fetched")
 	}
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func fetchReporting(ctx context.Context, tasks taskList, log *slog.Logger) error
 	return tasks.run(ctx)
 }
 
-func report(finished <-chan struct{}, progress func() Progress, log *slog.Logger) {
+func report(finished <-chan struct{}, progress func() fetch.Progress, log *slog.Logger) {
 	ticker := clock.RealClock{}.NewTicker(reportEvery)
 	defer ticker.Stop()
 	for {
@@ -144,7 +145,7 @@ func report(finished <-chan struct{}, progress func() Progress, log *slog.Logger
 	}
 }
 
-// newDrain waits for the engine of this pod or, where another pod leads, for that one's drain.
+// newDrain waits for the engine of this pod or, if another pod leads, for its drain.
 func newDrain(d Drain, asker *members.Client, log *slog.Logger) *drain.Drain {
 	c := drain.Config{Settle: d.Settle, Timeout: d.Timeout, Clock: clock.RealClock{}, Log: log}
 	switch {

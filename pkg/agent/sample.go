@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
@@ -21,11 +22,11 @@ const (
 	sampleBytes  = 64 << 10
 )
 
-// errSpoilt is noted where a spoilt file cannot be replaced.
-var errSpoilt = errors.New("the file in the cache is not what it was when it was verified, and another pod uses it: " +
-	"end the pods that do, and check the volume")
+// errSpoilt is recorded if a damaged file cannot be replaced.
+var errSpoilt = errors.New("the cached file has changed since its verification, and another pod uses it: " +
+	"delete the pods that use it, and check the volume")
 
-// obstacle is why a pod waits for others that use a file.
+// obstacle is the reason why a pod waits for other users of a file.
 func (c *Cache) obstacle(key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +57,7 @@ func (c *Cache) sampleOf(key string, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// noteSample keeps a sample of a file that was verified a moment ago.
+// noteSample keeps a sample of a file right after its verification.
 func (c *Cache) noteSample(key string, size int64) error {
 	sample, err := c.sampleOf(key, size)
 	if err != nil {
@@ -68,8 +69,8 @@ func (c *Cache) noteSample(key string, size int64) error {
 	return c.volume.writeRecord(blobPath(key)+sampleSuffix, []byte(sample))
 }
 
-// isSound reports whether a marked file still is what it was when it was verified: by its sample, or as a
-// whole where that is asked for. A file of an earlier version has no sample.
+// isSound reports whether a marked file is unchanged since its verification: by its sample, or as a whole if
+// required. Files of earlier versions have no sample.
 func (f *Fetcher) isSound(ctx context.Context, t target, size int64) (bool, error) {
 	c, key := f.config.Cache, keyOf(t.digest)
 	c.mu.Lock()
@@ -80,7 +81,7 @@ func (f *Fetcher) isSound(ctx context.Context, t target, size int64) (bool, erro
 	}
 	sound, err := f.compare(ctx, t, size)
 	if err == nil && !sound {
-		f.config.Log.Warn("file in the cache is spoilt", "file", t.file.Path)
+		f.config.Log.Warn("file in the cache is damaged", "file", t.file.Path)
 		c.mu.Lock()
 		c.spoilt[key] = true
 		c.mu.Unlock()
@@ -92,7 +93,7 @@ func (f *Fetcher) compare(ctx context.Context, t target, size int64) (bool, erro
 	c, key := f.config.Cache, keyOf(t.digest)
 	if c.verifiesWhole {
 		t.size = size
-		f.tracker.set(FileProgress{Path: t.file.Path, Stage: StageVerifying, Bytes: size, TotalBytes: size})
+		f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageVerifying, Bytes: size, TotalBytes: size})
 		err := (place{c.volume, blobPath(key)}).hash(ctx, t, f.patience.moved)
 		if errors.As(err, new(*hub.ChecksumError)) {
 			return false, nil

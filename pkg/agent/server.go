@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
@@ -17,16 +18,16 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// routes are what the server answers with.
+// routes have the sources of the server's answers.
 type routes struct {
-	progress func() Progress
+	progress func() fetch.Progress
 	self     func() members.Identity
 	drain    http.Handler
 }
 
-// newServer answers the kubelet and the other members of the group: /startupz is 200 once all files are in
-// place, /healthz as long as the process lives, /progress tells how far things are, /drain is 200 once the
-// engine may end, and the members' route which pod this is.
+// newServer serves the kubelet and the other members of the group: /startupz is 200 once all files are in place,
+// /healthz as long as the process lives, /progress has the state of the files, /drain is 200 once the engine may
+// end, and the members' route has the pod's identity.
 func newServer(to routes) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /drain", to.drain)
@@ -50,7 +51,7 @@ func newServer(to routes) *http.Server {
 	}
 }
 
-// newProbeServer answers strangers which pod this is, and nothing else.
+// newProbeServer answers any client with the pod's identity, and nothing else.
 func newProbeServer(self func() members.Identity) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+members.Path, members.Handler(self))
@@ -59,9 +60,9 @@ func newProbeServer(self func() members.Identity) *http.Server {
 	}
 }
 
-func writeProgress(w http.ResponseWriter, status int, p Progress) {
+func writeProgress(w http.ResponseWriter, status int, p fetch.Progress) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A caller who left early is no failure of ours.
+	// A caller that disconnects early is not our failure.
 	_ = json.NewEncoder(w).Encode(p)
 }

@@ -27,7 +27,7 @@ const (
 	maxConnections        = 64
 	defaultSettle         = 5 * time.Second
 	defaultDrainTimeout   = 100 * time.Second
-	// Artifacts that hold more are not unpacked unless a flag says so.
+	// Larger artifacts are not unpacked unless a flag allows it.
 	defaultUnpackGiB     = 100
 	defaultUnpackEntries = 100_000
 )
@@ -35,18 +35,18 @@ const (
 // Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
-	// KeptCommit is what a revision to resolve stood for when somebody first asked; empty where nobody knows.
+	// KeptCommit is the earlier result for a revision to resolve; empty if there is none.
 	KeptCommit string
 	// CAFile holds certificates of authorities to trust besides the system's.
 	CAFile string
-	// Cache is a directory that pods share; empty where there is none.
+	// Cache is a directory shared by pods; empty for none.
 	Cache string
-	// CacheDirectory of the cache is made for the engine; empty where none is wanted.
+	// CacheDirectory of the cache is created for the engine; empty for none.
 	CacheDirectory string
 	CacheLimit     int64
 	// CacheVerifyWhole hashes a file of the cache at each use, instead of a sample of it.
 	CacheVerifyWhole bool
-	// Unpack bounds what the archives of one artifact hold.
+	// Unpack limits the archives of one artifact.
 	Unpack         oci.Limits
 	Listen         string
 	TerminationLog string
@@ -57,30 +57,30 @@ type Settings struct {
 	Targets        []Target
 }
 
-// Group says which pods serve the model together with this one.
+// Group has the other pods that serve the model with this one.
 type Group struct {
 	// ID of this pod's incarnation.
 	ID     string
 	Number int64
 	// Peers are the members as HOST:PORT; this pod may be among them.
 	Peers []string
-	// Await are addresses of members, as HOST:PORT, that listen before the engine of this pod starts, and
-	// NotBefore is when it may at the earliest.
+	// Await are addresses of members, as HOST:PORT, that must listen before the engine of this pod starts.
+	// NotBefore is its earliest start.
 	Await     []string
 	NotBefore time.Time
-	// ProbeListen is an address that answers strangers which pod this is; empty for none.
+	// ProbeListen is an address that returns the pod's identity to any client; empty for none.
 	ProbeListen string
-	// HoldFile is what the controller has found of the group's isolation. The engine waits while it is empty or says
-	// HoldValue. No file is no waiting.
+	// HoldFile holds the controller's result on the group's isolation. The engine waits while it is empty or has
+	// HoldValue. Without HoldFile, it does not wait.
 	HoldFile, HoldValue string
 }
 
-// Drain says how to know that the engine has finished its answers.
+// Drain has the settings for the end of the engine's requests.
 type Drain struct {
-	// Metrics is the URL of the engine's metrics, and Busy the gauges that count its requests.
+	// Metrics is the URL of the engine's metrics, and Busy are the gauges of its requests.
 	Metrics string
 	Busy    []string
-	// Key that the engine asks for; empty where it asks for none.
+	// Key of the engine's clients; empty if it requires none.
 	Key string
 	// Leader is the member, as HOST:PORT, whose drain this pod's engine outlives.
 	Leader          string
@@ -101,21 +101,22 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
-	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file of authorities to trust besides those that the system knows")
-	flags.StringVar(&s.Cache, "cache", "", "directory that pods share, mounted at the same path for the engine; files are linked from there")
-	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to make, for the engine to keep there what it compiles")
-	flags.Func("cache-limit-gib", "`N` GiB that the cache may hold; by default what its volume can", s.setCacheLimit)
-	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash each file of the cache as a whole at each use, instead of a sample")
+	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file with additional certificate authorities")
+	flags.StringVar(&s.Cache, "cache", "", "directory shared by pods, mounted at the same path for the engine; files are links into it")
+	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to create, for the engine's compiled code")
+	flags.Func("cache-limit-gib", "limit of the cache, `N` GiB; default: the size of its volume", s.setCacheLimit)
+	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash the whole of each cached file at each use, instead of a sample")
 	s.Unpack = oci.Limits{Bytes: defaultUnpackGiB << 30, Entries: defaultUnpackEntries}
-	flags.Func("unpack-limit-gib", fmt.Sprintf("`N` GiB that the archives of one artifact may hold (default %d)", defaultUnpackGiB), func(v string) (err error) {
+	unpack := fmt.Sprintf("limit of the archives of one artifact, `N` GiB (default %d)", defaultUnpackGiB)
+	flags.Func("unpack-limit-gib", unpack, func(v string) (err error) {
 		s.Unpack.Bytes, err = parseGiB(v)
 		return err
 	})
-	flags.IntVar(&s.Unpack.Entries, "unpack-limit-entries", defaultUnpackEntries, "files and directories that the archives of one artifact may hold")
+	flags.IntVar(&s.Unpack.Entries, "unpack-limit-entries", defaultUnpackEntries, "limit of files and directories in the archives of one artifact")
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
-	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file that receives the reason for giving up")
-	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without any progress after which to give up")
-	flags.IntVar(&s.Connections, "connections", defaultConnections, "requests to have under way at once")
+	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file for the reason of a failure")
+	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without progress after which the agent fails")
+	flags.IntVar(&s.Connections, "connections", defaultConnections, "number of simultaneous requests")
 	s.Group.define(flags)
 	s.Drain.define(flags)
 	if err := flags.Parse(args); err != nil {
@@ -134,7 +135,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	return s, checkTargets(s.Targets)
 }
 
-// resolves says whether nothing is fetched: the revision of the only target is settled.
+// resolves reports whether nothing is fetched: the revision of the only target is settled.
 func (s *Settings) resolves() bool { return len(s.Targets) == 1 && s.Targets[0].Resolves }
 
 func (s *Settings) setCacheLimit(v string) (err error) {
@@ -152,17 +153,17 @@ func parseGiB(v string) (int64, error) {
 }
 
 func (g *Group) define(flags *flag.FlagSet) {
-	flags.Int64Var(&g.Number, "group", 0, "number of the group of pods; members of another number do not count")
-	flags.Func("peer", "`HOST[:PORT]` of a member of the group, which may be this pod; repeat for more", appendTo(&g.Peers))
-	flags.Func("await", "`HOST:PORT` of a member that listens before the engine starts here; repeat for more", func(v string) error {
+	flags.Int64Var(&g.Number, "group", 0, "number of the pod's group; members with another number do not count")
+	flags.Func("peer", "`HOST[:PORT]` of a member of the group, also of this pod; repeatable", appendTo(&g.Peers))
+	flags.Func("await", "`HOST:PORT` of a member that must listen before the engine starts; repeatable", func(v string) error {
 		if _, _, err := net.SplitHostPort(v); err != nil {
 			return fmt.Errorf("%q is not of the form HOST:PORT", v)
 		}
 		g.Await = append(g.Await, v)
 		return nil
 	})
-	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address where strangers may ask which pod this is")
-	flags.Func("hold-while", "`FILE=VALUE`: the engine does not start while the file is missing, empty or says this", func(v string) error {
+	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address that returns the name of this pod to every client")
+	flags.Func("hold-while", "`FILE=VALUE`: the engine does not start while the file is missing, empty or has this value", func(v string) error {
 		file, value, ok := strings.Cut(v, "=")
 		if !ok || !filepath.IsAbs(file) || value == "" {
 			return fmt.Errorf("%q is not of the form /FILE=VALUE", v)
@@ -170,13 +171,13 @@ func (g *Group) define(flags *flag.FlagSet) {
 		g.HoldFile, g.HoldValue = file, value
 		return nil
 	})
-	flags.Func("not-before", "`TIME` before which the engine does not start, as 2006-01-02T15:04:05Z; empty for any", func(v string) error {
+	flags.Func("not-before", "earliest `TIME` of the engine's start, as 2006-01-02T15:04:05Z; empty means any", func(v string) error {
 		if v == "" {
 			return nil
 		}
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return fmt.Errorf("%q is no time as 2006-01-02T15:04:05Z", v)
+			return fmt.Errorf("%q is not a time such as 2006-01-02T15:04:05Z", v)
 		}
 		g.NotBefore = at
 		return nil
@@ -184,11 +185,11 @@ func (g *Group) define(flags *flag.FlagSet) {
 }
 
 func (d *Drain) define(flags *flag.FlagSet) {
-	flags.StringVar(&d.Metrics, "drain-metrics", "", "URL of the engine's metrics, which tell when its answers are finished")
-	flags.Func("drain-busy", "`NAME` of a gauge there that counts requests under way; repeat for more", appendTo(&d.Busy))
-	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the member whose drain to outlive, instead of --drain-metrics")
-	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time that requests may still be sent here once the pod is ending")
-	flags.DurationVar(&d.Timeout, "drain-timeout", defaultDrainTimeout, "longest time to wait for answers, the settling included")
+	flags.StringVar(&d.Metrics, "drain-metrics", "", "URL of the engine's metrics, with the number of running requests")
+	flags.Func("drain-busy", "`NAME` of a gauge of running requests there; repeatable", appendTo(&d.Busy))
+	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the member to outlive during the drain, instead of --drain-metrics")
+	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time in which requests may still arrive after the pod begins to end")
+	flags.DurationVar(&d.Timeout, "drain-timeout", defaultDrainTimeout, "longest time to wait for running requests, including --drain-settle")
 }
 
 func appendTo(list *[]string) func(string) error {
@@ -204,11 +205,11 @@ func appendTo(list *[]string) func(string) error {
 func (s *Settings) check() error {
 	switch {
 	case s.Cache != "" && !filepath.IsAbs(s.Cache):
-		return fmt.Errorf("--cache is %q: give an absolute path, for links lead there", s.Cache)
+		return fmt.Errorf("--cache is %q: give an absolute path, because links point there", s.Cache)
 	case s.Cache == "" && s.CacheLimit != 0:
-		return errors.New("--cache-limit-gib limits nothing: name a directory with --cache")
+		return errors.New("--cache-limit-gib has no effect without --cache: name a directory")
 	case s.CacheDirectory != "" && (s.Cache == "" || !filepath.IsLocal(s.CacheDirectory)):
-		return fmt.Errorf("--cache-directory is %q: give a path within the cache that --cache names", s.CacheDirectory)
+		return fmt.Errorf("--cache-directory is %q: give a path within the directory of --cache", s.CacheDirectory)
 	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
 	case s.Unpack.Entries < 1:
@@ -216,7 +217,7 @@ func (s *Settings) check() error {
 	case s.GiveUpAfter <= 0:
 		return fmt.Errorf("--give-up-after is %s: give a positive duration", s.GiveUpAfter)
 	case len(s.Group.Peers) > 0 && s.Group.ID == "":
-		return errors.New("--peer needs to know which pod this is: set POD_UID to metadata.uid")
+		return errors.New("--peer needs the pod's UID: set POD_UID to metadata.uid")
 	}
 	if err := s.Drain.check(); err != nil {
 		return err
@@ -236,7 +237,7 @@ func (d *Drain) check() error {
 	return nil
 }
 
-// completeHosts assumes that all members listen on the same port where nothing else is said.
+// completeHosts adds this pod's port to members without a port.
 func (s *Settings) completeHosts() error {
 	_, port, err := net.SplitHostPort(s.Listen)
 	if err != nil {

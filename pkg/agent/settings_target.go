@@ -31,11 +31,11 @@ const (
 
 // Target is one set of files in one directory.
 type Target struct {
-	// Name tells targets apart in what people read.
+	// Name identifies the target in messages.
 	Name string
-	// Resolves is set where only its revision is settled, for a fetch to come: no files are named.
+	// Resolves is set if only the revision is resolved, for a later fetch: no files are named.
 	Resolves bool
-	// IsThere is set where the files are on the volume already: they are looked at, and nothing is written.
+	// IsThere is set if the files are already on the volume: they are checked, and nothing is written.
 	IsThere bool
 	// Image is an artifact in a registry, instead of a repository of the hub.
 	Image          string
@@ -43,13 +43,13 @@ type Target struct {
 	Files          []string
 	Selection      Selection
 	SHA256         map[string]hub.Digest
-	// Sizes of files that are there already, and Place is what people call the directory that they are in.
+	// Sizes of existing files. Place is the name of their directory in messages.
 	Sizes map[string]int64
 	Place string
 	Dest  string
 }
 
-// parseTarget reads a verb and its flags, and returns what follows them.
+// parseTarget reads a verb and its flags, and returns the rest.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
 	if !slices.Contains([]string{verbFetch, verbVerify, verbResolve}, args[0]) {
 		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q, %q or the end is expected there", args[0], verbFetch, verbVerify, verbResolve)
@@ -57,7 +57,7 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 	t = Target{Resolves: args[0] == verbResolve, IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.StringVar(&t.Name, "for", defaultName, "what the files are, in a word")
+	flags.StringVar(&t.Name, "for", defaultName, "kind of the files, in one word")
 	flags.StringVar(&t.Dest, "dest", defaultDest, "directory of the files")
 	flags.Func("file", "`PATH` of a file; repeat for more", func(v string) error {
 		t.Files = append(t.Files, v)
@@ -67,7 +67,7 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 	flags.Func("sha256", "`PATH=HEX`: expected checksum of a file, instead of the hub's; repeat for more", t.addSHA256)
 	if t.IsThere {
 		flags.Func("size", "`PATH=BYTES`: expected size of a file; repeat for more", t.addSize)
-		flags.StringVar(&t.Place, "place", "", "what people call the directory; default is its path")
+		flags.StringVar(&t.Place, "place", "", "name of the directory in messages; default: its path")
 	} else {
 		flags.StringVar(&t.Image, "image", "", "artifact in a registry, REGISTRY/REPOSITORY with :TAG or @DIGEST, instead of --repo")
 		flags.StringVar(&t.Repo, "repo", "", "repository, ORG/NAME")
@@ -126,7 +126,7 @@ func (t *Target) check() error {
 	}
 	for f := range t.Sizes {
 		if !slices.Contains(t.Files, f) {
-			return fmt.Errorf("--size names %q, which no --file does", f)
+			return fmt.Errorf("--size names %q, but no --file does", f)
 		}
 	}
 	if t.Dest == "" || t.Name == "" {
@@ -135,7 +135,7 @@ func (t *Target) check() error {
 	return nil
 }
 
-// everything is what an artifact holds; patterns do not look into directories by themselves.
+// everything selects all contents of an artifact; patterns do not descend into directories.
 func everything() []string { return []string{"*", "*/*", "*/*/*"} }
 
 // checkTargets keeps targets apart: files of one would be taken for the other's.
@@ -154,15 +154,15 @@ func checkTargets(targets []Target) error {
 	return nil
 }
 
-// define adds the flags that select files by patterns.
+// define adds the flags for patterns of files.
 func (s *Selection) define(flags *flag.FlagSet) {
 	for _, f := range []struct {
 		name, usage string
 		into        *[]string
 	}{
-		{"weights", "`PATTERN` of files of the repository, at least one of which must exist; instead of --file; repeat for more", &s.Weights},
-		{"include", "`PATTERN` of further files, none of which need exist; repeat for more", &s.Include},
-		{"exclude", "`PATTERN` of files to leave out; repeat for more", &s.Exclude},
+		{"weights", "`PATTERN` of required files of the repository; at least one must exist; instead of --file; repeatable", &s.Weights},
+		{"include", "`PATTERN` of optional files; repeatable", &s.Include},
+		{"exclude", "`PATTERN` of files to leave out; repeatable", &s.Exclude},
 	} {
 		flags.Func(f.name, f.usage, func(v string) error {
 			if _, err := path.Match(v, ""); err != nil || v == "" {
@@ -174,7 +174,7 @@ func (s *Selection) define(flags *flag.FlagSet) {
 	}
 }
 
-// checkWanted sees to it that files are either named or selected.
+// checkWanted requires that files are either named or selected.
 func (t *Target) checkWanted() error {
 	switch {
 	case t.Resolves:
@@ -219,14 +219,13 @@ func checkFiles(files []string, sums map[string]hub.Digest) error {
 	}
 	for f := range sums {
 		if !known[f] {
-			return fmt.Errorf("--sha256 names %q, which no --file does", f)
+			return fmt.Errorf("--sha256 names %q, but no --file does", f)
 		}
 	}
 	return nil
 }
 
-// CheckPath refuses names that lead out of the volume, that mean another file
-// than they say, or that the agent needs for itself.
+// CheckPath refuses names that lead out of the volume, are ambiguous, or are reserved for the agent.
 func CheckPath(p string) error {
 	switch {
 	case p == "" || len(p) > maxPath:
@@ -238,7 +237,7 @@ func CheckPath(p string) error {
 	}
 	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName, pinName} {
 		if strings.HasSuffix(p, suffix) {
-			return fmt.Errorf("--file %q ends in %q, which the agent keeps for itself", p, suffix)
+			return fmt.Errorf("--file %q ends in %q, a suffix reserved for the agent", p, suffix)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// unsettled holds the files that are in place and may not yet be on disk.
+// unsettled holds files in place that may not be on disk yet.
 type unsettled struct {
 	mu    sync.Mutex
 	files []placed
@@ -33,8 +33,8 @@ func (u *unsettled) take() []placed {
 	return taken
 }
 
-// Settle makes what Run has brought survive a crash of the machine, and marks it. The engine need not wait for it:
-// a disk may be long in taking what memory already holds. A file that was not marked in time is hashed again.
+// Settle makes the files survive a crash of the machine, and marks them. The engine need not wait for it: a disk
+// may take long to store the contents of memory. An unmarked file is hashed again.
 func (f *Fetcher) Settle(ctx context.Context) error {
 	for _, file := range f.unsettled.take() {
 		if ctx.Err() != nil {

@@ -15,12 +15,12 @@ import (
 
 const (
 	stateVersion = 1
-	// maxRecord bounds a sidecar file that is read back.
+	// maxRecord bounds the size of a sidecar file.
 	maxRecord = 1 << 20
 )
 
-// state is what survives a restart of a file half fetched. It names the content
-// and not its source: the same bytes may come from anywhere.
+// state survives a restart during a fetch. It names the content and not its source: the same bytes may come from
+// anywhere.
 type state struct {
 	Size   int64
 	Digest hub.Digest
@@ -42,8 +42,8 @@ func encodeState(s state) ([]byte, error) {
 	return json.Marshal(record)
 }
 
-// decodeState refuses everything that encodeState cannot have written, so that
-// a damaged record costs a second fetch and never a wrong file.
+// decodeState refuses everything that encodeState cannot have written. A damaged record costs a second fetch and
+// never leads to a wrong file.
 func decodeState(data []byte) (state, error) {
 	var record stateRecord
 	if err := decodeStrict(data, &record); err != nil {
@@ -59,7 +59,7 @@ func decodeState(data []byte) (state, error) {
 	case s.Size < 0 || s.Digest.IsZero():
 		return state{}, errors.New("decoding state: size or digest is missing")
 	case !s.Done.valid(s.Size):
-		return state{}, errors.New("decoding state: ranges are out of order or out of the file")
+		return state{}, errors.New("decoding state: ranges are out of order or outside the file")
 	}
 	return s, nil
 }
@@ -74,7 +74,7 @@ func decodeStrict(data []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("record is followed by something else")
+		return errors.New("the record has trailing data")
 	}
 	return nil
 }

@@ -29,14 +29,14 @@ type target struct {
 	digest hub.Digest
 }
 
-// pinned is the name under which the content never changes.
+// pinned is the immutable name of the content.
 func (t target) pinned() hub.File {
 	f := t.file
 	f.Revision = t.commit
 	return f
 }
 
-// UnverifiableError says that the hub does not tell what a file must be.
+// UnverifiableError is returned if the hub does not state a file's checksum or size.
 type UnverifiableError struct {
 	File  hub.File
 	Lacks string
@@ -46,9 +46,8 @@ func (e *UnverifiableError) Error() string {
 	return fmt.Sprintf("the hub states no %s for %s", e.Lacks, e.File)
 }
 
-// lookUp asks the hub for everything that a fetch must know beforehand: the
-// commit once, so that all files are of one revision, then each file. What it
-// listed before need not be asked for again.
+// lookUp asks the hub for all inputs of a fetch: the commit once, so all files have one revision, then each file.
+// Data from the hub's list is not requested again.
 func (f *Fetcher) lookUp(ctx context.Context, wants []want, listed *listing) ([]target, error) {
 	if len(wants) == 0 {
 		return nil, nil
@@ -63,7 +62,7 @@ func (f *Fetcher) lookUp(ctx context.Context, wants []want, listed *listing) ([]
 	return f.describeAll(ctx, wants, commit)
 }
 
-// lookUpListed asks for files of which the list leaves something open.
+// lookUpListed asks about files with incomplete data in the list.
 func (f *Fetcher) lookUpListed(ctx context.Context, wants []want, listed *listing) ([]target, error) {
 	var targets []target
 	var vague []want
@@ -127,8 +126,8 @@ func (f *Fetcher) describe(ctx context.Context, w want, commit string) (target, 
 	return t, nil
 }
 
-// completeFromTree fills in what the files' own answers left open: small files
-// carry their checksum in the tree only, and some mirrors leave out headers.
+// completeFromTree adds data that the files' own answers lack: the checksums of small files are only in the tree,
+// and some mirrors omit headers.
 func (f *Fetcher) completeFromTree(ctx context.Context, commit string, targets []target) error {
 	if !slices.ContainsFunc(targets, target.isVague) {
 		return nil

@@ -14,29 +14,30 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// work brings the files of one target into place, or sees that they are there.
+// work fetches the files of one target, or checks that they are there.
 type work interface {
 	Run(ctx context.Context) error
 	Settle(ctx context.Context) error
-	Progress() Progress
+	Progress() fetch.Progress
 }
 
 type task struct {
 	work
 	name   string
 	source source
-	// root is nil where there are no files.
+	// root is nil without files.
 	root *os.Root
 }
 
-// taskList is worked off in order: each task can use all connections, and the first is what the engine needs most.
+// taskList is processed in order: each task can use all connections, and the engine needs the first one most.
 type taskList []task
 
-// openCache returns nil where none is wanted.
+// openCache returns nil without a cache.
 func openCache(s Settings) (*Cache, error) {
 	if s.Cache == "" {
 		return nil, nil
@@ -54,7 +55,7 @@ func openCache(s Settings) (*Cache, error) {
 	return cache, nil
 }
 
-// sourceError is an error of a target, with what a sentence about it must name.
+// sourceError is an error of a target, with the names for its message.
 type sourceError struct {
 	source source
 	err    error
@@ -63,7 +64,7 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// newTasks returns those that could be made, also with an error: they are to be closed.
+// newTasks returns the created tasks even with an error: close them.
 func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 	var tasks taskList
 	for _, t := range s.Targets {
@@ -108,7 +109,7 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 	return made, nil
 }
 
-// open returns where the files are fetched from.
+// open returns the source of the files.
 func (t Target) open(s Settings) (Hub, source, error) {
 	client, err := newHTTPClient(s)
 	if err != nil {
@@ -147,7 +148,7 @@ func newHTTPClient(s Settings) (*http.Client, error) {
 	return client, nil
 }
 
-// AuthorityError says that the certificates which the administrator gave cannot be used.
+// AuthorityError is returned if the administrator's certificates are unusable.
 type AuthorityError struct {
 	File string
 	Err  error
@@ -186,8 +187,8 @@ func (l taskList) settle(ctx context.Context) error {
 }
 
 // progress of all. The files of the first target stand under their paths, those of others under its name.
-func (l taskList) progress() Progress {
-	all := Progress{Ready: true, Stage: StageReady, Files: []FileProgress{}}
+func (l taskList) progress() fetch.Progress {
+	all := fetch.Progress{Ready: true, Stage: fetch.StageReady, Files: []fetch.FileProgress{}}
 	for i, t := range l {
 		p := t.Progress()
 		if i > 0 {
@@ -195,7 +196,7 @@ func (l taskList) progress() Progress {
 				p.Files[j].Path = t.name + "/" + p.Files[j].Path
 			}
 		}
-		all = all.and(p)
+		all = all.And(p)
 	}
 	return all
 }

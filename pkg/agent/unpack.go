@@ -12,11 +12,12 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// files are those to ask for one by one. An artifact is asked what it has: a file may be in an archive.
+// files are the ones to request one by one. For an artifact there are none: a file may be in an archive.
 func (t Target) files() []string {
 	if t.Image != "" {
 		return nil
@@ -24,7 +25,7 @@ func (t Target) files() []string {
 	return t.Files
 }
 
-// selection picks an artifact's layers: those that are wanted files, and all archives, which may hold some.
+// selection picks an artifact's layers: the wanted files, and all archives, because they may hold some.
 func (t Target) selection() Selection {
 	s := t.Selection
 	if t.Image == "" || t.wantsEverything() {
@@ -45,7 +46,7 @@ func literalPattern(name string) string {
 	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
-// OtherFileError says that an artifact holds another file under a name than was expected.
+// OtherFileError is returned if an artifact has another file under the expected name.
 type OtherFileError struct {
 	Path string
 	Want hub.Digest
@@ -56,8 +57,7 @@ func (e *OtherFileError) Error() string {
 	return fmt.Sprintf("artifact: %q is %s, want %s", e.Path, e.Got, e.Want.Hex)
 }
 
-// unpacking fetches an artifact, unpacks those of its layers that are archives, and sees that what is wanted
-// is there then.
+// unpacking fetches an artifact, unpacks its archives, and checks that all wanted files are there.
 type unpacking struct {
 	*Fetcher
 	dir    string
@@ -85,16 +85,16 @@ func (u *unpacking) Run(ctx context.Context) error {
 	return nil
 }
 
-// Progress counts what is fetched; files that are being unpacked are not in place.
-func (u *unpacking) Progress() Progress {
+// Progress counts fetched files; files in archives are not in place yet.
+func (u *unpacking) Progress() fetch.Progress {
 	p := u.Fetcher.Progress()
 	if p.Ready && !u.isDone.Load() {
-		p.Ready, p.Stage = false, StageVerifying
+		p.Ready, p.Stage = false, fetch.StageVerifying
 	}
 	return p
 }
 
-// look returns an error where the artifact lacks a file that the engine loads.
+// look returns an error if the artifact lacks a file of the engine.
 func (u *unpacking) look(ctx context.Context) error {
 	for _, file := range u.wanted.Files {
 		if _, err := u.config.Root.Lstat(file); err != nil {
@@ -126,7 +126,7 @@ func (u *unpacking) lacks(file string, err error) error {
 	return &hub.NotFoundError{File: hub.File{Repo: u.config.Repo, Revision: u.config.Revision, Path: file}, Missing: "file"}
 }
 
-// check hashes a file that came out of an archive; that of a layer was compared with its manifest.
+// check hashes a file from an archive; a layer was already compared with its manifest.
 func (u *unpacking) check(ctx context.Context, file string) error {
 	given, isGiven := u.wanted.SHA256[file]
 	listed, _ := u.readListing()

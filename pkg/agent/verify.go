@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// bufferBytes is what one read from the network or the disk moves at most.
+// bufferBytes is the largest read from the network or the disk.
 const bufferBytes = 1 << 20
 
 // follow hashes a file while it is being fetched, always up to its first gap:
@@ -57,7 +57,7 @@ func hashSome(h hash.Hash, from io.ReaderAt, at, n int64, buf []byte) (int64, er
 	return n, nil
 }
 
-// hashFile checks a whole file that is already there.
+// hash checks a whole existing file.
 func (at place) hash(ctx context.Context, t target, moved func()) error {
 	file, err := at.volume.root.Open(at.path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Names beside a file that belong to the agent.
+// Names of the agent's own files beside a file.
 const (
 	partialSuffix = ".partial"
 	stateSuffix   = ".partial.json"
@@ -26,8 +26,7 @@ const (
 	fileMode = 0o644
 )
 
-// partialFile is the part of *os.File that a download needs, so that a test
-// can hand out a disk that fills up.
+// partialFile is the part of *os.File for a download. A test can replace it by a disk that fills up.
 type partialFile interface {
 	io.ReaderAt
 	io.WriterAt
@@ -35,8 +34,8 @@ type partialFile interface {
 	Truncate(size int64) error
 }
 
-// volume is the directory that the files go to. Every access is through
-// os.Root, so that neither a name nor a symbolic link leads out of it.
+// volume is the target directory of the files. Every access uses os.Root, so neither a name nor a symbolic link
+// leads out of it.
 type volume struct {
 	root *os.Root
 	// open and free are seams for tests.
@@ -52,7 +51,7 @@ func newVolume(root *os.Root) *volume {
 	}
 }
 
-// freeBytes is what an unprivileged process may still write.
+// freeBytes is the free space for an unprivileged process.
 func freeBytes(dir string) (int64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -70,8 +69,8 @@ func (v *volume) readRecord(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxRecord+1))
 }
 
-// writeRecord replaces a small file in one step. After a crash of the machine it may be empty, which
-// nothing takes for a record.
+// writeRecord replaces a small file in one step. After a crash of the machine it may be empty, and no reader
+// accepts that as a record.
 func (v *volume) writeRecord(name string, data []byte) error {
 	if err := v.root.WriteFile(name+newSuffix, data, fileMode); err != nil {
 		return storageError(name, err)
@@ -133,7 +132,7 @@ func (v *volume) makeDir(name string) error {
 	return nil
 }
 
-// DiskFullError says that the volume has no room for what is still to come.
+// DiskFullError is returned if the volume has no room for the remaining bytes.
 type DiskFullError struct {
 	Path       string
 	Need, Free int64
@@ -143,8 +142,7 @@ func (e *DiskFullError) Error() string {
 	return fmt.Sprintf("volume is full: %d bytes to write, %d bytes free", e.Need, e.Free)
 }
 
-// StorageError says that the volume refused a read or a write for another
-// reason than its size.
+// StorageError is returned if the volume refused a read or a write for a reason other than its size.
 type StorageError struct {
 	Path string
 	Err  error

@@ -4,7 +4,7 @@
 // Package app wires the controller's process together: catalogue, planner, caches, back ends and
 // controllers, from validated options.
 //
-// It decides what is connected to what, and nothing else.
+// It decides only how the parts are connected.
 package app
 
 import (
@@ -32,17 +32,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
-	"github.com/modelberth/modelberth/pkg/figures"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -53,11 +53,11 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// reconcileDeadline bounds one pass over one Workspace: an API server that does not answer must not
-// hold a worker for ever.
+// reconcileDeadline bounds one pass over one Workspace: an API server that does not answer must not block a worker
+// for ever.
 const reconcileDeadline = time.Minute
 
-// Scheme returns a scheme with every type that the controller reads or writes.
+// Scheme returns a scheme with all types that the controller reads or writes.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -72,7 +72,7 @@ func Scheme() (*runtime.Scheme, error) {
 
 // Hooks let tests stand between the controller and the API server.
 type Hooks struct {
-	// WrapClient wraps the client that reads caches and writes.
+	// WrapClient wraps the client for caches and writes.
 	WrapClient func(client.Client) client.Client
 	// Clock replaces the wall clock.
 	Clock clock.PassiveClock
@@ -80,7 +80,7 @@ type Hooks struct {
 	SkipNameValidation bool
 }
 
-// NewManager returns a manager, ready to start, that sets the controllers up once it leads.
+// NewManager returns a manager, ready to start. It sets up the controllers once it leads.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -111,22 +111,20 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	applier := apply.New(at.cached, at.live, at.clock)
 	endpoints := endpoint.New(applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
-		// Whoever makes node groups sees to their GPUs, and their taints are not ours.
-		GPUPluginCheck: o.GPUPluginCheck && chosen != options.BackendPods,
-		Ledger:         ledger.New(ceilingsOf(o.Spending), provisioner),
-		Limits:         limitsOf(o),
-		Client:         at.cached,
-		Live:           at.live,
-		Provisioner:    provisioner,
-		KAITO:          former,
-		Namespaces:     at.namespaces,
-		Schema:         crd.Reader{Client: at.mgr.GetCache()},
-		Uses:           at.uses,
-		Applier:        applier,
-		Endpoints:      endpoints,
-		Planner:        plans,
-		Events:         at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Clock:          at.clock,
+		Ledger:      ledger.New(ceilingsOf(o.Spending), provisioner),
+		Limits:      limitsOf(o),
+		Client:      at.cached,
+		Live:        at.live,
+		Provisioner: provisioner,
+		KAITO:       former,
+		Namespaces:  at.namespaces,
+		Schema:      crd.Reader{Client: at.mgr.GetCache()},
+		Uses:        at.uses,
+		Applier:     applier,
+		Endpoints:   endpoints,
+		Planner:     plans,
+		Events:      at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Clock:       at.clock,
 	}, o, chosen)
 	if err != nil {
 		return nil, err
@@ -134,7 +132,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
 }
 
-// settle finds out what the cluster leaves to be chosen, completes the options with it, and returns where the rest works.
+// settle probes the cluster for settings that the options leave open, completes the options, and returns the site
+// of the back ends.
 func settle(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o *options.Controller, hooks Hooks) (site, backEnd, error) {
 	var err error
 	if o.Watch.Namespaces, err = readable(ctx, config, scheme, o.Watch.Namespaces); err != nil {
@@ -165,12 +164,18 @@ func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
 	}
 }
 
-// dedicationOf is what the administrator says, where machines are ours to taint.
-func dedicationOf(o options.Controller, chosen backEnd) gpuplugin.Dedication {
-	if chosen == options.BackendPods {
-		return gpuplugin.Disabled
+// preflightOf is what the administrator decides about the checks before a purchase. The taints and device plugins of node
+// groups are up to their administrator.
+func preflightOf(o options.Controller, chosen backEnd) (preflight.Policy, error) {
+	checker, err := admission.New()
+	if err != nil {
+		return preflight.Policy{}, err
 	}
-	return o.Dedication
+	out := preflight.Policy{Admission: admission.NewBook(checker), DevicePlugins: o.GPUPluginCheck, Dedication: o.Dedication}
+	if chosen == options.BackendPods {
+		out.DevicePlugins, out.Dedication = false, preflight.Disabled
+	}
+	return out, nil
 }
 
 func ceilingsOf(spending options.Spending) ledger.Ceilings {
@@ -192,9 +197,6 @@ func (at site) setUp(
 	if err := workspace.Index(ctx, at.indexes); err != nil {
 		return err
 	}
-	if err := workspaces.RegisterSpending(metrics.Registry, at.leads); err != nil {
-		return err
-	}
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
 		func(ctx context.Context) error { return restartOnRestoredSchema(ctx, at.mgr) },
@@ -204,7 +206,7 @@ func (at site) setUp(
 	)
 }
 
-// bareManager runs nothing yet, and says how it is.
+// bareManager runs nothing yet, and reports how it is.
 func bareManager(config *rest.Config, scheme *runtime.Scheme, o options.Controller, watched cache.Options) (manager.Manager, error) {
 	served, err := metricsOptions(o.Metrics)
 	if err != nil {
@@ -221,13 +223,13 @@ func bareManager(config *rest.Config, scheme *runtime.Scheme, o options.Controll
 func accessOf(config *rest.Config, o options.Controller) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = float32(o.QPS), o.Burst
-	// Warnings are for whoever wrote the manifest, who has read them; the finalizer's name, which the
-	// API server would remark on at every write, is part of the contract.
+	// Warnings are for the author of the manifest, who has already read them. The API server would also warn about
+	// the finalizer's name at every write, but that name is part of the contract.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return config
 }
 
-// newReconciler fills in what follows from the catalogue and the options.
+// newReconciler adds the settings that follow from the catalogue and the options.
 func newReconciler(
 	known *catalog.Catalog, config workspace.Config, o options.Controller, chosen backEnd,
 ) (*workspace.Reconciler, error) {
@@ -238,8 +240,10 @@ func newReconciler(
 	if config.Words, err = diagnosis.Shipped(); err != nil {
 		return nil, fmt.Errorf("loading the words of engines: %w", err)
 	}
-	config.Dedication = dedicationOf(o, chosen)
-	config.Engines = figures.NewReader()
+	if config.Preflight, err = preflightOf(o, chosen); err != nil {
+		return nil, err
+	}
+	config.Engines = engineprobe.New()
 	config.Isolation = guard(o, config.Clock)
 	config.Memory = &ladder.Memory{}
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
@@ -262,15 +266,10 @@ func newReconciler(
 	}
 	config.NodeClasses = o.NodeClasses
 	config.Signatures = signatures(o)
-	checker, err := admission.New()
-	if err != nil {
-		return nil, err
-	}
-	config.Admission = admission.NewBook(checker)
 	return workspace.New(config), nil
 }
 
-// newPlanner returns the planner that all Workspaces share.
+// newPlanner returns the planner of all Workspaces.
 func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd, prices pricing) *planner.Planner {
 	return planner.New(known, planner.Settings{
 		Clouds: o.Clouds, Region: prices.region, RegionUnknown: prices.unknown, Engines: render.Engines(),
@@ -278,7 +277,7 @@ func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd, pr
 	})
 }
 
-// guard probes the members of groups from the controller's own pod, which is a peer of none.
+// guard probes the members of groups from the controller's own pod, because that is a peer of none.
 func guard(o options.Controller, c clock.PassiveClock) *isolation.Guard {
 	prober := isolation.Prober{
 		Dial: new(net.Dialer).DialContext, OpenPort: workload.ProbePort, PeerPort: workload.PeerPort, Path: members.Path,
@@ -294,7 +293,7 @@ func destinations(egress []options.Destination) []workload.Destination {
 	return out
 }
 
-// answersOf says how the provisioner's answers are read.
+// answersOf reports how the provisioner's answers are read.
 func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) {
 	rules, err := refusal.Shipped()
 	if err != nil {

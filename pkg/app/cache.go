@@ -31,7 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// cacheOptions keep what is not ours out of memory. A kind that is not served cannot be named here.
+// cacheOptions keep foreign objects out of memory. They must not name an unserved kind.
 func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Options {
 	namespaces := watched.Namespaces(o.Watch.Namespaces)
 	machines := namespaces.Select(has(v1beta1.LabelWorkspaceUID), v1beta1.LabelMachineWorkspaceNamespace)
@@ -65,13 +65,13 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	}
 }
 
-// eventsIn has a cache keep the events about pods, and those that a component publishes about what has no namespace.
+// eventsIn makes a cache keep the events about pods, and those of a component about objects without a namespace.
 func eventsIn(namespaces watched.Namespaces, kept cache.ByObject, published string) cache.ByObject {
 	kept.Namespaces = namespaces.Cached(published)
 	return kept
 }
 
-// namesOnly keeps of users' ConfigMaps what a watch must tell: their annotations may hold whole
+// namesOnly keeps only the metadata of users' ConfigMaps for a watch, without annotations, which may contain whole
 // copies of them.
 func namesOnly(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
@@ -82,7 +82,7 @@ func namesOnly(object any) (any, error) {
 	return object, nil
 }
 
-// rulesOnly keeps of namespaces what decides about their Workspaces.
+// rulesOnly keeps the fields of namespaces that decide about their Workspaces.
 func rulesOnly(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		kept := maps.Clone(accessor.GetLabels())
@@ -98,7 +98,7 @@ func rulesOnly(object any) (any, error) {
 	return object, nil
 }
 
-// has selects objects that carry a label, whatever its value.
+// has selects objects with a label, whatever its value.
 func has(key string) labels.Selector {
 	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/handover"
-	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
@@ -33,20 +33,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/events"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
 // backEnd is how machines are got in this cluster: one of options.CapacityBackends but auto, or absent.
 type backEnd string
 
-// absent is what auto comes to where nothing is installed: nodes that exist, until something is.
+// absent is the back end of auto if nothing is installed: existing nodes, until a provisioner is installed.
 const absent backEnd = "absent"
-
-// machines get machines, let them go, and keep the books of what they cost.
-type machines interface {
-	workspace.Provisioner
-	ledger.Books
-}
 
 // provisioner is who launches machines, as the catalogue calls it; empty where that is not known.
 func (b backEnd) provisioner(o options.Controller) string {
@@ -60,12 +55,12 @@ func (b backEnd) provisioner(o options.Controller) string {
 	}
 }
 
-// isAgentPool says that gpu-provisioner makes the machines of a node class, each an AKS agent pool.
+// isAgentPool reports whether gpu-provisioner creates the machines of a node class, each an AKS agent pool.
 func isAgentPool(class v1beta1.NodeClassReference) bool {
 	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
 }
 
-// checkNodeClasses sees to it that one kind of provisioner reads all that is asked for: what it reads differs.
+// checkNodeClasses requires that one provisioner reads all requests: each supports different ones.
 func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) error {
 	isOther := func(class v1beta1.NodeClassReference) bool { return !isAgentPool(class) }
 	switch {
@@ -80,7 +75,7 @@ func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) erro
 	}
 }
 
-// needs are the kinds that the cluster has to serve.
+// needs are the kinds that the cluster must serve.
 func (b backEnd) needs() []schema.GroupKind {
 	switch b {
 	case options.BackendNodeClaim:
@@ -92,7 +87,7 @@ func (b backEnd) needs() []schema.GroupKind {
 	}
 }
 
-// nodeClaimKind is what Karpenter's back ends need the cluster to serve.
+// nodeClaimKind is the kind that Karpenter's back ends need.
 func nodeClaimKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
 }
@@ -101,8 +96,8 @@ func nodePoolKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodePool"}
 }
 
-// cloudsFor are those whose machine types may come: where pods wait for them and nobody says which, those of
-// the nodes that are there.
+// cloudsFor are the clouds of possible machine types: if pods wait for machines and no cloud is configured, the
+// clouds of the existing nodes.
 func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen backEnd) ([]string, error) {
 	if chosen != options.BackendPods || len(asked) > 0 {
 		return asked, nil
@@ -114,8 +109,8 @@ func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen b
 	return cloudsOf(nodes.Items), nil
 }
 
-// chooseBackEnd probes the cluster for what was asked for, or for what there is. What it serves of Karpenter's
-// kinds is what any back end may have made machines with.
+// chooseBackEnd probes the cluster for the configured back end, or for the best available one. Any back end may
+// have created machines of Karpenter's served kinds.
 func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -136,12 +131,12 @@ func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, e
 	return chosen, served, checkNodeClasses(o.NodeClasses, chosen)
 }
 
-// kinds of Karpenter's that a cluster serves.
+// kinds of Karpenter that a cluster serves.
 type kinds []schema.GroupKind
 
 func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind) }
 
-// news are what tells of machines.
+// news are the watches about machines.
 func (k kinds) news() []workspace.News {
 	var out []workspace.News
 	if k.has(nodeClaimKind()) {
@@ -192,7 +187,7 @@ func choose(served kinds, asked string) (backEnd, error) {
 	}
 }
 
-// cloudsOf are the clouds that nodes are of, by the names that their controller managers give their machines.
+// cloudsOf are the clouds of nodes, by the names from their controller managers.
 func cloudsOf(nodes []corev1.Node) []string {
 	var clouds []string
 	for i := range nodes {
@@ -206,8 +201,8 @@ func cloudsOf(nodes []corev1.Node) []string {
 	return clouds
 }
 
-// site is where a back end works: a client that reads what the watches saw and writes, one that asks the API
-// server, what has caches indexed, the time, and the kinds that are served.
+// site is the environment of a back end: a client for caches and writes, a client of the API server, the indexer of
+// the caches, the clock, and the served kinds.
 type site struct {
 	mgr     manager.Manager
 	cached  client.Client
@@ -215,13 +210,13 @@ type site struct {
 	indexes *indexes
 	clock   clock.PassiveClock
 	served  kinds
-	// prices of machines that no object of ours stands for.
+	// prices of machines without an object of ours.
 	prices pods.Prices
 	// uses are what pods request of nodes; nil where that cannot be known.
-	uses workspace.Uses
+	uses planning.Uses
 	// namespaces are those that are watched.
 	namespaces watched.Namespaces
-	// leads is closed once this replica leads and the caches that have indexes are filled.
+	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
 }
 
@@ -233,7 +228,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 	}
 	namespaces := watched.Namespaces(watch.Namespaces)
 	out := site{
-		// Device plugins are where the administrator has installed them.
+		// Device plugins may be in any namespace.
 		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
 		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
 		leads: make(chan struct{}),
@@ -255,7 +250,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 // newBackEnd returns what gets machines, with those beside it that look after what other back ends got before it
 // was chosen, and what tells of machines. Without a provisioner the controller runs all the same: it plans, and
 // says what is missing.
-func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (machines, []workspace.News, error) {
+func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (*handover.BackEnds, []workspace.News, error) {
 	news := at.served.news()
 	var set handover.BackEnd
 	var err error
@@ -272,7 +267,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 		news = append(news, ofPods...)
 	case options.BackendExisting:
 		set = capacity.Absent{
-			Why: "this installation uses only nodes that exist", Fix: "add a node that will do, or have the administrator set --capacity-backend",
+			Why: "this installation uses only existing nodes", Fix: "add a suitable node, or have the administrator set --capacity-backend",
 		}
 	default:
 		set, err = nothing(at)
@@ -281,10 +276,13 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 		return nil, nil, err
 	}
 	all := handover.New(at.clock, set, at.formers(o, chosen)...)
+	if err := workspace.RegisterSpending(metrics.Registry, at.cached, all, at.leads); err != nil {
+		return nil, nil, err
+	}
 	return all, news, at.sweep(o, all)
 }
 
-// formers are the back ends that may have got machines before another one was chosen.
+// formers are back ends that may have got machines before another one was configured.
 func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
 	var out []handover.Former
 	if at.served.has(nodePoolKind()) && chosen != options.BackendNodePool {
@@ -320,7 +318,7 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 	return pools, []workspace.News{{Object: &corev1.Event{}, WorkspacesOf: each(pools.WorkspaceOf)}}, nil
 }
 
-// sweep has what is held swept.
+// sweep sweeps all machines.
 func (at site) sweep(o options.Controller, held sweep.Machines) error {
 	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: clock.RealClock{}}
 	if ticking, ok := at.clock.(clock.WithTicker); ok {
@@ -349,7 +347,7 @@ func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.N
 	}, nil
 }
 
-// each is for objects that are news to one Workspace.
+// each is for objects about one Workspace.
 func each(of func(context.Context, client.Object) types.NamespacedName) func(context.Context, client.Object) []types.NamespacedName {
 	return func(ctx context.Context, object client.Object) []types.NamespacedName {
 		return []types.NamespacedName{of(ctx, object)}

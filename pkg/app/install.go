@@ -15,10 +15,10 @@ import (
 // installInterval is how often the cluster is asked whether a provisioner has been installed.
 const installInterval = 30 * time.Second
 
-// errInstalled ends the process, so that it starts anew with the back end that it lacked.
-var errInstalled = errors.New("a provisioner has been installed: starting anew to use it")
+// errInstalled ends the process. It then restarts with the back end that was missing.
+var errInstalled = errors.New("a provisioner has been installed: restarting to use it")
 
-// installWatch ends the process once a kind that was missing is served.
+// installWatch ends the process once a missing kind is served.
 type installWatch struct {
 	mapper meta.RESTMapper
 	kind   schema.GroupKind
@@ -33,7 +33,7 @@ func (w *installWatch) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			// The mapper asks the API server anew for what it does not know.
+			// The mapper asks the API server again about unknown kinds.
 			if _, err := w.mapper.RESTMapping(w.kind); err == nil {
 				return errInstalled
 			}
@@ -41,5 +41,5 @@ func (w *installWatch) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection says that every replica looks for itself.
+// NeedLeaderElection is false: every replica watches for itself.
 func (*installWatch) NeedLeaderElection() bool { return false }

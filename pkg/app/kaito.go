@@ -15,10 +15,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 )
 
-// withKAITO returns what finds and releases the machines that KAITO's controller bought, and adds its news to others;
-// nil where the cluster serves no kind to buy machines with. It has a cache of its own, because the manager's has the
-// same kinds with the selector of our machines. That cache is filled before the first pass, which would take KAITO's
-// Workspaces for new ones.
+// withKAITO returns the finder of machines from KAITO's controller, and adds its watches to the others; nil if the
+// cluster serves no kind of machines. It has its own cache, because the manager's has the same kinds with the
+// selector of our machines. That cache is filled before the first pass: otherwise KAITO's Workspaces would look
+// new.
 func withKAITO(at site, others []workspace.News) (workspace.KAITO, []workspace.News, error) {
 	if len(at.served) == 0 {
 		return nil, others, nil

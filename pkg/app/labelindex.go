@@ -21,14 +21,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 )
 
-// labelled is a kind of object that every pass looks for by one of a few labels.
+// labelled is a kind of object that every pass finds by one of a few labels.
 type labelled struct {
 	object client.Object
 	labels []string
 }
 
-// looksUp are the kinds whose objects a pass finds by the label of its Workspace. A cache compares the labels of all
-// that it has otherwise, so that a pass would cost the more, the more Workspaces there are.
+// looksUp are the kinds that a pass finds by the label of its Workspace. Without an index, a cache compares the
+// labels of all its objects, and the cost of a pass grows with the number of Workspaces.
 func looksUp(served kinds) []labelled {
 	out := []labelled{
 		{&corev1.Pod{}, []string{v1beta1.LabelWorkspace}},
@@ -45,13 +45,13 @@ func looksUp(served kinds) []labelled {
 	return out
 }
 
-// byLabel has a client that reads a cache look things up in an index where they are listed by one of its labels.
+// byLabel makes a cached client use an index to list by one of its labels.
 type byLabel struct {
 	client.Client
 	labels map[schema.GroupKind][]string
 }
 
-// indexed asks for the indexes, and returns a client that uses them.
+// indexed registers the indexes, and returns a client that uses them.
 func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndexer, all []labelled) (client.Client, error) {
 	out := byLabel{Client: inner, labels: map[schema.GroupKind][]string{}}
 	for _, kind := range all {
@@ -69,8 +69,8 @@ func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndex
 	return out, nil
 }
 
-// List implements client.Reader. What is not listed by a label that has an index is listed as ever, and so is what is
-// not read as its own type, of which there is another cache or none.
+// List implements client.Reader. Lists without an indexed label work as before, and so do lists of another Go type,
+// which have another cache or none.
 func (c byLabel) List(ctx context.Context, list client.ObjectList, asked ...client.ListOption) error {
 	options := (&client.ListOptions{}).ApplyOptions(asked)
 	_, isBare := list.(*metav1.PartialObjectMetadataList)

@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// syncDeadline bounds how long a new leader waits for the caches that have indexes, and then for the others. It holds the
-// Lease meanwhile, so that it has to end if they do not come.
+// syncDeadline bounds how long a new leader waits for the indexed caches, and then for the others. It holds the
+// Lease meanwhile, so it must end if they are not filled.
 const syncDeadline = 2 * time.Minute
 
-// onceElected has the steps taken one after the other when this replica leads. Whatever reads a cache is set up here: the
-// first to ask for a kind has it watched, and a replica that only waits would hold every object, and be told of every
-// change, for nothing (docs/adr/0010-caches-of-the-leader.md).
+// onceElected runs the steps one after the other when this replica leads. All readers of caches are set up here:
+// the first reader of a kind starts its watch, and a waiting replica would hold every object and receive every
+// change for nothing (docs/adr/0010-caches-of-the-leader.md).
 func onceElected(mgr manager.Manager, steps ...func(context.Context) error) error {
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		for _, step := range steps {
@@ -41,7 +41,7 @@ func onceElected(mgr manager.Manager, steps ...func(context.Context) error) erro
 	return nil
 }
 
-// indexes are those that are asked for before there are caches.
+// indexes are registered before there are caches.
 type indexes struct {
 	asked []func(context.Context, client.FieldIndexer) error
 }
@@ -57,7 +57,7 @@ func (i *indexes) IndexField(_ context.Context, object client.Object, field stri
 	return nil
 }
 
-// make has all of them made, and the caches filled that they are of.
+// make registers all of them, and fills their caches.
 func (i *indexes) make(ctx context.Context, indexer client.FieldIndexer) error {
 	ctx, cancel := context.WithTimeout(ctx, syncDeadline)
 	defer cancel()

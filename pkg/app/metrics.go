@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// reviewDeadline bounds what a scrape waits for the API server. Prometheus gives up after 10 s by default.
+	// reviewDeadline bounds a scrape's wait for the API server. Prometheus gives up after 10 s by default.
 	reviewDeadline = 10 * time.Second
 	// A scrape takes two reviews. Whoever floods the endpoint with invented tokens sends the API server no more than this.
 	reviewsPerSecond, reviewBurst = 10, 20
 )
 
-// metricsOptions serve metrics over TLS to those whom the API server lets get /metrics.
+// metricsOptions serve metrics over TLS to users with the right to get /metrics.
 func metricsOptions(o options.Metrics) (metricsserver.Options, error) {
 	out := metricsserver.Options{BindAddress: o.Address}
 	if o.Insecure {
@@ -46,16 +46,16 @@ func metricsOptions(o options.Metrics) (metricsserver.Options, error) {
 	out.SecureServing, out.CertDir, out.FilterProvider = true, o.CertDir, newMetricsFilter
 	out.TLSOpts = []func(*tls.Config){func(config *tls.Config) {
 		config.MinVersion = tls.VersionTLS12
-		// Not HTTP/2, by which one connection can open and reset streams without end (CVE-2023-44487).
+		// Not HTTP/2: there, one connection can open and reset streams without end (CVE-2023-44487).
 		config.NextProtos = []string{"http/1.1"}
 	}}
 	return out, nil
 }
 
-// metricsFilter lets a request pass whose bearer token belongs to a user who may send it, as the API server's own
-// /metrics does. controller-runtime's filters.WithAuthenticationAndAuthorization decides the same, but links CEL, gRPC and
-// OpenTelemetry: the program grows by half, and its memory by 20 MB. It also answers 500 to a token that is not valid, and
-// logs an error each time.
+// metricsFilter admits a request if its bearer token belongs to a user with the right to send it, like the API
+// server's own /metrics. controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links
+// CEL, gRPC and OpenTelemetry: the program grows by half, and its memory by 20 MB. It also answers an invalid token
+// with 500, and logs an error each time.
 type metricsFilter struct {
 	tokens authentication.TokenReviewInterface
 	access authorization.SubjectAccessReviewInterface
@@ -83,7 +83,7 @@ func (f metricsFilter) wrap(log logr.Logger, next http.Handler) (http.Handler, e
 		defer cancel()
 		status, err := f.review(ctx, r)
 		if err != nil && r.Context().Err() == nil { // the client is still there
-			log.Error(err, "cannot review who asks for metrics")
+			log.Error(err, "cannot check the access to metrics")
 		}
 		if status != http.StatusOK {
 			http.Error(w, http.StatusText(status), status)

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
 )
 
-// podsOfNodes adds the watch of what pods request of nodes, which begins when the leader is first asked. The manager's
+// podsOfNodes adds the watch of pods' requests on nodes, which starts when the leader first needs it. The manager's
 // cache has only the pods of Workspaces, and would keep more of each.
 func podsOfNodes(mgr manager.Manager) (*nodeuse.Pods, error) {
 	live, err := client.NewWithWatch(mgr.GetConfig(), client.Options{

@@ -19,11 +19,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// pricing is the region whose prices count. Where that of the cluster is not known, the region is empty,
-// and unknown says why.
+// pricing is the region for prices. If the cluster's region is unknown, region is empty, and unknown has the
+// reason.
 type pricing struct{ region, unknown string }
 
-// pricingFor is what the administrator set, or else what the cluster's nodes are labelled with.
+// pricingFor is the administrator's region, or else the label of the cluster's nodes.
 func pricingFor(ctx context.Context, live client.Reader, o options.Controller, known *catalog.Catalog) (pricing, error) {
 	if o.Region != "" {
 		return pricing{region: o.Region}, nil
@@ -36,7 +36,7 @@ func pricingFor(ctx context.Context, live client.Reader, o options.Controller, k
 	return pricingOf(nodes.Items, func(region string) bool { return isPriced(known, o.Clouds, region) }), nil
 }
 
-// pricingOf is the one region of all nodes that have one, if there are prices for it.
+// pricingOf is the one region of all labelled nodes, if it has prices.
 func pricingOf(nodes []metav1.PartialObjectMetadata, isPriced func(region string) bool) pricing {
 	seen := map[string]bool{}
 	for i := range nodes {

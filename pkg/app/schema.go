@@ -19,9 +19,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// errSchemaRestored ends the process, so that it reads all Workspaces again: its cache may hold pruned ones, and their
-// versions do not change when the API server returns the fields again.
-var errSchemaRestored = errors.New("the CustomResourceDefinition of Workspaces has all fields again: starting anew to read them")
+// errSchemaRestored ends the process to read all Workspaces again: its cache may hold pruned ones, and their
+// versions stay the same when the API server returns the fields again.
+var errSchemaRestored = errors.New("the CustomResourceDefinition of Workspaces has all fields again: restarting to read them")
 
 // schemaNews has every Workspace looked at once the API server prunes its fields.
 func schemaNews(at site) workspace.News {
@@ -47,7 +47,7 @@ func schemaNews(at site) workspace.News {
 	}
 }
 
-// restartOnRestoredSchema ends the process of the leader once fields that were missing are back.
+// restartOnRestoredSchema ends the leader's process once missing fields are back.
 func restartOnRestoredSchema(ctx context.Context, mgr manager.Manager) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, crd.Object())
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/cosign"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/planning"
 )
 
 // signatures are verified on the way that pods take to registries: by the same proxy, and with the same authorities.
-func signatures(o options.Controller) workspace.Signatures {
+func signatures(o options.Controller) planning.Signatures {
 	proxy := (&httpproxy.Config{HTTPSProxy: o.Weights.HTTPSProxy, NoProxy: o.Weights.NoProxy}).ProxyFunc()
-	return workspace.Signatures{
-		Registries: o.Artifacts.Registries, Signers: o.Artifacts.Signers,
+	return planning.Signatures{
+		Registries: o.Artifacts.Registries, Signers: o.Artifacts.Signers, VerifiesIdentities: o.Artifacts.VerifierSocket != "",
 		Verify: func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error) {
 			client := hub.NewHTTPClient(1)
 			defer client.CloseIdleConnections()
@@ -33,7 +33,7 @@ func signatures(o options.Controller) workspace.Signatures {
 					return "", fmt.Errorf("ConfigMap %q: %w", o.Weights.CAConfigMap, err)
 				}
 			}
-			artifact.HTTP = client.Transport
+			artifact.HTTP, artifact.Verifier = client.Transport, cosign.Verifier{Socket: o.Artifacts.VerifierSocket}
 			return cosign.Verify(ctx, artifact, required...)
 		},
 	}

@@ -26,7 +26,7 @@ func (r *runner) Add(runs manager.Runnable) error {
 	return nil
 }
 
-// TestWhatIsSwept: every back end that buys has what it bought swept, and KAITO's only where it was told to.
+// TestWhatIsSwept: every back end that buys has what it bought swept, and KAITO's only if it was told to.
 func TestWhatIsSwept(t *testing.T) {
 	for _, chosen := range []backEnd{options.BackendNodeClaim, options.BackendNodePool} {
 		for _, isTold := range []bool{false, true} {

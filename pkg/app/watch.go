@@ -18,9 +18,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// readable are those of some namespaces whose Workspaces the controller may read. The others have been deleted, with the
-// Role there, and perhaps made again without it. The caches of such a namespace never fill, and must not keep the leader
-// from serving the rest.
+// readable are the namespaces whose Workspaces the controller may read. The others have been deleted with their
+// Role, and perhaps created again without it. The caches of such a namespace never fill, and must not keep the
+// leader from serving the rest.
 func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespaces []string) ([]string, error) {
 	if len(namespaces) == 0 {
 		return nil, nil
@@ -36,7 +36,7 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 		err := live.List(ctx, workspaces, client.InNamespace(namespace), client.Limit(1))
 		if apierrors.IsForbidden(err) {
 			log.FromContext(ctx).Info("a namespace is not watched, because the controller may not read its workspaces: if it exists, "+
-				"upgrade the chart's release, which creates the role there", "namespace", namespace)
+				"upgrade the chart's release to create the role there", "namespace", namespace)
 			continue
 		}
 		if err != nil {
@@ -46,7 +46,7 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 	}
 	if len(out) == 0 { // which must not come to mean all of them
 		return nil, fmt.Errorf("--watch-namespace: the controller may read workspaces in none of %s: create the namespaces and "+
-			"upgrade the chart's release, which creates the roles there", strings.Join(namespaces, ", "))
+			"upgrade the chart's release to create the roles there", strings.Join(namespaces, ", "))
 	}
 	return out, nil
 }

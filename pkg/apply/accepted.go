@@ -22,21 +22,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// How long it holds that the API server would make an object, and of how many that is remembered.
+// How long a positive answer of the API server counts, and how many answers are kept.
 const (
 	acceptedFor   = 10 * time.Second
 	acceptedLimit = 256
 )
 
-// Bounds of questions on their way: a webhook that does not answer must not hold up all workers.
+// Bounds of running requests: a webhook that does not answer must not block all workers.
 const (
 	mostAsking = 8
 	patience   = 500 * time.Millisecond
 )
 
-// accepted remembers for a while what the API server said that it would make, until one of its kind is made in its
-// namespace: that may have used a quota up. Workspaces that come together mostly differ in nothing but their names, and
-// each would have it asked the same. Somebody else may use a quota up meanwhile, as after any such question.
+// accepted remembers for a while that the API server would create an object, until one of its kind is created in
+// its namespace: that may use up a quota. Workspaces that arrive together mostly differ only in their names, so
+// each would ask the same. Another client may still use up a quota in the meantime, as after any such request.
 type accepted struct {
 	clock cache.Clock
 	seen  *cache.LRUExpireCache
@@ -56,9 +56,9 @@ func newAccepted(clock cache.Clock) *accepted {
 	}
 }
 
-// ask asks whether the API server would make an object, unless somebody is asking the same: that it would holds for
-// both, and so does that it does not answer, while any other error may be about the other one only. The error is a
-// *lookup.BusyError where answers take too long to wait for.
+// ask asks whether the API server would create an object, unless the same request is running. A positive answer and
+// a timeout count for both; any other error may concern only the other one. The error is a *lookup.BusyError if
+// answers take too long.
 func (a *accepted) ask(ctx context.Context, of shape, ask func(context.Context) error) error {
 	before := a.count(of.place)
 	for {
@@ -108,7 +108,7 @@ func (a *accepted) holds(of shape) bool {
 	return isKnown
 }
 
-// forget drops what is known of the kind of an object in its namespace, and what is being asked.
+// forget drops the answers about an object's kind in its namespace, and the running requests.
 func (a *accepted) forget(made *unstructured.Unstructured) {
 	of := place{made.GetKind(), made.GetNamespace()}
 	a.mu.Lock()
@@ -120,22 +120,23 @@ func (a *accepted) forget(made *unstructured.Unstructured) {
 	})
 }
 
-// place is where objects of a kind are counted together.
+// place is a kind in a namespace: a quota counts its objects together.
 type place struct{ kind, namespace string }
 
-// shape is what an object is to be, but for whose it is.
+// shape is the planned content of an object without its owner.
 type shape struct {
 	place
 	sum [sha256.Size]byte
 }
 
-// busy says that answers about an object take too long to wait for.
+// busy reports that answers about an object take too long.
 func (s shape) busy() error {
 	return &lookup.BusyError{Source: s.kind + "s of namespace " + s.namespace}
 }
 
-// shapeOf is what an intent says but for its owner's name and UID, wherever these are in it, and for the hash of it
-// all. Of the name it keeps what an API server may refuse: how long it is, and whether it will do for a label.
+// shapeOf is the content of an intent without its owner's name and UID, wherever they occur, and without the hash
+// of the whole. Of the name it keeps the parts that an API server may reject: the length, and whether it is a valid
+// label.
 func shapeOf(owner client.Object, intent *unstructured.Unstructured) (shape, error) {
 	encoded, err := json.Marshal(intent.Object) // sorts its maps
 	for _, own := range []string{string(owner.GetUID()), intent.GetAnnotations()[v1beta1.AnnotationAppliedHash], owner.GetName()} {

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apply writes objects by server-side apply, under one field owner, and only when something
-// differs from what the cluster has.
+// Package apply writes objects by server-side apply, under one field owner, and only if something differs from the
+// cluster.
 //
-// It decides whether a write is needed and whether an object of that name may be written at all: a
-// foreign object is an error, never a takeover. It must not know what the objects are for.
+// It decides whether a write is necessary, and whether an object with that name may be written at all: a foreign
+// object is an error, never a takeover. It must not know the purpose of the objects.
 package apply
 
 import (
@@ -29,10 +29,10 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// FieldOwner is the one field manager of everything that is applied.
+// FieldOwner is the one field manager of all applied objects.
 const FieldOwner = "modelberth"
 
-// TakenError says that an object of the desired name belongs to somebody else.
+// TakenError is returned if an object of the desired name belongs to somebody else.
 type TakenError struct {
 	Kind      string
 	Namespace string
@@ -41,11 +41,11 @@ type TakenError struct {
 
 // Error names the object and the way out.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%s %s/%s exists and does not belong to this Workspace; it is left as it is: "+
-		"delete or rename it, or make the Workspace under another name", e.Kind, e.Namespace, e.Name)
+	return fmt.Sprintf("%s %s/%s exists and has another owner: "+
+		"delete or rename it, or create the Workspace under another name", e.Kind, e.Namespace, e.Name)
 }
 
-// TerminatingError says that an object of the desired name is on its way out.
+// TerminatingError is returned if an object of the desired name is on its way out.
 type TerminatingError struct {
 	Kind      string
 	Namespace string
@@ -54,7 +54,7 @@ type TerminatingError struct {
 
 // Error names the object.
 func (e *TerminatingError) Error() string {
-	return fmt.Sprintf("waiting for the former %s %s/%s to be gone", e.Kind, e.Namespace, e.Name)
+	return fmt.Sprintf("waiting for the deletion of the former %s %s/%s", e.Kind, e.Namespace, e.Name)
 }
 
 // Applier applies objects.
@@ -65,15 +65,15 @@ type Applier struct {
 	accepted *accepted
 }
 
-// New returns an Applier. The cache must show the names of all objects, for which Keep is enough of those of
-// others; the live reader must not be backed by a cache.
+// New returns an Applier. The cache must contain the names of all objects; Keep suffices for foreign ones. The live
+// reader must not be backed by a cache.
 func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Applier {
 	return &Applier{cached: cached, live: live, settled: newSettled(), accepted: newAccepted(clock)}
 }
 
-// Apply brings one object in line with desired, which must carry owner as its controller. It
-// returns true if it wrote. Where desired names a resourceVersion, no other version is written over. Errors
-// are *TakenError, *TerminatingError or the API server's.
+// Apply makes one object match desired, which must have owner as its controller. It returns true if it wrote. If
+// desired has a resourceVersion, no other version is overwritten. Errors are *TakenError, *TerminatingError or the
+// API server's.
 func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool, error) {
 	found, err := a.look(ctx, a.cached, owner, desired)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 // State is how an object stands.
 type State int
 
-// The states of an object that nobody else has the name of.
+// The states of an object whose name has no other owner.
 const (
 	Missing State = iota
 	Outdated
@@ -121,9 +121,9 @@ func (a *Applier) State(ctx context.Context, owner, desired client.Object) (Stat
 	return Applied, nil
 }
 
-// Check returns an error if desired cannot be made: the name belongs to somebody else, or the API server would
-// refuse the object. It is not asked again for a while whether it would make what differs only by its owner. Errors
-// are as of Apply.
+// Check returns an error if desired cannot be created: the name has another owner, or the API server would reject
+// the object. For a while, an answer counts for all objects that differ only by their owner. Errors are those of
+// Apply.
 func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
 	found, err := a.look(ctx, a.cached, owner, desired)
 	if err != nil || found.existing != nil {
@@ -134,7 +134,7 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 		return wrap("checking", desired, found.intent, err)
 	}
 	err = a.accepted.ask(ctx, shape, func(ctx context.Context) error {
-		// It is the cheaper of the two ways to have an object looked at, and leaves no trace of who made it how.
+		// It is the cheaper of the two dry runs, and leaves no trace in the managed fields.
 		return a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
 	})
 	if apierrors.IsAlreadyExists(err) { // the cache lags
@@ -144,12 +144,12 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	return wrap("checking", desired, found.intent, err)
 }
 
-// firstVersion is the resourceVersion of a store that nothing has been written to: no object has it. To apply
-// over it makes an object or, where one of that name is there, fails with a conflict.
+// firstVersion is the resourceVersion of an empty store: no object has it. Applying over it creates an object or,
+// if there is one of that name, fails with a conflict.
 const firstVersion = "1"
 
-// create makes an object that is not there. Over firstVersion, one that is there is left alone, whoever made it
-// and when, and the error is a conflict: there is no need to look before.
+// create creates a missing object. Over firstVersion, an existing one stays unchanged, whoever created it and when,
+// and the error is a conflict: no prior read is necessary.
 func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
 	a.accepted.forget(intent)
 	defer a.accepted.forget(intent) // and what is answered meanwhile
@@ -158,8 +158,8 @@ func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured,
 	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))
 }
 
-// update applies over an object that is ours, if anything differs. The cache may lag: what has been deleted,
-// or made again by somebody else, is left alone.
+// update applies over our own object, if anything differs. The cache may lag: a deleted object, or one created
+// again by another owner, stays unchanged.
 func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
 	if same, err := a.isSettled(found, desired); err != nil || same {
 		return false, err
@@ -178,7 +178,7 @@ func (a *Applier) update(ctx context.Context, found sight, desired client.Object
 	return err == nil, wrap("applying", desired, found.intent, err)
 }
 
-// isSettled says whether what was found is as desired, and remembers it.
+// isSettled reports whether the found object matches desired, and remembers it.
 func (a *Applier) isSettled(found sight, desired client.Object) (bool, error) {
 	if found.isSettled {
 		return true, nil
@@ -190,7 +190,7 @@ func (a *Applier) isSettled(found sight, desired client.Object) (bool, error) {
 	return same, err
 }
 
-// wrap says what was done with which object when an error came; nil stays nil.
+// wrap adds the action and the object to an error; nil stays nil.
 func wrap(doing string, desired client.Object, intent *unstructured.Unstructured, err error) error {
 	if err == nil {
 		return nil
@@ -198,8 +198,8 @@ func wrap(doing string, desired client.Object, intent *unstructured.Unstructured
 	return fmt.Errorf("%s %s %s/%s: %w", doing, intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 }
 
-// sight is what we want an object to be, and what the cluster has of that name: ours, or nil. Where that is
-// known to be as we want it, it is settled, and there is no intent.
+// comparison pairs the desired object with the live one: ours, or nil. If they are known to match, it is settled
+// and has no intent.
 type sight struct {
 	intent    *unstructured.Unstructured
 	existing  client.Object
@@ -215,7 +215,7 @@ func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired c
 	return a.sightOf(existing, gvk, desired)
 }
 
-// sightOf puts what is wanted beside what is there, which may be nil.
+// sightOf pairs the desired object with the existing one, which may be nil.
 func (a *Applier) sightOf(existing client.Object, gvk schema.GroupVersionKind, desired client.Object) (sight, error) {
 	if existing != nil && a.settled.holds(desired, existing) {
 		return sight{existing: existing, isSettled: true}, nil
@@ -245,7 +245,7 @@ func (a *Applier) ours(
 	return existing, gvk, mayWrite(gvk.Kind, owner, existing)
 }
 
-// isOfAnotherUID says whether the API server has another object of that name than we meant.
+// isOfAnotherUID reports whether the API server has an object of that name with another UID.
 func isOfAnotherUID(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsInvalid(err) || status.Status().Details == nil {
@@ -290,7 +290,7 @@ func mayWrite(kind string, owner, existing client.Object) error {
 	return &TakenError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName()}
 }
 
-// intentOf returns the fields that we own, with their hash among the annotations.
+// intentOf returns our fields, with their hash among the annotations.
 func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
 	if err != nil {
@@ -315,7 +315,7 @@ func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured
 	return intent, nil
 }
 
-// isApplied says whether the object has every field of the intent (nobody changed one) and was last
+// isApplied reports whether the object has every field of the intent (nobody changed one) and was last
 // applied with the same intent (no field has been taken out since).
 func isApplied(intent *unstructured.Unstructured, existing client.Object) (bool, error) {
 	hash := intent.GetAnnotations()[v1beta1.AnnotationAppliedHash]
@@ -335,8 +335,8 @@ func isApplied(intent *unstructured.Unstructured, existing client.Object) (bool,
 	return contains(content, wanted), nil
 }
 
-// contains says whether have holds every value of want; what have holds beside it was defaulted by
-// the server or written by others.
+// contains reports whether have contains every value of want; other values of have are defaults of the server or
+// fields of other writers.
 func contains(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -366,7 +366,7 @@ func contains(have, want any) bool {
 	}
 }
 
-// dropNulls removes null values, which server-side apply would take for an intent.
+// dropNulls removes null values, because server-side apply would treat them as an intent.
 func dropNulls(value any) {
 	switch value := value.(type) {
 	case map[string]any:

@@ -61,7 +61,7 @@ type cluster struct {
 	applier *apply.Applier
 	server  client.WithWatch
 	applies int
-	// over is the version that the last apply was to be written over; empty where any would do.
+	// over is the version that the last apply was to be written over; empty if any would do.
 	over string
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Keep is the transform of a cache that an Applier reads: what is ours stays, and of other objects only whose
-// they are, so that a name that is taken is known without asking and costs next to no memory.
+// Keep is the transform of an Applier's cache. It keeps our objects, and only the identity of others: a taken name
+// is known without a request and costs next to no memory.
 func Keep(object any) (any, error) {
 	accessor, ok := object.(metav1.Object)
 	if !ok {
@@ -38,7 +38,7 @@ func Keep(object any) (any, error) {
 	}
 }
 
-// identity is who an object is, whose, and whether it is on its way out.
+// identity is an object's name, owner and deletion state.
 func identity(object metav1.Object) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),

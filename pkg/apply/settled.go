@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// settledLimit is how many objects are remembered, of some 200 bytes each; one that is not is compared again.
+// settledLimit is how many objects are remembered, with some 200 bytes each; others are compared again.
 const settledLimit = 4096
 
-// settled remembers which version of an object was found to be as desired, and what was desired: to compare
-// them costs most of a pass over a Workspace to which nothing has happened.
+// settled remembers which version of an object matched, and the desired content: the comparison is most of the cost
+// of a pass over an unchanged Workspace.
 type settled struct{ seen *lru.Cache }
 
 // match is one comparison: of this object in this version with this intent.
@@ -25,14 +25,14 @@ type match struct {
 
 func newSettled() *settled { return &settled{seen: lru.New(settledLimit)} }
 
-// note keeps that an object is as desired.
+// note records that an object matches.
 func (s *settled) note(desired, existing client.Object) {
 	if found, ok := matchOf(desired, existing); ok {
 		s.seen.Add(existing.GetUID(), found)
 	}
 }
 
-// holds says whether this version of the object was found to be as desired.
+// holds reports whether this version of the object was found to be as desired.
 func (s *settled) holds(desired, existing client.Object) bool {
 	known, ok := s.seen.Get(existing.GetUID())
 	if !ok {
@@ -42,8 +42,8 @@ func (s *settled) holds(desired, existing client.Object) bool {
 	return ok && known == any(found)
 }
 
-// matchOf is false where it cannot be told cheaply what is desired. The wire format sorts maps: what is equal
-// is written alike.
+// matchOf is false if the desired content has no cheap form. The wire format sorts maps: equal contents have equal
+// bytes.
 func matchOf(desired, existing client.Object) (match, bool) {
 	wire, ok := desired.(interface{ Marshal() ([]byte, error) })
 	if !ok || existing.GetUID() == "" {

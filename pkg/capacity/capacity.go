@@ -4,8 +4,7 @@
 // Package capacity holds the words in which the controller asks for machines and hears about them:
 // what to get, what there is, and the typed errors of the back ends below it.
 //
-// It decides nothing. It must not know models, plans' physics or any provisioner's objects; the
-// port itself is declared where it is called, in the controllers.
+// It decides nothing. It must not know models, plans' physics or any provisioner's objects.
 package capacity
 
 import (
@@ -73,8 +72,6 @@ type Request struct {
 	Existed []string
 	// Replaced are the UIDs of machines of this attempt that are lost: they are let go, and others asked for by their names.
 	Replaced []types.UID
-	// First says that nothing can have been asked for before, so that there is nothing that the cache could miss.
-	First bool
 	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.
 	Keep []string
 	// MakePods makes the Workspace's pods, aimed at this request. Where machines come for pods that wait for
@@ -141,6 +138,15 @@ type Machine struct {
 	HourlyPrice float64
 	// Trouble that the node reports of the machine.
 	Trouble nodehealth.Trouble
+}
+
+// MachineNames returns the names of machines in the order of the machines.
+func MachineNames(machines []Machine) []string {
+	var names []string
+	for i := range machines {
+		names = append(names, machines[i].Name)
+	}
+	return names
 }
 
 // Words are the provisioner's conditions of a machine.
@@ -231,7 +237,7 @@ func (Absent) Kind(Owner) string { return "machine" }
 func (Absent) Observe(context.Context, Owner, []Created, string) ([]Machine, error) { return nil, nil }
 
 // Held returns nothing.
-func (Absent) Held(context.Context, Owner, []Created) ([]string, error) { return nil, nil }
+func (Absent) Held(context.Context, Owner, []Created) ([]Machine, error) { return nil, nil }
 
 // Names returns a *NotInstalledError.
 func (a Absent) Names(Owner, int32, int) ([]string, error) {

@@ -15,6 +15,9 @@ import (
 type MemoryProfile struct {
 	// Basis of the constants: the worst of them.
 	Basis v1beta1.Basis `json:"basis"`
+	// MeasuredUntil is the first release of which no logged start bears out the constants: from it on they are
+	// estimates. Empty means that they hold for all.
+	MeasuredUntil string `json:"measuredUntil,omitempty"`
 	// MarginGiB of KV cache is left to spare, more where the budget is an estimate.
 	MarginGiB Margin `json:"marginGiB,omitzero"`
 	// SpareGiB of a GPU outside the share: the CUDA context and what other processes need, and the

@@ -367,6 +367,10 @@ func TestLoadRefuses(t *testing.T) {
 			`catalogue file "engines.yaml": engines[0] "x": profile.mostUsed: 1.1 must be from 0.05 to 1`,
 		},
 		{
+			"a release that is none", "engines.yaml", profiled(`graphsSince: "0.21"`, "graphsSince: \"0.21\"\n    measuredUntil: main"),
+			`catalogue file "engines.yaml": engines[0] "x": profile.measuredUntil: "main" must be a version such as "0.20", in quotes`,
+		},
+		{
 			"a version that is none", "engines.yaml", profiled(`graphsSince: "0.21"`, `graphsSince: v0.21`),
 			`catalogue file "engines.yaml": engines[0] "x": profile.graphsSince: "v0.21" must be a version such as "0.21", in quotes`,
 		},
@@ -485,7 +489,11 @@ func TestUnknownNamesSuggest(t *testing.T) {
 		},
 		{
 			"the end is missing", func() error { _, err := c.ResolveModel("gpt-oss"); return err },
-			`preset "gpt-oss" is not in the catalogue: did you mean gpt-oss-120b or gpt-oss-20b?`,
+			`preset "gpt-oss" is not in the catalogue: did you mean gpt-oss-20b or gpt-oss-120b?`,
+		},
+		{
+			"a size that is not published: the nearest first", func() error { _, err := c.ResolveModel("qwen3-3b"); return err },
+			`preset "qwen3-3b" is not in the catalogue: did you mean qwen3-4b, qwen3-8b or qwen3-32b?`,
 		},
 		{
 			"nothing is similar", func() error { _, err := c.ResolveModel("something-else"); return err },

@@ -6,7 +6,9 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -73,8 +75,10 @@ func closest(name string, among []string) []string {
 			candidates = append(candidates, candidate{other, distance})
 		}
 	}
+	size := sizeIn(name)
 	slices.SortFunc(candidates, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(apart(size, a.name), apart(size, b.name)),
+			cmp.Compare(a.name, b.name))
 	})
 	var names []string
 	for _, c := range candidates {
@@ -83,6 +87,28 @@ func closest(name string, among []string) []string {
 		}
 	}
 	return names
+}
+
+// apart is how far the size in a name is from another size: smaller ones first where that one is not known.
+func apart(size float64, name string) float64 {
+	other := sizeIn(strings.ToLower(name))
+	if size == 0 || other == 0 {
+		return other
+	}
+	return math.Abs(math.Log(other / size))
+}
+
+// sizeIn is the number of parameters in the lower-case name of a model, in 10^9: 7 of qwen2.5-7b-instruct; 0 where there
+// is none.
+func sizeIn(name string) float64 {
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("-_/", r) }) {
+		if number, isSize := strings.CutSuffix(word, "b"); isSize {
+			if size, err := strconv.ParseFloat(number, 64); err == nil && size > 0 && !math.IsInf(size, 0) {
+				return size
+			}
+		}
+	}
+	return 0
 }
 
 // editDistance is the number of letters to insert, delete or replace, or neighbours to swap, to turn

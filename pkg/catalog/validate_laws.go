@@ -60,6 +60,9 @@ func (c *check) memory(m EngineMemory) {
 // profile checks the constants of the memory law of an engine that measures itself.
 func (c *check) profile(p MemoryProfile) {
 	c.basis("profile.basis", p.Basis)
+	if p.MeasuredUntil != "" {
+		c.text("profile.measuredUntil", p.MeasuredUntil, isVersion, `must be a version such as "0.20", in quotes`)
+	}
 	for _, constant := range []struct {
 		field       string
 		value       float64

@@ -37,6 +37,9 @@ func validateModel(m model.Model) error {
 			c.text(parser.field, parser.name, isLowerName, "must be a parser's name such as hermes")
 		}
 	}
+	if m.Float16 != "" {
+		c.oneOf("float16", string(m.Float16), string(model.Float16Survives), string(model.Float16Breaks))
+	}
 	if len(m.Artifacts) > 0 || m.Context != 0 {
 		c.within("context", float64(m.Context), 1, 1<<24)
 	}

@@ -14,7 +14,7 @@ import (
 // tokensFlag is a number of tokens as people write it: 16384, 16k or 1M.
 type tokensFlag struct{ into *int32 }
 
-// String is the number; empty where none was given.
+// String is the number; empty if none was given.
 func (f tokensFlag) String() string {
 	if f.into == nil || *f.into == 0 {
 		return ""
@@ -48,7 +48,7 @@ func (f tokensFlag) Set(text string) error {
 // timeFlag is a time as Go writes it, such as 100ms; a bare number has milliseconds.
 type timeFlag struct{ into *time.Duration }
 
-// String is the time; empty where none was given.
+// String is the time; empty if none was given.
 func (f timeFlag) String() string {
 	if f.into == nil || *f.into == 0 {
 		return ""

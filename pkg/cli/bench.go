@@ -31,12 +31,12 @@ func newBench(w World) *cobra.Command {
 	b := &benchCommand{}
 	cmd := &cobra.Command{
 		Use:   "bench NAME",
-		Short: "Measure how fast a Workspace answers, beside what its plan predicts",
-		Long: `Measure how fast a Workspace answers, beside what its plan predicts: time to the first token, time per
-further token, and tokens per second, through a port-forward to the pod that answers.
+		Short: "Measure the speed of a Workspace and compare it with its plan",
+		Long: `Measure the speed of a Workspace and compare it with its plan: time to the first token, time per
+further token, and tokens per second. Requests go through a port-forward to the pod of the endpoint.
 
-What is not said is the load that the plan was made for. Other requests of that time share the server
-and slow both down. --record writes the tokens per minute into the Workspace's status, with your rights, as
+The default load is that of the plan. Other requests at the same time share the server, and slow each
+other down. --record writes the tokens per minute into the Workspace's status, with your rights, as
 status.performance.metrics.peakTokensPerMinute and the condition BenchmarkCompleted; readiness never
 depends on it.`,
 		Example: `  kubectl berth bench my-model
@@ -48,9 +48,9 @@ depends on it.`,
 	f := cmd.Flags()
 	f.IntVar(&b.Requests, "requests", 0, "number of requests (default: four times the concurrency)")
 	f.IntVar(&b.Concurrency, "concurrency", 0, "requests open at any time (default: the plan's)")
-	f.IntVar(&b.InputTokens, "input-tokens", 0, "about how many tokens each prompt has (default: the plan's)")
+	f.IntVar(&b.InputTokens, "input-tokens", 0, "approximate tokens of each prompt (default: the plan's)")
 	f.IntVar(&b.OutputTokens, "output-tokens", 0, "tokens of each answer (default: the plan's)")
-	f.StringVar(&b.model, "model", "", "name that the endpoint answers to (default: its first)")
+	f.StringVar(&b.model, "model", "", "name of the model (default: the endpoint's first)")
 	f.BoolVar(&b.record, "record", false, "write the result into the Workspace's status")
 	b.connection.bind(cmd, w)
 	b.output.bind(cmd, false)
@@ -102,7 +102,7 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 	return b.write(ctx, w, cluster, name, result)
 }
 
-// predicted is the speed that a plan promises; nil where it promises none.
+// predicted is the speed that a plan promises; nil if it promises none.
 func predicted(plan *v1beta1.PlanStatus) *v1beta1.PlanPerformance {
 	if plan == nil {
 		return nil
@@ -191,7 +191,7 @@ func (b *benchCommand) write(ctx context.Context, w World, cluster *Cluster, nam
 	return err
 }
 
-// engine is what ran: its name, the tag of its image, and the format of the weights; empty where unknown.
+// engine is what ran: its name, the tag of its image, and the format of the weights; empty if unknown.
 func (b *benchCommand) engine(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (string, string, string) {
 	revisions, err := cluster.revisions(ctx, ws)
 	current := accepted(revisions)

@@ -131,12 +131,12 @@ func TestBenchErrors(t *testing.T) {
 		code   int
 	}{
 		{"a negative number", sky, interceptor.Funcs{}, "--concurrency -1", "--concurrency is -1, it must be at least 1", 2},
-		{"the server refuses at once", refuses, interceptor.Funcs{}, "", "the model's server refuses: too many tokens", 5},
+		{"the server refuses at once", refuses, interceptor.Funcs{}, "", "the model's server rejects the request: too many tokens", 5},
 		{
 			"one of them failed: nothing is recorded", later,
 			interceptor.Funcs{},
 			"--requests 2 --record",
-			"nothing is recorded: 1 request failed: the model's server refuses: too many tokens", 5,
+			"nothing is recorded: 1 request failed: the model's server rejects the request: too many tokens", 5,
 		},
 		{
 			"no right to write the status", sky, notAllowed, "--requests 1 --record",

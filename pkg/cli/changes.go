@@ -128,13 +128,13 @@ func isFixed(change *fieldChange) bool {
 	}
 }
 
-// under says whether a field is another one or within it.
+// under reports whether a field is another one or within it.
 func under(field, parent string) bool {
 	rest, ok := strings.CutPrefix(field, parent)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// isRendered says whether a change shows in the pods by itself, whatever it does to the plan.
+// isRendered reports whether a change shows in the pods by itself, whatever it does to the plan.
 func isRendered(change *fieldChange) bool {
 	for _, planned := range []string{
 		"inference.objectives", "inference.engine.allowedQuantizations", "inference.engine.allowedKVCacheTypes",

@@ -28,11 +28,11 @@ func newChat(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat NAME [PROMPT...]",
 		Short: "Talk to the model of a Workspace",
-		Long: `Talk to the model of a Workspace, through a port-forward to the pod that answers.
+		Long: `Talk to the model of a Workspace, through a port-forward to the pod of the endpoint.
 
-The prompt is the rest of the line, or what is piped in. On a terminal without a prompt a conversation
-begins: Ctrl-C cancels an answer, and Ctrl-D or /exit ends it. What a reasoning model thinks is shown
-dimmed on a terminal and left out elsewhere.`,
+The prompt is the rest of the line, or the standard input. On a terminal without a prompt, a
+conversation begins: Ctrl-C cancels an answer, and Ctrl-D or /exit ends it. The thoughts of a reasoning
+model are dimmed on a terminal and left out elsewhere.`,
 		Example: `  kubectl berth chat my-model
   kubectl berth chat my-model Why is the sky blue?
   git diff | kubectl berth chat my-model --system 'Write a commit message for this change.'`,
@@ -42,9 +42,9 @@ dimmed on a terminal and left out elsewhere.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.model, "model", "", "name that the endpoint answers to, such as an adapter's (default: its first)")
-	f.StringVar(&c.system, "system", "", "what the model is told before everything else")
-	f.IntVar(&c.maxTokens, "max-tokens", 0, "longest answer in tokens; 0 means as long as the model likes")
+	f.StringVar(&c.model, "model", "", "name of the model or of an adapter (default: the endpoint's first)")
+	f.StringVar(&c.system, "system", "", "system prompt")
+	f.IntVar(&c.maxTokens, "max-tokens", 0, "longest answer in tokens; 0 means no limit")
 	f.BoolVar(&c.noStream, "no-stream", false, "wait for the whole answer")
 	c.connection.bind(cmd, w)
 	return cmd

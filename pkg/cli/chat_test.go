@@ -189,7 +189,7 @@ func TestChatConverses(t *testing.T) {
 	want := ran{
 		Out: "> answer 1\n> > > answer 3\n> ",
 		Err: "Talking to small-chat of Workspace team-a/chat. Ctrl-C cancels an answer; /exit or Ctrl-D ends.\n" +
-			"the model's server refuses: This model's maximum context length is 8192 tokens.\n",
+			"the model's server rejects the request: This model's maximum context length is 8192 tokens.\n",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -240,7 +240,7 @@ func TestChatErrors(t *testing.T) {
 		{
 			"nobody answers yet", fine, func(c *cluster) { c.objects = []client.Object{workspace(), pod(0), pod(1, running(true))} },
 			[]string{"chat", "Why?"},
-			ran{Err: "Workspace team-a/chat does not answer now (waiting for 1 of 1 machines of type Standard_A24_1): kubectl berth status chat --watch follows it", Code: 5},
+			ran{Err: "Workspace team-a/chat does not answer now (waiting for 1 of 1 machines of type Standard_A24_1): follow it with kubectl berth status chat --watch", Code: 5},
 		},
 		{"no prompt", fine, nil, []string{"chat"}, ran{Err: "there is no prompt: write one behind the Workspace's name, or pipe one in", Code: 2}},
 		{
@@ -253,7 +253,7 @@ func TestChatErrors(t *testing.T) {
 				c.objects = []client.Object{workspace(func(ws *v1beta1.Workspace) { ws.Status.Endpoint = nil }), pod(0, running(true))}
 			},
 			[]string{"chat", "Why?"},
-			ran{Err: "Workspace team-a/chat does not say which models it serves: name one with --model", Code: 2},
+			ran{Err: "Workspace team-a/chat lists no models: name one with --model", Code: 2},
 		},
 		{"a negative length", fine, nil, []string{"chat", "--max-tokens", "-1", "Why?"}, ran{Err: "--max-tokens is -1, it must be a number of tokens, or 0 for no limit", Code: 2}},
 		{
@@ -267,14 +267,14 @@ func TestChatErrors(t *testing.T) {
 				fmt.Fprint(w, `{"object":"error","message":"The model does not exist."}`)
 			}, nil,
 			[]string{"chat", "Why?"},
-			ran{Err: "the model's server refuses: The model does not exist.", Code: 5},
+			ran{Err: "the model's server rejects the request: The model does not exist.", Code: 5},
 		},
 		{
 			"no sentence", func(w http.ResponseWriter, _ *http.Request, _ int) {
 				http.Error(w, "upstream down", http.StatusBadGateway)
 			}, nil,
 			[]string{"chat", "Why?"},
-			ran{Err: "the model's server refuses: 502 Bad Gateway upstream down", Code: 5},
+			ran{Err: "the model's server rejects the request: 502 Bad Gateway upstream down", Code: 5},
 		},
 		{
 			"an error in the stream", func(w http.ResponseWriter, _ *http.Request, _ int) {
@@ -282,17 +282,17 @@ func TestChatErrors(t *testing.T) {
 				fmt.Fprint(w, "data: {\"error\":\"out of memory\"}\n\n")
 			}, nil,
 			[]string{"chat", "Why?"},
-			ran{Out: "It\n", Err: "the model's server broke the answer off: out of memory", Code: 5},
+			ran{Out: "It\n", Err: "the model's server interrupted the answer: out of memory", Code: 5},
 		},
 		{
 			"an end without a word", func(w http.ResponseWriter, _ *http.Request, _ int) { stream(w, `{"content":"It"}`) }, nil,
 			[]string{"chat", "Why?"},
-			ran{Out: "It\n", Err: "the model's server broke the answer off without a word: kubectl berth logs tells why", Code: 5},
+			ran{Out: "It\n", Err: "the model's server interrupted the answer without a reason: kubectl berth logs shows why", Code: 5},
 		},
 		{
 			"no JSON", func(w http.ResponseWriter, _ *http.Request, _ int) { fmt.Fprint(w, "data: <html>\n\n") }, nil,
 			[]string{"chat", "Why?"},
-			ran{Err: "the model's server streams something else than JSON: invalid character '<' looking for beginning of value", Code: 5},
+			ran{Err: "the model's server streamed a non-JSON response: invalid character '<' looking for beginning of value", Code: 5},
 		},
 	}
 	for _, test := range tests {
@@ -318,7 +318,7 @@ func TestChatBrokenConnection(t *testing.T) {
 		}
 	})
 	got := c.run(t, session{}, "chat", "chat", "Why?")
-	if got.Code != 5 || !strings.HasPrefix(got.Err, "kubectl berth chat: the connection to the model's server broke off (") {
+	if got.Code != 5 || !strings.HasPrefix(got.Err, "kubectl berth chat: the connection to the model's server was lost (") {
 		t.Errorf("%+v", got)
 	}
 	c.pods.forward = errors.New("pod is gone")

@@ -77,11 +77,11 @@ func Main(ctx context.Context, args []string, w World) int {
 func New(w World) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-berth",
-		Short: "Which machines serve a model, at which price, and why; and how it is doing there",
-		Long: `Which machines serve a model, at which price, and why; and how it is doing there.
+		Short: "Plan machines for models, and operate Workspaces",
+		Long: `Plan machines for models, and operate Workspaces.
 
-Planning needs no cluster, and nothing is bought: the answers come from the same planner and catalogue
-as the controller's. The commands for a Workspace use your kubeconfig and your rights.`,
+Planning needs no cluster and buys nothing. It uses the controller's planner and catalogue. The commands
+for a Workspace use your kubeconfig and your rights.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -102,6 +102,6 @@ as the controller's. The commands for a Workspace use your kubeconfig and your r
 	}
 	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w))
 	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w))
-	root.AddCommand(newVersion(w))
+	root.AddCommand(newMirror(w), newVersion(w))
 	return root
 }

@@ -81,7 +81,7 @@ func (c *connection) bind(cmd *cobra.Command, w World) {
 // open connects; nothing is asked of the cluster yet.
 func (c *connection) open() (*Cluster, error) {
 	if c.world.Cluster == nil {
-		return nil, clusterError("no cluster is within reach here")
+		return nil, clusterError("no cluster is available here")
 	}
 	out, err := c.world.Cluster(c.flags, c.world.Err)
 	switch {
@@ -90,7 +90,7 @@ func (c *connection) open() (*Cluster, error) {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, usageError("no cluster is named: set KUBECONFIG, or pass --kubeconfig FILE")
 	default:
-		return nil, usageError("the kubeconfig does not lead to a cluster: %w", err)
+		return nil, usageError("the kubeconfig names no usable cluster: %w", err)
 	}
 }
 
@@ -148,7 +148,7 @@ func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {
 	case apierrors.IsNotFound(err) && strings.HasPrefix(what, v1beta1.WorkspaceKind):
-		return usageError("%s does not exist: kubectl berth status lists those of a namespace, with -A of all", what)
+		return usageError("%s does not exist: kubectl berth status lists a namespace, and with -A all of them", what)
 	case apierrors.IsNotFound(err):
 		return usageError("%s does not exist", what)
 	case meta.IsNoMatchError(err):
@@ -156,9 +156,9 @@ func worded(err error, what string) error {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return clusterError("%s: you are not allowed to: %w", what, err)
 	case apierrors.IsConflict(err):
-		return clusterError("%s was changed by somebody else meanwhile: try again", what)
+		return clusterError("%s was changed at the same time: try again", what)
 	case apierrors.IsInvalid(err):
-		return usageError("%s: the API server refuses that: %w", what, err)
+		return usageError("%s: the API server rejects the request: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return clusterError("%s: the cluster did not answer in time: see kubectl cluster-info", what)
 	case errors.As(err, &unreachable):

@@ -26,13 +26,13 @@ func newDiff(w World) *cobra.Command {
 	d := &diffCommand{}
 	cmd := &cobra.Command{
 		Use:   "diff OLD.yaml NEW.yaml",
-		Short: "Say what a change of a manifest does to machines, price and restarts",
-		Long: `Say what a change of a manifest does to machines, price and restarts.
+		Short: "Show the effect of a changed manifest on machines, price and restarts",
+		Long: `Show the effect of a changed manifest on machines, price and restarts.
 
-Both manifests are planned for as if they were new. A running Workspace keeps the plan that it has
-until its manifest changes, so its old machines may be others than those shown here.
-Exit code: 0 if nothing would change in the cluster, 1 if something would, 3 if the new
-manifest cannot be served; 2 and above 3 are errors.`,
+Both manifests are planned as if they were new. A running Workspace keeps its plan until its manifest
+changes, so its old machines may differ from those shown here.
+Exit code: 0 for no change in the cluster, 1 for a change, 3 if the new manifest cannot be served; 2 and
+above 3 are errors.`,
 		Example: `  kubectl berth diff main.yaml changed.yaml
   git show main:workspace.yaml | kubectl berth diff - workspace.yaml -o json`,
 		Args: cobra.ExactArgs(2),
@@ -95,6 +95,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	if err != nil {
 		return err
 	}
+	d.settings.AllowRemoteCode = true // it shapes pods alone
 	if err := d.open(); err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (m *manifest) workspace(name string) *v1beta1.Workspace {
 	return nil
 }
 
-// configText is the text of the ConfigMap that a Workspace names; empty where the file does not have it.
+// configText is the text of the ConfigMap that a Workspace names; empty if the file does not have it.
 func (m *manifest) configText(ws *v1beta1.Workspace) string {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return ""
@@ -191,7 +192,7 @@ func (d *diffCommand) difference(ctx context.Context, old, updated *manifest, na
 	return out, nil
 }
 
-// side plans for one of two manifests; nil where it does not have the Workspace.
+// side plans for one of two manifests; nil if it does not have the Workspace.
 func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspace) *side {
 	if ws == nil {
 		return nil
@@ -213,16 +214,16 @@ func effectOf(d *difference) (effect, string) {
 	case updated != nil && updated.err != nil:
 		return effectRefused, "the new manifest cannot be served: " + sentenceOf(updated.err)
 	case updated == nil && old.buys:
-		return effectRelease, "deleting the Workspace gives its machines back"
+		return effectRelease, "deleting the Workspace releases its machines"
 	case updated == nil:
-		return effectNothing, "the Workspace goes, and holds no machines"
+		return effectNothing, "the Workspace is deleted; it has no machines"
 	case old == nil && updated.buys:
 		return effectBuy, "a new Workspace: its machines are bought"
 	case old == nil:
 		return effectNothing, "a new Workspace, suspended: it is planned, and nothing is bought"
 	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isFixed(&c) }):
 		i := slices.IndexFunc(d.Fields, func(c fieldChange) bool { return isFixed(&c) })
-		return effectRecreate, fmt.Sprintf("%s cannot be changed: the Workspace has to be deleted and made again, or made under another name",
+		return effectRecreate, fmt.Sprintf("%s cannot be changed: delete the Workspace and create it again, or create it under another name",
 			d.Fields[i].Field)
 	default:
 		return effectOfUpdate(d)
@@ -234,15 +235,15 @@ func effectOfUpdate(d *difference) (effect, string) {
 	old, updated := d.Old, d.New
 	switch {
 	case !old.buys && !updated.buys:
-		return effectNothing, "the Workspace holds no machines: at most its plan changes"
+		return effectNothing, "the Workspace has no machines: at most its plan changes"
 	case !old.buys:
 		return effectBuy, "machines are bought, and the model is started"
 	case !updated.buys:
-		return effectRelease, "suspending gives the machines back; the Service stays, and answers nothing"
+		return effectRelease, "suspending releases the machines; the Service stays, without a model"
 	case !sameMachines(d):
-		return effectMachines, "the machines are let go and others are bought: the model is away until they are ready"
+		return effectMachines, "the machines are released and others are bought: the model does not answer until they are ready"
 	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isRendered(&c) }), !sameLayout(&old.plan, &updated.plan):
-		return effectRestart, "the pods are replaced on the same machines: the model is away until it has loaded again"
+		return effectRestart, "the pods are replaced on the same machines: the model does not answer until it has loaded again"
 	case len(d.Fields) > 0:
 		return effectNothing, "nothing restarts: machines, layout and pods stay as they are"
 	default:
@@ -250,7 +251,7 @@ func effectOfUpdate(d *difference) (effect, string) {
 	}
 }
 
-// sameMachines says whether machines that were bought for one plan serve the other.
+// sameMachines reports whether machines that were bought for one plan serve the other.
 func sameMachines(d *difference) bool {
 	old, updated := &d.Old.plan, &d.New.plan
 	class := func(c fieldChange) bool {
@@ -260,7 +261,7 @@ func sameMachines(d *difference) bool {
 		slices.Equal(old.Zones, updated.Zones) && !slices.ContainsFunc(d.Fields, class)
 }
 
-// sameLayout says whether two plans for the same machines render the same pods.
+// sameLayout reports whether two plans for the same machines render the same pods.
 func sameLayout(a, b *planner.Plan) bool {
 	return reflect.DeepEqual(rendered(a), rendered(b))
 }

@@ -77,7 +77,7 @@ func (s *side) machines() string {
 	}
 }
 
-// hourly is what the machines that are held cost; false where that is not known.
+// hourly is what the machines that are held cost; false if that is not known.
 func (s *side) hourly() (float64, bool) {
 	switch {
 	case s == nil, s.err == nil && !s.buys:

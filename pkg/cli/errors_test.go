@@ -63,11 +63,11 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"a price that is none", "plan --model small --max-hourly-price cheap", 2,
-			`kubectl berth plan: --max-hourly-price is "cheap", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+			`kubectl berth plan: --max-hourly-price is "cheap", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
 		},
 		{
 			"a price that would lift the limit", "plan --model small --max-hourly-price NaN", 2,
-			`kubectl berth plan: --max-hourly-price is "NaN", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+			`kubectl berth plan: --max-hourly-price is "NaN", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
 		},
 		{
 			"a release without a number", "estimate --model small --gpu B-80-SXM --engine-version newest", 2,
@@ -183,11 +183,11 @@ func TestBadManifests(t *testing.T) {
 		{
 			"a field in the wrong case, in the second document", workspace("inference: {preset: {name: small}}") + "\n---\n" +
 				strings.Replace(workspace("inference: {objectives: {maxModellen: 5}}"), "chat", "other", 1),
-			"standard input, document 2 (Workspace team-a/other): inference.objectives.maxModellen is no field: did you mean maxModelLen?",
+			"standard input, document 2 (Workspace team-a/other): inference.objectives.maxModellen is not a field: did you mean maxModelLen?",
 		},
 		{
 			"a spec, as most objects have one", workspace("spec: {}"),
-			at + "spec is no field: possible are apiVersion, inference, kind, metadata, resource, status, suspend, tuning",
+			at + "spec is not a field: use one of apiVersion, inference, kind, metadata, resource, status, suspend, tuning",
 		},
 		{"a text for a number", workspace(`resource: {count: "2"}`), at + `resource.count is "2", it must be a whole number`},
 		{"a number for a text", workspace("inference: {engine: {args: {max-num-seqs: 8}}}"), at + "inference.engine.args.max-num-seqs is 8, it must be a text: put it in quotes"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
@@ -42,6 +43,11 @@ func (f *finder) bind(cmd *cobra.Command, w World) {
 		"Hugging Face-compatible hub to ask for models that the catalogue does not have; a token is taken from HF_TOKEN")
 	cmd.Flags().BoolVar(&f.offline, "offline", false, "never ask the hub")
 	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, for one that neither the catalogue nor the hub has")
+}
+
+// Model returns the model that a Workspace names, and what was assumed of it.
+func (f *finder) Model(ctx context.Context, ws *v1beta1.Workspace, _ string) (model.Model, []string, error) {
+	return f.model(ctx, ws.Inference.Preset.Name)
 }
 
 // model returns the model that a name stands for, and what was assumed of it. With --config the name only
@@ -87,7 +93,7 @@ func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 		return model.Model{}, nil, usageError("--config: %w", err)
 	}
 	files := hfconfig.Files{Config: data}
-	// What else says how the weights are stored lies beside it, where it was downloaded with them.
+	// What else reports how the weights are stored lies beside it, where it was downloaded with them.
 	dir := filepath.Dir(f.config)
 	files.Quantization, _ = os.ReadFile(filepath.Join(dir, "hf_quant_config.json"))
 	if index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json")); err == nil {

@@ -22,7 +22,7 @@ func newGPUs(w World) *cobra.Command {
 	c := &gpusCommand{}
 	cmd := &cobra.Command{
 		Use:     "gpus [TEXT]",
-		Short:   "List the GPUs of the catalogue, with the names that they go by",
+		Short:   "List the GPUs of the catalogue, with their names and aliases",
 		Example: "  kubectl berth gpus h100",
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return c.run(w, strings.Join(args, "")) },

@@ -28,7 +28,7 @@ func newHistory(w World) *cobra.Command {
 		Use:   "history NAME",
 		Short: "List the revisions of a Workspace: plan, price, and what changed",
 		Long: `List the revisions of a Workspace, oldest first: the plan of each, its price, and what changed in the
-spec, in an annotation or in the ConfigMap. The one that the Workspace has now is marked with *.`,
+spec, in an annotation or in the ConfigMap. The present one is marked with *.`,
 		Example: `  kubectl berth history my-model
   kubectl berth history my-model -o json`,
 		Args: cobra.ExactArgs(1),
@@ -73,7 +73,7 @@ func (h *historyCommand) run(ctx context.Context, w World, name string) error {
 	case h.forPrograms():
 		return h.data(w.Out, entries)
 	case len(entries) == 0:
-		_, err := fmt.Fprintf(w.Err, "Workspace %s has no revision yet: kubectl berth status %s tells why.\n", key(ws), ws.Name)
+		_, err := fmt.Fprintf(w.Err, "Workspace %s has no revision yet: kubectl berth status %s shows why.\n", key(ws), ws.Name)
 		return err
 	}
 	rows := [][]string{{"", "REVISION", "AGE", "PLAN", "$/H", "CHANGE"}}
@@ -101,11 +101,11 @@ func entriesOf(revisions []pinned) ([]historyEntry, error) {
 		}
 		switch {
 		case i == 0:
-			entry.Reason = "the first that is kept"
+			entry.Reason = "the first one on record"
 		case r.Inputs == nil || revisions[i-1].Inputs == nil:
-			entry.Reason = "not recorded by the version that made it"
+			entry.Reason = "not recorded by that version"
 		case reflect.DeepEqual(made(r.Inputs), made(revisions[i-1].Inputs)) && r.Inputs.Config == revisions[i-1].Inputs.Config:
-			entry.Reason = "the machines before were refused or lost"
+			entry.Reason = "the earlier machines were refused or lost"
 		default:
 			changes, err := changesBetween(revisions[i-1].Inputs, r.Inputs)
 			if err != nil {

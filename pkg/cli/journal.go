@@ -40,7 +40,7 @@ func (r *report) milestones(now time.Time) []milestone {
 	}
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		add("attempt %d asks for %s", a.Number, a.InstanceType)
+		add("attempt %d requests %s", a.Number, a.InstanceType)
 		if a.EndTime != nil {
 			add("attempt %d ended: %s: %s", a.Number, text(a.Reason), strings.Trim(a.Message+"; "+a.Fix, "; "))
 		}

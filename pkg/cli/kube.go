@@ -97,7 +97,7 @@ func (p *kubePods) Get(ctx context.Context, pod types.NamespacedName, port int32
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("pod %s answers with status %d", pod, response.StatusCode)
+		return nil, fmt.Errorf("pod %s returned status %d", pod, response.StatusCode)
 	}
 	return io.ReadAll(io.LimitReader(response.Body, mostAnswer))
 }

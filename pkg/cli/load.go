@@ -93,7 +93,7 @@ type benchResult struct {
 	Predicted              *v1beta1.PlanPerformance `json:"predicted,omitempty"`
 }
 
-// sameLoad says whether a prediction is for what was asked.
+// sameLoad reports whether a prediction is for what was asked.
 func (r *benchResult) sameLoad(p *v1beta1.PlanPerformance) bool {
 	return r.Concurrency == int(p.Concurrency) && r.InputTokens == int(p.InputTokens) && r.OutputTokens == int(p.OutputTokens)
 }
@@ -195,7 +195,7 @@ func (l load) summed(samples []sample, took time.Duration) (*benchResult, error)
 	}
 	answers := len(ttft)
 	if answers == 0 {
-		return nil, clusterError("no request was answered: %s", out.FirstFailure)
+		return nil, clusterError("no request succeeded: %s", out.FirstFailure)
 	}
 	slices.Sort(ttft)
 	slices.Sort(tpot)

@@ -17,7 +17,7 @@ import (
 )
 
 func samples() []sample {
-	out := []sample{{err: errors.New("the model's server refuses: too long")}}
+	out := []sample{{err: errors.New("the model's server rejects the request: too long")}}
 	for i := range 10 { // 100, 200 … 1000 ms to the first token, then 10, 20 … 100 ms for each of 10 more
 		step := time.Duration(i+1) * 100 * time.Millisecond
 		out = append(out, sample{ttft: step, whole: 2 * step, input: 100, output: 11})
@@ -32,7 +32,7 @@ func TestSummed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &benchResult{
-		load: l, DurationSeconds: 10, Failed: 1, FirstFailure: "the model's server refuses: too long", MeanInputTokens: 100, MeanOutputTokens: 11,
+		load: l, DurationSeconds: 10, Failed: 1, FirstFailure: "the model's server rejects the request: too long", MeanInputTokens: 100, MeanOutputTokens: 11,
 		TTFTMillis: percentiles{500, 900}, TPOTMillis: percentiles{50, 90}, RequestTokensPerSecond: percentiles{11 / 1.0, 11 / 1.8},
 		OutputTokensPerSecond: 11, TokensPerMinute: 6660,
 	}
@@ -48,7 +48,7 @@ func TestSummedOne(t *testing.T) {
 	if err != nil || got.TTFTMillis != (percentiles{1000, 1000}) || got.TPOTMillis != (percentiles{}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := l.summed([]sample{{err: errors.New("away")}}, time.Second); err == nil || err.Error() != "no request was answered: away" || codeOf(err) != codeCluster {
+	if _, err := l.summed([]sample{{err: errors.New("away")}}, time.Second); err == nil || err.Error() != "no request succeeded: away" || codeOf(err) != codeCluster {
 		t.Errorf("error %v", err)
 	}
 }

@@ -35,10 +35,10 @@ func newLogs(w World) *cobra.Command {
 	l := &logsCommand{}
 	cmd := &cobra.Command{
 		Use:   "logs NAME",
-		Short: "Print the log of a Workspace's engine, or of what fetches its weights",
-		Long: `Print the log of a Workspace's engine: of the pod that leads, or of another member of the group.
+		Short: "Print the log of a Workspace's engine, or of its agent",
+		Long: `Print the log of a Workspace's engine: of the leader, or of another member of the group.
 
-With --follow the log goes on when the container starts again or another pod takes its place.`,
+With --follow, the log continues when the container restarts or another pod replaces it.`,
 		Example: `  kubectl berth logs my-model --tail 50
   kubectl berth logs my-model --weights -f
   kubectl berth logs my-model --member 1
@@ -47,9 +47,9 @@ With --follow the log goes on when the container starts again or another pod tak
 		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), w, args[0]) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&l.weights, "weights", false, "the log of what fetches the weights, instead of the engine's")
-	f.IntVar(&l.member, "member", 0, "number of the pod in its group; 0 leads")
-	f.BoolVarP(&l.follow, "follow", "f", false, "go on, also across restarts")
+	f.BoolVar(&l.weights, "weights", false, "the log of the agent, which fetches the weights, instead of the engine's")
+	f.IntVar(&l.member, "member", 0, "number of the pod in its group; 0 is the leader")
+	f.BoolVarP(&l.follow, "follow", "f", false, "continue, also across restarts")
 	f.BoolVar(&l.previous, "previous", false, "the log of the container before its last restart")
 	f.Int64Var(&l.tail, "tail", -1, "number of lines from the end; -1 means all")
 	l.connection.bind(cmd, w)
@@ -59,9 +59,9 @@ With --follow the log goes on when the container starts again or another pod tak
 func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 	switch {
 	case l.follow && l.previous:
-		return usageError("--previous is the log of a container that has ended: leave --follow out")
+		return usageError("--previous shows the log of a stopped container: leave --follow out")
 	case l.member < 0:
-		return usageError("--member is %d, it must be 0 for the pod that leads, or above", l.member)
+		return usageError("--member is %d, it must be 0 for the leader, or above", l.member)
 	case l.tail < -1:
 		return usageError("--tail is %d, it must be a number of lines, or -1 for all", l.tail)
 	}
@@ -81,13 +81,13 @@ func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 		return err
 	}
 	if pod == nil {
-		return clusterError("Workspace %s has no pod with number %d%s: kubectl berth status %s tells how far it is",
+		return clusterError("Workspace %s has no pod with number %d%s: kubectl berth status %s shows its progress",
 			key(ws), l.member, l.others(ctx, cluster, ws), ws.Name)
 	}
 	return l.print(ctx, w.Out, cluster, pod)
 }
 
-// pod is the member whose log is wanted; nil where there is none now.
+// pod is the member whose log is wanted; nil if there is none now.
 func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -120,7 +120,7 @@ func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.
 // own has its first.
 func (l *logsCommand) container(pod *corev1.Pod) string {
 	if l.weights {
-		return workload.WeightsContainer
+		return workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
 	}
 	name := pod.Labels[v1beta1.LabelWorkspace]
 	for i := range pod.Spec.Containers {
@@ -131,9 +131,10 @@ func (l *logsCommand) container(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Name
 }
 
-// hasWeights says whether a pod has what fetches weights.
+// hasWeights reports whether a pod has what fetches weights.
 func hasWeights(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == workload.WeightsContainer })
+	name := workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
 }
 
 // print copies the log as it is now, or until it ends.
@@ -151,7 +152,7 @@ func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster
 	}
 	defer func() { _ = log.Close() }() // it was read only
 	if _, err := io.Copy(out, log); err != nil && ctx.Err() == nil {
-		return clusterError("log of container %s of pod %s broke off: %w", options.Container, key(pod), err)
+		return clusterError("log of container %s of pod %s was interrupted: %w", options.Container, key(pod), err)
 	}
 	return nil
 }
@@ -173,7 +174,7 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 		case id == "" && why != waiting:
 			fmt.Fprintf(w.Err, "--- %s\n", why)
 		case id != "" && id != seen && seen != "":
-			fmt.Fprintf(w.Err, "--- pod %s, started anew\n", pod.Name)
+			fmt.Fprintf(w.Err, "--- pod %s, restarted\n", pod.Name)
 			l.tail, l.since = -1, nil // every line of it is new
 		}
 		var again <-chan time.Time

@@ -75,7 +75,7 @@ func parseManifest(file string, data []byte) (*manifest, error) {
 	return m, nil
 }
 
-// decode reads one document; nil where it holds nothing but comments.
+// decode reads one document; nil if it holds nothing but comments.
 func decode(document []byte) (map[string]any, error) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {

@@ -70,14 +70,14 @@ func (c *modelsCommand) run(cmd *cobra.Command, w World, name string) error {
 	return table(w.Out, "", c.rows(entries))
 }
 
-// hasText says whether a name holds a text, in any case.
+// hasText reports whether a name holds a text, in any case.
 func hasText(text string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(strings.ToLower(name), strings.ToLower(text))
 	})
 }
 
-// hasWeights says whether there are weights for the engine and in the format that are asked for.
+// hasWeights reports whether there are weights for the engine and in the format that are asked for.
 func (c *modelsCommand) hasWeights(m *model.Model) bool {
 	return c.engine == "" && c.quantization == "" || slices.ContainsFunc(m.Artifacts, func(a model.Artifact) bool {
 		return (c.engine == "" || a.Engine == c.engine) && (c.quantization == "" || strings.EqualFold(a.Quantization, c.quantization))

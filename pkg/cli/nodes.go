@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,19 +15,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
-	"github.com/modelberth/modelberth/pkg/planner"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // howToList is the command that writes what --nodes reads.
 const howToList = "kubectl get nodes,pods --all-namespaces --output=json"
 
-// nodesThere are the nodes that exist, and what pods hold of them.
+// nodesThere are the nodes that exist, and what pods request of them, by node.
 type nodesThere struct {
 	nodes []corev1.Node
-	uses  []existing.Use
+	uses  map[string][]existing.Use
 }
 
 // readNodes reads a list of nodes and pods.
@@ -49,7 +47,7 @@ func parseNodes(data []byte) (*nodesThere, error) {
 	if err := yaml.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	out := &nodesThere{}
+	out := &nodesThere{uses: map[string][]existing.Use{}}
 	for i, item := range list.Items {
 		if err := out.add(item); err != nil {
 			return nil, fmt.Errorf("item %d: %w", i+1, err)
@@ -80,29 +78,30 @@ func (n *nodesThere) add(item json.RawMessage) error {
 			return err
 		}
 		if use, holds := existing.UseOf(&pod); holds {
-			n.uses = append(n.uses, use)
+			n.uses[pod.Spec.NodeName] = append(n.uses[pod.Spec.NodeName], use)
 		}
 	}
 	return nil
 }
 
-// onNodes adds to a request the nodes that exist. Without them, what must not buy cannot be planned.
-func (o *office) onNodes(ws *v1beta1.Workspace, asked *planner.Request) error {
-	if o.there == nil {
-		if asked.NodeSource != v1beta1.NodeSourceExisting {
-			return nil
-		}
-		return &exitError{code: codeInfeasible, err: fmt.Errorf("it is to run on nodes that exist already (a labelSelector without "+
-			"instanceType, placement.instanceTypes or placement.capacityTypes; or resource.placement.nodeSource Existing), and no cluster is asked here: list them with %s > FILE, "+
-			"and plan with --nodes FILE", howToList)}
+// list returns all nodes.
+func (n *nodesThere) list(context.Context) ([]corev1.Node, error) { return n.nodes, nil }
+
+// Of returns what pods request of nodes.
+func (n *nodesThere) Of(nodes []string) ([]existing.Use, bool) {
+	var out []existing.Use
+	for _, node := range nodes {
+		out = append(out, n.uses[node]...)
 	}
-	var err error
-	asked.Nodes, err = existing.Candidates(o.there.nodes, o.there.uses, o.catalog, existing.Ask{
-		Owner:    capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID},
-		Selector: ws.Resource.LabelSelector, Preferred: ws.Resource.PreferredNodes, Pod: workload.Placement(ws),
-	})
-	if err != nil {
-		return usageError("%w", err)
+	return out, true
+}
+
+// missesNodes refuses a Workspace that must not buy, where no nodes are known.
+func (o *office) missesNodes(ws *v1beta1.Workspace) error {
+	if o.there != nil || ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
+		return nil
 	}
-	return nil
+	return &exitError{code: codeInfeasible, err: fmt.Errorf("it is to run on nodes that exist already (a labelSelector without "+
+		"instanceType, placement.instanceTypes or placement.capacityTypes; or resource.placement.nodeSource Existing), and no cluster is asked here: list them with %s > FILE, "+
+		"and plan with --nodes FILE", howToList)}
 }

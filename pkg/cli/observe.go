@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/agent"
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -49,7 +49,7 @@ type sight struct {
 	pods []corev1.Pod
 }
 
-// observe says how a Workspace is doing, but for what only agents know.
+// observe reports how a Workspace is doing, but for what only agents know.
 func (c *Cluster) observe(ctx context.Context, name string) (*sight, error) {
 	ws, err := c.workspace(ctx, name)
 	if err != nil {
@@ -108,23 +108,23 @@ func (c *Cluster) askAgents(ctx context.Context, seen *sight) {
 	asked.Wait()
 }
 
-func (c *Cluster) askAgent(ctx context.Context, pod types.NamespacedName, port int32) *agent.Progress {
+func (c *Cluster) askAgent(ctx context.Context, pod types.NamespacedName, port int32) *fetch.Progress {
 	answer, err := c.Pods.Get(ctx, pod, port, "progress")
 	if err != nil {
 		return nil
 	}
-	progress := &agent.Progress{}
+	progress := &fetch.Progress{}
 	if err := json.Unmarshal(answer, progress); err != nil {
 		return nil
 	}
 	return progress
 }
 
-// agentPort is where the agent of a pod answers; 0 where it has none.
+// agentPort is where the agent of a pod answers; 0 if it has none.
 func agentPort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]
-		if container.Name == workload.WeightsContainer && len(container.Ports) > 0 {
+		if container.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace]) && len(container.Ports) > 0 {
 			return container.Ports[0].ContainerPort
 		}
 	}

@@ -7,18 +7,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// office plans for Workspaces as the controller would, from flags in place of the chart's settings.
+// office plans and renders for Workspaces as the controller does, with flags in place of the chart's settings.
 type office struct {
 	facts
 	finder
@@ -26,15 +34,19 @@ type office struct {
 	provisioner string
 	osDiskGiB   int
 	localDisk   bool
-	rdma        bool
+	rdma        rdmaFlag
 	// mostNodes is a limit from a flag, where even 1 means something; 0 means none.
 	mostNodes int
 
-	// there are the nodes that exist; nil where nobody has told of any.
+	// there are the nodes that exist; nil if nobody has told of any.
 	there *nodesThere
+	// settings that shape pods.
+	settings render.Settings
 
 	catalog *catalog.Catalog
 	planner *planner.Planner
+	// pipeline is what the controller plans with, too.
+	pipeline *planning.Pipeline
 }
 
 func (o *office) bind(cmd *cobra.Command, w World) {
@@ -43,12 +55,15 @@ func (o *office) bind(cmd *cobra.Command, w World) {
 	o.finder.bind(cmd, w)
 	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "what launches the machines: karpenter or gpu-provisioner; empty means any")
 	cmd.Flags().BoolVar(&o.localDisk, "local-disk-holds-pods", false, "pods and images live on the machines' local disks")
-	cmd.Flags().BoolVar(&o.rdma, "rdma", false, "pods can use RDMA between machines that have it, as with the chart's rdma.resource")
+	cmd.Flags().Var(&o.rdma, "rdma", "pods can use RDMA between machines that have it, by this resource, as NAME or NAME=COUNT: the chart's rdma.resource")
+	cmd.Flags().Lookup("rdma").NoOptDefVal = "true"
 	cmd.Flags().IntVar(&o.osDiskGiB, "os-disk-gib", 0, "OS disk of the machines in GiB; 0 means that it is large enough")
 	complete(cmd, "provisioner", provisioners)
 }
 
-func provisioners() []string { return []string{"karpenter", "gpu-provisioner"} }
+const gpuProvisioner = "gpu-provisioner"
+
+func provisioners() []string { return []string{"karpenter", gpuProvisioner} }
 
 // open loads the catalogue and makes the planner.
 func (o *office) open() error {
@@ -71,8 +86,35 @@ func (o *office) open() error {
 	o.catalog, o.finder.catalog = known, known
 	o.planner = planner.New(known, planner.Settings{
 		Clouds: where, Region: o.region, Provisioner: o.provisioner, OSDiskGiB: o.osDiskGiB, LocalDisk: o.localDisk,
-		NoRDMA: !o.rdma,
+		NoRDMA: o.rdma.Resource == "", Engines: render.Engines(),
 	})
+	o.pipeline = o.newPipeline()
+	return nil
+}
+
+// newPipeline returns what plans and renders. Without a cluster, what a Workspace refers to counts as right.
+func (o *office) newPipeline() *planning.Pipeline {
+	settings := planning.Settings{Render: o.settings}
+	settings.Render.Workload.HubEndpoint, settings.Render.Workload.RDMA = o.endpoint, workload.RDMA(o.rdma)
+	if o.provisioner == gpuProvisioner {
+		settings.NodeClass = v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass"}
+	}
+	return &planning.Pipeline{
+		Resolver: &planning.Resolver{Catalog: o.catalog, Models: &o.finder, AnyNodeClass: true},
+		Builder:  planning.NewBuilder(o.planner, o.catalog, settings),
+	}
+}
+
+// openNodes reads the nodes that exist, after open. An empty name reads none.
+func (o *office) openNodes(file string, stdin io.Reader) error {
+	if file == "" {
+		return nil
+	}
+	var err error
+	if o.there, err = readNodes(file, stdin); err != nil {
+		return err
+	}
+	o.pipeline.Nodes = &planning.Nodes{List: o.there.list, Uses: o.there, Clock: clock.RealClock{}}
 	return nil
 }
 
@@ -81,7 +123,9 @@ type answer struct {
 	workspace *v1beta1.Workspace
 	// model is nil for a template.
 	model *model.Model
-	plan  planner.Plan
+	// revision is what the controller would pin, and plan its plan.
+	revision *revision.Revision
+	plan     planner.Plan
 }
 
 // plan plans for a Workspace of a manifest.
@@ -103,63 +147,50 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	if err := request.Check(ws); err != nil {
 		return refused(err)
 	}
-	var err error
-	if ws.Inference.Template != nil {
-		asked := request.ForTemplate(ws)
-		if err := o.onNodes(ws, &asked); err != nil {
-			return err
-		}
-		out.plan, err = o.planner.Plan(asked)
-		return refused(err)
-	}
 	config, warnings, err := m.config(ws)
 	if err != nil {
 		return err
 	}
-	found, notes, err := o.model(ctx, ws.Inference.Preset.Name)
-	if err != nil {
+	if err := o.missesNodes(ws); err != nil {
 		return err
 	}
-	out.model = &found
-	asked, err := request.ForModel(ws, &found, config, o.catalog)
+	ask := planning.Ask{Workspace: ws, Inputs: revision.Inputs(ws, config), Limits: planning.Limits{MaxNodes: o.mostNodes}}
+	demand, err := o.pipeline.Demand(ctx, ask)
 	if err != nil {
 		return refused(err)
 	}
-	if o.mostNodes > 0 {
-		asked.Constraints.MaxNodes = o.mostNodes
-	}
-	if err := o.onNodes(ws, &asked); err != nil {
-		return err
-	}
-	if out.plan, err = o.planner.Plan(asked); err != nil {
+	made, err := o.pipeline.Decide(ctx, ask, demand)
+	if err != nil {
 		return refused(err)
 	}
-	warnings = append(append(warnings, notes...), config.Foreign(out.plan.Engine)...)
-	out.plan.Warnings = append(out.plan.Warnings, warnings...)
+	if ws.Inference.Preset != nil {
+		out.model = &demand.Model
+	}
+	made.Plan.Warnings = slices.Concat(made.Plan.Warnings, warnings)
+	out.revision, out.plan = made, made.Plan
 	return nil
 }
 
-// config is what the Workspace's ConfigMap says, or nothing and a warning where the file has no such one.
-func (m *manifest) config(ws *v1beta1.Workspace) (engine.Config, []string, error) {
+// config is the text of the Workspace's ConfigMap, or nothing and a warning where the file has no such one.
+func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	name := ws.Inference.Config
 	if name == "" {
-		return engine.Config{}, nil, nil
+		return "", nil, nil
 	}
 	name = inNamespace(ws, name)
 	data, found := m.configs[name]
 	if !found {
-		return engine.Config{}, []string{fmt.Sprintf("inference.config names ConfigMap %q, which %s does not hold: the plan is made without it",
+		return "", []string{fmt.Sprintf("inference.config names ConfigMap %q, which %s does not hold: the plan is made without it",
 			ws.Inference.Config, m.file)}, nil
 	}
 	text, found := data[v1beta1.InferenceConfigKey]
 	if !found {
-		return nil, nil, usageError("ConfigMap %q has no key %s: add it, or remove inference.config", name, v1beta1.InferenceConfigKey)
+		return "", nil, usageError("ConfigMap %q has no key %s: add it, or remove inference.config", name, v1beta1.InferenceConfigKey)
 	}
-	config, err := engine.ParseConfig([]byte(text))
-	if err != nil {
-		return nil, nil, usageError("ConfigMap %q: %w", name, err)
+	if _, err := engine.ParseConfig([]byte(text)); err != nil {
+		return "", nil, usageError("ConfigMap %q: %w", name, err)
 	}
-	return config, nil, nil
+	return text, nil, nil
 }
 
 // inNamespace is the key of an object beside a Workspace.
@@ -176,8 +207,8 @@ func refused(err error) error {
 	if err == nil {
 		return nil
 	}
-	if none, ok := errors.AsType[*planner.InfeasibleError](err); ok {
-		return &exitError{code: codeFor(none.Reason), err: &sentence{none.Message, err}}
+	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
+		return &exitError{code: codeFor(stalled.Reason), err: &sentence{stalled.Message, err}}
 	}
 	if problem, ok := errors.AsType[*request.RefusedError](err); ok {
 		return &exitError{code: codeFor(problem.Reason), err: &sentence{problem.Message, err}}

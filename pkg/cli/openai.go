@@ -23,7 +23,7 @@ import (
 type endpoint struct {
 	url    string
 	client *http.Client
-	// key that the server asks for; empty where it asks for none.
+	// key that the server asks for; empty if it asks for none.
 	key string
 }
 
@@ -42,7 +42,7 @@ func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1
 		return memberOf(&pod) == 0 && isPodReady(&pod) && pod.DeletionTimestamp == nil
 	})
 	if at < 0 {
-		return nil, clusterError("Workspace %s does not answer now (%s): kubectl berth status %s --watch follows it",
+		return nil, clusterError("Workspace %s does not answer now (%s): follow it with kubectl berth status %s --watch",
 			key(ws), strings.TrimSuffix(summary(ws).Message, "."), ws.Name)
 	}
 	return &pods[at], nil
@@ -63,12 +63,12 @@ func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoin
 	if err != nil {
 		return nil, worded(err, "port-forward to pod "+key(pod))
 	}
-	// Nothing is sent twice where a server has closed an idle connection meanwhile.
+	// Nothing is sent twice if a server has closed an idle connection meanwhile.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return &endpoint{url: "http://" + address, client: client, key: secret}, nil
 }
 
-// apiKey reads the key that a Workspace's endpoint asks for, with the user's rights; empty where it names no Secret.
+// apiKey reads the key that a Workspace's endpoint asks for, with the user's rights; empty if it names no Secret.
 func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.APIKeySecretName()
 	if name == "" {
@@ -104,7 +104,7 @@ func servedModel(ws *v1beta1.Workspace, wanted string) (string, error) {
 	case wanted == "" && len(models) > 0:
 		return models[0], nil
 	case wanted == "":
-		return "", usageError("Workspace %s does not say which models it serves: name one with --model", key(ws))
+		return "", usageError("Workspace %s lists no models: name one with --model", key(ws))
 	case len(models) > 0 && !slices.Contains(models, wanted):
 		return "", usageError("--model: the endpoint does not serve %q: use %s", wanted, orList(models))
 	default:
@@ -177,7 +177,7 @@ func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) erro
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // what came before it broke off
-		return clusterError("the model's server refuses: %s", spoken(response.Status, said))
+		return clusterError("the model's server rejects the request: %s", spoken(response.Status, said))
 	}
 	if !q.Stream {
 		return whole(ctx, response.Body, each)
@@ -192,7 +192,7 @@ func whole(ctx context.Context, body io.Reader, each func(*piece)) error {
 	}
 	got := &piece{}
 	if err := json.Unmarshal(text, got); err != nil {
-		return clusterError("the model's server answers with something else than JSON: %w", err)
+		return clusterError("the model's server returned a non-JSON response: %w", err)
 	}
 	each(got)
 	return nil
@@ -214,17 +214,17 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 		}
 		got := &piece{}
 		if err := json.Unmarshal([]byte(data), got); err != nil {
-			return clusterError("the model's server streams something else than JSON: %w", err)
+			return clusterError("the model's server streamed a non-JSON response: %w", err)
 		}
 		if len(got.Error) > 0 {
-			return clusterError("the model's server broke the answer off: %s", spoken("", []byte(data)))
+			return clusterError("the model's server interrupted the answer: %s", spoken("", []byte(data)))
 		}
 		each(got)
 	}
 	if err := lines.Err(); err != nil {
 		return broken(ctx, err)
 	}
-	return clusterError("the model's server broke the answer off without a word: kubectl berth logs tells why")
+	return clusterError("the model's server interrupted the answer without a reason: kubectl berth logs shows why")
 }
 
 // broken words that a connection ended.
@@ -232,7 +232,7 @@ func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return clusterError("the connection to the model's server broke off (%w): kubectl berth status tells whether it still runs", err)
+	return clusterError("the connection to the model's server was lost (%w): kubectl berth status shows whether it still runs", err)
 }
 
 // spoken takes the sentence out of what a server says of an error.

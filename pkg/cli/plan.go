@@ -62,13 +62,12 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	if err != nil {
 		return err
 	}
+	p.settings.AllowRemoteCode = true // it shapes pods alone
 	if err := p.open(); err != nil {
 		return err
 	}
-	if p.nodes != "" {
-		if p.there, err = readNodes(p.nodes, w.In); err != nil {
-			return err
-		}
+	if err := p.openNodes(p.nodes, w.In); err != nil {
+		return err
 	}
 	var answers []answer
 	var problems []error

@@ -123,7 +123,7 @@ func (e *estimate) speed() string {
 	return out
 }
 
-// verdict says whether the engine starts, and what is missing.
+// verdict reports whether the engine starts, and what is missing.
 func verdict(e *estimate) string {
 	switch {
 	case e.Fits:

@@ -43,8 +43,7 @@ func newRender(w World) *cobra.Command {
 		Long: `Print the objects that serve a Workspace, with the plan as a comment.
 
 From a manifest, without a cluster: what a controller of this version would apply with the settings that
-the flags give it. Owner references have no UID there, because the Workspace has none yet, and no pod
-reads which commit was kept.
+the flags give it. Owner references have no UID there, because the Workspace has none yet.
 For a Workspace in a cluster: what its controller applies, from the revision that was accepted. A
 revision does not pin who reads the events of the KV cache: name the pods with --kv-events-consumer.`,
 		Example: `  kubectl berth render -f workspace.yaml --agent-image registry.example/modelberth-agent:v1
@@ -97,7 +96,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	}
 	current := accepted(revisions)
 	if current == nil {
-		return clusterError("Workspace %s has no accepted plan yet: kubectl berth status %s tells why", key(ws), ws.Name)
+		return clusterError("Workspace %s has no accepted plan yet: kubectl berth status %s shows why", key(ws), ws.Name)
 	}
 	leader, err := cluster.leader(ctx, ws)
 	if err != nil {
@@ -137,13 +136,15 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	if err != nil {
 		return err
 	}
+	r.office.settings = render.Settings{
+		Workload:     workload.Settings{AgentImage: r.agentImage, KVEvents: r.kvEvents},
+		EngineImages: r.engineImages, EngineRegistry: r.registry, AllowRemoteCode: r.remoteCode,
+	}
 	if err := r.office.open(); err != nil {
 		return err
 	}
-	if r.nodes != "" {
-		if r.there, err = readNodes(r.nodes, w.In); err != nil {
-			return err
-		}
+	if err := r.openNodes(r.nodes, w.In); err != nil {
+		return err
 	}
 	var out []rendering
 	for _, ws := range m.workspaces {
@@ -154,40 +155,9 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 		if err != nil {
 			return err
 		}
-		revision, err := r.revision(m, &answer)
-		if err != nil {
-			return usageError("%s, Workspace %s: %w", m.file, key(ws), err)
-		}
-		out = append(out, rendering{ws: ws, revision: revision, kvEvents: r.kvEvents})
+		out = append(out, rendering{ws: ws, revision: &answer.revision.Revision, kvEvents: r.kvEvents})
 	}
 	return r.print(w, out)
-}
-
-// revision is what the controller would pin.
-func (r *renderCommand) revision(m *manifest, a *answer) (*render.Revision, error) {
-	out := &render.Revision{Plan: a.plan}
-	if a.model == nil {
-		out.Rendered = render.Template(a.workspace, &a.plan)
-		return out, nil
-	}
-	config, _, err := m.config(a.workspace)
-	if err != nil {
-		return nil, err
-	}
-	data, _ := r.office.catalog.Engine(a.plan.Engine)
-	rendered, warnings, err := render.Preset(render.Input{
-		Workspace: a.workspace, Model: *a.model, Plan: a.plan, Config: config, Data: data,
-		Settings: render.Settings{
-			Workload:     workload.Settings{AgentImage: r.agentImage, HubEndpoint: r.endpoint, KVEvents: r.kvEvents},
-			EngineImages: r.engineImages, EngineRegistry: r.registry, AllowRemoteCode: r.remoteCode,
-		},
-	})
-	if err != nil {
-		return nil, err
-	}
-	out.Rendered = rendered
-	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
-	return out, nil
 }
 
 // objects of a Workspace, in the order in which they are applied.

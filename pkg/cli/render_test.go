@@ -67,7 +67,7 @@ func TestRenderErrors(t *testing.T) {
 		{"a format that there is not", "", "chat -o table", `--output: "table" is not possible: use yaml or json`, 2},
 		{"a flag of manifests", "", "chat --agent-image x", "--agent-image goes with -f: what is in the cluster was rendered by its controller", 2},
 		{"an absent file", "", "-f absent.yaml", `-f: there is no file "absent.yaml"`, 2},
-		{"no plan yet", "", "planless", "Workspace team-a/planless has no accepted plan yet: kubectl berth status planless tells why", 5},
+		{"no plan yet", "", "planless", "Workspace team-a/planless has no accepted plan yet: kubectl berth status planless shows why", 5},
 		{
 			"a name that no Service can have", long, "-f -",
 			`standard input: metadata.name "` + strings.Repeat("a", 60) + `" has 60 characters and at most 52 are possible, ` +

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/agent"
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -66,7 +66,7 @@ type podReport struct {
 	Node     string          `json:"node,omitempty"`
 	Created  metav1.Time     `json:"created"`
 	Message  string          `json:"message,omitempty"`
-	Weights  *agent.Progress `json:"weights,omitempty"`
+	Weights  *fetch.Progress `json:"weights,omitempty"`
 }
 
 // summary is what the Workspace itself says.
@@ -74,7 +74,7 @@ func summary(ws *v1beta1.Workspace) *report {
 	out := &report{
 		Namespace: ws.Namespace, Name: ws.Name, Model: modelOf(ws), State: ws.Status.State, Created: ws.CreationTimestamp,
 		Plan: ws.Status.Plan, Attempts: ws.Status.Attempts, Startup: ws.Status.Startup, Endpoint: ws.Status.Endpoint,
-		Message: "the controller has not looked at it yet: is it running?",
+		Message: "the controller has not processed it yet: is it running?",
 	}
 	if ws.Status.Performance != nil {
 		out.Measured = ws.Status.Performance.Metrics
@@ -251,7 +251,7 @@ func podStage(pod *corev1.Pod) (string, string) {
 		if stage, message, found := containerStage(&status); found {
 			return stage, message
 		}
-		if status.Name == workload.WeightsContainer {
+		if status.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace]) {
 			return podFetching, ""
 		}
 		return "runs " + status.Name, ""
@@ -267,7 +267,7 @@ func podStage(pod *corev1.Pod) (string, string) {
 	return podStarting, ""
 }
 
-// containerStage names what keeps a container from running; false where it runs.
+// containerStage names what keeps a container from running; false if it runs.
 func containerStage(status *corev1.ContainerStatus) (string, string, bool) {
 	switch {
 	case status.State.Running != nil:

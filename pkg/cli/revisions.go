@@ -45,7 +45,7 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 		}
 		decoded, err := render.Decode(object)
 		if err != nil {
-			return nil, clusterError("%w: was it written by a newer version? Use the kubectl-berth of that one", err)
+			return nil, clusterError("%w: a newer version may have written it: use kubectl-berth of that version", err)
 		}
 		out = append(out, pinned{
 			name: object.Name, number: object.Revision, created: object.CreationTimestamp, Revision: decoded,
@@ -56,7 +56,7 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 	return out, nil
 }
 
-// accepted is the revision that the status names, else the newest; nil where there is none.
+// accepted is the revision that the status names, else the newest; nil if there is none.
 func accepted(revisions []pinned) *pinned {
 	for i := range revisions {
 		if revisions[i].accepted {

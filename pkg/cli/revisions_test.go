@@ -192,13 +192,13 @@ func TestRollbackErrors(t *testing.T) {
 	}{
 		{"no revision", []client.Object{workspace()}, interceptor.Funcs{}, "", "Workspace team-a/chat has no revision to go back to", 2},
 		{"an unknown revision", past(t), interceptor.Funcs{}, "--to-revision 7", "--to-revision: Workspace team-a/chat has no revision 7: use 1, 2 or 3", 2},
-		{"no number", past(t), interceptor.Funcs{}, "--to-revision 0", "--to-revision is 0, it must be one that kubectl berth history chat lists", 2},
+		{"no number", past(t), interceptor.Funcs{}, "--to-revision 0", "--to-revision is 0, use one from kubectl berth history chat", 2},
 		{
 			"a revision without inputs",
 			[]client.Object{workspace(), revision(t, 1, 1, nil), revision(t, 2, 1, spec(4, ""))},
 			interceptor.Funcs{},
 			"--to-revision 1",
-			"revision 1 of Workspace team-a/chat was made by a version that did not note what it was made from: " +
+			"revision 1 of Workspace team-a/chat comes from a version that did not record its spec: " +
 				"edit the Workspace by hand; kubectl berth history chat shows its plan", 2,
 		},
 		{
@@ -206,7 +206,7 @@ func TestRollbackErrors(t *testing.T) {
 			[]client.Object{workspace(), revision(t, 2, 1, nil)},
 			interceptor.Funcs{},
 			"",
-			"Workspace team-a/chat has no former revision that was made from something else and can be gone back to: see kubectl berth history chat", 2,
+			"Workspace team-a/chat has no earlier revision with another spec to restore: see kubectl berth history chat", 2,
 		},
 		{
 			"it is there already", past(t, back),
@@ -216,7 +216,7 @@ func TestRollbackErrors(t *testing.T) {
 		},
 		{
 			"somebody else was faster", past(t), refuse(apierrors.NewConflict(schema.GroupResource{}, "chat", nil)), "",
-			"Workspace team-a/chat was changed by somebody else meanwhile: try again", 5,
+			"Workspace team-a/chat was changed at the same time: try again", 5,
 		},
 		{
 			"not allowed", past(t), refuse(forbidden("workspaces")), "",
@@ -224,7 +224,7 @@ func TestRollbackErrors(t *testing.T) {
 		},
 		{
 			"immutable", past(t), refuse(apierrors.NewInvalid(schema.GroupKind{Kind: "Workspace"}, "chat", nil)), "",
-			`Workspace team-a/chat: the API server refuses that: Workspace "chat" is invalid`, 2,
+			`Workspace team-a/chat: the API server rejects the request: Workspace "chat" is invalid`, 2,
 		},
 	}
 	for _, test := range tests {
@@ -243,7 +243,7 @@ func TestUnreadableRevision(t *testing.T) {
 	broken.Data.Raw = []byte(`{"plan":3}`)
 	got := (&cluster{objects: []client.Object{workspace(), broken}}).run(t, session{}, "history", "chat")
 	if got.Code != 5 || !strings.Contains(got.Err, "decoding ControllerRevision team-a/chat-1: ") ||
-		!strings.Contains(got.Err, "was it written by a newer version?") {
+		!strings.Contains(got.Err, "a newer version may have written it") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -33,13 +33,13 @@ func newRollback(w World) *cobra.Command {
 	r := &rollbackCommand{}
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
-		Short: "Put a Workspace's spec back to what a former revision was made from",
-		Long: `Put back the spec that a former revision was made from, as an edit of the Workspace that rolls out like
-any other: resource, inference and the annotations that shape them. Without --to-revision that is what
-answered last, or else the latest revision that was made from something else.
+		Short: "Restore a Workspace's spec from an earlier revision",
+		Long: `Restore the spec of an earlier revision: resource, inference and their annotations. It is an edit of the
+Workspace and rolls out like any other. Without --to-revision, this takes the revision that answered
+last, or else the latest one with another spec.
 
-What changes is printed first. The ConfigMap that inference.config names is not part of the spec: where
-its text is another than then, this says so, and --with-config writes it back too.`,
+The command prints the changes first. The ConfigMap in inference.config is not part of the spec. If its
+text has changed since, the command reports it, and --with-config restores it, too.`,
 		Example: `  kubectl berth rollback my-model --dry-run
   kubectl berth rollback my-model
   kubectl berth rollback my-model --to-revision 3 --with-config`,
@@ -47,9 +47,9 @@ its text is another than then, this says so, and --with-config writes it back to
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), w, cmd, args[0]) },
 	}
 	f := cmd.Flags()
-	f.Int64Var(&r.to, "to-revision", 0, "number of the revision to go back to, as history lists them (default: the one before)")
-	f.BoolVar(&r.dryRun, "dry-run", false, "print what would change, and change nothing")
-	f.BoolVar(&r.withConfig, "with-config", false, "also write the ConfigMap's text back")
+	f.Int64Var(&r.to, "to-revision", 0, "number of the revision, as history lists it (default: the one before)")
+	f.BoolVar(&r.dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.BoolVar(&r.withConfig, "with-config", false, "also restore the ConfigMap's text")
 	r.connection.bind(cmd, w)
 	return cmd
 }
@@ -59,7 +59,7 @@ type restoration struct {
 	ws       *v1beta1.Workspace
 	restored *v1beta1.Workspace
 	target   *pinned
-	// config is the ConfigMap that the revision was made with, where its text is another now; nil where
+	// config is the ConfigMap that the revision was made with, where its text is another now; nil if
 	// it does not matter.
 	config *corev1.ConfigMap
 	// gone says that it is to be created anew.
@@ -68,7 +68,7 @@ type restoration struct {
 
 func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, name string) error {
 	if cmd.Flags().Changed("to-revision") && r.to < 1 {
-		return usageError("--to-revision is %d, it must be one that kubectl berth history %s lists", r.to, name)
+		return usageError("--to-revision is %d, use one from kubectl berth history %s", r.to, name)
 	}
 	cluster, err := r.open()
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, 
 	return r.write(ctx, w, cluster, plan, len(changes) > 0)
 }
 
-// configText is what the ConfigMap of a Workspace says now; empty where there is none.
+// configText is what the ConfigMap of a Workspace says now; empty if there is none.
 func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return "", nil
@@ -124,7 +124,7 @@ func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string
 	return config.Data[v1beta1.InferenceConfigKey], nil
 }
 
-// target is the revision to go back to. config is what the ConfigMap says now. Where the present spec has
+// target is the revision to go back to. config is what the ConfigMap says now. If the present spec has
 // no plan, the revision to go back to is the one that is still in use.
 func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions []pinned) (*pinned, error) {
 	history := "kubectl berth history " + ws.Name
@@ -138,7 +138,7 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 		case at < 0:
 			return nil, usageError("--to-revision: Workspace %s has no revision %d: use %s", key(ws), r.to, numbers(revisions))
 		case revisions[at].Inputs == nil:
-			return nil, usageError("revision %d of Workspace %s was made by a version that did not note what it was made from: "+
+			return nil, usageError("revision %d of Workspace %s comes from a version that did not record its spec: "+
 				"edit the Workspace by hand; %s shows its plan", r.to, key(ws), history)
 		}
 		return &revisions[at], nil
@@ -152,7 +152,7 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 			return candidate, nil
 		}
 	}
-	return nil, usageError("Workspace %s has no former revision that was made from something else and can be gone back to: see %s", key(ws), history)
+	return nil, usageError("Workspace %s has no earlier revision with another spec to restore: see %s", key(ws), history)
 }
 
 // former are the revisions that can be gone back to, the one to prefer first: what answered last, then the
@@ -223,7 +223,7 @@ func (r *rollbackCommand) announce(out page, p *restoration, changes []fieldChan
 	if r.dryRun {
 		verb = "would go"
 	}
-	out.line("Workspace %s %s back to what revision %d was made from:", key(p.ws), verb, p.target.number)
+	out.line("Workspace %s %s back to the spec of revision %d:", key(p.ws), verb, p.target.number)
 	for i := range changes {
 		for _, line := range folded(fieldText(&changes[i]), pageWidth-4) {
 			out.line("  %s", line)
@@ -237,16 +237,16 @@ func (r *rollbackCommand) explainConfig(out page, p *restoration) {
 	if p.config == nil {
 		return
 	}
-	state := "has another text than then"
+	state := "has changed since"
 	if p.gone {
 		state = "is gone"
 	}
 	if r.withConfig {
 		out.point(out.paint(yellow, "!"),
-			fmt.Sprintf("ConfigMap %s %s: key %s is written back", key(p.config), state, v1beta1.InferenceConfigKey))
+			fmt.Sprintf("ConfigMap %s %s: key %s is restored", key(p.config), state, v1beta1.InferenceConfigKey))
 		return
 	}
-	out.point(out.paint(yellow, "!"), fmt.Sprintf("ConfigMap %s %s and is left alone: --with-config writes key %s back",
+	out.point(out.paint(yellow, "!"), fmt.Sprintf("ConfigMap %s %s and stays as it is: --with-config restores key %s",
 		key(p.config), state, v1beta1.InferenceConfigKey))
 }
 

@@ -46,7 +46,7 @@ Prices are those of one region for each cloud: --region, or the cloud's referenc
 	f.StringSliceVar(&c.gpus, "gpu", nil, "only machines with one of these GPUs, such as H100-80,L40S")
 	f.IntVar(&c.least, "min-gpus", 0, "only machines with at least that many GPUs")
 	f.Float64Var(&c.maxPrice, "max-price", 0, "only machines that cost at most that, in USD per hour")
-	f.BoolVar(&c.usable, "usable", false, "only machines that may be chosen")
+	f.BoolVar(&c.usable, "usable", false, "only machines that the planner may choose")
 	f.BoolVar(&c.spot, "spot", false, "only machines that are sold as spot")
 	c.facts.bind(cmd, w)
 	c.bindPlaces(cmd)
@@ -141,7 +141,7 @@ func (c *skusCommand) entry(known *catalog.Catalog, s *sku.SKU) skuEntry {
 	return out
 }
 
-// wants says whether a machine passes the filters.
+// wants reports whether a machine passes the filters.
 func (c *skusCommand) wants(known *catalog.Catalog, e *skuEntry) bool {
 	gpu, _ := known.GPU(e.GPU)
 	switch {
@@ -154,7 +154,7 @@ func (c *skusCommand) wants(known *catalog.Catalog, e *skuEntry) bool {
 	}
 }
 
-// isGPU says whether a name, in any case and with blanks or dashes, stands for a GPU.
+// isGPU reports whether a name, in any case and with blanks or dashes, stands for a GPU.
 func isGPU(g *sku.GPU, name string) bool {
 	name = strings.Join(strings.Fields(name), "-")
 	return strings.EqualFold(g.Class, name) || strings.EqualFold(g.Name, name) ||

@@ -31,13 +31,12 @@ func newStatus(w World) *cobra.Command {
 	s := &statusCommand{}
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "Show how a Workspace is doing: plan, machines, pods, weights, endpoint",
-		Long: `Show how a Workspace is doing: its plan, the machines that were refused and those that it has, its
-pods, how far the weights are, how long each stage of the start took, and the endpoint. Without a name,
-list the Workspaces.
+		Short: "Show the state of a Workspace: plan, machines, pods, weights, endpoint",
+		Long: `Show the state of a Workspace: its plan, refused and present machines, pods, progress of the weights,
+duration of each startup stage, and endpoint. Without a name, list the Workspaces.
 
-With --watch the tree is drawn anew whenever something changes, and where the output is no terminal a
-line is added. It ends when the Workspace is ready, or with exit code 1 when waiting is of no use.`,
+With --watch, the command redraws the tree after each change; without a terminal, it adds a line. It ends
+when the Workspace is ready, or with exit code 1 if it is stalled.`,
 		Example: `  kubectl berth status
   kubectl berth status my-model --watch
   kubectl berth status my-model --watch --timeout 30m
@@ -48,7 +47,7 @@ line is added. It ends when the Workspace is ready, or with exit code 1 when wai
 	f := cmd.Flags()
 	f.BoolVarP(&s.watch, "watch", "w", false, "follow until the Workspace is ready or stalled")
 	f.BoolVarP(&s.all, "all-namespaces", "A", false, "list the Workspaces of all namespaces")
-	f.DurationVar(&s.timeout, "timeout", 0, "longest time to follow, such as 30m; 0 means as long as it takes")
+	f.DurationVar(&s.timeout, "timeout", 0, "longest time to follow, such as 30m; 0 means no limit")
 	s.connection.bind(cmd, w)
 	s.output.bind(cmd, true)
 	return cmd
@@ -57,11 +56,11 @@ line is added. It ends when the Workspace is ready, or with exit code 1 when wai
 func (s *statusCommand) run(ctx context.Context, w World, names []string) error {
 	switch {
 	case len(names) == 1 && s.all:
-		return usageError("-A lists the Workspaces of all namespaces: name no Workspace with it, or its namespace with -n")
+		return usageError("-A lists the Workspaces of all namespaces: remove the name, or use -n with its namespace")
 	case s.watch && len(names) == 0:
 		return usageError("--watch follows one Workspace: name it")
 	case s.watch && s.forPrograms():
-		return usageError("--watch is for people: leave -o %s out, or ask without --watch", s.format)
+		return usageError("--watch draws a tree: leave -o %s out, or leave --watch out", s.format)
 	case s.timeout != 0 && !s.watch:
 		return usageError("--timeout goes with --watch")
 	case s.timeout < 0:
@@ -169,7 +168,7 @@ func (s *statusCommand) rows(reports []*report, now time.Time) [][]string {
 }
 
 // errTimeout is why --timeout ends what follows a Workspace.
-var errTimeout = errors.New("the time is over")
+var errTimeout = errors.New("the time limit has passed")
 
 // follow shows what changes until the Workspace is ready or stalled.
 func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, name string) error {

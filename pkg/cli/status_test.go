@@ -223,11 +223,11 @@ func TestStatusErrors(t *testing.T) {
 	}{
 		{
 			"an unknown name", &cluster{objects: one}, "nobody", 2,
-			"Workspace team-a/nobody does not exist: kubectl berth status lists those of a namespace, with -A of all",
+			"Workspace team-a/nobody does not exist: kubectl berth status lists a namespace, and with -A all of them",
 		},
-		{"a name and all namespaces", &cluster{}, "chat -A", 2, "-A lists the Workspaces of all namespaces: name no Workspace with it, or its namespace with -n"},
+		{"a name and all namespaces", &cluster{}, "chat -A", 2, "-A lists the Workspaces of all namespaces: remove the name, or use -n with its namespace"},
 		{"nothing to follow", &cluster{}, "-w", 2, "--watch follows one Workspace: name it"},
-		{"data that is followed", &cluster{}, "chat -w -o json", 2, "--watch is for people: leave -o json out, or ask without --watch"},
+		{"data that is followed", &cluster{}, "chat -w -o json", 2, "--watch draws a tree: leave -o json out, or leave --watch out"},
 		{"a timeout of nothing", &cluster{}, "chat --timeout 1m", 2, "--timeout goes with --watch"},
 		{"a timeout that was", &cluster{}, "chat -w --timeout -1m", 2, "--timeout is -1m0s, it must be above zero, or 0 for none"},
 		{
@@ -236,7 +236,7 @@ func TestStatusErrors(t *testing.T) {
 		},
 		{
 			"a broken kubeconfig", &cluster{unreachable: errors.New("context \"x\" does not exist")}, "chat", 2,
-			"the kubeconfig does not lead to a cluster: context \"x\" does not exist",
+			"the kubeconfig names no usable cluster: context \"x\" does not exist",
 		},
 		{
 			"pods that may not be seen", &cluster{objects: one, faults: listFault(func(l client.ObjectList) bool { _, is := l.(*corev1.PodList); return is }, forbidden("pods"))}, "chat", 5,
@@ -345,7 +345,7 @@ func TestWatchAppends(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(refused)}, pods: &pods{progress: fetchingProgress}}
 	fake := clocktesting.NewFakeClock(noon)
 	s := follow(t, c, session{clock: fake}, "status", "chat", "--watch")
-	s.out.until(t, "attempt 2 asks for Standard_A24_1")
+	s.out.until(t, "attempt 2 requests Standard_A24_1")
 	s.change(t, claim("chat-1a2b", "", "waits", "Launched"))
 	s.out.until(t, "machine chat-1a2b launched")
 	s.change(t, pod(0))
@@ -426,7 +426,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// TestCompleteNames offers Workspaces of the namespace that flags name, and nothing where there is no cluster.
+// TestCompleteNames offers Workspaces of the namespace that flags name, and nothing if there is no cluster.
 func TestCompleteNames(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(), other()}}
 	if got := c.run(t, session{}, "__complete", "status", ""); !strings.HasPrefix(got.Out, "chat\n:4\n") {

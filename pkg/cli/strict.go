@@ -147,10 +147,10 @@ func wrong(path string, value any, must string) string {
 func noField(path, name string, known []string) string {
 	for _, other := range known {
 		if strings.EqualFold(other, name) {
-			return fmt.Sprintf("%s is no field: did you mean %s?", shorten(path), other)
+			return fmt.Sprintf("%s is not a field: did you mean %s?", shorten(path), other)
 		}
 	}
-	return fmt.Sprintf("%s is no field: possible are %s", shorten(path), strings.Join(known, ", "))
+	return fmt.Sprintf("%s is not a field: use one of %s", shorten(path), strings.Join(known, ", "))
 }
 
 // join names a field within another.

@@ -15,7 +15,7 @@ import (
 	humane "k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/agent"
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
 
 // branch is a part of a tree: a name, what there is to say, and what is below it.
@@ -128,7 +128,7 @@ func (r *report) attempts(now time.Time, wide bool) []branch {
 		}
 	}
 	if r.Ready && !wide && len(out) > 0 {
-		return []branch{{name: "attempts", text: count(len(out), "attempt") + " ended before; -o wide tells how", code: dim}}
+		return []branch{{name: "attempts", text: count(len(out), "attempt") + " ended before; -o wide shows how", code: dim}}
 	}
 	return out
 }
@@ -216,7 +216,7 @@ func attemptBranch(a *v1beta1.Attempt, now time.Time) branch {
 		}
 	}
 	if a.EndTime == nil {
-		out.text += fmt.Sprintf(", asked for %s ago", age(a.StartTime, now))
+		out.text += fmt.Sprintf(", requested %s ago", age(a.StartTime, now))
 		return out
 	}
 	out.text += fmt.Sprintf(": %s, %s ago", text(a.Reason), age(*a.EndTime, now))
@@ -284,21 +284,21 @@ func (p *podReport) branch(now time.Time, wide bool) branch {
 // progressWidth is how many characters stand for the weights.
 const progressWidth = 20
 
-func fetched(p *agent.Progress) float64 {
+func fetched(p *fetch.Progress) float64 {
 	if p.TotalBytes <= 0 {
 		return 0
 	}
 	return min(float64(p.Bytes)/float64(p.TotalBytes), 1)
 }
 
-func weightsBar(p *agent.Progress) string {
+func weightsBar(p *fetch.Progress) string {
 	full := int(math.Floor(fetched(p) * progressWidth))
 	return strings.Repeat("█", full) + strings.Repeat("░", progressWidth-full)
 }
 
-func weightsText(p *agent.Progress) string {
+func weightsText(p *fetch.Progress) string {
 	if p.TotalBytes <= 0 {
-		return "asking for the list of files"
+		return "requesting the list of files"
 	}
 	unit, name := float64(gib), "GiB"
 	if p.TotalBytes < gib {
@@ -312,7 +312,7 @@ func weightsText(p *agent.Progress) string {
 	if p.ETASeconds > 0 {
 		out += fmt.Sprintf(", %s left", humane.HumanDuration(time.Duration(p.ETASeconds)*time.Second))
 	}
-	if p.Stage == agent.StageVerifying {
+	if p.Stage == fetch.StageVerifying {
 		out += ", verifying"
 	}
 	return out

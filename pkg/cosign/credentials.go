@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Credentials are those of a Secret of type kubernetes.io/dockerconfigjson. Helpers that it names are not run: it is a
-// user's, and they would be programs of the controller.
+// Credentials are those of a Secret of type kubernetes.io/dockerconfigjson. Its credential helpers never run: the
+// Secret is a user's, and they would be programs of the controller.
 type Credentials struct{ auths map[string]authn.AuthConfig }
 
-// ParseCredentials reads what such a Secret holds; nothing is nobody's.
+// ParseCredentials reads such a Secret; an empty one gives anonymous access.
 func ParseCredentials(config []byte) (Credentials, error) {
 	var read struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
@@ -27,12 +27,12 @@ func ParseCredentials(config []byte) (Credentials, error) {
 		return Credentials{}, nil
 	}
 	if err := json.Unmarshal(config, &read); err != nil {
-		return Credentials{}, errors.New("it is no Docker configuration: kubectl create secret docker-registry makes one")
+		return Credentials{}, errors.New("it is not a Docker configuration: create one with kubectl create secret docker-registry")
 	}
 	return Credentials{read.Auths}, nil
 }
 
-// Resolve returns those of the longest entry that a repository lies below; without one, anonymous.
+// Resolve returns the credentials of the longest entry above a repository; without one, anonymous.
 func (c Credentials) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	longest, found := "", authn.AuthConfig{}
 	for _, entry := range slices.Sorted(maps.Keys(c.auths)) {
@@ -53,7 +53,7 @@ func isBelow(repository, place string) bool {
 	return strings.HasPrefix(normalized(repository)+"/", normalized(place)+"/")
 }
 
-// normalized has one name for Docker Hub, which has several, and no scheme and API version, which old entries have.
+// normalized returns one name for the several of Docker Hub, and removes the scheme and API version of old entries.
 func normalized(place string) string {
 	_, after, hasScheme := strings.Cut(place, "://")
 	if hasScheme {

@@ -19,7 +19,8 @@ import (
 	"strings"
 )
 
-// maxKeys bounds what each signature is compared with. RSA keys are bounded because a check takes longer the larger they are.
+// maxKeys bounds the comparisons of each signature. The size of RSA keys is bounded because larger keys make a
+// check slower.
 const (
 	maxKeys    = 10
 	minRSABits = 2048
@@ -42,7 +43,7 @@ func ParseKeys(text string) ([]Key, error) {
 		}
 		public, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if err != nil {
-			return nil, errors.New("its PEM block is no public key: give what cosign wrote to cosign.pub")
+			return nil, errors.New("its PEM block is not a public key: give the contents of cosign.pub")
 		}
 		if err := check(public); err != nil {
 			return nil, err
@@ -51,7 +52,7 @@ func ParseKeys(text string) ([]Key, error) {
 	}
 	switch {
 	case len(keys) == 0:
-		return nil, errors.New("it has no PEM block that begins with BEGIN PUBLIC KEY: give what cosign wrote to cosign.pub")
+		return nil, errors.New("it has no PEM block that begins with BEGIN PUBLIC KEY: give the contents of cosign.pub")
 	case len(keys) > maxKeys:
 		return nil, fmt.Errorf("it has %d keys: give at most %d", len(keys), maxKeys)
 	}

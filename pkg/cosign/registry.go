@@ -27,40 +27,44 @@ const (
 	predicateAnnotation = "dev.sigstore.bundle.predicateType"
 	simpleSigningMedia  = "application/vnd.dev.cosign.simplesigning.v1+json"
 	bundleMedia         = "application/vnd.dev.sigstore.bundle"
-	// emptyMedia is what cosign 2.5 and later may list a bundle as: https://github.com/sigstore/cosign/issues/4422
+	// emptyMedia may be the media type of a bundle from cosign 2.5 and later:
+	// https://github.com/sigstore/cosign/issues/4422
 	emptyMedia = "application/vnd.oci.empty.v1+json"
 )
 
-// Whoever may push to a repository decides what lies beside an artifact, so that is bounded: each answer of the registry, what
-// each signature takes, and how many are read of each form.
+// Anybody with push access to a repository determines the objects beside an artifact. These limits bound each
+// answer of the registry, the size of each signature, and their number in each form.
 const (
 	maxAnswer     = 1 << 20
 	maxSignature  = 256 << 10
 	maxSignatures = 32
 )
 
-// Requirement is met by the signature of one of its keys.
+// Requirement is met by the signature of one of its keys, or of an identity where it names one.
 type Requirement struct {
-	// Field that holds the keys, for messages.
-	Field string
-	Keys  []Key
+	// Field that holds the keys or the identity, for messages.
+	Field    string
+	Keys     []Key
+	Identity *Identity
 }
 
-// Artifact is what is to be verified.
+// Artifact is the artifact to verify.
 type Artifact struct {
 	// Reference by tag or digest.
 	Reference string
 	Keychain  authn.Keychain
 	// HTTP carries the requests.
 	HTTP http.RoundTripper
+	// Verifier is asked about signatures of identities.
+	Verifier Verifier
 }
 
-// Verify returns the reference by digest, once each requirement is met. What is signed is what a tag names, be it a manifest or
-// an index.
+// Verify returns the reference by digest, once each requirement is met. The signature covers the object behind the
+// tag, a manifest or an index.
 func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement) (string, error) {
 	ref, err := name.ParseReference(artifact.Reference)
 	if err != nil {
-		return "", fmt.Errorf("%q is no reference of an artifact", artifact.Reference)
+		return "", fmt.Errorf("%q is not a reference of an artifact", artifact.Reference)
 	}
 	// One puller asks for credentials once.
 	puller, err := remote.NewPuller(remote.WithAuthFromKeychain(artifact.Keychain), remote.WithTransport(bounded{artifact.HTTP}),
@@ -75,7 +79,11 @@ func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement)
 	}
 	found, broken := in.signatures(digest)
 	for _, requirement := range requirements {
-		if err := requirement.verify(digest.DigestStr(), found, broken); err != nil {
+		verify := requirement.verify
+		if requirement.Identity != nil {
+			verify = requirement.verifyIdentity(ctx, artifact.Verifier)
+		}
+		if err := verify(digest.DigestStr(), found, broken); err != nil {
 			return "", fmt.Errorf("%s: %w", digest, err)
 		}
 	}
@@ -88,7 +96,7 @@ type repository struct {
 	options []remote.Option
 }
 
-// resolve returns the digest that a reference stands for.
+// resolve returns the digest of a reference.
 func (r *repository) resolve(ref name.Reference) (name.Digest, error) {
 	if digest, ok := ref.(name.Digest); ok {
 		return digest, nil
@@ -100,7 +108,7 @@ func (r *repository) resolve(ref name.Reference) (name.Digest, error) {
 	return r.Digest(head.Digest.String()), nil
 }
 
-// signatures are those below the tag of the digest, and those that refer to it. What cannot be read of them is broken.
+// signatures are those below the tag of the digest, and those that refer to it. Unreadable ones are broken.
 func (r *repository) signatures(digest name.Digest) (found []signature, broken []error) {
 	keep := func(one signature, err error) {
 		if err != nil {
@@ -143,7 +151,7 @@ func (r *repository) referrers(digest name.Digest) ([]v1.Descriptor, error) {
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {
-		return nil, errors.New("the list of what refers to it is no index")
+		return nil, errors.New("the list of its referrers is not an index")
 	}
 	return manifest.Manifests, nil
 }
@@ -165,7 +173,7 @@ func first(descriptors []v1.Descriptor, most int) []v1.Descriptor {
 	return descriptors[:min(len(descriptors), most)]
 }
 
-// manifest is empty where there is none, and with an error.
+// manifest is empty if there is none, and with an error.
 func (r *repository) manifest(ref name.Reference) (*v1.Manifest, error) {
 	image, err := remote.Image(ref, r.options...)
 	if answer, ok := errors.AsType[*transport.Error](err); ok && answer.StatusCode == http.StatusNotFound {
@@ -187,7 +195,7 @@ func (r *repository) simpleSignature(layer v1.Descriptor) (signature, error) {
 		return signature{}, fmt.Errorf("the annotation %s of a signature is not base64", signatureAnnotation)
 	}
 	message, err := r.blob(layer)
-	return signature{message, value, func() ([]string, error) { return simpleSigning(message) }}, err
+	return signature{message: message, value: value, subjects: func() ([]string, error) { return simpleSigning(message) }}, err
 }
 
 func (r *repository) bundle(layer v1.Descriptor) (signature, error) {
@@ -198,7 +206,7 @@ func (r *repository) bundle(layer v1.Descriptor) (signature, error) {
 	return parseBundle(content)
 }
 
-// blob returns what a descriptor names, which has its size and digest.
+// blob returns a descriptor's content, with its size and digest.
 func (r *repository) blob(layer v1.Descriptor) ([]byte, error) {
 	if layer.Size > maxSignature {
 		return nil, fmt.Errorf("a signature has %d bytes, more than %d", layer.Size, maxSignature)
@@ -214,12 +222,12 @@ func (r *repository) blob(layer v1.Descriptor) ([]byte, error) {
 	defer func() { _ = content.Close() }()
 	out, err := io.ReadAll(content)
 	if err != nil || int64(len(out)) != layer.Size {
-		return nil, fmt.Errorf("signature %s is not what its manifest says: it was cut short or replaced", layer.Digest)
+		return nil, fmt.Errorf("signature %s does not match its manifest: it was truncated or replaced", layer.Digest)
 	}
 	return out, nil
 }
 
-// explain says how a registry answered without its words, which are somebody else's.
+// explain describes a registry's answer without its words, because they are untrusted.
 func explain(err error) error {
 	answer, isAnswer := errors.AsType[*transport.Error](err)
 	_, isLarge := errors.AsType[*http.MaxBytesError](err)
@@ -235,7 +243,7 @@ func explain(err error) error {
 	}
 }
 
-// bounded bounds what is read of each answer.
+// bounded bounds the size of each answer.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {

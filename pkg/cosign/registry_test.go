@@ -312,7 +312,7 @@ func TestVerify(t *testing.T) {
 				s.refer(s.digest, ours.bundle(s.digest, "https://cosign.sigstore.dev/attestation/vuln/v1"))
 			}, []signer{ours}, `its statement is about "https://cosign.sigstore.dev/attestation/vuln/v1"`,
 		},
-		{"a bundle that is none", referrers, func(s *shelf) { s.refer(s.digest, []byte("{")) }, []signer{ours}, "a bundle is no JSON"},
+		{"a bundle that is none", referrers, func(s *shelf) { s.refer(s.digest, []byte("{")) }, []signer{ours}, "a bundle is not JSON"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := newShelf(t, nil, tc.options...)
@@ -369,7 +369,7 @@ func TestBrokenRegistry(t *testing.T) {
 		wrap   func(http.Handler) http.Handler
 		want   string
 	}{
-		{"a payload that is cut short", answer("/blobs/", http.StatusOK, `{"crit`), "it was cut short or replaced"},
+		{"a payload that is cut short", answer("/blobs/", http.StatusOK, `{"crit`), "it was truncated or replaced"},
 		{"no payload", answer("/blobs/", http.StatusNotFound, "secret"), "the registry answered with status 404"},
 		{"no leave to read the artifact", answer("/manifests/v1", http.StatusForbidden, "secret"), "status 403: check the reference"},
 		{"no such artifact", answer("/manifests/v1", http.StatusNotFound, "secret"), "status 404"},

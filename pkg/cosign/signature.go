@@ -4,17 +4,21 @@
 package cosign
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
-// signature is one that lies beside an artifact. Nothing in it counts before a key is found to have signed the message.
+// signature is one beside an artifact. Nothing in it counts before the message is verified with a key.
 type signature struct {
 	message, value []byte
-	// subjects returns the digests that the message is about, or why it is no signature of an artifact.
+	// subjects returns the digests in the message, or the reason why it is not a signature of an artifact.
 	subjects func() ([]string, error)
+	// bundle is the whole of it, where it is one.
+	bundle []byte
 }
 
 // verify returns nil if one of the keys has signed the digest.
@@ -46,6 +50,36 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 	}
 }
 
+// verifyIdentity returns a function that returns nil if the identity has signed a digest. What a bundle says is the
+// verifier's to read: two readers of one text may understand it differently.
+func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func(digest string, found []signature, broken []error) error {
+	return func(digest string, found []signature, broken []error) error {
+		problems, bundles := slices.Clone(broken), 0
+		for _, one := range found {
+			if one.bundle == nil {
+				continue
+			}
+			bundles++
+			err := verifier.Verify(ctx, Question{
+				Bundle: one.bundle, Digest: strings.TrimPrefix(digest, "sha256:"), PredicateType: signPredicate,
+				Issuer: r.Identity.Issuer, Subject: r.Identity.Subject, SubjectRegExp: r.Identity.SubjectRegExp,
+			})
+			if _, isAway := errors.AsType[*VerifierError](err); isAway || err == nil {
+				return err
+			}
+			problems = append(problems, err)
+		}
+		switch {
+		case len(problems) > 0:
+			return fmt.Errorf("no signature by the identity of %s could be verified: %w", r.Field, problems[len(problems)-1])
+		case len(found) > bundles:
+			return fmt.Errorf("no bundle lies beside it, and %s demands one: sign the digest with cosign 3, or with --new-bundle-format", r.Field)
+		default:
+			return fmt.Errorf("no signature lies beside it, and %s demands one: sign the digest with cosign sign", r.Field)
+		}
+	}
+}
+
 // simpleSigning is the message of a signature below a tag, whose form cosign's SIGNATURE_SPEC.md describes. Its reference is
 // not read, as the specification says.
 const simpleSigningType = "cosign container image signature"
@@ -60,7 +94,7 @@ func simpleSigning(message []byte) ([]string, error) {
 		} `json:"critical"`
 	}
 	if err := json.Unmarshal(message, &payload); err != nil {
-		return nil, fmt.Errorf("its payload is no JSON: %w", err)
+		return nil, fmt.Errorf("its payload is not JSON: %w", err)
 	}
 	if payload.Critical.Type != simpleSigningType {
 		return nil, fmt.Errorf("its payload has the type %.100q, not %q", payload.Critical.Type, simpleSigningType)
@@ -68,14 +102,14 @@ func simpleSigning(message []byte) ([]string, error) {
 	return []string{payload.Critical.Image.Digest}, nil
 }
 
-// A bundle holds an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` is a signature: what the same
-// key attests of an artifact may be that it is vulnerable.
+// A bundle holds an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` is a signature:
+// another attestation by the same key may say that the artifact is vulnerable.
 const (
 	statementType = "application/vnd.in-toto+json"
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// bundle is what cosign 3 keeps a signature in; its form is that of Sigstore's protobuf-specs, from version 0.1 on.
+// bundle is cosign 3's form of a signature, from Sigstore's protobuf-specs, version 0.1 and later.
 type bundle struct {
 	Envelope *struct {
 		Payload     []byte `json:"payload"`
@@ -90,7 +124,7 @@ type bundle struct {
 func parseBundle(content []byte) (signature, error) {
 	var b bundle
 	if err := json.Unmarshal(content, &b); err != nil {
-		return signature{}, fmt.Errorf("a bundle is no JSON: %w", err)
+		return signature{}, fmt.Errorf("a bundle is not JSON: %w", err)
 	}
 	if b.Envelope == nil || b.Envelope.PayloadType != statementType || len(b.Envelope.Signatures) != 1 {
 		return signature{}, errors.New("a bundle holds no in-toto statement with one signature")
@@ -101,6 +135,7 @@ func parseBundle(content []byte) (signature, error) {
 		message:  fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(statementType), statementType, len(payload), payload),
 		value:    b.Envelope.Signatures[0].Value,
 		subjects: func() ([]string, error) { return statement(payload) },
+		bundle:   content,
 	}, nil
 }
 
@@ -112,7 +147,7 @@ func statement(payload []byte) ([]string, error) {
 		} `json:"subject"`
 	}
 	if err := json.Unmarshal(payload, &said); err != nil {
-		return nil, fmt.Errorf("its statement is no JSON: %w", err)
+		return nil, fmt.Errorf("its statement is not JSON: %w", err)
 	}
 	if said.PredicateType != signPredicate {
 		return nil, fmt.Errorf("its statement is about %.100q, not %q", said.PredicateType, signPredicate)

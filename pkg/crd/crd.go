@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crd says which fields the API server prunes because the served CustomResourceDefinition of Workspaces lacks
-// them: it may be KAITO's, which has the same name.
+// Package crd finds the fields that the API server prunes because the served CustomResourceDefinition of Workspaces
+// lacks them: it may be KAITO's, which has the same name.
 //
-// It decides from one object and keeps nothing else of it. It must not know what the fields are for.
+// It decides from one object and keeps only the result. It must not know the purpose of the fields.
 package crd
 
 import (
@@ -27,7 +27,7 @@ const name = "workspaces.kaito.sh"
 // annotationMissing is on the cached object in place of its schemas.
 const annotationMissing = "modelberth.dev/missing-fields"
 
-// required are fields without which machines are bought that nobody wants, or bought twice.
+// required are fields whose absence leads to unwanted or double purchases.
 func required() []string {
 	return []string{"suspend", "resource.placement", "status.observedGeneration", "status.plan", "status.attempts"}
 }
@@ -39,7 +39,7 @@ func Object() *unstructured.Unstructured {
 	return out
 }
 
-// Cache keeps of the one CustomResourceDefinition which fields it lacks: its schemas are half a megabyte.
+// Cache keeps only the missing fields of the one CustomResourceDefinition: its schemas are half a megabyte.
 func Cache() cache.ByObject {
 	return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name), Transform: keep}
 }
@@ -60,7 +60,7 @@ func keep(object any) (any, error) {
 	return out, nil
 }
 
-// Missing are the required fields that a served or stored version lacks, sorted.
+// Missing are the sorted required fields that a served or stored version lacks.
 func Missing(definition *unstructured.Unstructured) []string {
 	var out []string
 	versions, _ := at(definition.Object, "spec", "versions").([]any)
@@ -79,7 +79,7 @@ func Missing(definition *unstructured.Unstructured) []string {
 	return out
 }
 
-// has says whether a schema keeps the field of a path.
+// has reports whether a schema keeps the field of a path.
 func has(node any, path []string) bool {
 	schema, isThere := node.(map[string]any)
 	if keeps, _ := schema["x-kubernetes-preserve-unknown-fields"].(bool); keeps || len(path) == 0 {
@@ -88,16 +88,16 @@ func has(node any, path []string) bool {
 	return isThere && has(at(schema, "properties", path[0]), path[1:])
 }
 
-// at is what an object has at a path, without a copy of it: schemas are large.
+// at is an object's value at a path, without a copy: schemas are large.
 func at(object map[string]any, path ...string) any {
 	value, _, _ := unstructured.NestedFieldNoCopy(object, path...)
 	return value
 }
 
-// Reader reads what is missing from a cache.
+// Reader reads the missing fields from a cache.
 type Reader struct{ Client client.Reader }
 
-// Missing are the fields that the served CustomResourceDefinition lacks. Where it is gone, so are all Workspaces.
+// Missing are the missing fields of the served CustomResourceDefinition. If it is gone, so are all Workspaces.
 func (r Reader) Missing(ctx context.Context) ([]string, error) {
 	definition := Object()
 	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, definition)
@@ -110,7 +110,7 @@ func (r Reader) Missing(ctx context.Context) ([]string, error) {
 	return MissingOf(definition), nil
 }
 
-// MissingOf reads what is missing off a cached object.
+// MissingOf reads the missing fields of a cached object.
 func MissingOf(cached client.Object) []string {
 	if text := cached.GetAnnotations()[annotationMissing]; text != "" {
 		return strings.Split(text, ",")

@@ -13,24 +13,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Why modelberth-agent ends a pod whose group is not whole any more.
+// Reasons why modelberth-agent ends a pod of an incomplete group.
 const (
 	agentMemberLost     = "MemberLost"
 	agentMemberReplaced = "MemberReplaced"
-	// agentMemberAbsent ends nothing that works: the engine has not started.
+	// agentMemberAbsent interrupts nothing: the engine has not started.
 	agentMemberAbsent = "MemberAbsent"
 )
 
-// agentSaid is what modelberth-agent leaves in its termination message.
+// agentSaid is modelberth-agent's termination message.
 type agentSaid struct{ Reason, Message string }
 
-// lastOfAgent returns how the agent of a pod ended last, and what it said: nothing where it failed to
-// start, was killed, or is up.
+// lastOfAgent returns how a pod's agent last ended, with its message: nothing if it failed to start, was killed, or
+// is running.
 func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
-		isAgent := status.Name == workload.WeightsContainer || status.Name == workload.CommitContainer
-		if !isAgent || last == nil || last.ExitCode == 0 {
+		if !isAgent(pod, status.Name) || last == nil || last.ExitCode == 0 {
 			continue
 		}
 		if last.Reason == reasonOOMKilled || isStartFailure(last) {
@@ -45,12 +44,18 @@ func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) 
 	return nil, agentSaid{}
 }
 
+// isAgent reports whether a container is one of modelberth-agent.
+func isAgent(pod *corev1.Pod, container string) bool {
+	workspace := pod.Labels[v1beta1.LabelWorkspace]
+	return container == workload.WeightsContainer(workspace) || container == workload.CommitContainer(workspace)
+}
+
 func (s agentSaid) isAboutMember() bool {
 	return s.Reason == agentMemberLost || s.Reason == agentMemberReplaced || s.Reason == agentMemberAbsent
 }
 
-// weights turns the agent's last words into a reason. It stays while the agent tries again, because a
-// status cannot tell a try that will end the same way from one that moves.
+// weights turns the agent's message into a reason. It stays while the agent retries, because a status does not show
+// whether the next try will end the same way.
 func weights(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || said.isAboutMember() {
@@ -80,8 +85,8 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 	return v1beta1.ReasonWeightsFetchFailed, message
 }
 
-// memberLost covers a pod that ended because another of its group was lost or began anew. No engine
-// notices that by itself in time.
+// memberLost covers a pod that ended because another one of its group was lost or restarted. No engine notices that
+// by itself in time.
 func memberLost(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || !said.isAboutMember() {

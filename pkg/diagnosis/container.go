@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// unsettled returns the statuses of containers that have not come up, init containers first.
+// unsettled returns the statuses of containers that are not up, init containers first.
 func unsettled(pod *corev1.Pod) []corev1.ContainerStatus {
 	var list []corev1.ContainerStatus
 	for _, status := range pod.Status.InitContainerStatuses {
@@ -29,8 +29,8 @@ func unsettled(pod *corev1.Pod) []corev1.ContainerStatus {
 	return list
 }
 
-// ended returns how the container ended last, also while it is between two tries or at the next one;
-// nil once a startup probe has found that it came up since.
+// ended returns how the container last ended, also during or before the next try; nil once a startup probe has
+// passed since.
 func ended(pod *corev1.Pod, status corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if status.State.Terminated != nil {
 		return status.State.Terminated
@@ -58,7 +58,7 @@ func waitingReason(status corev1.ContainerStatus) string {
 	return status.State.Waiting.Reason
 }
 
-// imageOf prefers the reference that the user knows to what the runtime resolved it to.
+// imageOf prefers the user's reference to the runtime's resolved one.
 func imageOf(pod *corev1.Pod, status corev1.ContainerStatus) string {
 	if container, found := containerOf(pod, status); found {
 		return container.Image
@@ -68,7 +68,7 @@ func imageOf(pod *corev1.Pod, status corev1.ContainerStatus) string {
 
 const reasonOOMKilled = "OOMKilled"
 
-// outOfMemory tells a limit of the container's own from a node that ran out: our engines have none.
+// outOfMemory distinguishes a container's own limit from a node that ran out of memory: our engines have no limit.
 func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
@@ -78,7 +78,7 @@ func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		container, _ := containerOf(pod, status)
 		if limit, limited := container.Resources.Limits[corev1.ResourceMemory]; limited {
 			return finding(v1beta1.ReasonContainerOOMKilled,
-				"container %q of pod %q was killed at its limit of %s of main memory: raise the limit, or do without it",
+				"container %q of pod %q was killed at its limit of %s of main memory: raise or remove the limit",
 				status.Name, pod.Name, limit.String()), true
 		}
 		asked := "asks for none"
@@ -87,7 +87,7 @@ func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		}
 		return finding(v1beta1.ReasonContainerOOMKilled,
 			"container %q of pod %q was killed because node %q ran out of main memory (it %s): "+
-				"raise inference.pod.memory to what it needs, or allow a machine type with more",
+				"raise inference.pod.memory, or allow a machine type with more",
 			status.Name, pod.Name, pod.Spec.NodeName, asked), true
 	}
 	return Finding{}, false
@@ -125,7 +125,7 @@ func startError(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// place is where a container is, in the words of rules.
+// place is the location of a container, in the words of rules.
 func (in *Input) place(pod *corev1.Pod, status corev1.ContainerStatus) place {
 	arch := "the machine's processor"
 	if node := nodeNamed(in.Nodes, pod.Spec.NodeName); node != nil && node.Status.NodeInfo.Architecture != "" {

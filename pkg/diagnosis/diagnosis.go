@@ -1,14 +1,13 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis says in one sentence why a Workspace's inference server does not answer, and what
-// to do next, from the pods and nodes as they are; and when it reached which stage of its start.
+// Package diagnosis explains in one sentence why a Workspace's inference server does not answer, with the way out,
+// from the present pods and nodes. It also reports the stages of its start.
 //
-// It decides which of several symptoms a user should read first. The sentences are stable: they quote
-// nothing that changes by itself (times, counters, back-offs, ports), so that a server that keeps
-// failing in the same way is the same finding, and nothing is written for it twice. What engines say
-// when they fail is data: words.yaml. It must not know clients, how plans are made or how pods are
-// built beyond the names of their containers.
+// It decides which of several symptoms a user should read first. The sentences are stable: they leave out
+// everything that changes by itself (times, counters, back-offs, ports). A server that keeps failing in the same
+// way has one finding, and nothing is written twice. The known messages of engines are data: words.yaml. It must
+// not know clients, how plans are made, or how pods are built beyond the names of their containers.
 package diagnosis
 
 import (
@@ -22,19 +21,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Input is what is known about a Workspace's pods.
+// Input are the known facts about a Workspace's pods.
 type Input struct {
 	// Want is how many pods there should be.
 	Want int
-	// Pods of the Workspace, and Nodes that it runs on.
+	// Pods of the Workspace, and Nodes with them.
 	Pods  []corev1.Pod
 	Nodes []corev1.Node
-	// Plan that the pods were made from, whose figures are shown beside an engine's own; nil where none
-	// is known.
+	// Plan of the pods, for comparison with an engine's own figures; nil if it is unknown.
 	Plan *planner.Plan
-	// Words are how engines say what is wrong.
+	// Words are the known messages of engines.
 	Words Words
-	// Warnings are what was published about what is Silent. The first that tells anything counts.
+	// Warnings are the events about Silent objects. The first useful one counts.
 	Warnings []Warning
 }
 
@@ -47,16 +45,16 @@ type Finding struct {
 	Message string
 }
 
-// WaitsForMachines is the message while there is no machine that could run a pod.
+// WaitsForMachines is the message while no machine can run a pod.
 const WaitsForMachines = "the inference server waits for its machines: ResourceReady shows their progress"
 
-// maxMessage is what a condition of ours holds at most.
+// maxMessage is the limit of our conditions' messages.
 const maxMessage = 1024
 
 // check looks for one symptom of a pod.
 type check func(*Input, *corev1.Pod) (Finding, bool)
 
-// Inference returns what to tell about the inference server.
+// Inference returns the finding about the inference server.
 func Inference(in Input) Finding {
 	in.Pods = living(in.Pods)
 	if in.Want > 0 && ready(in.Pods) >= in.Want {
@@ -67,8 +65,8 @@ func Inference(in Input) Finding {
 	return finding
 }
 
-// symptom is the first that some pod shows. A member of a group that ends because another one did comes
-// after everything that may be why that one did.
+// symptom is the first symptom of any pod. If a member of a group ended because of another one, its symptom comes
+// after all possible causes.
 func symptom(in *Input) Finding {
 	checks := []check{
 		unschedulable, imagePull, weights, outOfMemory, startupTimeout, crash, startError, memberLost, evicted, heldUp,
@@ -89,7 +87,7 @@ func symptom(in *Input) Finding {
 	return progress(in.Pods, in.Nodes)
 }
 
-// living returns the pods that are not on their way out, by name.
+// living returns the pods that are not being deleted, by name.
 func living(pods []corev1.Pod) []corev1.Pod {
 	var kept []corev1.Pod
 	for i := range pods {

@@ -142,26 +142,26 @@ func TestInference(t *testing.T) {
 		{
 			"nothing wanted is not ready",
 			diagnosis.Input{},
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
+			pending("the StatefulSet has not created all pods yet: if this persists, kubectl describe statefulset shows why"),
 		},
 		{
 			"no pod yet",
 			diagnosis.Input{Want: 1},
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
+			pending("the StatefulSet has not created all pods yet: if this persists, kubectl describe statefulset shows why"),
 		},
 		{
 			"a ready pod on its way out does not count",
 			one(isReady, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
+			pending("the StatefulSet has not created all pods yet: if this persists, kubectl describe statefulset shows why"),
 		},
 		{
 			"one of two pods is missing",
 			diagnosis.Input{Want: 2, Pods: []corev1.Pod{pod(isReady)}},
-			pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why"),
+			pending("the StatefulSet has not created all pods yet: if this persists, kubectl describe statefulset shows why"),
 		},
 		{
 			"the scheduler's sentence without its counts", one(unscheduled("Unschedulable", schedulerMessage)),
-			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, had untolerated taint {sku: gpu}): free a node, allow another machine type, or drop the request that no node meets`),
+			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, had untolerated taint {sku: gpu}): free a node, allow another machine type, or remove the unmet request`),
 		},
 		{
 			"what the scheduler says while the machine comes up is no news",
@@ -185,7 +185,7 @@ func TestInference(t *testing.T) {
 		{
 			"the agent's image, from a registry that wants to know who asks",
 			one(fetching(waiting("ImagePullBackOff", `Back-off pulling image "x": ErrImagePull: failed to authorize: 401 Unauthorized`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/agent:1" of container "weights", because the registry refuses access (401 Unauthorized): correct the name, or give the node's identity the right to read it, or name a pull Secret in the ServiceAccount that inference.pod.serviceAccountName names`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/agent:1" of container "weights", because the registry refuses access (401 Unauthorized): correct the name, give the node's identity read access, or name a pull Secret in the ServiceAccount of inference.pod.serviceAccountName`),
 		},
 		{
 			"a registry that is not reached",
@@ -195,7 +195,7 @@ func TestInference(t *testing.T) {
 		{
 			"no image reference",
 			one(engine(waiting("InvalidImageName", `couldn't parse image name`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because that is no image reference: correct the image's name`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not an image reference: correct the image's name`),
 		},
 		{
 			"the hub is down",
@@ -231,12 +231,12 @@ func TestInference(t *testing.T) {
 		{
 			"too little main memory",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory to what it needs, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"the agent was killed for memory",
 			one(fetching(terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory to what it needs, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"the engine's first error tells why it ended",
@@ -300,12 +300,12 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"images and volumes", one(fetching(waiting("PodInitializing", ""))),
-			pending(`node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod shows why`),
+			pending(`node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this persists, kubectl describe pod shows why`),
 		},
 		{
 			"nothing reported yet",
 			one(func(p *corev1.Pod) { p.Status = corev1.PodStatus{} }),
-			pending(`node "node-a" prepares pod "chat-0": if this lasts, kubectl describe pod shows why`),
+			pending(`node "node-a" prepares pod "chat-0": if this persists, kubectl describe pod shows why`),
 		},
 		{
 			"weights on their way", one(fetching(running())),
@@ -313,7 +313,7 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"the engine's image", one(engine(waiting("PodInitializing", ""))),
-			pending(`node "node-a" pulls the image of container "chat" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod shows why`),
+			pending(`node "node-a" pulls the image of container "chat" or mounts its volumes for pod "chat-0": if this persists, kubectl describe pod shows why`),
 		},
 		{
 			"the engine loads", one(),
@@ -330,7 +330,7 @@ func TestInference(t *testing.T) {
 				pod(),
 				pod(func(p *corev1.Pod) { p.Name = "chat-1" }, engine(waiting("ErrImageNeverPull", ""))),
 			}},
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and may not be pulled: load it there, or set workspaceImagePullPolicy in the chart's values`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and the pull policy is Never: load it there, or set workspaceImagePullPolicy in the chart's values`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

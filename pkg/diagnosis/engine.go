@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// crash covers every container that ended and should not have, whether it waits, starts again or has
-// just ended: those states follow each other and are one and the same finding.
+// crash covers every container that ended and should not have, whether it waits, restarts or has just ended: these
+// states follow each other and are the same finding.
 func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 	_, said := lastOfAgent(pod)
 	for _, status := range unsettled(pod) {
@@ -34,7 +34,7 @@ func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// planned words what the plan counted on; empty where there is nothing to compare.
+// planned describes the plan's figures; empty if there is nothing to compare.
 func (in *Input) planned(which figures) string {
 	if in.Plan == nil || in.Plan.Memory == nil {
 		return ""
@@ -52,17 +52,17 @@ func (in *Input) planned(which figures) string {
 	}
 }
 
-// killed is the exit code of a process that was killed from outside.
+// killed is the exit code of a process killed from outside.
 const killed = 128 + 9
 
 func crashAdvice(pod, container string, code int32) string {
 	if code == killed {
-		return fmt.Sprintf("kubectl describe pod %s shows whether its liveness probe failed or the node ran out of something", pod)
+		return fmt.Sprintf("kubectl describe pod %s shows whether its liveness probe failed or the node ran out of a resource", pod)
 	}
 	return fmt.Sprintf("kubectl logs --previous %s -c %s shows more", pod, container)
 }
 
-// exit names the signal that an exit code stands for, as shells and container runtimes count.
+// exit names the signal of an exit code, as shells and container runtimes count.
 func exit(code int32) string {
 	signals := map[int32]string{
 		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL",
@@ -74,12 +74,12 @@ func exit(code int32) string {
 	return fmt.Sprintf("exit code %d", code)
 }
 
-// probeSlack is how much later than its last chance a container may end that its startup probe gave up:
-// a probe may hang until its own deadline, and the kubelet notes whole seconds.
+// probeSlack is the latest end of a container after its startup probe failed: a probe may hang until its own
+// deadline, and the kubelet records whole seconds.
 const probeSlack = 30 * time.Second
 
-// startupTimeout covers a container that the kubelet ended because its startup probe never passed. Its
-// status does not say so; what tells is that it ran for as long as the probe allows and was told to end.
+// startupTimeout covers a container that the kubelet ended because its startup probe never passed. Its status does
+// not show that; the evidence is that it ran for as long as the probe allows and was then terminated.
 func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
@@ -96,7 +96,7 @@ func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		}
 		return finding(v1beta1.ReasonStartupTimeout,
 			"container %q of pod %q did not answer %s within %s of its start and restarts: "+
-				"kubectl logs --previous %s -c %s shows how far it got; a machine type with a faster disk, or a smaller model, starts sooner",
+				"kubectl logs --previous %s -c %s shows its progress; a machine type with a faster disk, or a smaller model, starts sooner",
 			status.Name, pod.Name, probed(container.StartupProbe), allowed, pod.Name, status.Name), true
 	}
 	return Finding{}, false

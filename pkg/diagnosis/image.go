@@ -12,13 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// maxRegistryWords bounds what is quoted of a registry.
+// maxRegistryWords bounds the quote of a registry's message.
 const maxRegistryWords = 200
 
-// imagePull names the image, what kind of failure it is, the registry's words and what to set.
+// imagePull names the image, the kind of failure, the registry's message and the way out.
 func imagePull(in *Input, pod *corev1.Pod) (Finding, bool) {
 	reasons := []string{
 		"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -30,7 +29,7 @@ func imagePull(in *Input, pod *corev1.Pod) (Finding, bool) {
 		}
 		failure := pullFailureOf(status.State.Waiting.Reason, status.State.Waiting.Message)
 		if failure.next == "" {
-			failure.next = "correct " + in.imageSetting(status.Name)
+			failure.next = "correct " + in.imageSetting(pod, status.Name)
 		}
 		what := failure.what
 		if words := registryWords(status.State.Waiting.Message); failure.isQuoted && words != "" {
@@ -42,10 +41,10 @@ func imagePull(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// imageSetting names what a container's image comes from.
-func (in *Input) imageSetting(container string) string {
+// imageSetting names the setting of a container's image.
+func (in *Input) imageSetting(pod *corev1.Pod, container string) string {
 	switch {
-	case container == workload.WeightsContainer, container == workload.CommitContainer:
+	case isAgent(pod, container):
 		return "agentImage in the chart's values"
 	case in.Plan != nil && in.Plan.Engine != "":
 		return fmt.Sprintf("inference.engine.image, or engineImages.%s in the chart's values", in.Plan.Engine)
@@ -57,7 +56,7 @@ func (in *Input) imageSetting(container string) string {
 // pullFailure is a kind of failure. Without a next step, the setting of the image is to be corrected.
 type pullFailure struct {
 	reason, what, next string
-	// isQuoted says that the registry's words tell more.
+	// isQuoted is set if the registry's message adds information.
 	isQuoted bool
 }
 
@@ -74,21 +73,21 @@ func pullFailureOf(reason, message string) pullFailure {
 	}
 	switch {
 	case reason == "InvalidImageName":
-		return plain("that is no image reference", "")
+		return plain("it is not an image reference", "")
 	case reason == "ErrImageNeverPull":
-		return plain("it is not on the node and may not be pulled", "load it there, or set workspaceImagePullPolicy in the chart's values")
+		return plain("it is not on the node and the pull policy is Never", "load it there, or set workspaceImagePullPolicy in the chart's values")
 	case reason == "SignatureValidationFailed":
 		return plain("its signature is not accepted", "use a signed image, or change the node's policy")
 	case has("no match for platform", "no matching manifest"):
 		return pullFailure{
-			reason: v1beta1.ReasonWrongArchitecture, what: "there is no build of it for the node's processor",
+			reason: v1beta1.ReasonWrongArchitecture, what: "it has no build for the node's processor",
 			next: "name an image for that processor, or allow machine types with another one",
 		}
 	case has("unauthorized", "401", "403", "denied", "authorization failed", "authentication required", "no basic auth"):
-		return of("the registry refuses access", "correct the name, or give the node's identity the right to read it, or name "+
-			"a pull Secret in the ServiceAccount that inference.pod.serviceAccountName names")
+		return of("the registry refuses access", "correct the name, give the node's identity read access, or name "+
+			"a pull Secret in the ServiceAccount of inference.pod.serviceAccountName")
 	case has("toomanyrequests", "429", "rate limit"):
-		return of("the registry limits how much is pulled", "pull with an account, or from a mirror")
+		return of("the registry limits the number of pulls", "pull with an account, or from a mirror")
 	case has("not found", "manifest unknown", "notfound"):
 		return plain("the registry does not have it", "")
 	case has("no space left"):

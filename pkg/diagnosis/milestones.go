@@ -11,24 +11,24 @@ import (
 
 // Milestone is a point on the way of all pods to an answer.
 type Milestone struct {
-	// Reached says that all pods have passed it, At when the last of them did: zero where nobody noted it.
+	// Reached is set if all pods have passed it, and At is when the last one did: zero if the time was not
+	// recorded.
 	Reached bool
 	At      time.Time
 }
 
-// Milestones of a Workspace's pods, in the order in which a kubelet reaches them: it pulls the image of a
-// container when it is about to start that container, and starts the engine's once the agent says that
-// every file is there.
+// Milestones of a Workspace's pods, in the kubelet's order: it pulls a container's image when it is about to start
+// the container, and starts the engine's once the agent reports that all files are there.
 type Milestones struct {
-	// Fetched is when the init containers were through, so that the weights are there.
+	// Fetched is when the init containers had finished and the weights were there.
 	Fetched Milestone
-	// Pulled is when the containers first ran, so that their images are there.
+	// Pulled is when the containers first ran and their images were there.
 	Pulled Milestone
 	// Ready is when the pods were ready.
 	Ready Milestone
 }
 
-// MilestonesOf reads the times that the cluster noted. Who is past a milestone is past those before it.
+// MilestonesOf reads the cluster's recorded times. A pod past a milestone is past the earlier ones.
 func MilestonesOf(in Input) Milestones {
 	pods := living(in.Pods)
 	if in.Want <= 0 || len(pods) < in.Want {
@@ -57,7 +57,7 @@ func (m *Milestone) join(isReached bool, at time.Time) {
 	}
 }
 
-// turned says whether a condition holds, and since when.
+// turned reports whether a condition holds, and since when.
 func turned(pod *corev1.Pod, kind corev1.PodConditionType) (bool, time.Time) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == kind && condition.Status == corev1.ConditionTrue {
@@ -67,7 +67,7 @@ func turned(pod *corev1.Pod, kind corev1.PodConditionType) (bool, time.Time) {
 	return false, time.Time{}
 }
 
-// firstRan says whether all containers have run, and when the last of them first did, as far as their
+// firstRan reports whether all containers have run, and when the last of them first did, as far as their
 // statuses remember.
 func firstRan(pod *corev1.Pod) (bool, time.Time) {
 	var last time.Time
@@ -83,7 +83,7 @@ func firstRan(pod *corev1.Pod) (bool, time.Time) {
 	return !last.IsZero(), last
 }
 
-// began is when a container first ran, as far as its status remembers; zero where it has not.
+// began is when a container first ran, as far as its status remembers; zero if it has not.
 func began(status *corev1.ContainerStatus) time.Time {
 	switch {
 	case status.LastTerminationState.Terminated != nil:

@@ -17,9 +17,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// unschedulable says what the Workspace's own machine lacks, or else quotes the scheduler, which speaks of
-// all nodes of the cluster. Before there is a machine, it says only that one is missing, which
-// ResourceReady tells better.
+// unschedulable names the missing resource of the Workspace's own machine, or else quotes the scheduler, whose
+// message covers all nodes of the cluster. Without a machine it gives no reason, because ResourceReady explains
+// that better.
 func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != corev1.PodScheduled || condition.Reason != corev1.PodReasonUnschedulable {
@@ -32,21 +32,21 @@ func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 			return finding(v1beta1.ReasonUnschedulable, "no node takes pod %q, because %s: %s", pod.Name, why, next), true
 		}
 		return finding(v1beta1.ReasonUnschedulable,
-			"no node takes pod %q%s: free a node, allow another machine type, or drop the request that no node meets",
+			"no node takes pod %q%s: free a node, allow another machine type, or remove the unmet request",
 			pod.Name, quoted(schedulerSentence(condition.Message))), true
 	}
 	return Finding{}, false
 }
 
-// lacking compares a pod with the machines that were bought for it, and returns the first thing that is
-// in the way on the first of them that is Ready: a taint, or a resource that no such node has at all.
+// lacking compares a pod with the machines bought for it. It returns the first obstacle on the first Ready one: a
+// taint, or a resource that no such node has at all.
 func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 	for _, node := range byName(nodes) {
 		if !isReady(node) {
 			continue
 		}
 		if taint := untolerated(pod, &node); taint != "" {
-			return fmt.Sprintf("node %q has taint %s, which it does not tolerate", node.Name, taint),
+			return fmt.Sprintf("it does not tolerate the taint %s of node %q", taint, node.Name),
 				"add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone"
 		}
 		asked := requests(pod)
@@ -55,13 +55,13 @@ func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 			if len(node.Status.Allocatable) == 0 || want.Cmp(has) <= 0 {
 				continue
 			}
-			return fmt.Sprintf("it asks for %s of %s and node %q has %s", want.String(), name, node.Name, has.String()), moreOf(name)
+			return fmt.Sprintf("it requests %s of %s and node %q has %s", want.String(), name, node.Name, has.String()), moreOf(name)
 		}
 	}
 	return "", ""
 }
 
-// moreOf is what to do about a resource that a machine has too little of.
+// moreOf is the way out for an insufficient resource.
 func moreOf(name corev1.ResourceName) string {
 	switch name {
 	case corev1.ResourceCPU:
@@ -75,7 +75,7 @@ func moreOf(name corev1.ResourceName) string {
 	}
 }
 
-// untolerated returns the first taint of a node that keeps a pod away.
+// untolerated returns the first taint of a node that the pod does not tolerate.
 func untolerated(pod *corev1.Pod, node *corev1.Node) string {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
@@ -89,7 +89,7 @@ func untolerated(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// requests are what the scheduler counts of a pod: its containers and sidecars together.
+// requests are the scheduler's count for a pod: its containers and sidecars together.
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	add := func(container *corev1.Container) {
@@ -127,7 +127,7 @@ func schedulerSentence(message string) string {
 	if !found || !regexp.MustCompile(`^\d+/\d+ $`).MatchString(head) {
 		return steady(message)
 	}
-	// After the reasons follows what preemption could have done.
+	// The text about preemption follows the reasons.
 	rest, _, _ = strings.Cut(rest, ". ")
 	count := regexp.MustCompile(`^\d+ (node\(s\) )?`)
 	var reasons []string
@@ -141,7 +141,7 @@ func schedulerSentence(message string) string {
 	return steady(strings.Join(reasons, ", "))
 }
 
-// splitReasons cuts at ", " where a count follows: taints quote braces and commas of their own.
+// splitReasons cuts at ", " before a count: taints contain braces and commas, too.
 func splitReasons(list string) []string {
 	boundary := regexp.MustCompile(`, \d+ `)
 	var reasons []string
@@ -160,7 +160,7 @@ func evicted(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	if pod.Status.Phase != corev1.PodFailed {
 		return Finding{}, false
 	}
-	// The kubelet's first sentence says what was short; the rest counts bytes.
+	// The kubelet's first sentence names the exhausted resource; the rest counts bytes.
 	why, _, _ := strings.Cut(steady(pod.Status.Message), ". ")
 	why = strings.TrimRight(why, ". ")
 	if pod.Status.Reason == "Evicted" {

@@ -7,17 +7,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// progress names the stage that the first unready pod is at, where nothing is wrong.
+// progress names the stage of the first unready pod, if there is no problem.
 func progress(pods []corev1.Pod, nodes []corev1.Node) Finding {
 	for i := range pods {
 		if podCondition(&pods[i], corev1.PodReady) != corev1.ConditionTrue {
 			return stage(&pods[i], nodes)
 		}
 	}
-	return pending("the StatefulSet has not created all pods yet: if this lasts, kubectl describe statefulset shows why")
+	return pending("the StatefulSet has not created all pods yet: if this persists, kubectl describe statefulset shows why")
 }
 
 func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
@@ -35,7 +36,7 @@ func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 		if isDone(status) {
 			continue
 		}
-		if status.State.Running != nil && status.Name == workload.WeightsContainer {
+		if status.State.Running != nil && status.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace]) {
 			return pending("pod %q is fetching weights: its container %q serves the progress at /progress", pod.Name, status.Name)
 		}
 		if status.State.Running != nil {
@@ -55,13 +56,13 @@ func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 	return preparing(pod, "")
 }
 
-// preparing covers images and volumes, which a pod's status does not tell apart.
+// preparing covers images and volumes: a pod's status does not distinguish them.
 func preparing(pod *corev1.Pod, container string) Finding {
 	if container == "" {
-		return pending("node %q prepares pod %q: if this lasts, kubectl describe pod shows why", pod.Spec.NodeName, pod.Name)
+		return pending("node %q prepares pod %q: if this persists, kubectl describe pod shows why", pod.Spec.NodeName, pod.Name)
 	}
 	return pending("node %q pulls the image of container %q or mounts its volumes for pod %q: "+
-		"if this lasts, kubectl describe pod shows why",
+		"if this persists, kubectl describe pod shows why",
 		pod.Spec.NodeName, container, pod.Name)
 }
 
@@ -70,7 +71,7 @@ func isLost(name string, nodes []corev1.Node) bool {
 	return node != nil && !isReady(*node)
 }
 
-// isDone is true for an init container that ended well, and for a sidecar whose startup probe passed.
+// isDone is true for an init container that ended well, and for a sidecar after its startup probe.
 func isDone(status *corev1.ContainerStatus) bool {
 	if terminated := status.State.Terminated; terminated != nil {
 		return terminated.ExitCode == 0

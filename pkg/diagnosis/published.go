@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Warning is what a component of the cluster published about a pod, or about the set that is to create it.
+// Warning is an event about a pod, or about the set that should create it.
 type Warning struct {
 	// About is the object's UID.
 	About   types.UID
@@ -24,13 +24,13 @@ type Warning struct {
 	Message string
 }
 
-// PublishedReasons are those of findings that quote a Warning.
+// PublishedReasons are the reasons of findings that quote a Warning.
 func PublishedReasons() []string {
 	return []string{v1beta1.ReasonVolumeNotMounted, v1beta1.ReasonPodSandboxFailed, v1beta1.ReasonPodRefused}
 }
 
-// Silent returns the objects whose status does not say what they wait for, by UID, sorted: a pod that is
-// bound to a node and has not begun to run, and a set that lacks pods. What was published about them may.
+// Silent returns the sorted UIDs of objects whose status does not explain a delay: a pod with a node that has not
+// started, and a set without all its pods. Events about them may explain it.
 func Silent(pods []corev1.Pod, sets []*appsv1.StatefulSet) []types.UID {
 	var out []types.UID
 	for _, pod := range living(pods) {
@@ -48,7 +48,7 @@ func Silent(pods []corev1.Pod, sets []*appsv1.StatefulSet) []types.UID {
 	return out
 }
 
-// isSilent says whether a node prepares a pod, of which it tells nothing.
+// isSilent reports whether a node is preparing a pod, without any detail in the pod's status.
 func isSilent(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodPending {
 		return false
@@ -61,7 +61,7 @@ func isSilent(pod *corev1.Pod) bool {
 	})
 }
 
-// heldUp quotes what was published about a pod that its node prepares.
+// heldUp quotes the event about a pod that its node prepares.
 func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
 	if !isSilent(pod) {
 		return Finding{}, false
@@ -74,8 +74,8 @@ func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
 		switch warning.Reason {
 		case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 			return finding(v1beta1.ReasonVolumeNotMounted,
-				"node %q cannot mount a volume of pod %q%s: create the volume, Secret or ConfigMap that it names, "+
-					"or change the field of inference that names it", pod.Spec.NodeName, pod.Name, words), true
+				"node %q cannot mount a volume of pod %q%s: create the missing volume, Secret or ConfigMap, "+
+					"or change its name in inference", pod.Spec.NodeName, pod.Name, words), true
 		case "FailedCreatePodSandBox", "NetworkNotReady":
 			return finding(v1beta1.ReasonPodSandboxFailed,
 				"node %q cannot start pod %q%s: check the node's network and runtime class, and its kubelet log",
@@ -100,18 +100,18 @@ func refusedPod(in *Input) (Finding, bool) {
 	return Finding{}, false
 }
 
-// wayPast is what to do about a refusal.
+// wayPast is the way out after a refusal.
 func wayPast(words string) string {
 	switch {
 	case strings.Contains(words, "exceeded quota"):
 		return "raise the ResourceQuota of the namespace, or free some of it"
 	case strings.Contains(words, "must specify"): // a quota or a policy wants what inference.pod can say
-		return "set it in inference.pod, or give the namespace a LimitRange that does"
+		return "set it in inference.pod, or add a LimitRange with defaults to the namespace"
 	case strings.Contains(words, "PodSecurity"):
 		return "inference.pod or inference.template does not meet the level that the namespace enforces"
 	case strings.Contains(words, "denied the request"):
-		return "ask whoever runs that policy for an exception, or change what it objects to in inference.pod"
+		return "ask the owner of the policy for an exception, or change inference.pod"
 	default:
-		return "change what the message objects to"
+		return "change the rejected field"
 	}
 }

@@ -74,7 +74,7 @@ func TestPublishedWarnings(t *testing.T) {
 		return []diagnosis.Warning{{About: uid, Reason: reason, Message: message}}
 	}
 	const noVolume = `MountVolume.SetUp failed for volume "config" : configmap "tuned" not found`
-	preparing := `node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this lasts, kubectl describe pod shows why`
+	preparing := `node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this persists, kubectl describe pod shows why`
 	for _, tc := range []struct {
 		reason   string
 		pods     []corev1.Pod
@@ -87,7 +87,7 @@ func TestPublishedWarnings(t *testing.T) {
 			[]corev1.Pod{pod(prepared)},
 			about("pod-1", "FailedMount", noVolume),
 			finding(v1beta1.ReasonVolumeNotMounted, `node "node-a" cannot mount a volume of pod "chat-0" (MountVolume.SetUp failed for volume "config" : `+
-				`configmap "tuned" not found): create the volume, Secret or ConfigMap that it names, or change the field of inference that names it`),
+				`configmap "tuned" not found): create the missing volume, Secret or ConfigMap, or change its name in inference`),
 		},
 		{
 			"the node's network is broken",
@@ -115,7 +115,7 @@ func TestPublishedWarnings(t *testing.T) {
 		{
 			"a webhook", nil, about("set-1", "FailedCreate", `admission webhook "v.example" denied the request: no`),
 			finding(v1beta1.ReasonPodRefused, `the cluster rejects the pod (admission webhook "v.example" denied the request: no): `+
-				`ask whoever runs that policy for an exception, or change what it objects to in inference.pod`),
+				`ask the owner of the policy for an exception, or change inference.pod`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -4,6 +4,7 @@
 package diagnosis_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -76,7 +79,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"an image for another processor",
 			one(engine(waiting("ErrImagePull", `rpc error: code = NotFound desc = failed to pull and unpack image "x": no match for platform in manifest: not found`))),
-			finding("WrongArchitecture", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because there is no build of it for the node's processor: name an image for that processor, or allow machine types with another one`),
+			finding("WrongArchitecture", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it has no build for the node's processor: name an image for that processor, or allow machine types with another one`),
 		},
 		{
 			"a program for another processor that the runtime does not start",
@@ -86,22 +89,22 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a registry that wants to be asked less",
 			one(engine(waiting("ImagePullBackOff", `Back-off pulling image "registry.example/engine:1": ErrImagePull: rpc error: code = Unknown desc = failed to pull and unpack image "registry.example/engine:1": failed to copy: httpReadSeeker: failed open: unexpected status code 429 Too Many Requests`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry limits how much is pulled (httpReadSeeker: failed open: unexpected status code 429 Too Many Requests): pull with an account, or from a mirror`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry limits the number of pulls (httpReadSeeker: failed open: unexpected status code 429 Too Many Requests): pull with an account, or from a mirror`),
 		},
 		{
 			"a container at its own limit",
 			one(limited, engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed at its limit of 8Gi of main memory: raise the limit, or do without it`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed at its limit of 8Gi of main memory: raise or remove the limit`),
 		},
 		{
 			"a node out of memory, with what was asked for",
 			one(asks(corev1.ResourceMemory, "64Gi", ""), engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for 64Gi): raise inference.pod.memory to what it needs, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for 64Gi): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"killed from outside, by whatever it was",
 			one(engine(lasted(time.Minute, 137, "loading"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (loading) and restarts: kubectl describe pod chat-0 shows whether its liveness probe failed or the node ran out of something`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (loading) and restarts: kubectl describe pod chat-0 shows whether its liveness probe failed or the node ran out of a resource`),
 		},
 		{
 			"a fault of the program",
@@ -111,7 +114,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a start that the kubelet gave up",
 			one(probedFor, engine(waiting("CrashLoopBackOff", ""), lasted(time.Hour+5*time.Second, 137, "loading"))),
-			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start and restarts: kubectl logs --previous chat-0 -c chat shows how far it got; a machine type with a faster disk, or a smaller model, starts sooner`),
+			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start and restarts: kubectl logs --previous chat-0 -c chat shows its progress; a machine type with a faster disk, or a smaller model, starts sooner`),
 		},
 		{
 			"an error of its own at that time is not the kubelet's doing",
@@ -121,7 +124,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"nor is an end before the time was over",
 			one(probedFor, engine(lasted(59*time.Minute, 137, "x"))),
-			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (x) and restarts: kubectl describe pod chat-0 shows whether its liveness probe failed or the node ran out of something`),
+			finding("ContainerCrashLoopBackOff", `container "chat" of pod "chat-0" ended with exit code 137, SIGKILL (x) and restarts: kubectl describe pod chat-0 shows whether its liveness probe failed or the node ran out of a resource`),
 		},
 		{
 			"an exception among vLLM's lines",
@@ -135,7 +138,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(gpu, "4", ""), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{gpu: two})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because it asks for 4 of nvidia.com/gpu and node "node-a" has 2: check that the device plugin runs on the node and finds all devices`),
+			finding("Unschedulable", `no node takes pod "chat-0", because it requests 4 of nvidia.com/gpu and node "node-a" has 2: check that the device plugin runs on the node and finds all devices`),
 		},
 		{
 			"engine and agent together ask for more disk than there is",
@@ -143,7 +146,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(corev1.ResourceEphemeralStorage, "60Gi", "60Gi"), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because it asks for 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or buy with a NodeClass that gives one`),
+			finding("Unschedulable", `no node takes pod "chat-0", because it requests 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or buy with a NodeClass that gives one`),
 		},
 		{
 			"a taint that the pod does not tolerate",
@@ -157,7 +160,7 @@ func TestSymptoms(t *testing.T) {
 					corev1.Taint{Key: "team", Value: "b", Effect: corev1.TaintEffectPreferNoSchedule},
 					corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoSchedule})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because node "node-a" has taint maintenance:NoSchedule, which it does not tolerate: add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone`),
+			finding("Unschedulable", `no node takes pod "chat-0", because it does not tolerate the taint maintenance:NoSchedule of node "node-a": add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone`),
 		},
 		{
 			"a machine that has it all is taken by others: the scheduler is quoted",
@@ -165,7 +168,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(gpu, "2", ""), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{gpu: two})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, didn't match Pod's node affinity/selector): free a node, allow another machine type, or drop the request that no node meets`),
+			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, didn't match Pod's node affinity/selector): free a node, allow another machine type, or remove the unmet request`),
 		},
 		{
 			"a member that was lost",
@@ -202,7 +205,23 @@ func TestSymptoms(t *testing.T) {
 
 // The agent's container is found by its name, so that name is part of what the tests rely on.
 func TestAgentContainer(t *testing.T) {
-	if got := pod().Spec.InitContainers[0].Name; got != workload.WeightsContainer {
-		t.Errorf("the tests call the agent's container %q, and it is %q", got, workload.WeightsContainer)
+	if got, want := pod().Spec.InitContainers[0].Name, workload.WeightsContainer("chat"); got != want {
+		t.Errorf("the tests call the agent's container %q, and it is %q", got, want)
+	}
+}
+
+// A Workspace may have the name that a container of the agent has elsewhere: then it is the engine's.
+func TestEngineNamedAsAgentElsewhere(t *testing.T) {
+	for _, name := range []string{"weights", "commit"} {
+		p := pod(func(p *corev1.Pod) {
+			p.Labels = map[string]string{v1beta1.LabelWorkspace: name}
+			p.Spec.InitContainers[0].Name, p.Status.InitContainerStatuses[0].Name = name+"-agent", name+"-agent"
+			p.Spec.Containers[0].Name = name
+			p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: name, State: waiting("ErrImagePull", "not found")}
+		})
+		got := diagnosis.Inference(diagnosis.Input{Want: 1, Pods: []corev1.Pod{p}, Plan: &planner.Plan{Engine: "vllm"}, Words: words(t)})
+		if !strings.Contains(got.Message, "engineImages.vllm") {
+			t.Errorf("Workspace %q: %s", name, got.Message)
+		}
 	}
 }

@@ -10,12 +10,11 @@ import (
 	"unicode"
 )
 
-// maxQuote bounds what is quoted of a log or of the kubelet.
+// maxQuote bounds the quote of a log or of the kubelet.
 const maxQuote = 400
 
-// errorLine returns the line of a log's tail that tells most: the first that is marked as an error,
-// because those after it are consequences; else the last of Python's exceptions, which sums up those
-// before it; else the last line.
+// errorLine returns the most informative line of a log's tail: the first error line, because later ones are
+// consequences; else the last of Python's exceptions, which summarises the earlier ones; else the last line.
 func errorLine(log string) string {
 	// llama.cpp begins lines with a time and a letter, klog with a letter and a time.
 	marked := regexp.MustCompile(`^([\d.]+ E |E\d{4} )`)
@@ -37,15 +36,15 @@ func errorLine(log string) string {
 	return clip(cmp.Or(raised, last), maxQuote)
 }
 
-// oneLine joins the lines of a text and its runs of spaces, and drops what cannot be shown.
+// oneLine joins the lines of a text and its runs of spaces, and drops unprintable characters.
 func oneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
 	}), " ")
 }
 
-// steady takes out of a text what differs between two failures of the same kind: times, addresses,
-// identifiers of containers, local ports.
+// steady removes the parts of a text that differ between two failures of the same kind: times, addresses, container
+// ids, local ports.
 func steady(text string) string {
 	for _, replacement := range []struct{ pattern, with string }{
 		{`^[\d.]{8,} [A-Z] `, ""},
@@ -65,8 +64,8 @@ func steady(text string) string {
 	return withoutPorts(text)
 }
 
-// withoutPorts takes the local end out of "10.0.0.1:43210->10.0.0.2:443": its port is another each
-// time. What would break a line goes too.
+// withoutPorts removes the local end of "10.0.0.1:43210->10.0.0.2:443": its port changes each time. It also removes
+// characters that would break a line.
 func withoutPorts(text string) string {
 	text = regexp.MustCompile(`\S+:\d+->`).ReplaceAllString(text, "")
 	text = strings.Map(func(r rune) rune {
@@ -78,7 +77,7 @@ func withoutPorts(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// clip cuts s to at most n characters and shows that it did.
+// clip truncates s to at most n characters and marks the cut.
 func clip(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {

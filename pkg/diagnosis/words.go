@@ -20,31 +20,31 @@ import (
 //go:embed words.yaml
 var shipped []byte
 
-// Words are how engines say what is wrong.
+// Words are the known messages of engines.
 type Words struct{ rules []wordRule }
 
-// wordRule says what some words mean.
+// wordRule gives the meaning of some messages.
 type wordRule struct {
-	// Name of the rule, the source of the words, and the date of that source.
+	// Name of the rule, the source of the message, and the date of that source.
 	Name   string `json:"name"`
 	Source string `json:"source"`
 	Date   string `json:"date"`
-	// Pattern that is found in the words; its named groups may stand in Says and Next.
+	// Pattern to find in the message; Says and Next may use its named groups.
 	Pattern string `json:"pattern"`
 	// Example of the words.
 	Example string `json:"example"`
 	// Reason of the finding.
 	Reason string `json:"reason"`
-	// Says what happened, Next what to do about it.
+	// Says describes the failure, Next the way out.
 	Says string `json:"says"`
 	Next string `json:"next"`
-	// Beside is which figures of the plan belong to it.
+	// Beside selects the plan's figures for comparison.
 	Beside figures `json:"beside,omitempty"`
 
 	pattern *regexp.Regexp
 }
 
-// figures are those of a plan that a person compares with what an engine says.
+// figures are a plan's figures for comparison with an engine's message.
 type figures string
 
 const (
@@ -52,17 +52,16 @@ const (
 	besideCache  figures = "cache"
 )
 
-// place is where words were said.
+// place is the location of a message.
 type place struct{ pod, container, image, arch string }
 
-// maxGroup bounds what a sentence takes over from the words.
+// maxGroup bounds the parts of a message in a sentence.
 const maxGroup = 160
 
-// Shipped returns the words that ship with this program.
+// Shipped returns the built-in messages.
 func Shipped() (Words, error) { return Parse(shipped) }
 
-// Parse reads words strictly and checks them: each rule must say something, and be the one that its own
-// example meets.
+// Parse reads rules strictly and checks them: each must have a meaning, and match its own example first.
 func Parse(data []byte) (Words, error) {
 	var doc struct {
 		Rules []wordRule `json:"rules"`
@@ -119,7 +118,7 @@ func (r *wordRule) check() error {
 	return nil
 }
 
-// reasonsOfWords are those that an engine's own words may lead to.
+// reasonsOfWords are the possible reasons of an engine's message.
 func reasonsOfWords() []string {
 	return []string{
 		v1beta1.ReasonWrongArchitecture, v1beta1.ReasonKVCacheTooSmall, v1beta1.ReasonGPUOutOfMemory, v1beta1.ReasonGPUUnusable,
@@ -132,7 +131,7 @@ func (p place) values() map[string]string {
 	return map[string]string{"pod": p.pod, "container": p.container, "image": p.image, "arch": p.arch}
 }
 
-// find returns the first rule that is met, with the groups of its pattern.
+// find returns the first matching rule, with the groups of its pattern.
 func (w Words) find(said string) (*wordRule, map[string]string) {
 	said = oneLine(said)
 	for i := range w.rules {
@@ -152,7 +151,7 @@ func (w Words) find(said string) (*wordRule, map[string]string) {
 	return nil, nil
 }
 
-// sentences are what a rule says, and what to do, about words said at a place.
+// sentences are a rule's description and way out for a message at a place.
 func (r *wordRule) sentences(groups map[string]string, where place) (says, next string) {
 	var pairs []string
 	for _, values := range []map[string]string{where.values(), groups} {

@@ -3,11 +3,11 @@
 
 package engine
 
-// Adapter is a low-rank adapter that is served beside the model.
+// Adapter is a low-rank adapter served beside the model.
 type Adapter struct {
-	// Name that requests ask for.
+	// Name in requests.
 	Name string
-	// Dir is where its source is mounted, and Path where in there it lies; empty means Dir itself.
+	// Dir is the mount of its source, and Path its path there; empty means Dir itself.
 	Dir, Path string
 	// Strength scales it; 1 is as it was trained.
 	Strength float64

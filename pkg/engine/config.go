@@ -21,12 +21,12 @@ import (
 // the revision.
 const maxValue = 64 << 10
 
-// Config is a parsed inference_config.yaml: flags by section, where a section is named after an
-// engine. The values at the top level, which belong to no engine, are in the section "".
+// Config is a parsed inference_config.yaml: flags by section. Sections have the names of engines. Values at the top
+// level belong to no engine and are in the section "".
 type Config map[string]map[string]string
 
-// ParseConfig reads an inference_config.yaml. Values keep the spelling that the user gave them; what
-// they mean depends on the flag, which is not known here. Every error is one sentence.
+// ParseConfig reads an inference_config.yaml. Values keep the user's spelling; their meaning depends on the flag,
+// which is unknown here. Every error is one sentence.
 func ParseConfig(data []byte) (Config, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
@@ -116,7 +116,7 @@ func parseFlags(section string, node *yaml.Node) (map[string]string, error) {
 
 func checkKey(key *yaml.Node, seen map[string]bool, where string) error {
 	if key.Kind != yaml.ScalarNode || key.Value == "" {
-		return configError(key.Line, "has a key at %s that is no plain name: write \"name: value\"", where)
+		return configError(key.Line, "has an invalid key at %s: write \"name: value\"", where)
 	}
 	if seen[key.Value] {
 		return configError(key.Line, "names %q twice at %s: keep one", clip(key.Value, maxName), where)
@@ -161,7 +161,7 @@ func (c Config) Flags(engine string) Source {
 	return Source{Name: fmt.Sprintf("section %q of %s", engine, v1beta1.InferenceConfigKey), Flags: c[engine]}
 }
 
-// Foreign returns warnings about everything in the file that the engine does not read.
+// Foreign returns warnings about all parts of the file that the engine does not read.
 func (c Config) Foreign(engine string) []string {
 	var warnings []string
 	for _, section := range slices.Sorted(maps.Keys(c)) {

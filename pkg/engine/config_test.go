@@ -97,11 +97,11 @@ func TestParseConfigRefuses(t *testing.T) {
 		},
 		{
 			reason: "a list for a key", in: "vllm:\n  ? [a]\n  : 1\n",
-			want: `inference_config.yaml, line 2, has a key at section "vllm" that is no plain name: write "name: value"`,
+			want: `inference_config.yaml, line 2, has an invalid key at section "vllm": write "name: value"`,
 		},
 		{
 			reason: "an empty key", in: "vllm:\n  \"\": 1\n",
-			want: `inference_config.yaml, line 2, has a key at section "vllm" that is no plain name: write "name: value"`,
+			want: `inference_config.yaml, line 2, has an invalid key at section "vllm": write "name: value"`,
 		},
 		{
 			reason: "two documents", in: "vllm: {}\n---\nvllm: {}\n",

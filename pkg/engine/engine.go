@@ -4,9 +4,9 @@
 // Package engine turns a plan into the command line of an inference server: ordered flags in exec
 // form, environment and probe path. One package below it per engine.
 //
-// It decides flags: which of the user's are legal for the engine's version, which win, and what the
-// rest deserve (a warning or an error). It must not know Kubernetes objects, machines' prices or how
-// weights arrive.
+// It decides flags: which of the user's are legal for the engine's version, which take precedence, and whether the
+// rest lead to a warning or an error. It must not know Kubernetes objects, prices of machines or the transport of
+// weights.
 package engine
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Input is what a command line is made from.
+// Input has the inputs of a command line.
 type Input struct {
-	// Data is what the catalogue says about the engine, Model what it says about the model.
+	// Data is the catalogue's entry of the engine, Model that of the model.
 	Data  catalog.Engine
 	Model model.Model
 	Plan  planner.Plan
-	// ModelDir is where the artifact's files lie, CacheDir where the engine may keep what it compiles;
-	// an empty CacheDir leaves the place to the engine.
+	// ModelDir has the artifact's files, and CacheDir is for the engine's compiled code; if CacheDir is empty, the
+	// engine chooses a place.
 	ModelDir, CacheDir string
 	// Adapters to serve beside the model.
 	Adapters []Adapter
-	// ServedNames are the names that the endpoint answers to, the first one first.
+	// ServedNames are the names of the model at the endpoint, the main one first.
 	ServedNames []string
 	// Config is the user's ConfigMap, Args are the flags of inference.engine.args; Args win.
 	Config Config
@@ -39,20 +39,18 @@ type Input struct {
 	Port int
 	// Drain is how long answers under way may take once the engine is told to end; 0 cuts them off.
 	Drain time.Duration
-	// AllowRemoteCode says that the administrator lets a model's repository bring code.
+	// AllowRemoteCode is set if the administrator allows code from a model's repository.
 	AllowRemoteCode bool
-	// OwnFiles says that the user put the model's files on a volume or into an image, so that the hub's repository
-	// brings nothing.
+	// OwnFiles is set if the user put the model's files on a volume or into an image: the hub's repository is not
+	// used.
 	OwnFiles bool
-	// PublishKVEvents says that the administrator has named a consumer of the events of the KV cache.
+	// PublishKVEvents is set if the administrator has named a consumer of the KV cache's events.
 	PublishKVEvents bool
-	// MediaDomains are the hosts that images, audio and video are fetched from when a request links to them; empty
-	// means none, AnyMediaDomain all.
+	// MediaDomains are the allowed hosts of linked images, audio and video; empty means none, AnyMediaDomain all.
 	MediaDomains []string
-	// RDMA says that the pods get a device by which machines reach each other past the ordinary network.
+	// RDMA is set if the pods get a device for direct access between machines.
 	RDMA bool
-	// Member is which one of several machines that serve together this command is for; nil for one that
-	// serves alone.
+	// Member is this command's machine among several that serve together; nil for one that serves alone.
 	Member *Member
 }
 
@@ -61,66 +59,65 @@ const AnyMediaDomain = "*"
 
 // Member is one of the machines of a plan.
 type Member struct {
-	// Rank from 0, the leader's: a number, or a reference such as $(POD_INDEX) that the kubelet replaces.
+	// Rank from 0, the leader's: a number, or a reference such as $(POD_INDEX), replaced by the kubelet.
 	Rank string
 	// Leader's address, and Workers' in the order of their ranks; for all members the same.
 	Leader  string
 	Workers []string
 }
 
-// LeaderRank is the rank of the machine that serves.
+// LeaderRank is the rank of the serving machine.
 const LeaderRank = "0"
 
-// IsWorker says whether a member is not the one that serves. Nil is one that serves alone.
+// IsWorker reports whether a member is not the leader. Nil serves alone.
 func (m *Member) IsWorker() bool { return m != nil && m.Rank != LeaderRank }
 
 // Command is how to start an engine.
 type Command struct {
-	// Entrypoint in place of the image's; empty keeps that one.
+	// Entrypoint replaces the image's; empty keeps it.
 	Entrypoint []string
-	// Args in order, in exec form. Everything in them is meant as it is written, but for those at the indexes
-	// that References lists: there, $(NAME) stands for a variable of the container.
+	// Args in order, in exec form. They are literal, except at the indexes in References: there, $(NAME) is a
+	// variable of the container.
 	Args       []string
 	References []int
 	// Env in order.
 	Env []EnvVar
-	// HealthPath answers 200 when the engine can serve; empty for a member that serves nobody.
+	// HealthPath answers 200 when the engine can serve; empty for a member without an API.
 	HealthPath string
-	// OpenPort is what such a member listens on once it has started; 0 where it listens nowhere.
+	// OpenPort is the port of such a member once it has started; 0 if it has none.
 	OpenPort int
-	// BusyMetrics are the gauges at /metrics whose sum is the number of requests under way.
+	// BusyMetrics are the gauges at /metrics whose sum is the number of running requests.
 	BusyMetrics []string
-	// KVEventsPort publishes the events of the KV cache; 0 where the engine publishes none.
+	// KVEventsPort publishes the events of the KV cache; 0 if the engine publishes none.
 	KVEventsPort int
-	// SharedMemoryGiB that the engine's processes need; 0 where the engine has no opinion.
+	// SharedMemoryGiB for the engine's processes; 0 if the engine has no requirement.
 	SharedMemoryGiB int
-	// Weights are the files of the artifact's repository that the engine loads, where the artifact does
-	// not list them.
+	// Weights are the engine's files of the artifact's repository, if the artifact does not list them.
 	Weights Selection
-	// AdapterFiles are those of an adapter's repository that the engine loads, below the adapter's path; empty
-	// where the path is the file.
+	// AdapterFiles are the engine's files of an adapter's repository, below the adapter's path; empty if the path
+	// is the file.
 	AdapterFiles Selection
-	// AdapterNames are those that the endpoint answers to beside the model's.
+	// AdapterNames are the adapters' names at the endpoint.
 	AdapterNames []string
-	// IgnoresSignals says that it does not end when it is told to where it is process 1 of its container.
+	// IgnoresSignals is set if the engine does not end on a signal as process 1 of its container.
 	IgnoresSignals bool
-	// NoWeights says that this member reads no files: others send it what it holds.
+	// NoWeights is set if this member reads no files: others send it its layers.
 	NoWeights bool
-	// Warnings in sentences: flags that were asked for and dropped or replaced.
+	// Warnings in sentences: requested flags that were dropped or replaced.
 	Warnings []string
 }
 
-// Selection says which files of a repository are needed, by patterns of the form that path.Match knows.
+// Selection selects files of a repository by patterns of path.Match.
 type Selection struct {
 	// Weights must match at least one file; Others may match none.
 	Weights, Others []string
-	// Except are files that are not needed although they match.
+	// Except are matching files that are not needed.
 	Except []string
 }
 
 // EnvVar is one environment variable.
 type EnvVar struct{ Name, Value string }
 
-// Setting is one flag with its value, by the name that the catalogue lists it under. The value of a
-// bool is "true" or "false"; several values are separated by blanks.
+// Setting is one flag with its value, by its name in the catalogue. The value of a bool is "true" or "false";
+// blanks separate several values.
 type Setting struct{ Name, Value string }

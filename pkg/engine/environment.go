@@ -5,12 +5,12 @@ package engine
 
 import "strings"
 
-// MergeEnv puts the user's variables over ours: in our place where both have one, behind ours otherwise.
+// MergeEnv merges the user's variables into ours: in our place if both have one, after ours otherwise.
 func MergeEnv(ours, users []EnvVar) []EnvVar {
 	return over(ours, users, func(v EnvVar) string { return v.Name })
 }
 
-// WithoutReserved drops variables that a user cannot set, with a warning that gives the reason.
+// WithoutReserved drops variables that a user cannot set, with a warning and the reason.
 func WithoutReserved(env []EnvVar, reasons map[string]string) ([]EnvVar, []string) {
 	var kept []EnvVar
 	var warnings []string
@@ -24,8 +24,7 @@ func WithoutReserved(env []EnvVar, reasons map[string]string) ([]EnvVar, []strin
 	return kept, warnings
 }
 
-// WithoutPrefix drops the variables by which an engine reads its flags, with a warning: their values
-// would bypass every check.
+// WithoutPrefix drops the variables for an engine's flags, with a warning: their values would bypass every check.
 func WithoutPrefix(env []EnvVar, prefix string) ([]EnvVar, []string) {
 	var kept []EnvVar
 	var dropped []string

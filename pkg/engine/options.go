@@ -15,18 +15,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Source is a place that flags come from.
+// Source is a source of flags.
 type Source struct {
 	// Name of the place, as messages call it.
 	Name string
-	// Flags by any spelling that the engine knows, with or without dashes in front.
+	// Flags in any spelling of the engine, with or without leading dashes.
 	Flags map[string]string
 }
 
-// Resolve checks the flags of all sources against what the engine's version accepts; later sources
-// win. It returns them by the catalogue's names, sorted. A flag that the version does not have, or
-// that a user cannot set, is dropped with a warning, because manifests outlive versions; a value that
-// the engine would refuse to start with is an error, and so is a flag that the catalogue refuses.
+// Resolve checks the flags of all sources against the engine's version; later sources take precedence. It returns
+// them by the catalogue's names, sorted. It drops a flag with a warning if the version lacks it or users cannot set
+// it, because manifests outlive versions. It returns an error for a value that would stop the engine at its start,
+// and for a flag that the catalogue refuses.
 func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error) {
 	table := newTable(data)
 	merged := map[string]string{}
@@ -77,7 +77,7 @@ func newTable(data catalog.Engine) table {
 	return t
 }
 
-// find knows a flag by the spellings that servers accept: dashes in front, underscores for dashes.
+// find finds a flag by the spellings of servers: leading dashes, underscores for dashes.
 func (t table) find(key string) (spelling, bool) {
 	key = strings.TrimLeft(key, "-")
 	if found, ok := t.spellings[key]; ok {
@@ -137,7 +137,7 @@ func (t table) dropped(source string, unknown []string, reserved map[string][]st
 	return warnings
 }
 
-// normalise returns the value as it is rendered, or an error that ends a sentence about the flag.
+// normalise returns the rendered value, or an error that ends a sentence about the flag.
 func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
 	if len(value) > maxValue {
 		return "", fmt.Errorf("has a value of %d bytes: at most %d are possible", len(value), maxValue)
@@ -163,7 +163,7 @@ func normaliseMany(flag catalog.Flag, value string) (string, error) {
 	if strings.HasPrefix(value, "[") {
 		var list []json.RawMessage
 		if err := json.Unmarshal([]byte(value), &list); err != nil {
-			return "", fmt.Errorf("needs values apart from each other by blanks, or a JSON list, not %q", clip(value, maxName))
+			return "", fmt.Errorf("needs values separated by blanks, or a JSON list, not %q", clip(value, maxName))
 		}
 		values = values[:0]
 		for _, raw := range list {
@@ -233,7 +233,7 @@ func checkKind(flag catalog.Flag, value string) error {
 		}
 	case catalog.FlagString:
 	default:
-		return fmt.Errorf("has kind %q in the catalogue, which nothing knows", flag.Kind)
+		return fmt.Errorf("has the unknown kind %q in the catalogue", flag.Kind)
 	}
 	return nil
 }

@@ -17,15 +17,14 @@ import (
 // maxDepth bounds how deep a part may lie.
 const maxDepth = 16
 
-// part is one member of a flag that takes a JSON object, given by itself: the key
-// compilation-config.cudagraph_mode.
+// part is one member of a flag with a JSON object, set separately: the key compilation-config.cudagraph_mode.
 type part struct {
 	key, name string
 	path      []string
 	value     string
 }
 
-// findPart knows a flag like find; for a part of one it also returns where in the object it lies.
+// findPart finds a flag like find; for a part it also returns its path in the object.
 func (t table) findPart(key string) (spelling, []string, bool) {
 	if found, ok := t.find(key); ok {
 		return found, nil, true
@@ -38,7 +37,7 @@ func (t table) findPart(key string) (spelling, []string, bool) {
 	return found, strings.Split(rest, "."), true
 }
 
-// assemble puts parts into the objects that they belong to, over what is there already.
+// assemble inserts parts into their objects, over existing values.
 func assemble(flags map[string]string, parts []part) error {
 	objects, spelled := map[string]map[string]any{}, map[string]string{}
 	for _, p := range parts {
@@ -51,7 +50,7 @@ func assemble(flags map[string]string, parts []part) error {
 		if !begun {
 			object = map[string]any{}
 			if whole, given := flags[p.name]; given && (decodeJSON(whole, &object) != nil || object == nil) {
-				return fmt.Errorf("flag %q is a part of %q, which is given and is no JSON object", clip(p.key, maxName), p.name)
+				return fmt.Errorf("flag %q is a part of %q, and the value of that is not a JSON object", clip(p.key, maxName), p.name)
 			}
 			objects[p.name] = object
 		}
@@ -73,7 +72,7 @@ func assemble(flags map[string]string, parts []part) error {
 func (p part) assign(object map[string]any) error {
 	switch {
 	case len(p.path) > maxDepth:
-		return fmt.Errorf("lies deeper than %d levels", maxDepth)
+		return fmt.Errorf("is deeper than %d levels", maxDepth)
 	case len(p.value) > maxValue:
 		return fmt.Errorf("has a value of %d bytes: at most %d are possible", len(p.value), maxValue)
 	case slices.ContainsFunc(p.path, func(name string) bool { return name == "" || strings.HasSuffix(name, "+") }):
@@ -89,12 +88,12 @@ func (p part) assign(object map[string]any) error {
 			object[name] = inner
 		}
 		if !isObject {
-			return fmt.Errorf("is a part of %q, which is given and is no JSON object", name)
+			return fmt.Errorf("is a part of %q, and the value of that is not a JSON object", name)
 		}
 		object = inner
 	}
 	if _, given := object[p.path[last]].(map[string]any); given {
-		return errors.New("is given both as a whole and in parts: keep one")
+		return errors.New("is set both as a whole and in parts: keep one")
 	}
 	object[p.path[last]] = p.decoded()
 	return nil

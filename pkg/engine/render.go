@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Merge puts the user's settings over ours: in our place where both have one, behind ours otherwise.
+// Merge merges the user's settings into ours: in our place if both have one, after ours otherwise.
 func Merge(ours, users []Setting) []Setting {
 	return over(ours, users, func(s Setting) string { return s.Name })
 }

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// Bounds of what warnings quote. A warning ends up in the Workspace's status, which holds 512
-// characters of it.
+// Bounds of quotes in warnings. The Workspace's status holds 512 characters of a warning.
 const (
 	maxSentence = 512
 	maxName     = 63
 	maxNames    = 6
 )
 
-// Sentence formats a warning and keeps it within what the status holds.
+// Sentence formats a warning and limits it to the status's length.
 func Sentence(format string, args ...any) string {
 	return clip(oneLine(fmt.Sprintf(format, args...)), maxSentence)
 }
 
-// are joins names and the verb that fits their number.
+// are joins names with the verb for their number.
 func are(names []string) string {
 	if len(names) == 1 {
 		return list(names) + " is"
@@ -29,7 +28,7 @@ func are(names []string) string {
 	return list(names) + " are"
 }
 
-// list joins names, and counts those that would make it too long.
+// list joins names, and counts those beyond its length.
 func list(names []string) string {
 	shown := make([]string, 0, maxNames+1)
 	for _, name := range names[:min(len(names), maxNames)] {
@@ -44,7 +43,7 @@ func list(names []string) string {
 	return strings.Join(shown[:len(shown)-1], ", ") + " and " + shown[len(shown)-1]
 }
 
-// clip cuts s to at most n characters and shows that it did.
+// clip truncates s to at most n characters and marks the cut.
 func clip(s string, n int) string {
 	runes := []rune(s)
 	if len(runes) <= n {

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// normaliseSize writes a size without its suffix, as 32k becomes 32000 and 32K 32768. A flag that knows
-// the word auto also knows -1 for it.
+// normaliseSize writes a size without its suffix: 32k becomes 32000 and 32K 32768. Flags with the word auto also
+// accept -1 for it.
 func normaliseSize(flag catalog.Flag, value string) (string, error) {
 	if value == "-1" && slices.Contains(flag.Values, "auto") {
 		return "auto", nil

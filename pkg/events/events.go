@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events reads what components of the cluster published about an object.
+// Package events reads the events of the cluster's components about an object.
 //
-// It decides nothing. It must not know what the words of an event mean.
+// It decides nothing. It must not know the meaning of the messages.
 package events
 
 import (
@@ -18,12 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// uidField selects events by the object that they are about.
+// uidField selects events by the UID of their object.
 const uidField = "involvedObject.uid"
 
 // About returns the events about one object, newest first, as the API server has them: there is no watch on
 // events, so live must not be backed by a cache. Those about objects without a namespace are in default.
-// Where events may not be read there are none: nothing is decided by them alone.
+// If events may not be read there are none: nothing is decided by them alone.
 func About(ctx context.Context, live client.Reader, namespace string, uid types.UID) ([]corev1.Event, error) {
 	list := &corev1.EventList{}
 	err := live.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{uidField: string(uid)})

@@ -20,19 +20,19 @@ type failure struct {
 	pod  string
 	at   time.Time
 	said string
-	// isEngine says that the engine ended, isReaction that an agent did, because it missed another member.
+	// isEngine is set if the engine ended, isReaction if an agent ended because it missed another member.
 	isEngine, isReaction bool
 }
 
-// first returns the failure that the others followed from, as far as can be told: an engine's before an
-// agent's, which ends when it misses another member, and then the earliest. Nil where no member failed.
+// first returns the probable first failure: an engine's before an agent's, because agents end when they miss a
+// member, and then the earliest. Nil if no member failed.
 func first(pods []*corev1.Pod, members int) *failure {
 	var all []failure
 	for _, pod := range pods {
 		whole, isWhole := lastStart(pods, pod)
 		for _, f := range failures(pod) {
-			// An engine that ends before the others have started, for example because it does not wait for them,
-			// has taken nothing with it: the kubelet starts it again, and the group is whole then.
+			// An engine that ends before the others have started has broken nothing, for example because it does
+			// not wait for them: the kubelet restarts it, and the group is whole then.
 			if isEarly := !isWhole || len(pods) < members || !f.at.IsZero() && !f.at.After(whole); f.isEngine && isEarly {
 				continue
 			}
@@ -54,8 +54,7 @@ func first(pods []*corev1.Pod, members int) *failure {
 	return &all[0]
 }
 
-// failures of one member. The kubelet starts containers again by itself, so that one ended is seen from its
-// last end.
+// failures of one member. The kubelet restarts containers by itself, so an end is visible in the last state.
 func failures(pod *corev1.Pod) []failure {
 	var out []failure
 	if pod.Status.Phase == corev1.PodFailed {
@@ -71,8 +70,8 @@ func failures(pod *corev1.Pod) []failure {
 	started, isStarted := engineStarted(pod)
 	for i := range pod.Status.InitContainerStatuses {
 		end := ended(&pod.Status.InitContainerStatuses[i])
-		// What ends before the engine has started, for example because the weights cannot be fetched, goes on
-		// where it was, and nobody has joined yet.
+		// A container that ends before the engine has started, for example because the weights cannot be fetched,
+		// resumes by itself, and nobody has joined yet.
 		if end == nil || end.ExitCode == 0 || !isStarted || end.FinishedAt.Time.Before(started) {
 			continue
 		}
@@ -84,7 +83,7 @@ func failures(pod *corev1.Pod) []failure {
 	return out
 }
 
-// ended is how a container ended last; nil where it never did.
+// ended is how a container ended last; nil if it never did.
 func ended(status *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	switch {
 	case status.State.Terminated != nil:
@@ -97,7 +96,7 @@ func ended(status *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	}
 }
 
-// unknownExit is no exit code that a process can have.
+// unknownExit is not a possible exit code of a process.
 const unknownExit = -1
 
 // engineStarted is when the pod's own containers began.
@@ -135,10 +134,10 @@ func lastStart(pods []*corev1.Pod, but *corev1.Pod) (last time.Time, all bool) {
 	return last, true
 }
 
-// leaderIndex is the index of the pod that serves. It is ready much later than it begins.
+// leaderIndex is the index of the serving pod. It is ready much later than it starts.
 const leaderIndex = "0"
 
-// readySince is when a pod became ready; zero where it is not.
+// readySince is when a pod became ready; zero if it is not.
 func readySince(pod *corev1.Pod) time.Time {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
@@ -159,7 +158,7 @@ func failedAt(pod *corev1.Pod) time.Time {
 	return at
 }
 
-// lastWords are the last line that a container left, or the sentence of an agent.
+// lastWords are the last line of a container, or the sentence of an agent.
 func lastWords(end *corev1.ContainerStateTerminated) string {
 	var agent struct {
 		Message string `json:"message"`

@@ -1,13 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package group decides what happens to the pods that serve one model together: an engine that spreads
-// over machines works with all of its members or not at all, and none of them may be started again by
-// itself, because the others hold the state of the one that is gone.
+// Package group decides about the pods that serve one model together. An engine on several machines works only with
+// all of its members. None of them may restart alone, because the others hold the state of the lost one.
 //
-// It decides from the pods and their sets as they are, and keeps nothing: asked again, also after a crash
-// at any moment, it says the same. It must not know clients, plans or engines. How a member learns that
-// another one is gone is the agents' matter: they end, and that is seen here like any other end.
+// It decides from the present pods and sets, and keeps nothing: after a crash at any moment, the decision is the
+// same. It must not know clients, plans or engines. The agents notice a lost member and end; this package sees that
+// like any other end.
 package group
 
 import (
@@ -21,39 +20,40 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Do is what happens to a group.
+// Do is the next action on a group.
 type Do string
 
-// What may happen.
+// The actions.
 const (
 	// Keep: nothing, until something moves.
 	Keep Do = "Keep"
 	// Wait: a member failed before the engines were to start, and the group is replaced then.
 	Wait Do = "Wait"
-	// Replace: a member failed, and another group takes over. The former one goes at once, because its leader would
-	// go on taking requests that nobody can answer.
+	// Replace: a member failed, and another group takes over. The former one ends at once, because its leader would
+	// continue to accept requests that nobody can answer.
 	Replace Do = "Replace"
 	// Delete: pods of a former group, or of a former template, go.
 	Delete Do = "Delete"
 )
 
-// The engines of a group start at once after one that lasted, and later each time after those that failed soon.
+// After a group that lasted, the engines of the next one start at once; after early failures, they start later each
+// time.
 const (
 	firstDelay   = 10 * time.Second
 	longestDelay = 300 * time.Second
 	lasted       = 10 * time.Minute
 )
 
-// failedGrace is how many seconds the pods of a group that failed are given: nothing can be finished without
-// the member that is gone.
+// failedGrace is the grace period in seconds for the pods of a failed group: they can finish nothing without the
+// lost member.
 const failedGrace = 2
 
-// State is what the decision is made from.
+// State is the input of the decision.
 type State struct {
 	// Sets run the members, and Pods are theirs.
 	Sets []*appsv1.StatefulSet
 	Pods []corev1.Pod
-	// Failures in a row that are remembered.
+	// Failures in a row on record.
 	Failures int
 	// NotBefore is when the engines of this group were to start at the earliest.
 	NotBefore, Now time.Time
@@ -62,7 +62,7 @@ type State struct {
 // Step is the decision.
 type Step struct {
 	Do Do
-	// Failure is a sentence about the member that failed first, with Wait and Replace.
+	// Failure is a sentence about the first failed member, for Wait and Replace.
 	Failure string
 	// Failures in a row with this one, with Replace.
 	Failures int
@@ -76,11 +76,11 @@ type Step struct {
 type Leaving struct {
 	Name string
 	UID  types.UID
-	// GraceSeconds that it is given; nil means those that it asks for.
+	// GraceSeconds of the pod; nil means its own setting.
 	GraceSeconds *int64
 }
 
-// Decide says what happens to a group.
+// Decide returns the next action on a group.
 func Decide(s State) Step {
 	for _, set := range s.Sets {
 		if set == nil || set.Status.ObservedGeneration != set.Generation || set.Status.UpdateRevision == "" {
@@ -103,7 +103,7 @@ func Decide(s State) Step {
 		failures = 0
 	}
 	step := Step{Do: Replace, Failure: failed.said, Failures: failures + 1}
-	// What is written is a whole second.
+	// The record has whole seconds.
 	if until := failed.at.Add(delay(failures)).Truncate(time.Second); s.Now.Before(until) {
 		step.Until = earlier(until, s.Now.Add(delay(failures)).Truncate(time.Second))
 	}
@@ -137,8 +137,7 @@ func (s State) members() int {
 	return n
 }
 
-// leaving gives pods the time that they ask for, so that what is being answered is finished, unless one
-// of them failed.
+// leaving gives pods their own grace period to finish requests, unless one of them failed.
 func leaving(pods []*corev1.Pod) []Leaving {
 	var grace *int64
 	if first(pods, 0) != nil {
@@ -190,12 +189,12 @@ func youngest(pods []*corev1.Pod) time.Time {
 	return at
 }
 
-// Describe words a step for the Workspace's condition; empty where nothing failed.
+// Describe words a step for the Workspace's condition; empty if nothing failed.
 func (s Step) Describe(members int) string {
 	switch s.Do {
 	case Replace:
 		if !s.Until.IsZero() {
-			return fmt.Sprintf("%s; all %d members are replaced, and start at %s", s.Failure, members, s.Until.UTC().Format(time.TimeOnly))
+			return fmt.Sprintf("%s; all %d members are replaced and start at %s", s.Failure, members, s.Until.UTC().Format(time.TimeOnly))
 		}
 		return fmt.Sprintf("%s; all %d members are replaced", s.Failure, members)
 	case Wait:

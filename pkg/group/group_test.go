@@ -294,7 +294,7 @@ func TestDescribe(t *testing.T) {
 		{group.Step{Do: group.Replace, Failure: "member chat-0 ended"}, "member chat-0 ended; all 2 members are replaced"},
 		{
 			group.Step{Do: group.Replace, Failure: "member chat-0 ended", Until: at(10)},
-			"member chat-0 ended; all 2 members are replaced, and start at 03:04:15",
+			"member chat-0 ended; all 2 members are replaced and start at 03:04:15",
 		},
 		{group.Step{Do: group.Wait, Failure: "member chat-0 ended", Until: at(10)}, "member chat-0 ended; all 2 members are replaced at 03:04:15"},
 	} {

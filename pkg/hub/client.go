@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// DefaultEndpoint is used where HF_ENDPOINT is not set.
+// DefaultEndpoint is the endpoint without HF_ENDPOINT.
 const DefaultEndpoint = "https://huggingface.co"
 
 // Defaults of Options.
@@ -42,13 +42,12 @@ func (f File) String() string {
 
 // Options configure a Client. Only HTTP is required.
 type Options struct {
-	// Endpoint is what HF_ENDPOINT means: scheme, host and an optional path
-	// prefix. Empty means DefaultEndpoint.
+	// Endpoint in the form of HF_ENDPOINT: scheme, host and an optional path prefix. Empty means DefaultEndpoint.
 	Endpoint string
 	// Token is sent to the endpoint and to nobody else. Empty means anonymous.
 	Token string
-	// HTTP carries the requests. Its CheckRedirect is replaced, its Timeout must
-	// be 0, because that would cut long bodies short.
+	// HTTP carries the requests. Its CheckRedirect is replaced. Its Timeout must be 0, because it would truncate
+	// long bodies.
 	HTTP *http.Client
 	// Clock measures silence and Retry-After dates; nil means the real one.
 	Clock clock.WithDelayedExecution
@@ -79,7 +78,7 @@ func New(o Options) (*Client, error) {
 		return nil, errors.New("hub: Options.HTTP is nil: pass a client, for example NewHTTPClient's")
 	}
 	if o.HTTP.Timeout != 0 {
-		return nil, errors.New("hub: Options.HTTP has a Timeout, which would cut long files short: leave it 0")
+		return nil, errors.New("hub: Options.HTTP has a Timeout, which would truncate long files: leave it 0")
 	}
 	endpoint, err := parseEndpoint(o.Endpoint)
 	if err != nil {
@@ -102,7 +101,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Endpoint is the hub that the client asks, without a trailing slash.
+// Endpoint is the client's hub, without a trailing slash.
 func (c *Client) Endpoint() string { return c.endpoint.String() }
 
 func parseEndpoint(s string) (*url.URL, error) {
@@ -112,7 +111,7 @@ func parseEndpoint(s string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimRight(s, "/"))
 	switch {
 	case err != nil:
-		// The text of a parse error quotes the input, which may carry a password.
+		// The text of a parse error quotes the input, and that may contain a password.
 		return nil, errors.New("hub: endpoint is not a URL: want https://HOST[/PREFIX]")
 	case u.User != nil:
 		return nil, fmt.Errorf("hub: endpoint %q carries a user name: pass the secret as the token", u.Redacted())
@@ -124,8 +123,7 @@ func parseEndpoint(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// url appends path elements to the endpoint, each escaped as one element, so
-// that a revision such as refs/pr/1 stays one.
+// url appends path elements to the endpoint, each escaped as one element: a revision such as refs/pr/1 stays one.
 func (c *Client) url(elements ...string) string {
 	var b strings.Builder
 	b.WriteString(c.endpoint.String())
@@ -155,7 +153,7 @@ func (c *Client) newRequest(ctx context.Context, method, url string) (*http.Requ
 	if c.userAgent != "" {
 		req.Header.Set("User-Agent", c.userAgent)
 	}
-	// A next page that the hub names may lie elsewhere; the token stays at home.
+	// The next page may be on another host, and the token must not go there.
 	if c.token != "" && c.isHome(req.URL) {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

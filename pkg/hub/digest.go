@@ -18,13 +18,12 @@ type Algorithm string
 const (
 	// SHA256 is the plain hash of the content: the oid of a large file (LFS).
 	SHA256 Algorithm = "sha256"
-	// GitBlob is git's object name, sha1("blob <size>\x00" + content): all that
-	// a hub knows of a file small enough to be kept in git itself. SHA-1 is weak
-	// against forgery, but weights are large and carry a SHA256.
+	// GitBlob is git's object name, sha1("blob <size>\x00" + content): the only digest of files small enough to be
+	// in git itself. SHA-1 is weak against forgery, but weights are large and have a SHA256.
 	GitBlob Algorithm = "git-blob"
 )
 
-// Digest is what a file's content must hash to. The zero value is no digest.
+// Digest is the expected hash of a file's content. The zero value is no digest.
 type Digest struct {
 	Algorithm Algorithm `json:"algorithm"`
 	Hex       string    `json:"hex"`

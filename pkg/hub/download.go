@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// errSilent is the cause of a connection that was cut for saying nothing.
+// errSilent is the cause of a connection that was closed because no data arrived.
 var errSilent = errors.New("connection fell silent")
 
 // Range is the bytes [Start, End) of a file.
@@ -28,9 +28,9 @@ type Range struct {
 // Len is the number of bytes in the range.
 func (r Range) Len() int64 { return r.End - r.Start }
 
-// Open starts to read a range that is not empty. The reader yields exactly the
-// range, or an UnreachableError once the connection breaks, falls silent or
-// ends early: what came before it is good, and a new range can begin there.
+// Open starts to read a non-empty range. The reader yields exactly the range, or an UnreachableError once the
+// connection breaks, falls silent or ends early. The bytes before the error are valid, and a new range can begin
+// there.
 func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, error) {
 	bounds := Bounds{Clock: c.clock, Answer: c.answerTimeout, Idle: c.idleTimeout}
 	return bounds.Open(ctx, f, r, func(ctx context.Context) (io.ReadCloser, string, error) { return c.get(ctx, f, r) })
@@ -42,7 +42,7 @@ type Bounds struct {
 	Answer, Idle time.Duration
 }
 
-// Open is Client.Open for content that get asks for; get also says where it comes from.
+// Open is Client.Open for content from get; get also returns its source.
 func (bounds Bounds) Open(
 	ctx context.Context, f File, r Range, get func(ctx context.Context) (src io.ReadCloser, from string, err error),
 ) (io.ReadCloser, error) {
@@ -84,8 +84,8 @@ func (c *Client) get(ctx context.Context, f File, r Range) (src io.ReadCloser, f
 	return resp.Body, origin(resp.Request.URL), nil
 }
 
-// checkRange makes sure that the body begins where we asked it to: a server
-// may ignore a range, which is harmless at the start of a file only.
+// checkRange makes sure that the body begins at the requested byte: a server may ignore a range, and that is
+// harmless only at the start of a file.
 func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -94,14 +94,14 @@ func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
 		}
 		return &UnreachableError{
 			Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode,
-			Err: errors.New("byte ranges are ignored there: use a hub that serves them"),
+			Err: errors.New("it ignores byte ranges: use a hub that supports them"),
 		}
 	case http.StatusPartialContent:
 		want := fmt.Sprintf("bytes %d-%d/", r.Start, r.End-1)
 		if got := resp.Header.Get("Content-Range"); !strings.HasPrefix(got, want) {
 			return &MalformedError{
 				Endpoint: origin(resp.Request.URL), File: f,
-				Err: fmt.Errorf("asked for %s and got content range %q", strings.TrimSuffix(want, "/"), clean(got)),
+				Err: fmt.Errorf("requested %s and got content range %q", strings.TrimSuffix(want, "/"), clean(got)),
 			}
 		}
 		return nil

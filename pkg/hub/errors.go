@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// NotFoundError says that the hub has no such repository, revision or file.
+// NotFoundError is returned if the hub has no such repository, revision or file.
 // Asking again does not help.
 type NotFoundError struct {
 	File File
-	// Missing is what is absent: "repository", "revision", "file", or
-	// "resource" where the hub does not tell them apart.
+	// Missing is the absent part: "repository", "revision", "file", or "resource" if the hub does not distinguish
+	// them.
 	Missing string
 	// Message is the hub's own explanation, possibly empty.
 	Message string
@@ -25,8 +25,8 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("hub: %s: %s not found%s", e.File, e.Missing, explained(e.Message))
 }
 
-// UnauthorizedError says that the hub refuses the file to whoever is asking.
-// A hub that wants to hide whether a repository exists answers so, too.
+// UnauthorizedError is returned if the hub refuses a file to this client. A hub that hides the existence of a
+// repository also answers this way.
 type UnauthorizedError struct {
 	File   File
 	Status int
@@ -43,12 +43,12 @@ func (e *UnauthorizedError) Error() string {
 	return fmt.Sprintf("hub: %s: access refused (%s)%s", e.File, statusText(e.Status), explained(e.Message))
 }
 
-// UnreachableError says that no useful answer came: the network failed, or the
+// UnreachableError is returned if no useful answer came: the network failed, or the
 // server is overloaded or broken. Asking again later may help.
 type UnreachableError struct {
-	// Endpoint is scheme, host and path prefix of the server that failed.
+	// Endpoint has the scheme, host and path prefix of the failed server.
 	Endpoint string
-	// File is zero where the failure is not about one.
+	// File is zero if the failure is not about one.
 	File File
 	// Status is the HTTP status, 0 when there was none.
 	Status int
@@ -70,11 +70,10 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// MalformedError says that an answer came and is not what was asked for: a
-// portal's page instead of the hub's API, or a damaged file. Other files of the
-// same hub may be whole. Asking again later may help.
+// MalformedError is returned if an answer is not the requested content: a portal's page instead of the hub's API,
+// or a damaged file. Other files of the same hub may be whole. A later request may succeed.
 type MalformedError struct {
-	// Endpoint is scheme, host and path prefix of the server that answered.
+	// Endpoint has the scheme, host and path prefix of the answering server.
 	Endpoint string
 	File     File
 	Err      error
@@ -86,17 +85,16 @@ func (e *MalformedError) Error() string {
 
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// TooLargeError says that an answer is larger than what is read of its kind.
-// Asking again does not help.
+// TooLargeError is returned if an answer exceeds the limit of its kind. A retry does not help.
 type TooLargeError struct {
 	File File
-	// What of the file is too large: "file", "header" or "answer".
+	// What is too large: "file", "header" or "answer".
 	What  string
 	Limit int64
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("hub: %s: the %s is larger than %d bytes, the most that is read", e.File, e.What, e.Limit)
+	return fmt.Sprintf("hub: %s: the %s is larger than the limit of %d bytes", e.File, e.What, e.Limit)
 }
 
 // Again reports whether an error may go away when the hub is asked again, and
@@ -109,8 +107,7 @@ func Again(err error) (after time.Duration, ok bool) {
 	return 0, ok
 }
 
-// ChecksumError says that bytes arrived whole and are not the file that the
-// hub, or the caller, promised.
+// ChecksumError is returned if all bytes arrived, but not of the file that the hub, or the caller, promised.
 type ChecksumError struct {
 	File File
 	Want Digest

@@ -16,13 +16,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// errNoAnswer is the cause of a call that ran into its own deadline.
+// errNoAnswer is the cause of a call that exceeded its own deadline.
 var errNoAnswer = errors.New("no answer")
 
-// errRedirects says that a repository leads from one place to the next.
+// errRedirects is returned if a repository redirects too often.
 var errRedirects = fmt.Errorf("more than %d redirects", maxRedirects)
 
-// failed distinguishes a caller who gave up from a server that did not answer.
+// failed distinguishes a cancelled call from a server that did not answer.
 func (c *Client) failed(ctx context.Context, f File, err error) error {
 	return c.failedAt(ctx, c.serverOf(err), 0, f, err)
 }
@@ -51,7 +51,7 @@ func (c *Client) malformed(f File, err error) error {
 	return &MalformedError{Endpoint: c.Endpoint(), File: f, Err: err}
 }
 
-// serverOf is who a failed request went to: the hub, or where the hub sent us.
+// serverOf is the server of a failed request: the hub, or the target of its redirect.
 func (c *Client) serverOf(err error) string {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		if to, err := url.Parse(failed.URL); err == nil && to.Host != "" {
@@ -61,7 +61,7 @@ func (c *Client) serverOf(err error) string {
 	return c.Endpoint()
 }
 
-// shown is what messages show of an address.
+// shown is the printable part of an address.
 func (c *Client) shown(u *url.URL) string {
 	if c.isHome(u) {
 		return c.Endpoint()
@@ -69,8 +69,8 @@ func (c *Client) shown(u *url.URL) string {
 	return origin(u)
 }
 
-// Outage returns what an error says of the hub as a whole, without the repository that was asked for: the
-// hub cannot be reached, or a gateway in front of it has lost it. It is nil for errors about one question.
+// Outage returns an error about the hub as a whole, without the requested repository: the hub is unreachable, or a
+// gateway in front of it reports that. It is nil for errors about one request.
 func (c *Client) Outage(err error) *UnreachableError {
 	away, ok := errors.AsType[*UnreachableError](err)
 	if !ok || away.Endpoint != c.Endpoint() {
@@ -88,7 +88,7 @@ func (c *Client) Outage(err error) *UnreachableError {
 	return &UnreachableError{Endpoint: away.Endpoint, Status: away.Status, RetryAfter: away.RetryAfter, Err: away.Err}
 }
 
-// isTransport reports whether no answer came because of the connection, and not because of what was asked.
+// isTransport reports whether the connection is the reason for the missing answer, and not the request.
 func isTransport(err error) bool {
 	if errors.Is(err, errNoAnswer) || errors.Is(err, io.EOF) {
 		return true

@@ -11,19 +11,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
-// Info is what the hub's API says of a repository.
+// Info is the API's description of a repository.
 type Info struct {
-	// Commit is the commit that the revision names right now.
+	// Commit is the present commit of the revision.
 	Commit string
-	// Gated is set where conditions have to be accepted before files can be read.
+	// Gated is set if users must accept conditions before they can read files.
 	Gated bool
-	// License is the SPDX id, or the publisher's own name where the id says no more than other; empty where
+	// License is the SPDX id, or the publisher's own name where the id says no more than other; empty if
 	// the hub does not say.
 	License string
 }
 
-// Info returns what the API says of a repository, org/name, at a branch, tag or commit. An answer that
-// names no commit is no hub's, and gives the zero Info; LacksAPI knows the errors of mirrors without an API.
+// Info returns the API's description of a repository, org/name, at a branch, tag or commit. An answer without a
+// commit is not a hub's, and gives the zero Info; LacksAPI matches the errors of mirrors without an API.
 func (c *Client) Info(ctx context.Context, repo, revision string) (Info, error) {
 	f := File{Repo: repo, Revision: revision}
 	answer, err := c.info(ctx, f)
@@ -64,7 +64,7 @@ func (c *Client) info(ctx context.Context, f File) (modelInfo, error) {
 	return out, err
 }
 
-// readCard reads what the publisher says, which can be anything.
+// readCard reads the publisher's data, which may have any form.
 func (i *modelInfo) readCard(d *jsonstream.Decoder) error {
 	return d.ObjectIfAny(func(key string) (err error) {
 		switch key {
@@ -86,8 +86,8 @@ func (i modelInfo) license() string {
 	return clean(i.licenseID)
 }
 
-// LacksAPI says whether an error of Info, Resolve or Tree means that somebody is there who does not know
-// the API: a mirror that serves files only.
+// LacksAPI reports whether an error of Info, Resolve or Tree comes from a server without the API: a mirror that
+// serves only files.
 func LacksAPI(err error) bool {
 	if missing, ok := errors.AsType[*NotFoundError](err); ok {
 		return missing.Missing == "resource"

@@ -16,9 +16,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
-// Bounds on what a hub may make us read and hold in memory.
+// Bounds of a hub's answers in memory.
 const (
-	// maxInfo bounds what the API says of one repository, the list of its files included.
+	// maxInfo bounds the API's description of one repository, with its list of files.
 	maxInfo = 4 << 20
 	// maxPage bounds one page of a listing, and maxTree all of them: some 100,000 files.
 	maxPage  = 8 << 20
@@ -26,11 +26,11 @@ const (
 	maxPages = 100
 )
 
-// Metadata is what the hub says of one file.
+// Metadata is the hub's description of one file.
 type Metadata struct {
-	// Commit is the commit that the revision names right now.
+	// Commit is the present commit of the revision.
 	Commit string
-	// Size in bytes, -1 where the hub does not say.
+	// Size in bytes, -1 if the hub does not state it.
 	Size int64
 	// SHA256 is set for files kept in LFS, zero for the small ones kept in git.
 	SHA256 Digest
@@ -40,11 +40,11 @@ type Metadata struct {
 type Entry struct {
 	Path string
 	Size int64
-	// Digest is the LFS oid (SHA256) where the file has one, else git's (GitBlob).
+	// Digest is the LFS oid (SHA256) if the file has one, else git's (GitBlob).
 	Digest Digest
 }
 
-// Resolve returns the commit that a branch, tag or commit names.
+// Resolve returns the commit of a branch, tag or commit.
 func (c *Client) Resolve(ctx context.Context, repo, revision string) (string, error) {
 	f := File{Repo: repo, Revision: revision}
 	info, err := c.info(ctx, f)
@@ -52,7 +52,7 @@ func (c *Client) Resolve(ctx context.Context, repo, revision string) (string, er
 		return "", err
 	}
 	if !IsCommit(info.sha) {
-		return "", c.malformed(f, fmt.Errorf("revision is answered with sha %q, which is not a commit", clean(info.sha)))
+		return "", c.malformed(f, fmt.Errorf("the revision has sha %q, which is not a commit", clean(info.sha)))
 	}
 	return info.sha, nil
 }
@@ -123,7 +123,7 @@ func (e treeEntry) entry() Entry {
 	return out
 }
 
-// Stat returns what the hub says of one file, without following it to a CDN.
+// Stat returns the hub's description of one file, without following it to a CDN.
 func (c *Client) Stat(ctx context.Context, f File) (Metadata, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
 	defer cancel()
@@ -142,8 +142,8 @@ func (c *Client) Stat(ctx context.Context, f File) (Metadata, error) {
 	return metadataOf(resp), nil
 }
 
-// metadataOf collects headers along the redirects that led to resp: the hub
-// puts them on the answer that points to the content, which need not be the last.
+// metadataOf collects headers along the redirects to resp: the hub puts them on the answer with the content's
+// address, which need not be the last.
 func metadataOf(resp *http.Response) Metadata {
 	m := Metadata{Size: -1}
 	if resp.StatusCode == http.StatusOK {

@@ -15,12 +15,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
-// errNotJSON says that whoever answered does not speak the hub's API: a captive portal, a file server.
-var errNotJSON = errors.New("answer is not the JSON of a Hugging Face-compatible hub")
+// errNotJSON is returned if the server is not a hub: a captive portal, a file server.
+var errNotJSON = errors.New("the response is not the JSON of a Hugging Face-compatible hub")
 
-// ReadJSON returns a whole file that holds a JSON object of at most so many bytes, and the commit that it
-// is of, empty where the hub does not say. Anything else in its place, such as a portal's page, is a
-// MalformedError, and more than that a TooLargeError.
+// ReadJSON returns a whole file with a JSON object of at most so many bytes, and its commit, empty if the hub does
+// not name it. Other content, such as a portal's page, is a MalformedError, and a larger file a TooLargeError.
 func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []byte, commit string, err error) {
 	commit, err = c.Stream(ctx, f, most, func(r io.Reader) error {
 		content, err = io.ReadAll(r)
@@ -38,9 +37,8 @@ func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []by
 	return content, commit, nil
 }
 
-// Stream passes a whole file of at most so many bytes to read, and returns the commit that the file is of,
-// empty where the hub does not say. It has the deadline of a metadata call. An error of reading the file
-// takes precedence over what read makes of it.
+// Stream passes a whole file of at most so many bytes to read, and returns the file's commit, empty if the hub does
+// not name it. It has the deadline of a metadata call. An error of the transfer takes precedence over one of read.
 func (c *Client) Stream(ctx context.Context, f File, most int64, read func(io.Reader) error) (commit string, err error) {
 	header, err := c.fetch(ctx, answer{f, c.resolveURL(f), most}, "file", read)
 	if err != nil {
@@ -52,8 +50,7 @@ func (c *Client) Stream(ctx context.Context, f File, most int64, read func(io.Re
 	return commit, nil
 }
 
-// StreamStart passes the first n bytes of a file to read, as Stream does. It works where ranges are
-// ignored, too.
+// StreamStart passes the first n bytes of a file to read, as Stream does. It also works if ranges are ignored.
 func (c *Client) StreamStart(ctx context.Context, f File, n int64, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
 	defer cancel()
@@ -66,7 +63,7 @@ func (c *Client) StreamStart(ctx context.Context, f File, n int64, read func(io.
 	return errors.Join(cmp.Or(seen.err, err), body.Close())
 }
 
-// ReadStart returns the first n bytes of a file. It is for what fits into memory.
+// ReadStart returns the first n bytes of a file. Use it for small n.
 func (c *Client) ReadStart(ctx context.Context, f File, n int64) (out []byte, err error) {
 	err = c.StreamStart(ctx, f, n, func(r io.Reader) error {
 		out = make([]byte, n)
@@ -79,7 +76,7 @@ func (c *Client) ReadStart(ctx context.Context, f File, n int64) (out []byte, er
 	return out, nil
 }
 
-// answer is what a call may be answered with: at most so many bytes from a URL.
+// answer is the expected answer of a call: at most so many bytes from a URL.
 type answer struct {
 	file File
 	url  string

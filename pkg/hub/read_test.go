@@ -22,9 +22,9 @@ func TestReadJSON(t *testing.T) {
 		{"a mirror that names no commit", "{}", "", "", ""},
 		{"what stands for a commit and is none", "{}", "main", "", ""},
 		{"as much as is allowed", "{" + strings.Repeat(" ", most-1), testCommit, testCommit, ""},
-		{"one byte more", "{" + strings.Repeat(" ", most), testCommit, "", "org/model@main/a.json: the file is larger than 16 bytes, the most that is read"},
-		{"a portal's page", "<html>", testCommit, "", "answer is not the JSON of a Hugging Face-compatible hub"},
-		{"nothing", "", testCommit, "", "answer is not the JSON of a Hugging Face-compatible hub"},
+		{"one byte more", "{" + strings.Repeat(" ", most), testCommit, "", "org/model@main/a.json: the file is larger than the limit of 16 bytes"},
+		{"a portal's page", "<html>", testCommit, "", "the response is not the JSON of a Hugging Face-compatible hub"},
+		{"nothing", "", testCommit, "", "the response is not the JSON of a Hugging Face-compatible hub"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,7 @@ import (
 
 const maxRedirects = 10
 
-// followEverywhere is for bodies: a hub sends large files from other hosts, by
-// a signed URL that needs no token.
+// followEverywhere is for bodies: a hub sends large files from other hosts, with a signed URL that needs no token.
 //
 // net/http alone would hand the token to subdomains and other ports of the
 // first host, so it is taken off here, for good, at the first step off the
@@ -33,8 +32,8 @@ func (c *Client) followEverywhere(base *http.Client) *http.Client {
 	return &client
 }
 
-// followAtHome is for metadata: what the hub says of a file stands on its own
-// answers, renames and caches included; a CDN knows nothing of it.
+// followAtHome is for metadata: the hub's own answers have the data of a file, including renames and caches; a CDN
+// has none.
 func (c *Client) followAtHome(base *http.Client) *http.Client {
 	client := *base
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
@@ -75,8 +74,7 @@ func hostPort(u *url.URL) string {
 	return u.Hostname() + ":" + port
 }
 
-// origin is what may be shown of an address: signed URLs carry secrets in
-// their query.
+// origin is the printable part of an address: the query of a signed URL is secret.
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
 // withoutQuery keeps the cause of a failed request and drops its URL.

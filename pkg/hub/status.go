@@ -16,7 +16,7 @@ import (
 
 const maxMessage = 300
 
-// missingByCode maps the hub's X-Error-Code to what is absent.
+// missingByCode maps the hub's X-Error-Code to the absent part.
 func missingByCode(code string) (string, bool) {
 	switch code {
 	case "RepoNotFound":
@@ -29,15 +29,14 @@ func missingByCode(code string) (string, bool) {
 	return "", false
 }
 
-// classify turns an answer that is not a success into an error. It consumes
-// nothing of the body.
+// classify turns an unsuccessful answer into an error. It does not read the body.
 func (c *Client) classify(f File, resp *http.Response) error {
 	message := clean(resp.Header.Get("X-Error-Message"))
 	code := resp.Header.Get("X-Error-Code")
 	unreachable := &UnreachableError{
 		Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode, RetryAfter: c.retryAfter(resp.Header),
 	}
-	// A CDN's refusal is about its signed link, which the hub signs anew next time.
+	// A CDN's refusal is about its signed link, and the hub signs a new one next time.
 	if !c.isHome(resp.Request.URL) {
 		return unreachable
 	}
@@ -57,8 +56,8 @@ func (c *Client) classify(f File, resp *http.Response) error {
 	return unreachable
 }
 
-// retryAfter reads Retry-After (seconds or a date), or the t= of the RateLimit
-// header with which the Hub says when its window ends.
+// retryAfter reads Retry-After (seconds or a date), or t= in the RateLimit header: the end of the Hub's present
+// window.
 func (c *Client) retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	if value == "" {

@@ -15,12 +15,11 @@ const (
 	keepAlive      = 15 * time.Second
 )
 
-// NewHTTPClient returns a client with deadlines on connecting and on the first
-// byte of an answer, that keeps up to connections open to each host. It honours
-// HTTPS_PROXY and its relatives.
+// NewHTTPClient returns a client with deadlines for the connection and for the first byte of an answer. It keeps up
+// to connections open to each host. It honours HTTPS_PROXY and its relatives.
 //
-// HTTP/2 is off: it would put all ranges of a file on one TCP connection, and
-// one connection is what limits a download from a distant store.
+// HTTP/2 is off: it would put all ranges of a file on one TCP connection, and a single connection limits a download
+// from a distant store.
 func NewHTTPClient(connections int) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// TrustAlso lets a client of NewHTTPClient accept what the authorities in a PEM file have signed, besides those
-// that the system knows: of a hub inside a company, or a proxy that looks into connections.
+// TrustAlso lets a client of NewHTTPClient trust the authorities in a PEM file besides the system's: for a hub
+// inside a company, or a proxy that inspects connections.
 func TrustAlso(client *http.Client, pem []byte) error {
 	transport, ok := client.Transport.(*http.Transport)
 	if !ok {
@@ -22,7 +22,7 @@ func TrustAlso(client *http.Client, pem []byte) error {
 		roots = x509.NewCertPool() // an image without any
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return errors.New("no certificate is in it: give PEM blocks that begin with BEGIN CERTIFICATE")
+		return errors.New("it has no certificate: give PEM blocks that begin with BEGIN CERTIFICATE")
 	}
 	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	return nil

@@ -18,7 +18,7 @@ type Policy string
 const (
 	// Disabled: never.
 	Disabled Policy = "Disabled"
-	// RequireEnforcement: where the network is found to keep strangers from their pods.
+	// RequireEnforcement: only if the network is verified to keep other pods from the group.
 	RequireEnforcement Policy = "RequireEnforcement"
 	// Allow: always.
 	Allow Policy = "Allow"
@@ -28,8 +28,8 @@ const (
 func Policies() []Policy { return []Policy{Disabled, RequireEnforcement, Allow} }
 
 const (
-	// exposedFor is how long one exposed group keeps others from being bought. Whoever mends the network restarts
-	// the controller, or has a group that is held back probed again.
+	// exposedFor is how long one exposed group prevents the purchase of others. After repairing the network,
+	// restart the controller, or let a delayed group be probed again.
 	exposedFor = 24 * time.Hour
 	// mostProbes is how many groups are probed at once.
 	mostProbes = 4
@@ -40,7 +40,7 @@ type Guard struct {
 	policy Policy
 	probe  func(context.Context, []Member) Finding
 	clock  clock.PassiveClock
-	// probing has an entry for each group that is being probed.
+	// probing has an entry for each running probe of a group.
 	probing chan struct{}
 
 	mu      sync.Mutex
@@ -48,7 +48,7 @@ type Guard struct {
 	at      time.Time
 }
 
-// NewGuard returns a Guard that probes with a function such as Prober.Probe.
+// NewGuard returns a Guard with a probe function such as Prober.Probe.
 func NewGuard(policy Policy, probe func(context.Context, []Member) Finding, c clock.PassiveClock) *Guard {
 	return &Guard{policy: policy, probe: probe, clock: c, probing: make(chan struct{}, mostProbes)}
 }
@@ -56,7 +56,7 @@ func NewGuard(policy Policy, probe func(context.Context, []Member) Finding, c cl
 // HoldsGroups reports whether the engines of new groups wait until they are found isolated.
 func (g *Guard) HoldsGroups() bool { return g != nil && g.policy != Allow }
 
-// Refusal says in words why no group may be bought now; empty where one may.
+// Refusal says in words why no group may be bought now; empty if one may.
 func (g *Guard) Refusal() string {
 	if g == nil || g.policy == Allow {
 		return ""
@@ -67,7 +67,7 @@ func (g *Guard) Refusal() string {
 	return g.Exposure()
 }
 
-// Exposure says in words that a group was found exposed within a day; empty where none was, or one was found isolated since.
+// Exposure describes a group found exposed within a day; empty if there is none, or one was found isolated since.
 func (g *Guard) Exposure() string {
 	if !g.HoldsGroups() {
 		return ""
@@ -80,7 +80,7 @@ func (g *Guard) Exposure() string {
 	return "the cluster does not enforce NetworkPolicies (" + g.exposed + ")"
 }
 
-// Check probes a group and remembers what it finds; false where too many others are being probed.
+// Check probes a group and remembers the result; false if too many other probes are running.
 func (g *Guard) Check(ctx context.Context, members []Member) (Finding, bool) {
 	if !g.HoldsGroups() {
 		return Finding{Outcome: Isolated}, true

@@ -1,12 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolation finds out whether the network keeps strangers from the pods of a group. The engines of a group
-// execute what reaches their ports, and a network plug-in that ignores NetworkPolicies reports no error.
+// Package isolation checks whether the network keeps other pods from the pods of a group. The engines of a group
+// execute anything that reaches their ports, and a network plug-in that ignores NetworkPolicies reports no error.
 //
-// It decides from one observation: the controller's own pod is a stranger to every group, so it must fail to reach a
-// port that only peers may reach, while another port of the same pod answers. It must not know Kubernetes, plans, or
-// what follows from a finding.
+// It decides from one observation. The controller's own pod is not a member of any group, so it must fail to reach
+// a port for peers, while another port of the same pod answers. It must not know Kubernetes, plans, or the
+// consequences of a result.
 package isolation
 
 import (
@@ -26,7 +26,7 @@ import (
 
 // Member is one pod of a group.
 type Member struct {
-	// Name of the pod, for messages, and ID that its agent answers with.
+	// Name of the pod, for messages, and ID in its agent's answer.
 	Name, ID string
 	// IP of the pod.
 	IP string
@@ -94,8 +94,8 @@ func severity(o Outcome) int {
 	return map[Outcome]int{Isolated: 0, Unknown: 1, Exposed: 2}[o]
 }
 
-// probe asks the open port before and after the peer port: that the latter does not answer proves nothing about a pod
-// that is not there, or about a controller without a network.
+// probe tries the open port before and after the peer port: a silent peer port proves nothing about a missing pod,
+// or about a controller without a network.
 func (p Prober) probe(ctx context.Context, m Member) Finding {
 	if err := p.identify(ctx, m, p.OpenPort); err != nil {
 		return Finding{Unknown, fmt.Sprintf("pod %s cannot be probed: %v", m.Name, err)}
@@ -103,7 +103,7 @@ func (p Prober) probe(ctx context.Context, m Member) Finding {
 	dialError := (*blockedError)(nil)
 	switch err := p.identify(ctx, m, p.PeerPort); {
 	case err == nil:
-		return Finding{Exposed, fmt.Sprintf("the controller's pod reached port %d of pod %s, which its NetworkPolicy admits peers to alone",
+		return Finding{Exposed, fmt.Sprintf("the controller's pod reached port %d of pod %s, but its NetworkPolicy admits only peers",
 			p.PeerPort, m.Name)}
 	case !errors.As(err, &dialError):
 		return Finding{Unknown, fmt.Sprintf("pod %s accepts connections on port %d and does not answer as expected: %v", m.Name, p.PeerPort, err)}
@@ -114,7 +114,7 @@ func (p Prober) probe(ctx context.Context, m Member) Finding {
 	return Finding{Outcome: Isolated}
 }
 
-// blockedError says that no connection was made.
+// blockedError is returned if no connection was made.
 type blockedError struct{ err error }
 
 func (e *blockedError) Error() string { return e.err.Error() }
@@ -152,7 +152,7 @@ func (p Prober) identify(ctx context.Context, m Member, port int) error {
 		ID string `json:"id"`
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&answer); err != nil || answer.ID != m.ID {
-		return fmt.Errorf("%s is answered by %s and not by pod %s", address, cmp.Or(answer.ID, "something else"), m.ID)
+		return fmt.Errorf("%s belongs to %s and not to pod %s", address, cmp.Or(answer.ID, "something else"), m.ID)
 	}
 	return nil
 }

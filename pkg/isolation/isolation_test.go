@@ -104,7 +104,7 @@ func TestSilenceIsNoProof(t *testing.T) {
 		}, isolation.Unknown, "pod chat-worker-1 cannot be probed"},
 		{"another pod has the address by now", network{
 			"10.0.0.1:8091": pod("z"), "10.0.0.1:8090": dropped, "10.0.0.2:8091": pod("b"), "10.0.0.2:8090": dropped,
-		}, isolation.Unknown, "answered by z"},
+		}, isolation.Unknown, "belongs to z"},
 		{"a pod that ends meanwhile", network{
 			"10.0.0.1:8091": onlyOnce(pod("a")), "10.0.0.1:8090": dropped, "10.0.0.2:8091": pod("b"), "10.0.0.2:8090": dropped,
 		}, isolation.Unknown, "stopped answering"},

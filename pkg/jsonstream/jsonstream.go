@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsonstream reads large JSON documents token by token, so that the reader holds one token at a
-// time and keeps only what its caller asks for.
+// Package jsonstream reads large JSON documents token by token. The reader holds one token at a time and keeps only
+// the values that its caller requests.
 //
-// It decides how a document is traversed and how deep it may be nested. It must not know what a document
-// means or where it comes from.
+// It decides how a document is traversed and how deep it may be nested. It must not know the meaning or source of a
+// document.
 package jsonstream
 
 import (
@@ -18,13 +18,13 @@ import (
 // maxDepth bounds nesting. The decoder remembers each open array and object.
 const maxDepth = 64
 
-// Decoder reads one document. Callbacks must consume exactly the value that they are called for.
+// Decoder reads one document. Callbacks must consume exactly the value of their call.
 type Decoder struct {
 	tokens *json.Decoder
 	depth  int
 }
 
-// New returns a decoder of the document that r holds.
+// New returns a decoder of r's document.
 func New(r io.Reader) *Decoder {
 	d := &Decoder{tokens: json.NewDecoder(r)}
 	d.tokens.UseNumber()
@@ -39,7 +39,7 @@ func (d *Decoder) Object(member func(key string) error) error {
 	return d.members(member)
 }
 
-// ObjectIfAny is Object where there is an object, and skips any other value.
+// ObjectIfAny is Object for an object, and skips any other value.
 func (d *Decoder) ObjectIfAny(member func(key string) error) error {
 	token, err := d.tokens.Token()
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *Decoder) Scalar() (any, error) {
 	return d.rest(token)
 }
 
-// rest skips what a token opens.
+// rest skips the value that a token opens.
 func (d *Decoder) rest(token json.Token) (any, error) {
 	if _, nested := token.(json.Delim); !nested {
 		return token, nil
@@ -129,8 +129,8 @@ func (d *Decoder) Text() (string, error) {
 	return text, err
 }
 
-// Value reads a value as json.Unmarshal does. The decoder holds all of its text meanwhile, so it is for values
-// that are small where the document is sound.
+// Value reads a value as json.Unmarshal does. The decoder holds all of its text meanwhile, so use it for values
+// that are small in valid documents.
 func (d *Decoder) Value(into any) error { return d.tokens.Decode(into) }
 
 // End returns an error unless nothing but white space is left.
@@ -145,7 +145,7 @@ func (d *Decoder) End() error {
 	return fmt.Errorf("%v follows the document", token)
 }
 
-// Offset is the number of bytes that have been read of the document.
+// Offset is the number of bytes read so far.
 func (d *Decoder) Offset() int64 { return d.tokens.InputOffset() }
 
 var errTooDeep = fmt.Errorf("nested more than %d deep", maxDepth)
@@ -191,7 +191,7 @@ func (d *Decoder) nextDelim() (json.Delim, error) {
 	}
 }
 
-// KindError reports a value of another kind than the one that was wanted.
+// KindError reports a value of an unexpected kind.
 type KindError struct{ Want string }
 
 func (e *KindError) Error() string {

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lookup reads what many reconciles need and a cache does not have, so that a source that does not answer
-// holds up one of them instead of all.
+// Package lookup reads data that many reconciles need and no cache has. A source that does not answer blocks one of
+// them instead of all.
 //
-// It decides who reads a source, for how long the others wait, and how long a failure counts. It must not know what is
-// read, and keeps no answers.
+// It decides which caller reads a source, how long the others wait, and how long a failure counts. It must not know
+// the data, and keeps no answers.
 package lookup
 
 import (
@@ -26,7 +26,7 @@ const (
 	failureHolds = 5 * time.Second
 )
 
-// BusyError means that somebody else has been waiting for a source for some time.
+// BusyError means that another caller has been waiting for a source for some time.
 type BusyError struct{ Source string }
 
 func (e *BusyError) Error() string { return "waiting for the API server to answer about " + e.Source }
@@ -38,7 +38,7 @@ type Reads struct {
 	failed   map[string]failure
 }
 
-// flight is a read that is underway: it is answered, or others have waited long enough.
+// flight is a running read: it ends with an answer, or when the others have waited long enough.
 type flight struct {
 	answered, overdue <-chan struct{}
 }
@@ -48,15 +48,14 @@ type failure struct {
 	until time.Time
 }
 
-// holds says whether the failure still counts. A clock that was set back does not prolong it.
+// holds reports whether the failure still counts. Setting the clock back does not prolong it.
 func (f failure) holds(now time.Time) bool {
 	left := f.until.Sub(now)
 	return left > 0 && left <= deadline+failureHolds
 }
 
-// Do has a source read, unless somebody else reads it: then it waits for a moment, and returns false once that read
-// has succeeded, so that the caller looks at what it brought. What failed just now is not read again. No lock is held
-// while read runs.
+// Do reads a source, unless another caller is reading it. Then it waits for a moment, and returns false once that
+// read has succeeded: the caller uses its result. A recent failure is not retried. No lock is held while read runs.
 func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(context.Context) error) (isOurs bool, err error) {
 	others, done, err := r.begin(source, now)
 	if err != nil {
@@ -80,7 +79,7 @@ func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(
 	return true, err
 }
 
-// begin returns the read that is underway, or else notes that there is one now until done is called.
+// begin returns the running read, or registers a new one until done is called.
 func (r *Reads) begin(source string, now time.Time) (others flight, done func(error), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +108,7 @@ func (r *Reads) begin(source string, now time.Time) (others flight, done func(er
 	}, nil
 }
 
-// took is how long a read took at least that failed so.
+// took is the least duration of a read with this error.
 func took(err error) time.Duration {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return deadline
@@ -117,7 +116,7 @@ func took(err error) time.Duration {
 	return 0
 }
 
-// failure is how the last read of a source failed; nil where it did not.
+// failure is how the last read of a source failed; nil if it did not.
 func (r *Reads) failure(source string, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

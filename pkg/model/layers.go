@@ -3,30 +3,30 @@
 
 package model
 
-// Layers is a number of layers that hold the same: parameters by how tensor parallelism treats them, and
-// what is kept of each sequence.
+// Layers is a number of equal layers: their parameters by their treatment in tensor parallelism, and the kept
+// values of each sequence.
 type Layers struct {
 	Count int
-	// First says that they stand at the model's beginning; all others alternate evenly.
+	// First is set if they are at the model's beginning; all others alternate evenly.
 	First bool
 
 	// Attention parameters are split by query heads (or by state-space heads), KeyValue parameters by
 	// key and value heads, Dense parameters (MLPs and shared experts) by columns. Replicated ones are on
 	// every rank: norms, routers, down-projections of latent attention.
 	Attention, KeyValue, Dense, Replicated int64
-	// Expert is the parameters of one of Experts, of which TopK work on a token.
+	// Expert is the parameters of one of Experts; TopK of them work on a token.
 	Expert        int64
 	Experts, TopK int
-	// DenseWidth and ExpertWidth are the dimensions that tensor parallelism cuts.
+	// DenseWidth and ExpertWidth are the dimensions cut by tensor parallelism.
 	DenseWidth, ExpertWidth int
 
-	// KVHeads, each of which keeps HeadElements of every token, split by heads. Latent elements of every
-	// token are kept on each rank.
+	// KVHeads each keep HeadElements of every token, split by heads. Latent elements of every token are kept on
+	// each rank.
 	KVHeads, HeadElements, Latent int
 	// IndexBytes are kept of every token by the indexer of sparse attention, on each rank.
 	IndexBytes int
-	// Window limits the tokens that are kept; 0 means no limit. Chunked says that it is a chunk, which
-	// starts anew, instead of a window, which slides.
+	// Window limits the kept tokens; 0 means no limit. Chunked is set for a chunk, which starts anew, instead of a
+	// window, which slides.
 	Window  int
 	Chunked bool
 	// StateElements and ConvElements are kept of each sequence whatever its length, split by heads.
@@ -40,19 +40,19 @@ func (l Layers) Params() int64 {
 	return l.Attention + l.KeyValue + l.Dense + l.Replicated + int64(l.Experts)*l.Expert
 }
 
-// ActiveParams of one of the layers: those that work on a token.
+// ActiveParams are the parameters of one of the layers that work on a token.
 func (l Layers) ActiveParams() int64 {
 	return l.Attention + l.KeyValue + l.Dense + l.Replicated + int64(l.TopK)*l.Expert
 }
 
-// sparse says whether latent attention has an indexer, which chooses the tokens to attend to.
+// sparse reports whether latent attention has an indexer for the attended tokens.
 func (s Shape) sparse() bool {
 	return s.MLA != nil && s.MLA.IndexHeads > 0
 }
 
-// latentBytes is what latent attention keeps of a token in a layer, for elements of a number of bytes.
-// Below 2 bytes, sparse attention keeps the rotary part at 16 bits and a 32-bit scale for each 128
-// elements of the rest.
+// latentBytes is the size of latent attention's kept values of a token in a layer, for elements of a number of
+// bytes. Below 2 bytes, sparse attention keeps the rotary part at 16 bits and a 32-bit scale for each 128 elements
+// of the rest.
 func (s Shape) latentBytes(l Layers, elementBytes float64) float64 {
 	if !s.sparse() || elementBytes >= 2 {
 		return float64(l.Latent) * elementBytes
@@ -86,7 +86,7 @@ func (s Shape) LayerKinds() []Layers {
 	return out
 }
 
-// mixer counts what mixes tokens in the layers of a group, and their norms.
+// mixer counts the token mixers in a group's layers, and their norms.
 func (s Shape) mixer(g LayerGroup) Layers {
 	norms := s.Norms
 	if norms == 0 {
@@ -151,7 +151,7 @@ func (s Shape) attention(g LayerGroup, out *Layers) {
 	s.keysAndValues(g, kvHeads, headDim, valueDim, out)
 }
 
-// keysAndValues counts what makes keys and values, and what is kept of them.
+// keysAndValues counts the projections of keys and values, and their kept values.
 func (s Shape) keysAndValues(g LayerGroup, kvHeads, headDim, valueDim int, out *Layers) {
 	if !g.ReusedKV {
 		out.KVHeads, out.HeadElements = kvHeads, headDim+valueDim
@@ -230,8 +230,8 @@ func stateBytes(st State) int {
 	return 4
 }
 
-// feedForwards splits a group by its feed-forward parts. What is left of the dense layers at the model's
-// beginning is taken from it.
+// feedForwards splits a group by its feed-forward parts. It takes the remaining dense layers of the model's
+// beginning from the group.
 func (s Shape) feedForwards(g LayerGroup, dense *int) []Layers {
 	mlp := s.mlp(g)
 	switch {
@@ -325,7 +325,7 @@ func (s Shape) count(params func(Layers) int64) int64 {
 	return total
 }
 
-// KVBytes returns the KV cache of one token in all layers that keep every token, in bytes on one GPU,
+// KVBytes returns the size of one token in the KV cache of all layers that keep every token, in bytes on one GPU,
 // for elements of a number of bytes. Layers with a window or a state do not count.
 func (s Shape) KVBytes(elementBytes float64) float64 {
 	return s.KVBytesOnRank(1, elementBytes)
@@ -343,7 +343,7 @@ func (s Shape) KVBytesOnRank(tensorParallel int, elementBytes float64) float64 {
 	return bytes
 }
 
-// LayerKVBytes returns what one layer keeps of a token on each of tensorParallel ranks, in bytes.
+// LayerKVBytes returns the size of one layer's kept values of a token on each of tensorParallel ranks, in bytes.
 func (s Shape) LayerKVBytes(l Layers, tensorParallel int, elementBytes float64) float64 {
 	heads := 0
 	if l.KVHeads > 0 {

@@ -8,102 +8,99 @@ import (
 	"slices"
 )
 
-// Shape holds the dimensions of a transformer, from which parameters and KV cache follow exactly. Its
-// counting rules were checked against the published totals of more than fifty models.
+// Shape has the dimensions of a transformer. Parameters and KV cache follow from them exactly. Its counting rules
+// were checked against the published totals of more than fifty models.
 type Shape struct {
 	Layers int `json:"layers"`
 	Hidden int `json:"hidden"`
-	// Intermediate is the width of a dense MLP; 0 where no layer has one.
+	// Intermediate is the width of a dense MLP; 0 if no layer has one.
 	Intermediate int `json:"intermediate,omitempty"`
 	// Heads are query heads, KVHeads key and value heads, HeadDim the dimension of each.
 	Heads   int `json:"heads"`
 	KVHeads int `json:"kvHeads"`
 	HeadDim int `json:"headDim"`
-	// ValueDim is the dimension of a value head where it is not HeadDim.
+	// ValueDim is the dimension of a value head if it is not HeadDim.
 	ValueDim int `json:"valueDim,omitempty"`
 	Vocab    int `json:"vocab"`
-	// Tied says that the output matrix is the token embedding.
+	// Tied is set if the output matrix is the token embedding.
 	Tied bool `json:"tied,omitempty"`
-	// QKVBias says that the query, key and value projections have biases, OutputBias that the output
-	// projection has one, QKNorm that queries and keys are normalised per head, WideQKNorm that they are
-	// normalised over all heads together.
+	// QKVBias: the query, key and value projections have biases. OutputBias: the output projection has one. QKNorm:
+	// queries and keys are normalised per head. WideQKNorm: they are normalised over all heads together.
 	QKVBias    bool `json:"qkvBias,omitempty"`
 	OutputBias bool `json:"outputBias,omitempty"`
 	QKNorm     bool `json:"qkNorm,omitempty"`
 	WideQKNorm bool `json:"wideQKNorm,omitempty"`
-	// GatedAttention says that the query projection makes an output gate as wide as the queries, Sinks
-	// that each query head has a learned sink.
+	// GatedAttention: the query projection also makes an output gate as wide as the queries. Sinks: each query head
+	// has a learned sink.
 	GatedAttention bool `json:"gatedAttention,omitempty"`
 	Sinks          bool `json:"sinks,omitempty"`
-	// PlainMLP says that an MLP has two matrices instead of the three of a gated one.
+	// PlainMLP: an MLP has two matrices instead of the three of a gated one.
 	PlainMLP bool `json:"plainMLP,omitempty"`
 	// Norms per layer; 0 means 2.
 	Norms int `json:"norms,omitempty"`
-	// MoE is set where layers choose among experts.
+	// MoE is set if layers choose among experts.
 	MoE *MoE `json:"moe,omitempty"`
-	// MLA is set where keys and values are kept as one compressed vector.
+	// MLA is set if keys and values are kept as one compressed vector.
 	MLA *MLA `json:"mla,omitempty"`
-	// Pattern groups the layers by how they mix tokens; empty means that every layer has full
-	// attention. Groups are taken to alternate evenly through the model.
+	// Pattern groups the layers by their token mixer; empty means full attention in every layer. Groups are assumed
+	// to alternate evenly through the model.
 	Pattern []LayerGroup `json:"pattern,omitempty"`
 	// ExtraParams are loaded beside the language model, for example a vision tower.
 	ExtraParams int64 `json:"extraParams,omitempty"`
-	// Vision is the encoder of images; nil where there is none, or none that is known.
+	// Vision is the encoder of images; nil if there is none, or an unknown one.
 	Vision *Vision `json:"vision,omitempty"`
 }
 
-// Vision is what an encoder of images computes.
+// Vision is the computation of an image encoder.
 type Vision struct {
 	// Hidden and Intermediate are the widths of its layers; Gated MLPs have three matrices.
 	Hidden       int  `json:"hidden"`
 	Intermediate int  `json:"intermediate"`
 	Gated        bool `json:"gated,omitempty"`
-	// Patches of the largest image, and the Tokens that they become.
+	// Patches of the largest image, and the resulting Tokens.
 	Patches int `json:"patches"`
 	Tokens  int `json:"tokens"`
-	// Taps are layers whose outputs go to the language model beside the last one's.
+	// Taps are additional layers whose outputs go to the language model.
 	Taps int `json:"taps,omitempty"`
 }
 
 // MoE is a mixture of experts.
 type MoE struct {
-	// Experts of a layer, of which TopK work on a token.
+	// Experts of a layer; TopK of them work on a token.
 	Experts int `json:"experts"`
 	TopK    int `json:"topK"`
-	// Intermediate is the width of one expert, SharedIntermediate that of what works on every token.
+	// Intermediate is the width of one expert, SharedIntermediate that of the shared experts.
 	Intermediate       int `json:"intermediate"`
 	SharedIntermediate int `json:"sharedIntermediate,omitempty"`
 	// DenseLayers at the beginning have a dense MLP instead.
 	DenseLayers int `json:"denseLayers,omitempty"`
-	// Every is n where only each n-th layer has experts; 0 means every layer.
+	// Every is n if only each n-th layer has experts; 0 means every layer.
 	Every int `json:"every,omitempty"`
-	// Bias says that the experts' and the router's matrices have biases, RouterBias that the router's
-	// scores have.
+	// Bias: the matrices of experts and router have biases. RouterBias: the router's scores have one.
 	Bias       bool `json:"bias,omitempty"`
 	RouterBias bool `json:"routerBias,omitempty"`
-	// SharedGate says that a gate of one column weighs what works on every token.
+	// SharedGate: a gate of one column weighs the shared experts.
 	SharedGate bool `json:"sharedGate,omitempty"`
-	// LatentDim is the width of the experts' inputs and outputs where it is not Hidden.
+	// LatentDim is the width of the experts' inputs and outputs if it is not Hidden.
 	LatentDim int `json:"latentDim,omitempty"`
 }
 
 // MLA is multi-head latent attention.
 type MLA struct {
-	// KVRank and RopeDim make up what is kept of each token in a layer.
+	// KVRank and RopeDim are the kept values of each token in a layer.
 	KVRank  int `json:"kvRank"`
 	RopeDim int `json:"ropeDim"`
 	// QRank of the queries' compression; 0 means none.
 	QRank    int `json:"qRank,omitempty"`
 	NopeDim  int `json:"nopeDim"`
 	ValueDim int `json:"valueDim"`
-	// Direct says that the heads attend to what is kept as it is, instead of expanding it into keys and
-	// values of their own.
+	// Direct: the heads attend to the kept values directly, instead of expanding them into their own keys and
+	// values.
 	Direct bool `json:"direct,omitempty"`
 	// OutputRank of the compression of each of OutputGroups of heads' outputs; 0 means none.
 	OutputRank   int `json:"outputRank,omitempty"`
 	OutputGroups int `json:"outputGroups,omitempty"`
-	// IndexHeads and IndexDim of the indexer of sparse attention, which layers with full attention have;
-	// 0 means none.
+	// IndexHeads and IndexDim of sparse attention's indexer in layers with full attention; 0 means none.
 	IndexHeads int `json:"indexHeads,omitempty"`
 	IndexDim   int `json:"indexDim,omitempty"`
 }
@@ -125,19 +122,19 @@ const (
 	MixerNone Mixer = "none"
 )
 
-// FeedForward is what follows the mixer in a layer.
+// FeedForward is the part of a layer after the mixer.
 type FeedForward string
 
 // Feed-forward parts.
 const (
-	// FeedForwardDefault is what MoE says: experts or a dense MLP.
+	// FeedForwardDefault follows MoE: experts or a dense MLP.
 	FeedForwardDefault FeedForward = ""
 	FeedForwardDense   FeedForward = "dense"
 	FeedForwardExperts FeedForward = "experts"
 	FeedForwardNone    FeedForward = "none"
 )
 
-// LayerGroup is a number of layers that are alike.
+// LayerGroup is a number of equal layers.
 type LayerGroup struct {
 	Count int   `json:"count"`
 	Mixer Mixer `json:"mixer"`
@@ -145,22 +142,22 @@ type LayerGroup struct {
 	FeedForward FeedForward `json:"feedForward,omitempty"`
 	// Window in tokens, of MixerWindow and MixerChunk.
 	Window int `json:"window,omitempty"`
-	// KVHeads and HeadDim where they are not the model's.
+	// KVHeads and HeadDim if they are not the model's.
 	KVHeads int `json:"kvHeads,omitempty"`
 	HeadDim int `json:"headDim,omitempty"`
-	// Intermediate of a dense MLP where it is not the model's.
+	// Intermediate of a dense MLP if it is not the model's.
 	Intermediate int `json:"intermediate,omitempty"`
-	// ReusedKV says that the layers attend to the keys and values of an earlier layer and keep none,
-	// KeysAreValues that they have no projection for values.
+	// ReusedKV: the layers attend to the keys and values of an earlier layer and keep none. KeysAreValues: they
+	// have no projection for values.
 	ReusedKV      bool `json:"reusedKV,omitempty"`
 	KeysAreValues bool `json:"keysAreValues,omitempty"`
-	// ReusedIndex says that the layers attend to the tokens that an earlier layer's indexer chose.
+	// ReusedIndex: the layers attend to the tokens chosen by an earlier layer's indexer.
 	ReusedIndex bool `json:"reusedIndex,omitempty"`
-	// State is set for mixers that keep one.
+	// State is set for mixers with a state.
 	State *State `json:"state,omitempty"`
 }
 
-// State is what a state-space layer keeps of a sequence, whatever its length.
+// State is a state-space layer's state of a sequence, independent of its length.
 type State struct {
 	// Conv is the width of the causal convolution.
 	Conv int `json:"conv"`
@@ -174,7 +171,7 @@ type State struct {
 	Bytes int `json:"bytes,omitempty"`
 }
 
-// IsZero says whether nothing is known of the shape.
+// IsZero reports whether nothing is known of the shape.
 func (s Shape) IsZero() bool {
 	return reflect.ValueOf(s).IsZero()
 }
@@ -184,7 +181,7 @@ func (s Shape) EmbeddingParams() int64 {
 	return int64(s.Vocab) * int64(s.Hidden)
 }
 
-// Clone returns a copy that shares nothing with the shape.
+// Clone returns a copy without memory shared with the shape.
 func (s Shape) Clone() Shape {
 	s.MoE, s.MLA, s.Vision, s.Pattern = clonePointer(s.MoE), clonePointer(s.MLA), clonePointer(s.Vision), slices.Clone(s.Pattern)
 	for i := range s.Pattern {

@@ -10,12 +10,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/cosign"
 )
 
-// Artifacts says whose signatures the artifacts need that Workspaces have weights from.
+// Artifacts has the required signatures of artifacts with weights.
 type Artifacts struct {
-	// Registries that the controller may ask for signatures, some with a path; empty means that it asks none.
+	// Registries that the controller may contact for signatures, some with a path; empty means none.
 	Registries []string
-	// Signers are public keys, one of which must have signed each artifact; empty demands nothing.
+	// Signers are public keys; one of them must have signed each artifact. Empty demands nothing.
 	Signers []cosign.Key
+	// VerifierSocket is the Unix socket of the program that verifies signatures of identities; empty means that none are.
+	VerifierSocket string
 }
 
 func (a *Artifacts) bind(flags *flag.FlagSet) {
@@ -33,11 +35,13 @@ func (a *Artifacts) bind(flags *flag.FlagSet) {
 		a.Signers = append(a.Signers, keys...)
 		return err
 	})
+	flags.StringVar(&a.VerifierSocket, "weights-verifier-socket", "", "Unix socket of modelberth-verifier, which verifies signatures without keys "+
+		"(inference.weights.oci.verify.keyless); default: none are verified")
 }
 
 func (a *Artifacts) validate() []error {
 	if len(a.Signers) > 0 && len(a.Registries) == 0 {
-		return []error{errors.New("--weights-signer demands signatures, and there is no --weights-registry whose signatures may be read")}
+		return []error{errors.New("--weights-signer demands signatures, but no --weights-registry allows the controller to read them")}
 	}
 	return nil
 }

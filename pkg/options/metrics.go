@@ -8,14 +8,13 @@ import (
 	"flag"
 )
 
-// Metrics says how the controller's metrics are served.
+// Metrics reports how the controller's metrics are served.
 type Metrics struct {
 	// Address of the endpoint; 0 turns it off.
 	Address string
 	// Insecure serves them over plain HTTP to whoever asks.
 	Insecure bool
-	// CertDir holds the certificate that they are served with otherwise, as tls.crt and tls.key; empty means one that the
-	// controller signs itself.
+	// CertDir has the server certificate, as tls.crt and tls.key; empty means one signed by the controller itself.
 	CertDir string
 }
 

@@ -4,7 +4,7 @@
 // Package options holds the settings of the controller's process: flags are parsed and validated
 // here once, and reach the rest as plain values.
 //
-// It must not know what the settings do.
+// It must not know the effect of the settings.
 package options
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -26,54 +26,54 @@ import (
 type Controller struct {
 	Metrics       Metrics
 	HealthAddress string
-	// LeaderElect lets several replicas run, one of which acts. LeaderElectionNamespace holds the Lease;
-	// empty means the pod's own.
+	// LeaderElect lets several replicas run, and one of them acts. LeaderElectionNamespace has the Lease; empty
+	// means the pod's own.
 	LeaderElect             bool
 	LeaderElectionNamespace string
 	// LeaseName is the name of that Lease; empty means DefaultLeaseName.
 	LeaseName string
-	// Watch are the namespaces whose Workspaces are served.
+	// Watch are the namespaces of the served Workspaces.
 	Watch Watch
 	// Workers is how many Workspaces are reconciled at once.
 	Workers int
 	// QPS and Burst limit requests to the API server.
 	QPS   float64
 	Burst int
-	// CatalogOverlay is a directory whose files add to the catalogue or replace its entries.
+	// CatalogOverlay is a directory with files that add to the catalogue or replace its entries.
 	CatalogOverlay string
-	// Clouds whose machine types may be bought; empty means all. Region is the one to quote prices of.
+	// Clouds of allowed machine types; empty means all. Region is the region for prices.
 	Clouds []string
 	Region string
-	// OSDiskGiB of the machines that the NodeClasses make; 0 means that it is not known. LocalDisk says
-	// that pods and images live on the machines' local disks where those are larger.
+	// OSDiskGiB of the NodeClasses' machines; 0 means unknown. LocalDisk is set if pods and images are on the
+	// machines' local disks when those are larger.
 	OSDiskGiB int
 	LocalDisk bool
-	// NodeClasses that machines are bought with; the first one is the default.
+	// NodeClasses for purchases; the first one is the default.
 	NodeClasses []v1beta1.NodeClassReference
 	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
 	AgentImage   string
 	EngineImages map[string]string
 	// EngineRegistry replaces the registry of the other engines' images.
 	EngineRegistry string
-	// AllowRemoteCode lets the repositories of models bring code that the engine runs.
+	// AllowRemoteCode lets the engine run code from models' repositories.
 	AllowRemoteCode bool
 	// ImagePullPolicy of the pods' images; empty means the cluster's default.
 	ImagePullPolicy string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub.
 	HubEndpoint string
-	// DescribeModels lets the controller ask the hub for models that the catalogue does not have.
+	// DescribeModels lets the controller query the hub for models that are not in the catalogue.
 	DescribeModels bool
 	// MultiNode says when several machines may serve one model, one of isolation.Policies.
 	MultiNode isolation.Policy
-	// MediaDomains are the hosts that engines fetch media from when a request links to them; "*" is every host.
+	// MediaDomains are the allowed hosts of media linked in requests; "*" is every host.
 	MediaDomains []string
-	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud
+	// Egress is the allowed egress of presets' pods besides DNS and each other; empty means everything but cloud
 	// metadata.
 	Egress []Destination
-	// Weights says how pods come by the files of models, and HostPaths from which directories of nodes they may.
+	// Weights has the settings for models' files, and HostPaths the allowed directories of nodes.
 	Weights   Weights
 	HostPaths []string
-	// Artifacts says whose signatures weights need.
+	// Artifacts has the required signatures of weights.
 	Artifacts Artifacts
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
 	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
@@ -81,31 +81,29 @@ type Controller struct {
 	RegistrationDeadline   time.Duration
 	InitializationDeadline time.Duration
 	NodeGrace              time.Duration
-	// FailureDeadline is how long pods may fail in a way that no retry mends before their machines are
-	// released. 0 means for ever.
+	// FailureDeadline is how long pods may fail permanently before their machines are released. 0 means for ever.
 	FailureDeadline time.Duration
 	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
 	CapacityBackend string
 	// StaticNodePools gives NodePools a fixed number of machines.
 	StaticNodePools bool
-	// CapacityWording names the provisioner whose words about refusals are read; empty means the one
-	// that goes with the NodeClass.
+	// CapacityWording names the provisioner whose messages are read; empty means that of the NodeClass.
 	CapacityWording string
-	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
+	// GPUPluginCheck refuses machines with GPUs while no device plugin would advertise them.
 	GPUPluginCheck bool
-	// Dedication says when machines have the taint of their Workspace.
-	Dedication gpuplugin.Dedication
+	// Dedication decides when machines get the taint of their Workspace.
+	Dedication preflight.Dedication
 	// RDMA is what pods of several machines request to reach each other by.
 	RDMA RDMA
-	// KVEvents is who may read the events of the KV cache.
+	// KVEvents is the consumer of the KV cache's events.
 	KVEvents workload.Consumer
-	// SweepKAITO lets go of KAITO's machines, too, whose Workspace is gone.
+	// SweepKAITO also releases KAITO's machines of deleted Workspaces.
 	SweepKAITO bool
-	// Spending limits what may be bought.
+	// Spending limits purchases.
 	Spending Spending
 }
 
-// DefaultLeaseName is the Lease that the replicas elect their leader with.
+// DefaultLeaseName is the default name of the leader's Lease.
 const DefaultLeaseName = "modelberth-controller"
 
 // How machines are got. Auto asks the cluster at start.
@@ -127,7 +125,7 @@ func CapacityWordings() []string {
 	return []string{"", "karpenter-azure", "karpenter-aws", "gpu-provisioner", WordingNone}
 }
 
-// WordingNone is the CapacityWording of a provisioner whose words nobody knows.
+// WordingNone is the CapacityWording for unknown provisioners.
 const WordingNone = "none"
 
 // Bind declares the flags, with their defaults, on a flag set.
@@ -205,14 +203,14 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 		"delete leftover NodeClaims of KAITO's controller whose Workspace is gone")
 }
 
-// bindElection declares the flags about the replica that acts.
+// bindElection declares the flags for the election.
 func (o *Controller) bindElection(flags *flag.FlagSet) {
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, to run several replicas")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
 	flags.StringVar(&o.LeaseName, "lease-name", DefaultLeaseName, "name of the Lease; each installation in a namespace needs its own")
 }
 
-// Validate reports everything that is wrong with the settings at once.
+// Validate reports all errors in the settings at once.
 func (o *Controller) Validate() error {
 	var problems []error
 	if o.AgentImage == "" {
@@ -258,7 +256,7 @@ func (o *Controller) Validate() error {
 	return errors.Join(problems...)
 }
 
-// mayBuyWithKarpenter says whether machines may be bought with a NodeClass.
+// mayBuyWithKarpenter reports whether machines may be bought with a NodeClass.
 func (o *Controller) mayBuyWithKarpenter() bool {
 	return o.CapacityBackend != BackendPods && o.CapacityBackend != BackendExisting
 }

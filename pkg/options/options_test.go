@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
 		NodeGrace: 10 * time.Minute, FailureDeadline: 30 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
-		Dedication: gpuplugin.Auto,
+		Dedication: preflight.Auto,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -126,9 +126,9 @@ func TestBadFlags(t *testing.T) {
 		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
 		{"a resource that is no name", []string{"--rdma-resource=rdma/h c a"}, []string{`"rdma/h c a" does not name an extended resource`}},
 		{"less than one of a resource", []string{"--rdma-resource=rdma/hca=0"}, []string{`asks for "0" of rdma/hca`}},
-		{"a consumer of events that is any pod of its namespace", []string{"--kv-events-consumer=router-system"}, []string{`"router-system" does not name pods`}},
-		{"a consumer of events in no namespace", []string{"--kv-events-consumer=/app=router"}, []string{`"/app=router" does not name pods`}},
-		{"a consumer of events by half a label", []string{"--kv-events-consumer=router-system/app"}, []string{`"router-system/app" does not name pods`}},
+		{"a consumer of events that is any pod of its namespace", []string{"--kv-events-consumer=router-system"}, []string{`"router-system" does not select pods`}},
+		{"a consumer of events in no namespace", []string{"--kv-events-consumer=/app=router"}, []string{`"/app=router" does not select pods`}},
+		{"a consumer of events by half a label", []string{"--kv-events-consumer=router-system/app"}, []string{`"router-system/app" does not select pods`}},
 		{"an unknown way to run several machines", append(good, "--multi-node=Maybe"), []string{`--multi-node is "Maybe"`}},
 		{"a destination that is no range", []string{"--egress=hub.example=443"}, []string{`"hub.example=443" does not begin with a range of addresses`}},
 		{"a range with an address of its own", []string{"--egress=10.1.2.3/8"}, []string{`"10.1.2.3/8" does not begin with a range of addresses`}},

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// RDMA is the resource that a device plugin announces for RDMA between machines, and how many of it each pod
-// requests. Its text is name=count, or the name alone for one.
+// RDMA is a device plugin's resource for RDMA between machines, with the number in each pod's request. Its text is
+// name=count, or the name alone for one.
 type RDMA struct {
-	// Resource is empty where pods get none.
+	// Resource is empty if pods get none.
 	Resource string
 	Count    int
 }

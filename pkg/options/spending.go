@@ -10,22 +10,22 @@ import (
 	"path"
 )
 
-// Ceilings in USD per hour where the administrator sets none. They stop an accident and not a team: one
-// machine with 8 H100 passes in most regions (98.32 on Azure in eastus, 55.04 on AWS in us-east-1).
+// Default ceilings in USD per hour. They prevent accidents and do not stop a team: one machine with 8 H100 passes
+// in most regions (98.32 on Azure in eastus, 55.04 on AWS in us-east-1).
 const (
 	DefaultPerWorkspace = 150
 	DefaultPerNamespace = 300
 	DefaultCluster      = 600
 )
 
-// Spending are the administrator's limits on what may be bought. Prices are in USD per hour.
+// Spending has the administrator's limits on purchases. Prices are in USD per hour.
 type Spending struct {
 	// PerWorkspace, PerNamespace and Cluster are ceilings on all machines together. Unlimited lifts all three.
 	PerWorkspace, PerNamespace, Cluster float64
 	Unlimited                           bool
-	// DefaultMaxHourlyPrice is for Workspaces that set none.
+	// DefaultMaxHourlyPrice is for Workspaces without one.
 	DefaultMaxHourlyPrice float64
-	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
+	// InstanceTypes are the allowed ones, as patterns of path.Match; empty means all.
 	InstanceTypes []string
 }
 
@@ -71,8 +71,7 @@ func (s *Spending) validate() []error {
 	return problems
 }
 
-// Ceilings are what the machines of one Workspace, of one namespace and of the cluster may cost; 0 is no
-// ceiling.
+// Ceilings are those of one Workspace, of one namespace and of the cluster; 0 means none.
 func (s *Spending) Ceilings() (perWorkspace, perNamespace, cluster float64) {
 	if s.Unlimited {
 		return 0, 0, 0

@@ -15,9 +15,9 @@ import (
 
 // Watch limits an installation to some namespaces.
 type Watch struct {
-	// Namespaces whose Workspaces are served; empty means all.
+	// Namespaces of the served Workspaces; empty means all.
 	Namespaces []string
-	// PodsOfNodes lets an installation of some namespaces watch the pods of all, which tell what is free on existing
+	// PodsOfNodes lets an installation with namespaces watch the pods of all, to know the free room of existing
 	// nodes.
 	PodsOfNodes bool
 }
@@ -25,7 +25,7 @@ type Watch struct {
 func (w *Watch) bind(flags *flag.FlagSet) {
 	flags.Func("watch-namespace", "namespace whose Workspaces are served; repeatable; default: all", w.addNamespace)
 	flags.BoolVar(&w.PodsOfNodes, "watch-pods-of-nodes", false,
-		"with --watch-namespace, also watch the pods of all namespaces, without which no existing nodes are used")
+		"with --watch-namespace, also watch the pods of all namespaces; otherwise, no existing nodes are used")
 }
 
 func (w *Watch) addNamespace(name string) error {
@@ -38,7 +38,7 @@ func (w *Watch) addNamespace(name string) error {
 	return nil
 }
 
-// SeesNodes reports whether what is free on existing nodes can be known.
+// SeesNodes reports whether the free room of existing nodes can be known.
 func (w *Watch) SeesNodes() bool { return len(w.Namespaces) == 0 || w.PodsOfNodes }
 
 func (w *Watch) validate(backEnd string) []error {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Weights says how pods come by the files of models.
+// Weights reports how pods come by the files of models.
 type Weights struct {
-	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, whose key ca.crt holds authorities to trust.
+	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, with certificate authorities in ca.crt.
 	CAConfigMap string
-	// HTTPSProxy and NoProxy are what the variables of these names mean.
+	// HTTPSProxy and NoProxy have the meaning of the variables with these names.
 	HTTPSProxy, NoProxy string
-	// Caches names the PersistentVolumeClaim by namespace that the Workspaces there share files through.
+	// Caches are the PersistentVolumeClaims of shared caches by namespace.
 	Caches map[string]string
 	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
 	CacheLimitGiB int

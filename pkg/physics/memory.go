@@ -4,6 +4,7 @@
 package physics
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -25,8 +26,8 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	workspace := m.workspace(&l, &serving, law)
 	images := m.images(&l, &serving, law)
 	base := Budget{Total: gpu.MemoryGiB, NonTorch: nonTorch(&l, law.NonTorchGiB), Graphs: m.graphs(&serving, e), Basis: m.basis(law.Basis)}
-	if m.states || m.shape.ExtraParams > 0 {
-		base.Basis = v1beta1.BasisEstimated // no log of such a model bears out the law
+	if m.states || m.shape.ExtraParams > 0 || isNewer(e, serving.Version) {
+		base.Basis = v1beta1.BasisEstimated // no log of such a model, or of such a release, bears out the law
 	}
 	p := m.poolOf(&l, serving.KVType, law.BlockTokens)
 	each := p.atOnce(serving.MaxModelLen, serving.MaxBatchedTokens)
@@ -116,10 +117,7 @@ func (m *Model) absorbed(s stage, tp int) float64 {
 
 // lawOf is the law of a release: the catalogue's where none is named.
 func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
-	law := &e.Profile
-	if version == "" {
-		version = e.Version
-	}
+	law, version := &e.Profile, cmp.Or(version, e.Version)
 	copied := false
 	for i := range e.Profile.Former {
 		former := &e.Profile.Former[i]
@@ -140,6 +138,13 @@ func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
 		}
 	}
 	return law
+}
+
+// isNewer says whether a release of an engine, the catalogue's where none is named, came after those whose logged starts
+// bear out its law.
+func isNewer(e *catalog.Engine, version string) bool {
+	until := e.Profile.MeasuredUntil
+	return until != "" && !older(cmp.Or(version, e.Version), until)
 }
 
 // forward is the peak of a batch of tokens in the widest layer, in GiB: copies of its hidden states beside what
@@ -273,11 +278,7 @@ func nonTorch(l *Layout, law catalog.NonTorch) float64 {
 
 // graphs is the memory of CUDA graphs that the engine takes out of its share, in GiB.
 func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
-	version := s.Version
-	if version == "" {
-		version = e.Version
-	}
-	if s.Eager || older(version, e.Profile.GraphsSince) {
+	if version := cmp.Or(s.Version, e.Version); s.Eager || older(version, e.Profile.GraphsSince) {
 		return 0
 	}
 	for i := range e.Profile.Graphs {

@@ -540,3 +540,32 @@ func TestSettledShareOfFormerReleases(t *testing.T) {
 		})
 	}
 }
+
+func TestBudgetOfNewerReleasesIsEstimated(t *testing.T) {
+	s := newShelf(t)
+	engine := s.vllm(t)
+	m, known := s.find("meta-llama/Llama-3.1-8B-Instruct")
+	if !known {
+		t.Fatal("the model is missing")
+	}
+	gpu := sku.GPU{Class: "H100-80", MemoryGiB: 79.19}
+	for _, tc := range []struct {
+		reason, version, until string
+		want                   v1beta1.Basis
+	}{
+		{"a release that calibrated the law", "0.19.0", engine.Profile.MeasuredUntil, v1beta1.BasisMeasured},
+		{"the first release without logs", engine.Profile.MeasuredUntil, engine.Profile.MeasuredUntil, v1beta1.BasisEstimated},
+		{"the catalogue's release", "", engine.Profile.MeasuredUntil, v1beta1.BasisEstimated},
+		{"a release without a number is the newest", "nightly", engine.Profile.MeasuredUntil, v1beta1.BasisEstimated},
+		{"nobody says that newer releases differ", "", "", v1beta1.BasisMeasured},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			e := engine.Clone()
+			e.Profile.MeasuredUntil = tc.until
+			layout, serving := physics.Layout{TP: 1, PP: 1, DP: 1, Nodes: 1}, physics.Serving{MaxModelLen: 8192, Version: tc.version}
+			if got := physics.Memory(s.model(t, m), &gpu, layout, &serving, &e).Basis; got != tc.want {
+				t.Errorf("basis %s, want %s", got, tc.want)
+			}
+		})
+	}
+}

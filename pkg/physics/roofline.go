@@ -210,23 +210,46 @@ func (r *roofline) decodeTime(sequences float64) float64 {
 	return time + r.step + r.speed.SequenceMicros*sequences*micro
 }
 
-// promptTime is what a number of prompts take together, chunk by chunk, how much of that they share with steps
-// of a number of sequences, and what the longest chunk takes there.
-func (r *roofline) promptTime(prompts, chunk, sequences float64) (time, shared, longest float64) {
+// prompting is what prompts take that join the steps of a replica, apart from how many of them are computed together.
+type prompting struct {
+	*roofline
+	// chunk is how many tokens of prompts a step computes.
+	chunk float64
+	// attention is that of one prompt.
+	attention float64
+	// sequences of a rank and of all, and what their matrices and sums take.
+	sequences, all float64
+	matrices, sums float64
+	// full is a step that computes nothing but a chunk, and saved what joining one saves; where asked.
+	full, saved float64
+}
+
+// promptingAt prepares prompts that join steps of a number of sequences of each rank.
+func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 	split, whole := 0.0, 0.0
 	for i := range r.w.mixers {
 		m := &r.w.mixers[i]
 		split += m.pair * m.pairs(r.input)
 		whole += m.index * r.input * r.input / 2
 	}
-	attention := prompts * (split/float64(r.tp) + whole) / r.attention
-	tokens := prompts * r.input
-	chunks := max(math.Ceil(tokens/chunk-roundingError)-1, 0)
-	time, shared = r.chunkTime(tokens-chunks*chunk, sequences)
+	p := prompting{roofline: r, chunk: chunk, attention: split/float64(r.tp) + whole, sequences: sequences, all: sequences * r.ranks}
+	p.matrices, p.sums = r.matrices(p.sequences, p.all), r.sums(p.sequences, p.all)
+	return p
+}
+
+// time is what a number of prompts take together, chunk by chunk, how much of that they share with steps
+// of sequences, and what the longest chunk takes there.
+func (p *prompting) time(prompts float64) (time, shared, longest float64) {
+	attention := prompts * p.attention / p.roofline.attention
+	tokens := prompts * p.input
+	chunks := max(math.Ceil(tokens/p.chunk-roundingError)-1, 0)
+	time, shared = p.chunkTime(tokens - chunks*p.chunk)
 	longest = time - shared + attention
 	if chunks > 0 {
-		more, saved := r.chunkTime(chunk, sequences)
-		time, shared, longest = time+chunks*more, shared+chunks*saved, more-saved+attention/chunks
+		if p.full == 0 {
+			p.full, p.saved = p.chunkTime(p.chunk)
+		}
+		time, shared, longest = time+chunks*p.full, shared+chunks*p.saved, p.full-p.saved+attention/chunks
 	}
 	return time + attention, shared, longest
 }
@@ -234,12 +257,10 @@ func (r *roofline) promptTime(prompts, chunk, sequences float64) (time, shared, 
 // roundingError of as many prompts as fill a chunk.
 const roundingError = 1e-9
 
-// chunkTime is that of tokens of a prompt without attention, and what is saved in a step of a number of
-// sequences of each rank.
-func (r *roofline) chunkTime(tokens, sequences float64) (time, shared float64) {
-	all := sequences * r.ranks
-	alone := r.matrices(tokens, tokens) + r.sums(tokens, tokens)
-	joined := r.matrices(sequences+tokens, all+tokens) + r.sums(sequences+tokens, all+tokens) -
-		r.matrices(sequences, all) - r.sums(sequences, all)
-	return alone + r.allLayers*r.speed.PromptMicros*micro, min(max(alone-joined, 0), alone)
+// chunkTime is that of tokens of a prompt without attention, and what is saved in a step of the sequences.
+func (p *prompting) chunkTime(tokens float64) (time, shared float64) {
+	alone := p.roofline.matrices(tokens, tokens) + p.roofline.sums(tokens, tokens)
+	joined := p.roofline.matrices(p.sequences+tokens, p.all+tokens) + p.roofline.sums(p.sequences+tokens, p.all+tokens) -
+		p.matrices - p.sums
+	return alone + p.allLayers*p.speed.PromptMicros*micro, min(max(alone-joined, 0), alone)
 }

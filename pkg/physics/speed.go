@@ -47,7 +47,7 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	}
 	running := min(open, seats)
 	p := pipelineOf(d, m.shape.Layers)
-	s := steady{roofline: &r, pipeline: &p, chunk: chunkOf(d, &serving), open: load.Open}
+	s := steady{roofline: &r, pipeline: &p, joining: r.promptingAt(chunkOf(d, &serving), running/p.batches), open: load.Open}
 	s.settle(running)
 	first, answer := s.first(running), r.output*s.token
 	rate := running / (first + answer)
@@ -68,8 +68,8 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 type steady struct {
 	*roofline
 	*pipeline
-	// chunk is how many tokens of prompts a step computes.
-	chunk float64
+	// joining are the prompts that arrive.
+	joining prompting
 	// open says that requests arrive at random.
 	open bool
 	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
@@ -89,7 +89,7 @@ func (s *steady) settle(running float64) {
 		s.step = s.stepTime(s.roofline, decoding)
 		all := decoding * s.ranks
 		others := (all - min(all, 1)) / s.output
-		s.pack(others, running/s.batches)
+		s.pack(others)
 		s.token = s.step + (others*s.prompt-min(others/s.prompts, 1)*s.shared)/s.batches
 		answer := s.output * s.token
 		decoding = max(running*answer/(s.first(running)+answer), min(running, 1))
@@ -99,13 +99,16 @@ func (s *steady) settle(running float64) {
 // pack finds how many prompts are computed together where a number of them arrive in each step, and the times:
 // those that arrive during one step join the next one, up to the tokens that a step computes. Arrivals are
 // random, so a step with any has n / (1 - exp(-n)) of them on average.
-func (s *steady) pack(arrivals, sequences float64) {
-	s.prompts = 1
+func (s *steady) pack(arrivals float64) {
+	prompts := 1.0
 	if arrivals > 0 {
-		s.prompts = min(-arrivals/math.Expm1(-arrivals), max(s.chunk/s.input, 1))
+		prompts = min(-arrivals/math.Expm1(-arrivals), max(s.joining.chunk/s.input, 1))
 	}
-	time, shared, longest := s.promptTime(s.prompts, s.chunk, sequences)
-	s.prompt, s.shared, s.longest = time/s.prompts, shared, longest
+	if prompts == s.prompts {
+		return // of a prompt that fills a step, each round finds the same
+	}
+	time, shared, longest := s.joining.time(prompts)
+	s.prompts, s.prompt, s.shared, s.longest = prompts, time/prompts, shared, longest
 }
 
 // rounds are enough for a part in a thousand: sequences spend little of their time in their prompts.

@@ -22,7 +22,9 @@ func (p *Planner) advice(r Request, d demand, found []*option) []string {
 		return nil
 	}
 	var out []string
-	for _, text := range []string{p.fewerBits(r, chosen), p.smallerCache(r, chosen), m.slice(chosen), m.perToken(found), m.whole(found)} {
+	for _, text := range []string{
+		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(found), m.whole(found),
+	} {
 		if text != "" {
 			out = append(out, clip(text, longestWarning))
 		}
@@ -31,7 +33,7 @@ func (p *Planner) advice(r Request, d demand, found []*option) []string {
 }
 
 // fewerBits is the cheapest machine with weights that need consent.
-func (p *Planner) fewerBits(r Request, chosen *option) string {
+func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	var consents []string
 	for _, a := range r.Model.Artifacts {
 		if !p.allows(r.Constraints, a) && p.engines[strings.ToLower(a.Engine)] != nil && a.Engine == chosen.layout.form.artifact.Engine {
@@ -43,7 +45,7 @@ func (p *Planner) fewerBits(r Request, chosen *option) string {
 	}
 	relaxed := r
 	relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
-	o, ok := p.best(relaxed)
+	o, ok := p.consented(relaxed, d)
 	if !ok || !saves(o, chosen) || o.layout.form.artifact.Native {
 		return ""
 	}
@@ -52,13 +54,29 @@ func (p *Planner) fewerBits(r Request, chosen *option) string {
 		o.layout.form.artifact.Quantization)
 }
 
+// consented returns the best option for a request that allows more forms than the one whose demand is given.
+func (p *Planner) consented(relaxed Request, d *modelDemand) (*option, bool) {
+	more, err := p.modelDemand(relaxed)
+	if err != nil {
+		return nil, false
+	}
+	more.terse, more.placements = true, map[hardware]*placement{}
+	for key, found := range d.placements {
+		// Forms that need no consent come first, so those that one machine holds are placed as before.
+		if found.why == nil && found.layout.spread.nodes == 1 && !found.layout.lowered {
+			more.placements[key] = found
+		}
+	}
+	return p.bestFor(more, relaxed.Constraints)
+}
+
 // saves says whether an option costs less than the chosen one and holds as much of what is aimed at.
 func saves(o, chosen *option) bool {
 	return o.price >= 0 && o.price < chosen.price-cent && (chosen.layout.lowered || !o.layout.lowered)
 }
 
 // smallerCache is the cheapest machine with an 8-bit KV cache.
-func (p *Planner) smallerCache(r Request, chosen *option) string {
+func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string {
 	const eightBits = "fp8"
 	f := chosen.layout.form
 	types, _ := kvTypes(r, f.engine)
@@ -67,7 +85,7 @@ func (p *Planner) smallerCache(r Request, chosen *option) string {
 	}
 	relaxed := r
 	relaxed.Constraints.AllowedKVCacheTypes = []string{eightBits}
-	o, ok := p.best(relaxed)
+	o, ok := p.consented(relaxed, d)
 	if !ok || !saves(o, chosen) || o.layout.form.kvType == "" {
 		return ""
 	}
@@ -84,7 +102,7 @@ func (d *modelDemand) perToken(found []*option) string {
 		}
 	}
 	was, is := significant(chosen.perMillion()), significant(best.perMillion())
-	if !d.comparesHours() || chosen.nodeNames != nil || is >= was {
+	if !comparesHours(d.optimizeFor) || chosen.nodeNames != nil || is >= was {
 		return ""
 	}
 	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+
@@ -113,7 +131,7 @@ func (d *modelDemand) whole(found []*option) string {
 // slice is the smallest part of the chosen GPU that would meet the objectives.
 func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
-	if l.spread.copyGPUs() != 1 || !d.comparesHours() {
+	if l.spread.copyGPUs() != 1 || !comparesHours(d.optimizeFor) {
 		return ""
 	}
 	used := l.fitted.memory.Weights + l.fitted.memory.Overhead + l.needed
@@ -149,6 +167,6 @@ func sliced(g sku.GPU, profile sku.MIGProfile) sku.GPU {
 }
 
 // comparesHours says whether the price per hour bounds what is chosen.
-func (d *modelDemand) comparesHours() bool {
-	return d.optimizeFor == v1beta1.OptimizeForCost || d.optimizeFor == v1beta1.OptimizeForBalanced
+func comparesHours(o v1beta1.OptimizeFor) bool {
+	return o == v1beta1.OptimizeForCost || o == v1beta1.OptimizeForBalanced
 }

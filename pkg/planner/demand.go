@@ -96,6 +96,10 @@ type modelDemand struct {
 	ways                 []spread
 	// order of the forms on the machine that is being tried.
 	order []int
+	// placements that were found, by hardware.
+	placements map[hardware]*placement
+	// terse says that nobody reads why a machine does not do.
+	terse bool
 }
 
 func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
@@ -155,7 +159,7 @@ func (d *modelDemand) legalise(gpus int) []string {
 		replace("data-parallel-size", d.dp, legal, reason)
 		d.dp = legal
 	}
-	if d.model.Shape.MoE == nil && d.keepsExpertsWhole() {
+	if d.model.Shape.MoE == nil && d.settings.keepsExpertsWhole() {
 		replace("enable-expert-parallel", true, false, "the model has no experts")
 	}
 	if share := d.settings.GPUMemoryUtilization; share != 0 {
@@ -174,7 +178,7 @@ func (d *modelDemand) legalReplicas() (int, string) {
 	switch {
 	case d.dp <= 1 || moe == nil:
 		return d.dp, ""
-	case d.keepsExpertsCut():
+	case d.settings.keepsExpertsCut():
 		return 1, "replicas of a mixture share its experts, which enable-expert-parallel forbids"
 	}
 	for replicas := d.dp; ; replicas-- {

@@ -51,6 +51,7 @@ func yielding(d demand, r Request) (demand, bool) {
 	}
 	out := *m
 	out.named, out.target.shortens, out.floors = true, true, floorsFor(r.Objectives, true)
+	out.placements = nil
 	return &out, true
 }
 

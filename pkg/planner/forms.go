@@ -23,6 +23,9 @@ type form struct {
 	engine   *catalog.Engine
 	// kvType of the KV cache; empty means the model's own.
 	kvType string
+	// insteadOf is the format that this form stands in for on GPUs that cannot compute in it; empty where the form is
+	// for all GPUs.
+	insteadOf string
 	// weights on the machine's disk.
 	weights WeightsDisk
 	// physics of the weights; shared by the forms that differ in the KV cache only.
@@ -53,8 +56,13 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 		return nil, nil, err
 	}
 	warnings = append(warnings, told...)
+	computed, err := p.computed(r, artifacts)
+	if err != nil {
+		return nil, nil, err
+	}
 	var out []form
-	for _, a := range artifacts {
+	for _, c := range computed {
+		a := c.artifact
 		format, _ := p.catalog.Quantization(a.Quantization) // the catalogue checked that it exists
 		engine := p.engines[strings.ToLower(a.Engine)]
 		basis := v1beta1.BasisExact
@@ -67,7 +75,9 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {
-			out = append(out, form{artifact: a, format: format, engine: engine, kvType: kvType, weights: r.Weights, physics: weights})
+			out = append(out, form{
+				artifact: a, format: format, engine: engine, kvType: kvType, insteadOf: c.insteadOf, weights: r.Weights, physics: weights,
+			})
 		}
 	}
 	return out, warnings, nil
@@ -176,7 +186,9 @@ func (d *modelDemand) formsFor(m *machine) []int {
 // quantizationWarnings tells of consent to forms that do not exist.
 func (p *Planner) quantizationWarnings(r Request, loadable []model.Artifact) []string {
 	unknown := slices.DeleteFunc(distinct(r.Constraints.AllowedQuantizations), func(name string) bool {
-		return slices.ContainsFunc(loadable, func(a model.Artifact) bool { return p.isFormat(a, name) })
+		return slices.ContainsFunc(loadable, func(a model.Artifact) bool {
+			return p.isFormat(a, name) || p.isFloat16(name) && p.isBFloat16(a) && r.Model.Float16 != model.Float16Breaks
+		})
 	})
 	if len(unknown) == 0 {
 		return nil

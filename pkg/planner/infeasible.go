@@ -221,7 +221,12 @@ func (p *Planner) best(r Request) (*option, bool) {
 	if err != nil {
 		return nil, false
 	}
-	found, err := p.search(d, r.Constraints)
+	return p.bestFor(d, r.Constraints)
+}
+
+// bestFor returns the best option for a demand, if there is one.
+func (p *Planner) bestFor(d demand, c Constraints) (*option, bool) {
+	found, err := p.search(d, c)
 	if err != nil || len(found.options) == 0 {
 		return nil, false
 	}

@@ -55,7 +55,7 @@ func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	ways = d.ways[:0]
 	for tp := first; tp <= m.GPUs; tp *= 2 {
 		cut, whole := f.unsplittable(&d.model.Shape, tp), f.unspreadable(&d.model.Shape, tp)
-		if illegal = cut; illegal != "" && (whole != "" || d.keepsExpertsCut()) {
+		if illegal = cut; illegal != "" && (whole != "" || d.settings.keepsExpertsCut()) {
 			break
 		}
 		illegal = ""
@@ -69,12 +69,12 @@ func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, il
 }
 
 // keepsExpertsCut and keepsExpertsWhole say what the user chose.
-func (d *modelDemand) keepsExpertsCut() bool {
-	return d.settings.ExpertParallel != nil && !*d.settings.ExpertParallel
+func (s *EngineSettings) keepsExpertsCut() bool {
+	return s.ExpertParallel != nil && !*s.ExpertParallel
 }
 
-func (d *modelDemand) keepsExpertsWhole() bool {
-	return d.settings.ExpertParallel != nil && *d.settings.ExpertParallel
+func (s *EngineSettings) keepsExpertsWhole() bool {
+	return s.ExpertParallel != nil && *s.ExpertParallel
 }
 
 // unsplittable is cannotSplit of the form, which is asked for every machine and remembered.
@@ -148,10 +148,10 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 // between replicas, because the engine would cut them over the GPUs of all replicas else, which only makes
 // them smaller.
 func (d *modelDemand) sharesExperts(way spread, cut bool) bool {
-	if d.model.Shape.MoE == nil || way.tp*way.replicas == 1 || d.keepsExpertsCut() {
+	if d.model.Shape.MoE == nil || way.tp*way.replicas == 1 || d.settings.keepsExpertsCut() {
 		return false
 	}
-	return way.replicas > 1 || !cut || d.keepsExpertsWhole()
+	return way.replicas > 1 || !cut || d.settings.keepsExpertsWhole()
 }
 
 // isLegal says whether a way uses as many GPUs as are asked for, and gives each as many experts as the others.
@@ -266,7 +266,7 @@ func inBlocks(block int, q *model.Quantization) string {
 func (d *modelDemand) legalParallel(wanted, gpus int) (int, string) {
 	cannot := func(parts int) string {
 		reason := cannotSplit(&d.model.Shape, &d.forms[0].format, parts, false)
-		if reason != "" && !d.keepsExpertsCut() && cannotSplit(&d.model.Shape, &d.forms[0].format, parts, true) == "" {
+		if reason != "" && !d.settings.keepsExpertsCut() && cannotSplit(&d.model.Shape, &d.forms[0].format, parts, true) == "" {
 			return ""
 		}
 		return reason

@@ -155,3 +155,8 @@ func orList(names []string) string {
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
+
+// standsBack says whether a form is not for a GPU, because that can compute in the format that it stands in for.
+func (f *form) standsBack(s *model.Shape, m *machine) bool {
+	return f.insteadOf != "" && CannotRun(f.engine, s, f.insteadOf, f.kvName(), &m.gpu) == ""
+}

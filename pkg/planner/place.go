@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -44,18 +45,68 @@ type layout struct {
 	lowered bool
 }
 
-// place looks for the fewest machines, then the best form of the model, that hold the target and are
-// fast enough. Objectives that the user did not set are lowered before a machine is added.
+// place lays the model out on machines of one type. Types that differ in what a layout does not depend on share one.
 func (d *modelDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs == 0 {
 		return nil, refusal{1, "has no GPU"}
 	}
+	p := d.placementOn(m)
+	if p.why != nil {
+		return nil, refusal{p.why.count(), d.verdict(m, p.why)}
+	}
+	l := p.layout
+	return &option{layout: l, nodes: l.spread.nodes, gpus: l.spread.gpus(), warnings: d.layoutWarnings(&l, m)}, refusal{}
+}
+
+// hardware is what a layout on machines that are bought depends on.
+type hardware struct {
+	gpu          string
+	gpus, linked int
+	networkGBs   float64
+	// vCPUs and memoryGiB are 0 where the machine has enough for the engine.
+	vCPUs     int
+	memoryGiB float64
+}
+
+// placement is the layout on machines of one type, or why there is none.
+type placement struct {
+	layout layout
+	why    *misfit
+}
+
+// placementOn finds the placement on a machine, or the one that was found on another with the same hardware.
+func (d *modelDemand) placementOn(m *machine) *placement {
+	if m.there != nil {
+		return d.placement(m)
+	}
+	key := hardware{gpu: m.gpu.Name, gpus: m.GPUs, linked: m.LinkedGPUs, networkGBs: m.NetworkGBs}
+	if e := d.forms[0].engine; m.VCPUs < e.CPUs || m.MemoryGiB < float64(e.MemoryGiB) {
+		key.vCPUs, key.memoryGiB = m.VCPUs, m.MemoryGiB
+	}
+	if p, known := d.placements[key]; known {
+		return p
+	}
+	p := d.placement(m)
+	if d.placements == nil {
+		d.placements = map[hardware]*placement{}
+	}
+	d.placements[key] = p
+	return p
+}
+
+// placement looks for the fewest machines, then the best form of the model, that hold the target and are
+// fast enough. Objectives that the user did not set are lowered before a machine is added.
+func (d *modelDemand) placement(m *machine) *placement {
 	why, order := newMisfit(), d.formsFor(m)
-	for nodes := d.fewestNodes(m); nodes <= d.mostNodes(m); nodes++ {
+	first, last := d.fewestNodes(m), d.mostNodes(m)
+	if first > last && !d.terse {
+		first = last // to say by how much it does not fit
+	}
+	for nodes := first; nodes <= last; nodes++ {
 		for _, lowering := range d.passes() {
 			for _, i := range order {
-				if o := d.placeForm(&d.forms[i], m, nodes, lowering, why); o != nil {
-					return o, refusal{}
+				if l := d.placeForm(&d.forms[i], m, nodes, lowering, why); l != nil {
+					return &placement{layout: *l}
 				}
 			}
 		}
@@ -64,7 +115,7 @@ func (d *modelDemand) place(m *machine) (*option, refusal) {
 		}
 		why.moreNodesHelp = false
 	}
-	return nil, refusal{why.count(), d.verdict(m, why)}
+	return &placement{why: why}
 }
 
 // misfit gathers why a machine type does not do.
@@ -104,7 +155,10 @@ func (d *modelDemand) passes() []bool {
 }
 
 // placeForm lays one form of the model out on a number of machines.
-func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, why *misfit) *option {
+func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, why *misfit) *layout {
+	if f.standsBack(&d.model.Shape, m) {
+		return nil
+	}
 	if reason := illegal(f, &d.model.Shape, m); reason != "" {
 		why.illegal = cmp.Or(why.illegal, reason)
 		return nil
@@ -119,17 +173,7 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 	best.form, fastest.form = nil, nil
 	for _, way := range ways {
 		*l = layout{form: f, spread: way, linked: m.LinkedGPUs >= m.GPUs}
-		var lack float64
-		if l.fitted, lack = d.fit(f, m, way, lowering); lack > 0 {
-			why.record(f, l.fitted.target, nodes, lack)
-			continue
-		}
-		l.lowered = l.fitted.target.below(d.target)
-		d.judge(l, m)
-		if d.isTooSlow(l, m) {
-			// Stages on further machines take requests in turn, which helps a little.
-			why.recordSlow(d, l, nodes)
-			why.moreNodesHelp = why.moreNodesHelp || nodes < slowNodes
+		if !d.try(l, m, lowering, why) {
 			continue
 		}
 		if best.form == nil || d.better(m, l, best) < 0 {
@@ -147,7 +191,28 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 	}
 	best.needed = d.needed(best)
 	best.fitted = d.extended(best, m)
-	return &option{layout: *best, nodes: nodes, gpus: best.spread.gpus(), warnings: d.layoutWarnings(best, m)}
+	return best
+}
+
+// try finds the settings of a layout, or why it does not do.
+func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) bool {
+	if lowering && d.tryTarget(l.form, m, l.spread, d.target) <= 0 {
+		return false // it was too slow
+	}
+	var lack float64
+	if l.fitted, lack = d.fit(l.form, m, l.spread, lowering); lack > 0 {
+		why.record(l.form, l.fitted.target, l.spread.nodes, lack)
+		return false
+	}
+	l.lowered = l.fitted.target.below(d.target)
+	d.judge(l, m)
+	if d.isTooSlow(l, m) {
+		// Stages on further machines take requests in turn, which helps a little.
+		why.recordSlow(d, l, l.spread.nodes)
+		why.moreNodesHelp = why.moreNodesHelp || l.spread.nodes < slowNodes
+		return false
+	}
+	return true
 }
 
 // recordSlow keeps the fastest of the layouts that are too slow.
@@ -212,7 +277,7 @@ func (d *modelDemand) byLayout(a, b *layout) int {
 }
 
 // fewestNodes is a number of machines below which weights and KV cache alone do not fit, however they are
-// split.
+// split. It may be more than may be used.
 func (d *modelDemand) fewestNodes(m *machine) int {
 	if d.forms[0].engine.Split == catalog.SplitLayers || !d.spreadsOverNodes() {
 		return 1
@@ -230,7 +295,7 @@ func (d *modelDemand) fewestNodes(m *machine) int {
 	}
 	// Blocks of KV cache round in either direction.
 	nodes := int(math.Ceil(0.9 * least / (m.gpu.MemoryGiB * float64(m.GPUs))))
-	return max(1, min(nodes, d.mostNodes(m)))
+	return max(1, nodes)
 }
 
 // mostNodes is how many machines of a type may be used.
@@ -304,11 +369,7 @@ const fromOneMachine = "this version serves a model from one machine"
 
 // doesNotFit words a lack of memory: that of the machines that may be used, or of a single layer.
 func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
-	form := ""
-	if len(d.forms) > 1 {
-		form = " with " + why.form.String()
-	}
-	text := fmt.Sprintf("does not fit%s by %s GiB per GPU at %s", form, atLeastTenth(why.lack), why.target)
+	text := fmt.Sprintf("does not fit%s by %s GiB per GPU at %s", formNamed(why.form, d.forms), atLeastTenth(why.lack), why.target)
 	if why.nodes > 1 {
 		text += fmt.Sprintf(" on %d machines", why.nodes)
 	}
@@ -330,6 +391,14 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += "; " + why.unsplit
 	}
 	return text
+}
+
+// formNamed names a form if others were possible.
+func formNamed(f *form, forms []form) string {
+	if f.insteadOf != "" || slices.ContainsFunc(forms[1:], func(other form) bool { return other.insteadOf == "" }) {
+		return " with " + f.String()
+	}
+	return ""
 }
 
 // unusedRDMA says what lets pods use the RDMA that a machine has.

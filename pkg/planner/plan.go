@@ -139,7 +139,9 @@ type EngineSettings struct {
 	ContextParallel int
 	// KVCacheType is consent too.
 	KVCacheType string
-	Eager       bool
+	// DType that 16-bit weights are computed in, as the engine names it; empty or auto means the planner's choice.
+	DType string
+	Eager bool
 	// TextOnly says that the engine is to read no images or videos.
 	TextOnly bool
 	// ExpertParallel spreads whole experts over GPUs, or does not; nil is the planner's choice.

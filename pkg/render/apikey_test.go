@@ -71,10 +71,10 @@ func TestPlainKeyIsRefused(t *testing.T) {
 		}, `section "llamacpp" of inference_config.yaml: "api-key-file"` + readable},
 		{"vLLM's variable", vllm.Name, func(in *render.Input) {
 			in.Workspace.Inference.Engine.Env = []v1beta1.EngineEnv{{Name: "VLLM_API_KEY", Value: secret}}
-		}, "inference.engine.env: VLLM_API_KEY is refused, because whoever may read Workspaces can read its value: " + wayOut},
+		}, "inference.engine.env: VLLM_API_KEY is refused, because every reader of Workspaces can read its value: " + wayOut},
 		{"llama.cpp's variable", llamacpp.Name, func(in *render.Input) {
 			in.Workspace.Inference.Engine.Env = []v1beta1.EngineEnv{{Name: "LLAMA_API_KEY", Value: secret}}
-		}, "inference.engine.env: LLAMA_API_KEY is refused, because whoever may read Workspaces can read its value: " + wayOut},
+		}, "inference.engine.env: LLAMA_API_KEY is refused, because every reader of Workspaces can read its value: " + wayOut},
 		{"an engine of an overlay that reads no key", vllm.Name, func(in *render.Input) {
 			in.Workspace.Inference.Engine.APIKeySecret, in.Data.APIKeyVariable = "key", ""
 		}, `inference.engine.apiKeySecret names Secret "key", and engine vllm reads no key from its environment: ` +

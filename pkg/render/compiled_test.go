@@ -21,7 +21,7 @@ func withCache(in render.Input) render.Input {
 	return in
 }
 
-// kept is the directory of the cache in which the engine keeps what it compiles; empty where that ends with the pod.
+// kept is the directory of the cache in which the engine keeps what it compiles; empty if that ends with the pod.
 func kept(t *testing.T, in render.Input) string {
 	t.Helper()
 	out, _, err := render.Preset(in)

@@ -73,7 +73,7 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const dropped = "inference.engine.env: POD_INDEX is ignored, because it holds the rank of a machine among those that serve the model together"
+	const dropped = "inference.engine.env: POD_INDEX is ignored, because it holds the machine's rank in its group"
 	if !slices.Contains(warnings, dropped) {
 		t.Errorf("warnings %q, want %q among them", warnings, dropped)
 	}

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render carries an accepted plan over into what the cluster gets: the engine's command, the pods
-// and the objects around them. The controller applies what it returns, and the command line shows it.
+// Package render turns an accepted plan into objects for the cluster: the engine's command, the pods and the
+// objects around them. The controller applies the result, and the command line shows it.
 //
-// It decides which engine's package and which image a plan is rendered with. It must not know how the plan
-// was made, which objects exist already, or how they are written.
+// It decides the engine's package and image for a plan. It must not know how the plan was made, which objects exist
+// already, or how they are written.
 package render
 
 import (
@@ -29,44 +29,44 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Settings of the installation that shape what is rendered.
+// Settings of the installation for rendering.
 type Settings struct {
 	// Workload shapes pods.
 	Workload workload.Settings
 	// EngineImages replaces the engines' images by name.
 	EngineImages map[string]string
-	// EngineRegistry is where the catalogue's images of engines are pulled from instead of where upstream
-	// publishes them, for example registry.example/mirror; empty means upstream.
+	// EngineRegistry replaces the upstream registry of engines' images, for example registry.example/mirror; empty
+	// means upstream.
 	EngineRegistry string
-	// AllowRemoteCode says that the administrator lets a model's repository bring code.
+	// AllowRemoteCode is set if the administrator allows code from a model's repository.
 	AllowRemoteCode bool
-	// MediaDomains are the hosts that engines fetch media from when a request links to them.
+	// MediaDomains are the allowed hosts of media linked in requests.
 	MediaDomains []string
 }
 
-// Input is what the pods of a preset Workspace are made from.
+// Input has the inputs of a preset Workspace's pods.
 type Input struct {
 	Workspace *v1beta1.Workspace
 	Model     model.Model
 	Plan      planner.Plan
 	// Config is the user's ConfigMap.
 	Config engine.Config
-	// Data is what the catalogue says about the plan's engine.
+	// Data is the catalogue's entry of the plan's engine.
 	Data catalog.Engine
-	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
+	// Commits is the name of the ConfigMap with the commit of the weights; empty if there is none.
 	Commits  string
 	Settings Settings
 }
 
-// Rendered are the pods of a Workspace, and what its endpoint answers to.
+// Rendered are the pods of a Workspace, and the names at its endpoint.
 type Rendered struct {
 	// Template of the pods.
 	Template corev1.PodTemplateSpec `json:"template"`
-	// Worker is the template of the machines but the first; nil where one serves alone.
+	// Worker is the template of the machines but the first; nil if one serves alone.
 	Worker *corev1.PodTemplateSpec `json:"worker,omitempty"`
-	// ServedNames are what the endpoint answers to.
+	// ServedNames are the names at the endpoint.
 	ServedNames []string `json:"servedNames,omitempty"`
-	// KVEventsPort publishes the events of the KV cache; 0 where there are none.
+	// KVEventsPort publishes the events of the KV cache; 0 if there are none.
 	KVEventsPort int `json:"kvEventsPort,omitempty"`
 }
 
@@ -77,15 +77,15 @@ func commands() map[string]command {
 	return map[string]command{llamacpp.Name: llamacpp.Command, vllm.Name: vllm.Command}
 }
 
-// Engines are the names of the engines that can be rendered, sorted.
+// Engines are the sorted names of the supported engines.
 func Engines() []string { return slices.Sorted(maps.Keys(commands())) }
 
-// Preset returns the pods of a preset Workspace, and warnings in sentences about what was asked for and
-// dropped or replaced. An error says what in the Workspace cannot be carried over.
+// Preset returns the pods of a preset Workspace, and warnings about requested settings that were dropped or
+// replaced. An error names the part of the Workspace that cannot be rendered.
 func Preset(in Input) (Rendered, []string, error) {
 	render, known := commands()[in.Data.Name]
 	if !known {
-		return Rendered{}, nil, fmt.Errorf("engine %q is not one that this version can run", in.Data.Name)
+		return Rendered{}, nil, fmt.Errorf("this version cannot run engine %q", in.Data.Name)
 	}
 	if err := checkAPIKey(in); err != nil {
 		return Rendered{}, nil, err
@@ -125,7 +125,7 @@ func Preset(in Input) (Rendered, []string, error) {
 	return out, slices.Concat(pods.Engine.Warnings, dropped), nil
 }
 
-// worker makes what is asked for the leader's of a group, and returns the command of its other members.
+// worker makes the request for the leader of a group, and returns the command of its other members.
 func worker(in Input, asked *engine.Input, render command) (*engine.Command, error) {
 	if problem := workload.GroupNameProblem(in.Workspace.Name); problem != "" {
 		return nil, errors.New(problem)
@@ -168,8 +168,8 @@ func mirrored(registry, image string) string {
 	return strings.TrimSuffix(registry, "/") + "/" + strings.TrimPrefix(path, "docker.io/")
 }
 
-// checkAPIKey refuses a key that everybody can read who may read Workspaces or pods, and one that the engine would not
-// ask for.
+// checkAPIKey refuses a key that every reader of Workspaces or pods could read, and a key that the engine would
+// ignore.
 func checkAPIKey(in Input) error {
 	variable, spec := in.Data.APIKeyVariable, in.Workspace.Inference.Engine
 	switch {
@@ -179,14 +179,14 @@ func checkAPIKey(in Input) error {
 		return fmt.Errorf("inference.engine.apiKeySecret names Secret %q, and engine %s reads no key from its environment: "+
 			"remove apiKeySecret, or choose another engine", spec.APIKeySecret, in.Data.Name)
 	case variable != "" && slices.ContainsFunc(spec.Env, func(v v1beta1.EngineEnv) bool { return v.Name == variable }):
-		return fmt.Errorf("inference.engine.env: %s is refused, because whoever may read Workspaces can read its value: "+
+		return fmt.Errorf("inference.engine.env: %s is refused, because every reader of Workspaces can read its value: "+
 			"put the key into a Secret under %s, and name the Secret in inference.engine.apiKeySecret", variable, v1beta1.APIKeyKey)
 	default:
 		return nil
 	}
 }
 
-// environment are the user's variables, without those that a member of a group has from its pod, and warnings
+// environment are the user's variables, without those that a member of a group gets from its pod, and warnings
 // about these.
 func environment(in Input) ([]engine.EnvVar, []string) {
 	var out []engine.EnvVar
@@ -199,6 +199,6 @@ func environment(in Input) ([]engine.EnvVar, []string) {
 		return out, nil
 	}
 	return engine.WithoutReserved(out, map[string]string{
-		workload.PodIndex: "it holds the rank of a machine among those that serve the model together",
+		workload.PodIndex: "it holds the machine's rank in its group",
 	})
 }

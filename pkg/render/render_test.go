@@ -92,7 +92,7 @@ func TestUnknownEngine(t *testing.T) {
 	in := planned(t)
 	in.Data.Name = "someengine"
 	_, _, err := render.Preset(in)
-	if err == nil || err.Error() != `engine "someengine" is not one that this version can run` {
+	if err == nil || err.Error() != `this version cannot run engine "someengine"` {
 		t.Errorf("error %v", err)
 	}
 }

@@ -19,33 +19,33 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Revision is what a ControllerRevision pins: the accepted plan and what was rendered from it. A new
-// version of Modelberth, of a preset or of a price changes neither.
+// Revision is the content of a ControllerRevision: the accepted plan and the rendered pods. A new version of
+// Modelberth, of a preset or of a price changes neither.
 type Revision struct {
-	// Plan that was accepted.
+	// Plan is the accepted plan.
 	Plan planner.Plan `json:"plan"`
 	Rendered
-	// Inputs that it was made from; nil where an earlier version pinned it.
+	// Inputs of the plan; nil if an earlier version pinned it.
 	Inputs *Inputs `json:"inputs,omitempty"`
-	// Passing says that the plan was made while offers were left alone or money was short: another one may
-	// be better by the time that something is bought.
+	// Passing is set if the plan was made during a cooldown or under a full ceiling: another one may be better at
+	// the time of the purchase.
 	Passing bool `json:"passing,omitempty"`
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
 	// LeftNodes are not used again for a while.
 	LeftNodes []LeftNode `json:"leftNodes,omitempty"`
-	// NodeLabels that the machines carry for the user.
+	// NodeLabels of the machines for the user.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 
-// LeftNode is a node that was planned onto and did not do.
+// LeftNode is a planned node that turned out to be unusable.
 type LeftNode struct {
 	Name   string      `json:"name"`
 	Reason string      `json:"reason"`
 	Until  metav1.Time `json:"until"`
 }
 
-// Inputs are what a revision is made from. Only a change of them makes a new plan.
+// Inputs are the inputs of a revision. Only a change of them makes a new plan.
 type Inputs struct {
 	Resource    v1beta1.ResourceSpec   `json:"resource"`
 	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
@@ -65,18 +65,18 @@ func ShapingAnnotations() []string {
 	}
 }
 
-// Object is one that the API server knows.
+// Object is an object of the API server.
 type Object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// packedFrom is how many bytes of JSON are worth to be packed. What is packed begins with their number, which from
-// here on is no beginning of JSON.
+// packedFrom is the least size in bytes of JSON for packing. Packed data begin with their length, which from this
+// size on is never the start of JSON.
 const packedFrom = 128
 
-// Pack is the transform of a cache of ControllerRevisions: what they pin is most of them, is seldom read, and takes a
-// third of its room when it is packed. Decode reads it as well.
+// Pack is the transform of a cache of ControllerRevisions: their data is most of them and seldom read, and takes a
+// third of the memory when packed. Decode reads it as well.
 func Pack(object any) (any, error) {
 	pinned, ok := object.(*appsv1.ControllerRevision)
 	if !ok {
@@ -89,7 +89,7 @@ func Pack(object any) (any, error) {
 	return pinned, nil
 }
 
-// Decode reads what a ControllerRevision pins.
+// Decode reads the data of a ControllerRevision.
 func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	raw, out := object.Data.Raw, Revision{}
 	var err error
@@ -105,9 +105,9 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Network is where the Workspace's pods are reached and by whom, and what they reach, its endpoint first. It follows
-// the installation's settings of today, for pods that run as well: nothing of it is pinned.
-// The peers of pods that still run from another revision stay theirs; nil is none.
+// Network are the objects for the Workspace's network: its endpoint first, and the allowed traffic from and to its
+// pods. It follows the installation's present settings, also for running pods: nothing of it is pinned. Pods of
+// another revision keep their peers; nil means none.
 func (r *Revision) Network(ws *v1beta1.Workspace, settings workload.Settings, runs *Revision) []Object {
 	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}, Settings: settings}
 	for _, each := range []*Revision{r, runs} {
@@ -137,8 +137,8 @@ func (r *Revision) ToleratesDedication() bool {
 	return workload.ToleratesDedication(&r.Template.Spec) && (r.Worker == nil || workload.ToleratesDedication(&r.Worker.Spec))
 }
 
-// Pods are the sets that run the Workspace's pods, the one that serves first. name is that of the
-// ControllerRevision, group what is remembered of a group.
+// Pods are the sets of the Workspace's pods, the serving one first. name is that of the ControllerRevision, and
+// group the recorded state of a group.
 func (r *Revision) Pods(ws *v1beta1.Workspace, name string, group workload.Group) []Object {
 	if r.Worker == nil {
 		return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}

@@ -21,7 +21,7 @@ import (
 // mostAdapters is the schema's limit.
 const mostAdapters = 10
 
-// checkAdapters refuses adapters that admission refuses as well, and volumes that admission cannot see into.
+// checkAdapters refuses adapters that admission also refuses, and volumes that admission cannot check.
 func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 	if len(adapters) > mostAdapters {
 		return invalid(fmt.Sprintf("inference.adapters has %d entries: at most %d are possible", len(adapters), mostAdapters))
@@ -53,7 +53,7 @@ func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 	return nil
 }
 
-// nameProblem ends a sentence about a source's name; empty where it is a name that no other has.
+// nameProblem ends a sentence about a source's name; empty if the name is valid and unique.
 func nameProblem(source *v1beta1.DataSource, seen map[string]bool) string {
 	switch {
 	case source == nil:
@@ -61,12 +61,12 @@ func nameProblem(source *v1beta1.DataSource, seen map[string]bool) string {
 	case len(validation.IsDNS1123Subdomain(source.Name)) > 0:
 		return fmt.Sprintf(".name is %q: it must be set to lower-case letters, digits, dashes and dots", shortened(source.Name))
 	case seen[source.Name]:
-		return fmt.Sprintf(".name %q is given twice: the name is what requests ask for", source.Name)
+		return fmt.Sprintf(".name %q is given twice: requests select an adapter by its name", source.Name)
 	}
 	return ""
 }
 
-// sourceProblem ends a sentence about where an adapter comes from; empty where that is possible.
+// sourceProblem ends a sentence about an adapter's source; empty if it is valid.
 func sourceProblem(source *v1beta1.DataSource) string {
 	given := 0
 	for _, isGiven := range []bool{source.Image != "", source.Volume != nil || source.VolumeError != "", source.Repository != ""} {
@@ -83,26 +83,26 @@ func sourceProblem(source *v1beta1.DataSource) string {
 		return ".volumeSource cannot be read: " + source.VolumeError
 	case source.Volume != nil && !isPodVolume(source.Volume):
 		return ".volumeSource must be a persistentVolumeClaim, csi, ephemeral, configMap, secret, emptyDir or image: " +
-			"other volumes reach into the node, or carry tokens"
+			"other volumes give access to the node or contain tokens"
 	case source.Repository != "" && !isRepository(source.Repository):
-		return fmt.Sprintf(".repository is %q: name it as the hub does, such as org/adapter or org/adapter@revision",
+		return fmt.Sprintf(".repository is %q: use the hub's name, such as org/adapter or org/adapter@revision",
 			shortened(source.Repository))
 	}
 	if _, err := name.ParseReference(source.Image); source.Image != "" && err != nil {
-		return fmt.Sprintf(".image is %q: name it as registries do, such as registry.example/adapter:v1", shortened(source.Image))
+		return fmt.Sprintf(".image is %q: use a registry's name, such as registry.example/adapter:v1", shortened(source.Image))
 	}
 	return ""
 }
 
-// isRepository says whether the agent can ask the hub for that: it would end over anything else on a machine
-// that is paid for.
+// isRepository reports whether the agent can query the hub for it: otherwise it would fail on a machine that costs
+// money.
 func isRepository(text string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?(@[A-Za-z0-9_][\w./+-]*)?$`).MatchString(text) &&
 		!strings.Contains(text, "..")
 }
 
-// pathProblem ends a sentence about where in its source an adapter lies; empty where an engine can be told:
-// blanks, commas and colons separate adapters there.
+// pathProblem ends a sentence about an adapter's path in its source; empty if engines accept it: blanks, commas and
+// colons separate adapters there.
 func pathProblem(text string) string {
 	isPlain := regexp.MustCompile(`^[\w.@+/-]+$`).MatchString(text) && path.Clean(text) == text && filepath.IsLocal(text)
 	if text == "" || isPlain {
@@ -112,8 +112,7 @@ func pathProblem(text string) string {
 		"checkpoint-300 or adapter.gguf", shortened(text))
 }
 
-// isPodVolume says whether a volume is one that Pod Security's level restricted lets a pod have, and no
-// carrier of tokens.
+// isPodVolume reports whether Pod Security's level restricted allows a volume, and it carries no tokens.
 func isPodVolume(volume *corev1.VolumeSource) bool {
 	return volume.PersistentVolumeClaim != nil || volume.CSI != nil || volume.Ephemeral != nil || volume.ConfigMap != nil ||
 		volume.Secret != nil || volume.EmptyDir != nil || volume.Image != nil

@@ -48,7 +48,7 @@ func TestCheckAdapters(t *testing.T) {
 	}
 	const one = "SpecInvalid: inference.adapters[0].source must have exactly one of image, volumeSource and repository"
 	const kinds = "SpecInvalid: inference.adapters[0].source.volumeSource must be a persistentVolumeClaim, csi, ephemeral, configMap, " +
-		"secret, emptyDir or image: other volumes reach into the node, or carry tokens"
+		"secret, emptyDir or image: other volumes give access to the node or contain tokens"
 	for _, tc := range []struct {
 		reason   string
 		adapters []v1beta1.AdapterSpec
@@ -63,14 +63,14 @@ func TestCheckAdapters(t *testing.T) {
 			"no image",
 			from(v1beta1.DataSource{Image: "oci://registry.example/Adapter"}),
 			`SpecInvalid: inference.adapters[0].source.image is "oci://registry.example/Adapter": ` +
-				"name it as registries do, such as registry.example/adapter:v1",
+				"use a registry's name, such as registry.example/adapter:v1",
 		},
 		{"a revision of a repository", from(v1beta1.DataSource{Repository: "org/adapter.v2@refs/pr/3"}), ""},
 		{
 			"the page of a repository",
 			from(v1beta1.DataSource{Repository: "https://huggingface.co/org/adapter"}),
 			`SpecInvalid: inference.adapters[0].source.repository is "https://huggingface.co/org/adapter": ` +
-				"name it as the hub does, such as org/adapter or org/adapter@revision",
+				"use the hub's name, such as org/adapter or org/adapter@revision",
 		},
 		{"a file", at("dir/adapter-q8_0.gguf"), ""},
 		{"a path that climbs", at("../other"), badPath("../other")},
@@ -94,7 +94,7 @@ func TestCheckAdapters(t *testing.T) {
 		{
 			"two of one name",
 			[]v1beta1.AdapterSpec{adapter("a"), adapter("b"), adapter("a")},
-			`SpecInvalid: inference.adapters[2].source.name "a" is given twice: the name is what requests ask for`,
+			`SpecInvalid: inference.adapters[2].source.name "a" is given twice: requests select an adapter by its name`,
 		},
 		{"nothing", from(v1beta1.DataSource{}), one},
 		{"two sources", from(v1beta1.DataSource{Image: "i", Repository: "org/a"}), one},

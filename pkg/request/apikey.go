@@ -5,7 +5,7 @@ package request
 
 import "strings"
 
-// APIKeyProblem says why engines cannot use a key, without showing it; empty where they can. A client sends the key in
+// APIKeyProblem says why engines cannot use a key, without showing it; empty if they can. A client sends the key in
 // a header, and llama.cpp reads a comma as the end of one key and the beginning of the next.
 func APIKeyProblem(key []byte) string {
 	switch {
@@ -14,7 +14,7 @@ func APIKeyProblem(key []byte) string {
 	case strings.TrimSpace(string(key)) != string(key):
 		return "has a blank or a line break around it: write it with printf %s or kubectl create secret, not with echo"
 	case strings.ContainsFunc(string(key), func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ',' }):
-		return "has a blank, a comma or another character that no header carries: use letters, digits, dashes and underscores"
+		return "has a blank, a comma or another character that is invalid in a header: use letters, digits, dashes and underscores"
 	default:
 		return ""
 	}

@@ -17,8 +17,8 @@ func TestAPIKeyProblem(t *testing.T) {
 		{"the line break that echo leaves", "sk-0123\n", "line break around it"},
 		{"a blank in front", " sk-0123", "blank or a line break around it"},
 		{"two keys to llama.cpp", "sk-0123,sk-4567", "a comma"},
-		{"two headers", "sk-0123\r\nHost: other", "no header carries"},
-		{"letters beyond ASCII", "schlüssel", "no header carries"},
+		{"two headers", "sk-0123\r\nHost: other", "invalid in a header"},
+		{"letters beyond ASCII", "schlüssel", "invalid in a header"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			got := request.APIKeyProblem([]byte(tc.key))

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// RefusedError is something about a Workspace that its user must change before there can be a plan.
+// RefusedError is a problem of a Workspace that its user must fix before there can be a plan.
 type RefusedError struct {
 	// Reason is one of the API's reasons.
 	Reason string
@@ -23,8 +23,8 @@ type RefusedError struct {
 // Error returns the message.
 func (e *RefusedError) Error() string { return e.Reason + ": " + e.Message }
 
-// Check refuses what admission refuses as well, for objects that did not pass it, and what this version
-// cannot do. The error is a *RefusedError.
+// Check refuses values that admission also refuses, for objects that bypassed it, and features that this version
+// lacks. The error is a *RefusedError.
 func Check(ws *v1beta1.Workspace) error {
 	switch {
 	case ws.Tuning != nil && ws.Inference != nil, ws.Tuning == nil && ws.Inference == nil:
@@ -59,14 +59,14 @@ func checkResource(resource *v1beta1.ResourceSpec) error {
 	case resource.Partition != nil && resource.Partition.Mode == v1beta1.PartitionMIG:
 		return &RefusedError{
 			Reason: v1beta1.ReasonNotSupported,
-			Message: "resource.partition asks for a MIG slice, which this version cannot plan for: no machine is used or bought " +
-				"for it. Make the Workspace again without resource.partition",
+			Message: "resource.partition asks for a MIG slice, which this version does not support: no machine is used or bought " +
+				"for it. Create the Workspace again without resource.partition",
 		}
 	case resource.Partition != nil && resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting:
 		return &RefusedError{
 			Reason: v1beta1.ReasonNotSupported,
 			Message: "resource.partition takes some of the GPUs of existing nodes, and this Workspace may buy machines: nothing is " +
-				"bought for it. Make it again without resource.partition, or with resource.placement.nodeSource Existing",
+				"bought for it. Create it again without resource.partition, or with resource.placement.nodeSource Existing",
 		}
 	case resource.Placement == nil || resource.Placement.MaxHourlyPrice == "":
 		return nil
@@ -74,13 +74,12 @@ func checkResource(resource *v1beta1.ResourceSpec) error {
 	return checkPrice(resource.Placement.MaxHourlyPrice)
 }
 
-// checkPrice refuses a limit that is none: nothing is bought for 0, and everything for Inf or NaN, which
-// ParseFloat reads.
+// checkPrice refuses an invalid limit: 0 would buy nothing, and Inf or NaN, which ParseFloat reads, everything.
 func checkPrice(text string) error {
 	limit, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || math.IsNaN(limit) || math.IsInf(limit, 0):
-		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which is no price: "+
+		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which is not a price: "+
 			"give a number above 0 in USD per hour, such as 12.50", shortened(text)))
 	case limit <= 0:
 		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which buys nothing: "+

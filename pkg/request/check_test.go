@@ -128,29 +128,29 @@ func TestCheck(t *testing.T) {
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "Inf"}
 			}),
-			want: `SpecInvalid: resource.placement.maxHourlyPrice is "Inf", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "Inf", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
 		},
 		{
 			reason: "a price that no price is above",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "NaN"}
 			}),
-			want: `SpecInvalid: resource.placement.maxHourlyPrice is "NaN", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "NaN", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
 		},
 		{
 			reason: "a price beyond all numbers",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "1e999"}
 			}),
-			want: `SpecInvalid: resource.placement.maxHourlyPrice is "1e999", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "1e999", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
 		},
 		{
 			reason: "a slice of a GPU",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionMIG, Profile: "1g.10gb"}
 			}),
-			want: "NotSupported: resource.partition asks for a MIG slice, which this version cannot plan for: no machine is used or bought " +
-				"for it. Make the Workspace again without resource.partition",
+			want: "NotSupported: resource.partition asks for a MIG slice, which this version does not support: no machine is used or bought " +
+				"for it. Create the Workspace again without resource.partition",
 		},
 		{
 			reason: "a share of a machine that would be bought",
@@ -158,14 +158,14 @@ func TestCheck(t *testing.T) {
 				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionAccelerator, Count: new(1)}
 			}),
 			want: "NotSupported: resource.partition takes some of the GPUs of existing nodes, and this Workspace may buy machines: nothing is " +
-				"bought for it. Make it again without resource.partition, or with resource.placement.nodeSource Existing",
+				"bought for it. Create it again without resource.partition, or with resource.placement.nodeSource Existing",
 		},
 		{
 			reason: "no number",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "cheap"}
 			}),
-			want: `SpecInvalid: resource.placement.maxHourlyPrice is "cheap", which is no price: give a number above 0 in USD per hour, such as 12.50`,
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "cheap", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
 		},
 	}
 	for _, test := range tests {

@@ -13,23 +13,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// gpuResource is what a template asks GPUs by.
+// gpuResource is the resource for GPUs in templates.
 const gpuResource = "nvidia.com/gpu"
 
-// ForTemplate is the request of a Workspace that has passed Check and brings pods of its own.
+// ForTemplate is the request of a checked Workspace with a pod template.
 func ForTemplate(ws *v1beta1.Workspace) planner.Request {
 	return planner.Request{
 		Constraints: Constraints(ws), Template: templateDemand(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
 	}
 }
 
-// Engines finds what is known of an engine.
+// Engines finds the catalogue's entry of an engine.
 type Engines interface {
 	Engine(name string) (catalog.Engine, bool)
 }
 
-// ForModel is the request of a Workspace that has passed Check and names a model. config is what its
-// ConfigMap says. The error is a *RefusedError.
+// ForModel is the request of a checked Workspace with a model. config is the content of its ConfigMap. The error is
+// a *RefusedError.
 func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
 	out := planner.Request{
 		Model: m, Constraints: Constraints(ws), Objectives: objectives(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
@@ -47,8 +47,7 @@ func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known
 	return out, err
 }
 
-// engineOf is the name of the engine that the user's flags are for: the one that was asked for, else that
-// of the weights that the publisher prefers.
+// engineOf is the engine of the user's flags: the requested one, else that of the publisher's preferred weights.
 func engineOf(r planner.Request) string {
 	if r.Engine != "" || len(r.Model.Artifacts) == 0 {
 		return r.Engine
@@ -56,7 +55,7 @@ func engineOf(r planner.Request) string {
 	return r.Model.Artifacts[0].Engine
 }
 
-// Constraints are what a Workspace that has passed Check says about the machines that may be used.
+// Constraints are a checked Workspace's limits on machines.
 func Constraints(ws *v1beta1.Workspace) planner.Constraints {
 	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
 	if count := ws.Resource.Count; count != nil && *count > 1 {
@@ -81,7 +80,7 @@ func Constraints(ws *v1beta1.Workspace) planner.Constraints {
 	return out
 }
 
-// MaxHourlyPrice is the limit that a Workspace sets itself in USD; 0 where it sets none.
+// MaxHourlyPrice is a Workspace's own limit in USD; 0 if it has none.
 func MaxHourlyPrice(ws *v1beta1.Workspace) float64 {
 	if ws.Resource.Placement == nil {
 		return 0
@@ -117,7 +116,7 @@ func number(value *int32) int {
 	return int(*value)
 }
 
-// templateDemand reads what the user's pod asks of each machine.
+// templateDemand reads the pod's requirements for each machine.
 func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
 	out := &planner.TemplateDemand{Nodes: 1}
 	if count := ws.Resource.Count; count != nil && *count > 1 {
@@ -130,7 +129,7 @@ func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
 	return out
 }
 
-// Args are the engine's flags that the Workspace sets.
+// Args are the Workspace's flags of the engine.
 func Args(ws *v1beta1.Workspace) map[string]string {
 	out := map[string]string{}
 	if ws.Inference.Engine != nil {

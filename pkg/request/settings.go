@@ -13,11 +13,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// ArgsField is where a Workspace has flags of its engine.
+// ArgsField is the field with the engine's flags.
 const ArgsField = "inference.engine.args"
 
-// engineSettings are the flags that a plan depends on: those of the ConfigMap, and over them those of the
-// Workspace. Only an engine that shards by tensor and profiles its memory has such flags.
+// engineSettings are the flags that a plan depends on: those of the Workspace, and below them those of the
+// ConfigMap. Only engines with tensor parallelism and a memory profile have such flags.
 func engineSettings(data catalog.Engine, config engine.Config, args map[string]string) (planner.EngineSettings, error) {
 	if data.Split != catalog.SplitTensor {
 		return planner.EngineSettings{}, nil
@@ -41,10 +41,12 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 				return planner.EngineSettings{}, err
 			}
 		case setting.Name == "gpu-memory-utilization":
-			// Resolve saw to it that this is a number.
+			// Resolve has checked that this is a number.
 			out.GPUMemoryUtilization, _ = strconv.ParseFloat(setting.Value, 64)
 		case setting.Name == "kv-cache-dtype":
 			out.KVCacheType = setting.Value
+		case setting.Name == "dtype":
+			out.DType = setting.Value
 		case setting.Name == "enforce-eager":
 			out.Eager = setting.Value == "true"
 		case setting.Name == "language-model-only":
@@ -59,7 +61,7 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 	return out, nil
 }
 
-// readsTextOnly says whether limits leave neither images nor videos: {"image": 0, "video": {"count": 0}}. Other
+// readsTextOnly reports whether limits leave neither images nor videos: {"image": 0, "video": {"count": 0}}. Other
 // limits save no memory: the engine makes room for the largest one.
 func readsTextOnly(limits string) bool {
 	var counts map[string]json.RawMessage
@@ -78,8 +80,7 @@ func readsTextOnly(limits string) bool {
 	return true
 }
 
-// positive reads a number. A word that the flag knows beside numbers, such as auto, leaves the choice to
-// the plan.
+// positive reads a number. Words that the flag accepts besides numbers, such as auto, leave the choice to the plan.
 func positive(data catalog.Engine, setting engine.Setting) (int, error) {
 	value, err := strconv.Atoi(setting.Value)
 	if err != nil {

@@ -13,7 +13,7 @@ type Formats interface {
 	Quantization(name string) (model.Quantization, bool)
 }
 
-// Sized fills in the size of weights that nobody stated.
+// Sized adds the missing size of weights.
 func Sized(m model.Model, known Formats) model.Model {
 	for i := range m.Artifacts {
 		a := &m.Artifacts[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// Bounds of what the status says about a plan, as in the schema.
+// Bounds of a plan in the status, as in the schema.
 const (
 	alternativeLimit = 8
 	reasonLimit      = 256
@@ -20,7 +20,7 @@ const (
 	adviceLimit      = 4
 )
 
-// Status is a plan as users read it. revision names what holds the whole of it.
+// Status is a plan in the form for users. revision names the object with the whole plan.
 func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 	out := &v1beta1.PlanStatus{
 		Revision:            revision,
@@ -68,7 +68,7 @@ func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 	return out
 }
 
-// performance is what to expect of a plan; nil where nothing is known.
+// performance is the expected performance of a plan; nil if it is unknown.
 func performance(p *planner.Performance) *v1beta1.PlanPerformance {
 	if p == nil {
 		return nil
@@ -95,7 +95,7 @@ func sentences(texts []string, most int) []string {
 	return out
 }
 
-// Price in USD with at most four decimals; empty where none is known.
+// Price in USD with at most four decimals; empty if none is known.
 func Price(usd float64) string {
 	if usd < 0 {
 		return ""
@@ -105,8 +105,7 @@ func Price(usd float64) string {
 
 func gib(value float64) string { return strconv.FormatFloat(value, 'f', 2, 64) }
 
-// Shorten makes a text fit for the API: without the secrets of URLs that it quotes, and of at most limit bytes,
-// cut at a rune's border.
+// Shorten makes a text fit for the API: without secrets in URLs, and with at most limit bytes, cut between runes.
 func Shorten(text string, limit int) string {
 	text = redact.Text(text)
 	if len(text) <= limit {

@@ -5,13 +5,13 @@ package request
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// checkWeights refuses sources that admission refuses as well, and credentials that the agent cannot have
-// together.
+// checkWeights refuses sources that admission also refuses, and credentials that the agent cannot combine.
 func checkWeights(in *v1beta1.InferenceSpec) error {
 	from := in.Weights
 	if from == nil {
@@ -25,15 +25,17 @@ func checkWeights(in *v1beta1.InferenceSpec) error {
 	}
 	switch {
 	case in.Template != nil:
-		return invalid("inference.weights has no effect on inference.template: mount what holds the files in the template")
+		return invalid("inference.weights has no effect on inference.template: mount the files in the template")
 	case given != 1:
 		return invalid("inference.weights must have exactly one of oci, image, persistentVolumeClaim and hostPath")
 	}
 	if problem := pathProblem(from.Path); problem != "" {
 		return invalid("inference.weights.path" + problem)
 	}
-	if from.OCI != nil && from.OCI.Verify != nil && (from.OCI.Verify.PublicKey == "") == (from.OCI.Verify.PublicKeyConfigMap == "") {
-		return invalid("inference.weights.oci.verify must have exactly one of publicKey and publicKeyConfigMap")
+	if from.OCI != nil && from.OCI.Verify != nil {
+		if problem := verificationProblem(from.OCI.Verify); problem != "" {
+			return invalid("inference.weights.oci.verify" + problem)
+		}
 	}
 	if from.OCI == nil || from.OCI.PullSecret == "" {
 		return nil
@@ -47,6 +49,32 @@ func checkWeights(in *v1beta1.InferenceSpec) error {
 		}
 	}
 	return nil
+}
+
+// verificationProblem says why a demand for a signature is none; empty where it is one.
+func verificationProblem(wanted *v1beta1.OCIVerification) string {
+	given := 0
+	for _, isGiven := range []bool{wanted.PublicKey != "", wanted.PublicKeyConfigMap != "", wanted.Keyless != nil} {
+		if isGiven {
+			given++
+		}
+	}
+	if given != 1 {
+		return " must have exactly one of publicKey, publicKeyConfigMap and keyless"
+	}
+	identity := wanted.Keyless
+	if identity == nil {
+		return ""
+	}
+	switch _, err := regexp.Compile(identity.SubjectRegExp); {
+	case identity.Issuer == "":
+		return ".keyless.issuer is empty: name who issues the signer's tokens"
+	case (identity.Subject == "") == (identity.SubjectRegExp == ""):
+		return ".keyless must have exactly one of subject and subjectRegExp"
+	case err != nil:
+		return fmt.Sprintf(".keyless.subjectRegExp is no regular expression: %v", err)
+	}
+	return ""
 }
 
 // weightsDisk is what the files take of a machine's disk: a volume takes nothing, an image all of it twice.

@@ -45,7 +45,7 @@ func TestCheckWeights(t *testing.T) {
 		{"a pod of the user's own", v1beta1.WeightsSource{OCI: oci}, func(ws *v1beta1.Workspace) {
 			ws.Inference.Preset = nil
 			ws.Inference.Template = &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
-		}, "SpecInvalid: inference.weights has no effect on inference.template: mount what holds the files in the template"},
+		}, "SpecInvalid: inference.weights has no effect on inference.template: mount the files in the template"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			ws := preset("some-model")

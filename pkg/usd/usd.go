@@ -3,8 +3,8 @@
 
 // Package usd writes prices in US dollars for people.
 //
-// It decides how prices are rounded, so that one price reads the same wherever it is shown. It must not know what is
-// priced. Figures that programs read, such as status.plan.hourlyPrice, are not written here.
+// It decides how prices are rounded: one price looks the same everywhere. It must not know what is priced. Fields
+// for programs, such as status.plan.hourlyPrice, are not written here.
 package usd
 
 import (
@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// small is what a price is below where cents say too little.
+// small is the price below which cents are too coarse.
 const small = 0.1
 
 // PerHour writes a price per hour: $3.67/h.
 func PerHour(price float64) string { return "$" + Number(price) + "/h" }
 
-// Number writes a price without its unit, for tables whose header has it: cents, and four decimals at most for a price
-// below ten cents.
+// Number writes a price without its unit, for tables with the unit in their header: cents, and up to four decimals
+// for a price below ten cents.
 func Number(price float64) string {
 	if price <= 0 || price >= small {
 		return decimals(price, 2)

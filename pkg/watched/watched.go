@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watched limits an installation to some namespaces: those whose Workspaces it serves, and the machines of these
-// Workspaces alone.
+// Package watched limits an installation to some namespaces: to their Workspaces, and to the machines of these
+// Workspaces.
 //
-// It decides what such an installation reads. It must not know what the objects are for.
+// It decides what such an installation reads. It must not know the purpose of the objects.
 package watched
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Namespaces are those that an installation watches; none are all.
+// Namespaces are the watched ones; none means all.
 type Namespaces []string
 
 // All reports whether the installation watches every namespace.
@@ -34,7 +34,7 @@ func (n Namespaces) All() bool { return len(n) == 0 }
 // Has reports whether the installation watches a namespace.
 func (n Namespaces) Has(namespace string) bool { return n.All() || slices.Contains(n, namespace) }
 
-// Cached are the namespaces that a cache has objects of, besides others; nil where it has those of all.
+// Cached are the namespaces of a cache, with others; nil means all.
 func (n Namespaces) Cached(others ...string) map[string]cache.Config {
 	if n.All() {
 		return nil
@@ -46,12 +46,12 @@ func (n Namespaces) Cached(others ...string) map[string]cache.Config {
 	return out
 }
 
-// Named selects the namespaces themselves, by a label that the API server sets.
+// Named selects the namespaces themselves, by a label of the API server.
 func (n Namespaces) Named() labels.Selector {
 	return n.Select(labels.Everything(), corev1.LabelMetadataName)
 }
 
-// Select narrows a selector to objects whose label of that key names a namespace that is watched.
+// Select narrows a selector to objects with a watched namespace in the label of that key.
 func (n Namespaces) Select(selector labels.Selector, key string) labels.Selector {
 	if n.All() {
 		return selector
@@ -63,9 +63,9 @@ func (n Namespaces) Select(selector labels.Selector, key string) labels.Selector
 	return selector.Add(*requirement)
 }
 
-// Reader returns a reader of these namespaces alone. A list of what is in namespaces has the objects of each of them, and
-// a list of Karpenter's kinds, which have no namespace, is without the machines of Workspaces of other namespaces. Lists of
-// the kinds everywhere are left as they are.
+// Reader returns a reader of these namespaces alone. A list of namespaced objects covers each of them, and a list
+// of Karpenter's kinds, which have no namespace, leaves out the machines of other namespaces' Workspaces. Lists of
+// the kinds in everywhere stay unchanged.
 func (n Namespaces) Reader(
 	inner client.Reader, scheme *runtime.Scheme, mapper meta.RESTMapper, everywhere ...client.ObjectList,
 ) client.Reader {
@@ -84,7 +84,7 @@ type reader struct {
 	namespaces Namespaces
 	scheme     *runtime.Scheme
 	mapper     meta.RESTMapper
-	// everywhere are the Go types of lists that have the objects of all namespaces.
+	// everywhere are the Go types of lists over all namespaces.
 	everywhere []string
 }
 
@@ -112,7 +112,7 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, asked ...clie
 	}
 }
 
-// karpenter is the group of the kinds that machines are made with. Importing its package changes global state.
+// karpenter is the group of the machines' kinds. Importing its package changes global state.
 const karpenter = "karpenter.sh"
 
 // listEach reads one namespace after the other.
@@ -136,7 +136,8 @@ func (r *reader) listEach(ctx context.Context, list client.ObjectList, options c
 	return meta.SetList(list, all)
 }
 
-// listMachines leaves out what is for Workspaces of other namespaces. What names no Workspace is nobody's.
+// listMachines leaves out machines of other namespaces' Workspaces. An object without a Workspace belongs to
+// nobody.
 func (r *reader) listMachines(ctx context.Context, list client.ObjectList, options *client.ListOptions) error {
 	if err := r.Reader.List(ctx, list, options); err != nil {
 		return err

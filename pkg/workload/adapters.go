@@ -19,8 +19,8 @@ import (
 // AdapterDir holds a directory for each adapter, by its name.
 const AdapterDir = "/mnt/adapter"
 
-// Volumes of adapters: one that the agent fetches into, one for each volumeSource, and one with what it
-// needs to pull from private registries.
+// Volumes of adapters: one for the agent's downloads, one for each volumeSource, and one with the credentials of
+// private registries.
 const (
 	volumeAdapters   = "adapters"
 	volumePullSecret = "pull-secret"
@@ -33,7 +33,7 @@ func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
 	for _, spec := range ws.Inference.Adapters {
 		adapter := engine.Adapter{Name: spec.Source.Name, Dir: path.Join(AdapterDir, spec.Source.Name), Path: spec.Path, Strength: 1}
 		if spec.Strength != nil {
-			// Admission saw to it that this is a number.
+			// Admission has checked that this is a number.
 			adapter.Strength, _ = strconv.ParseFloat(*spec.Strength, 64)
 		}
 		out = append(out, adapter)
@@ -41,7 +41,7 @@ func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
 	return out
 }
 
-// adapters are those that the pod's engine loads.
+// adapters are those of the pod's engine.
 func adapters(in Input) []v1beta1.AdapterSpec {
 	if in.Engine.NoWeights {
 		return nil
@@ -49,7 +49,7 @@ func adapters(in Input) []v1beta1.AdapterSpec {
 	return in.Workspace.Inference.Adapters
 }
 
-// isFetched says whether the agent fetches an adapter; it is on a volume of the user's otherwise.
+// isFetched reports whether the agent fetches an adapter; it is on a volume of the user's otherwise.
 func isFetched(spec v1beta1.AdapterSpec) bool { return spec.Source.Volume == nil }
 
 // adapterVolume is the name of the volume of an adapter with a volumeSource, by its place in the list: an
@@ -72,7 +72,7 @@ func adapterVolumes(adapters []v1beta1.AdapterSpec) []corev1.Volume {
 	return list
 }
 
-// pullVolumes hold what the agent needs to pull from private registries.
+// pullVolumes have the agent's credentials for private registries.
 func pullVolumes(in Input) []corev1.Volume {
 	name := pullSecret(in)
 	if name == "" {
@@ -86,8 +86,8 @@ func pullVolumes(in Input) []corev1.Volume {
 	}}}
 }
 
-// pullSecret is the Secret of the artifacts that the agent pulls. The request was checked to name no more than
-// one: registries' clients read one file.
+// pullSecret is the Secret for artifacts that the agent pulls. The request was checked to name at most one:
+// registries' clients read one file.
 func pullSecret(in Input) string {
 	if from := source(in.Workspace); !in.Engine.NoWeights && from.OCI != nil && from.OCI.PullSecret != "" {
 		return from.OCI.PullSecret
@@ -100,7 +100,7 @@ func pullSecret(in Input) string {
 	return ""
 }
 
-// registryEnv tells the agent where registries' credentials are.
+// registryEnv has the path of registries' credentials.
 func registryEnv(in Input) []corev1.EnvVar {
 	if pullSecret(in) == "" {
 		return nil
@@ -108,8 +108,8 @@ func registryEnv(in Input) []corev1.EnvVar {
 	return []corev1.EnvVar{{Name: "DOCKER_CONFIG", Value: pullSecretDir}}
 }
 
-// adapterMounts are what the engine reads. Each adapter is a mount of its own, also where several share a
-// volume: no mount lies in another one that is read-only.
+// adapterMounts are the engine's. Each adapter has its own mount, even if several share a volume: no mount is
+// inside another read-only one.
 func adapterMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
 	var mounts []corev1.VolumeMount
 	for i, spec := range adapters {
@@ -123,7 +123,7 @@ func adapterMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
 	return mounts
 }
 
-// fetchMounts are what the agent fetches adapters into, and reads registries' credentials from.
+// fetchMounts are the agent's targets for adapters, and its source of registries' credentials.
 func fetchMounts(in Input) []corev1.VolumeMount {
 	var mounts []corev1.VolumeMount
 	if slices.ContainsFunc(adapters(in), isFetched) {
@@ -139,7 +139,7 @@ func pullMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true}}
 }
 
-// adapterArgs are a further target of the agent's for each adapter that it fetches.
+// adapterArgs are the agent's targets for fetched adapters.
 func adapterArgs(in Input) []string {
 	var args []string
 	for _, spec := range adapters(in) {
@@ -157,7 +157,7 @@ func adapterArgs(in Input) []string {
 	return args
 }
 
-// repositoryArgs name an adapter's repository and the files of it that the engine loads.
+// repositoryArgs name an adapter's repository and its files for the engine.
 func repositoryArgs(spec v1beta1.AdapterSpec, files engine.Selection) []string {
 	repo, revision, _ := strings.Cut(spec.Source.Repository, "@")
 	args := []string{"--repo", repo}

@@ -9,8 +9,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// apiKey returns the variable that holds the key of the endpoint, for a member that serves. It is not optional: an
-// engine must not start without the key that its user asked for.
+// apiKey returns the variable with the key of the endpoint, for a serving member. It is not optional: an engine
+// must not start without its user's key.
 func apiKey(in Input, variable string) []corev1.EnvVar {
 	secret := in.Workspace.Inference.APIKeySecretName()
 	if secret == "" || variable == "" || in.Engine.HealthPath == "" {

@@ -17,12 +17,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Where weights are named by a branch or a tag, an init container settles which commit that is and tells it in
-// its termination message. The controller keeps it in a ConfigMap of the revision, which the container of each
-// later pod reads. The pod's template is the same all the while: nothing restarts for it.
+// If a branch or tag names the weights, an init container resolves it to a commit and reports that in its
+// termination message. The controller keeps it in a ConfigMap of the revision, and the container of each later pod
+// reads it. The pod's template stays the same: nothing restarts.
 
-// CommitContainer is the name of the init container that settles the commit.
-const CommitContainer = "commit"
+// CommitContainer is the name of the init container that resolves the commit in the pods of a Workspace.
+func CommitContainer(workspace string) string { return agentContainer(workspace, "commit") }
 
 // keptCommit is the variable with the kept commit, and commitKey its key in the ConfigMap.
 const (
@@ -30,7 +30,7 @@ const (
 	commitKey  = "commit"
 )
 
-// commitContainer settles what the weights' branch or tag stands for; nil where nothing is left open.
+// commitContainer resolves the weights' branch or tag; nil if nothing is open.
 func commitContainer(in Input) []corev1.Container {
 	if !isOpen(in) {
 		return nil
@@ -45,7 +45,7 @@ func commitContainer(in Input) []corev1.Container {
 		}})
 	}
 	return []corev1.Container{{
-		Name:                     CommitContainer,
+		Name:                     CommitContainer(in.Workspace.Name),
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		Args:                     literals(args),
@@ -57,7 +57,7 @@ func commitContainer(in Input) []corev1.Container {
 	}}
 }
 
-// isOpen says whether the weights may be others tomorrow. Files with a checksum cannot.
+// isOpen reports whether the weights may be others tomorrow. Files with a checksum cannot.
 func isOpen(in Input) bool {
 	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	areKnown := len(artifact.Files) > 0 && !slices.ContainsFunc(artifact.Files, func(f model.File) bool { return f.SHA256 == "" })
@@ -70,21 +70,22 @@ func isOpen(in Input) bool {
 	return !artifact.IsPinned()
 }
 
-// SettledCommit is what a pod has told of its commit, and the name of the ConfigMap that is to keep it; both are
-// empty where it has told none.
+// SettledCommit is a pod's reported commit, and the name of the ConfigMap for it; both are empty if there is no
+// report.
 func SettledCommit(pod *corev1.Pod) (configMap, commit string) {
+	name := CommitContainer(pod.Labels[v1beta1.LabelWorkspace])
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]
 		at := slices.IndexFunc(container.Env, func(v corev1.EnvVar) bool {
 			return v.Name == keptCommit && v.ValueFrom != nil && v.ValueFrom.ConfigMapKeyRef != nil
 		})
-		if container.Name == CommitContainer && at >= 0 {
+		if container.Name == name && at >= 0 {
 			configMap = container.Env[at].ValueFrom.ConfigMapKeyRef.Name
 		}
 	}
 	for i := range pod.Status.InitContainerStatuses {
 		status := &pod.Status.InitContainerStatuses[i]
-		if ended := status.State.Terminated; status.Name == CommitContainer && ended != nil && ended.ExitCode == 0 {
+		if ended := status.State.Terminated; status.Name == name && ended != nil && ended.ExitCode == 0 {
 			var said struct{ Commit string }
 			if json.Unmarshal([]byte(ended.Message), &said) == nil {
 				commit = said.Commit
@@ -97,10 +98,10 @@ func SettledCommit(pod *corev1.Pod) (configMap, commit string) {
 	return configMap, commit
 }
 
-// CommitsOf is the name of the ConfigMap that keeps the commit of what was made from the same inputs.
+// CommitsOf is the name of the ConfigMap with the commit of all revisions with the same inputs.
 func CommitsOf(ws *v1beta1.Workspace, hash string) string { return ws.Name + "-" + hash + "-commit" }
 
-// Commits is the ConfigMap that keeps a commit as long as its revision is kept.
+// Commits is the ConfigMap with a commit, for the life of its revision.
 func Commits(ws *v1beta1.Workspace, name, commit string, revision metav1.OwnerReference) *corev1.ConfigMap {
 	meta := objectMeta(ws, name)
 	meta.OwnerReferences = []metav1.OwnerReference{revision}

@@ -36,7 +36,7 @@ func TestWhatIsLeftOpen(t *testing.T) {
 		t.Run(tc.reason, func(t *testing.T) {
 			in := input(preset(), 1)
 			in.Plan.Artifact, in.Workspace.Inference.Weights = &tc.artifact, tc.from
-			if got := podTemplate(in).Spec.InitContainers[0].Name == workload.CommitContainer; got != tc.want {
+			if got := podTemplate(in).Spec.InitContainers[0].Name == "commit"; got != tc.want {
 				t.Errorf("settled: %t, want %t", got, tc.want)
 			}
 		})
@@ -46,7 +46,7 @@ func TestWhatIsLeftOpen(t *testing.T) {
 func TestSettledCommit(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
 	told := func(message string, code int32) corev1.ContainerStatus {
-		return corev1.ContainerStatus{Name: workload.CommitContainer, State: corev1.ContainerState{
+		return corev1.ContainerStatus{Name: "commit", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Message: message},
 		}}
 	}
@@ -59,14 +59,15 @@ func TestSettledCommit(t *testing.T) {
 	}{
 		{"told", told(`{"commit":"`+commit+`"}`, 0), name, commit},
 		{"a digest", told(`{"commit":"sha256:`+strings.Repeat("0a", 32)+`"}`, 0), name, "sha256:" + strings.Repeat("0a", 32)},
-		{"not yet", corev1.ContainerStatus{Name: workload.CommitContainer}, "", ""},
+		{"not yet", corev1.ContainerStatus{Name: "commit"}, "", ""},
 		{"it gave up", told(`{"commit":"`+commit+`"}`, 1), "", ""},
 		{"its log instead", told("level=info", 0), "", ""},
 		{"no commit", told(`{"commit":"main"}`, 0), "", ""},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			in := wholeRepository(input(preset(), 1))
-			pod := &corev1.Pod{Spec: podTemplate(in).Spec}
+			template := podTemplate(in)
+			pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{tc.status}
 			if _, err := workload.Keep(pod); err != nil { // that is how it is read
 				t.Fatal(err)

@@ -17,14 +17,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// compiledDir is the directory of a cache that holds what engines have compiled, and keptDir where an engine
-// finds its own.
+// compiledDir is the directory of a cache for engines' compiled code, and keptDir is an engine's own mount of it.
 const (
 	compiledDir = "compiled"
 	keptDir     = "/var/cache/compiled"
 )
 
-// CompileDir is where the engine keeps what it compiles: as long as the pod lasts, or with the weights where the
+// CompileDir is the directory for the engine's compiled code: for the life of the pod, or beside the weights if the
 // namespace has a cache.
 func CompileDir(in Input) string {
 	if in.Compiled == "" || cacheClaim(in) == "" {
@@ -33,8 +32,8 @@ func CompileDir(in Input) string {
 	return keptDir
 }
 
-// Compiled names what an engine compiles, below the cache, so that nobody finds what was compiled by another
-// build, for another model or for another GPU. Empty where the engine compiles nothing that can be kept.
+// Compiled names an engine's compiled code below the cache: no other build, model or GPU has the same name. Empty
+// if the engine compiles nothing worth keeping.
 func Compiled(in Input, data catalog.Engine) string {
 	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	if len(data.CompileCaches) == 0 || in.Plan.Accelerator == "" || artifact.Repo == "" {
@@ -58,7 +57,7 @@ func compiledArgs(in Input) []string {
 	return []string{"--cache-directory", in.Compiled}
 }
 
-// compiledMounts are the engine's. It sees no more of the cache than its own directory, where it may write.
+// compiledMounts are the engine's. It sees only its own directory of the cache, and may write to it.
 func compiledMounts(in Input) []corev1.VolumeMount {
 	if CompileDir(in) != keptDir {
 		return nil

@@ -15,13 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Consumer is the program that reads the events of the KV cache, such as a router or an endpoint picker. The
-// events carry the token ids of prompts, so only an administrator names it. Its text is
-// NAMESPACE/LABEL=VALUE,LABEL=VALUE.
+// Consumer is the program that reads the events of the KV cache, such as a router or an endpoint picker. The events
+// carry the token ids of prompts, so only an administrator names it. Its text is NAMESPACE/LABEL=VALUE,LABEL=VALUE.
 type Consumer struct {
-	// Namespace of its pods; empty where there is no consumer.
+	// Namespace of its pods; empty if there is no consumer.
 	Namespace string
-	// PodLabels are the labels that all of its pods carry; never empty where Namespace is set.
+	// PodLabels are the labels of all its pods; never empty if Namespace is set.
 	PodLabels map[string]string
 }
 
@@ -40,11 +39,11 @@ func (c *Consumer) String() string {
 func (c *Consumer) Set(text string) error {
 	namespace, selector, _ := strings.Cut(text, "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || selector == "" {
-		return fmt.Errorf("%q does not name pods, for example router-system/app=router", text)
+		return fmt.Errorf("%q does not select pods; an example is router-system/app=router", text)
 	}
 	set, err := k8slabels.ConvertSelectorToLabelsMap(selector)
 	if err != nil {
-		return fmt.Errorf("%q does not name pods: %w", text, err)
+		return fmt.Errorf("%q does not select pods: %w", text, err)
 	}
 	c.Namespace, c.PodLabels = namespace, set
 	return nil

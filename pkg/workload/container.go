@@ -23,9 +23,9 @@ const (
 	portGroup    = "group"
 )
 
-// Probes of the engine. Loading a large model from a slow disk takes tens of minutes and nothing from
-// outside tells slow from stuck, so the startup probe gives an hour; once it has passed, an engine that
-// does not answer its health check for 90 seconds is restarted.
+// Probes of the engine. Loading a large model from a slow disk takes tens of minutes, and slow looks like stuck
+// from outside, so the startup probe allows an hour. After that, an engine that does not answer its health check
+// for 90 seconds is restarted.
 const (
 	startupPeriod     = 2
 	startupFailures   = 1800
@@ -66,9 +66,8 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 	return container
 }
 
-// probe asks an engine that serves for its health. One that serves nobody has started once it listens; it
-// is not asked again, because what it listens for is the leader, one connection at a time, and the agents
-// tell when a member is lost.
+// probe checks the health of a serving engine. A worker has started once it listens. It gets no further checks,
+// because it accepts only the leader, one connection at a time, and the agents report lost members.
 func probe(container *corev1.Container, command engine.Command) {
 	switch {
 	case command.HealthPath != "":
@@ -90,8 +89,8 @@ func drained() *corev1.Lifecycle {
 	}}
 }
 
-// engineEnv gives the engine a home that it can write to, unless the user has another idea, and a member of
-// a group its rank, which is nobody's idea.
+// engineEnv gives the engine a writable home, unless the user sets another one. A member of a group also gets its
+// rank, and users cannot set that.
 func engineEnv(in Input) []corev1.EnvVar {
 	users := in.Engine.Env
 	env := make([]corev1.EnvVar, 0, len(users)+1)
@@ -126,8 +125,8 @@ func containerPort(name string, port int32) corev1.ContainerPort {
 	return corev1.ContainerPort{Name: name, ContainerPort: port, Protocol: corev1.ProtocolTCP}
 }
 
-// engineResources requests what the plan says, or the user. GPUs, and devices for RDMA, are requested and
-// limited alike, as device plugins demand. Main memory is limited where the node runs pods of others, too.
+// engineResources requests the plan's resources, or the user's. GPUs and devices for RDMA have equal requests and
+// limits, as device plugins require. Main memory is limited if the node also runs other pods.
 func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequirements {
 	requests := corev1.ResourceList{}
 	if in.Plan.CPUs > 0 {
@@ -159,8 +158,8 @@ func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequiremen
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// memoryLimit keeps an engine from taking the memory of the pods that it shares a node with; nil where the machine is
-// the model's own. What lies in shared memory counts as the container's.
+// memoryLimit keeps an engine from taking the memory of other pods on its node; nil if the machine is the model's
+// own. Shared memory counts as the container's.
 func memoryLimit(in Input, requests corev1.ResourceList) *resource.Quantity {
 	limit, isRequested := requests[corev1.ResourceMemory]
 	if isOwn := len(in.Plan.NodeNames) == 0 && !in.Settings.SharedNodes; isOwn || !isRequested {

@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// DisruptionBudget has nodes drained one after the other where several pods serve, each by itself. One pod, or
-// a group that works as a whole, would only keep its nodes from being drained at all.
+// DisruptionBudget lets nodes drain one after the other if several pods serve independently. With one pod, or a
+// group that works as a whole, it would only prevent drains.
 func DisruptionBudget(ws *v1beta1.Workspace) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},
@@ -20,7 +20,7 @@ func DisruptionBudget(ws *v1beta1.Workspace) *policyv1.PodDisruptionBudget {
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable: new(intstr.FromInt32(1)),
 			Selector:       &metav1.LabelSelector{MatchLabels: podSelector(ws)},
-			// A pod that does not answer is nobody's loss.
+			// A pod that does not answer serves nobody.
 			UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
 		},
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Destination is a range of addresses that pods of presets may reach.
+// Destination is an address range that presets' pods may reach.
 type Destination struct {
 	// CIDR of the addresses, of either family.
 	CIDR string
@@ -18,10 +18,10 @@ type Destination struct {
 	Ports []int32
 }
 
-// linkLocal is the range that every cloud's IPv4 metadata service is in.
+// linkLocal is the range of every cloud's IPv4 metadata service.
 const linkLocal = "169.254.0.0/16"
 
-// deniedIPv4 and deniedIPv6 are where clouds hand out a machine's credentials and user data.
+// deniedIPv4 and deniedIPv6 are addresses with a machine's credentials and user data.
 func deniedIPv4() []string {
 	return []string{
 		linkLocal,

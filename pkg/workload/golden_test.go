@@ -147,7 +147,7 @@ func withKVEvents(in workload.Input) workload.Input {
 }
 
 // wholeRepository is an engine that loads a repository's weights, not files that the preset lists, and
-// says how much shared memory it needs.
+// reports how much shared memory it needs.
 func wholeRepository(in workload.Input) workload.Input {
 	in.Plan.Artifact = &model.Artifact{Repo: "Org/Some-Model", Revision: "main"}
 	in.Engine = engine.Command{

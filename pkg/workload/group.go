@@ -16,38 +16,38 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Where several machines serve one model, their pods are a group: all of them work, or none does. One set
-// runs the leader, which has rank 0 and answers, another one the workers, whose ordinals start at 1: the
-// index of every pod is its rank.
+// If several machines serve one model, their pods are a group: all of them work, or none does. One set runs the
+// leader, which has rank 0 and answers. Another one runs the workers, whose ordinals start at 1: the index of every
+// pod is its rank.
 
-// PodIndex is the variable that holds a member's rank.
+// PodIndex is the variable with a member's rank.
 const PodIndex = "POD_INDEX"
 
-// Rank is how an engine's arguments refer to the rank of the pod that they are in.
+// Rank is the reference to the pod's rank in an engine's arguments.
 const Rank = "$(" + PodIndex + ")"
 
 // roleWorker is the value of v1beta1.LabelGroupRole.
 const roleWorker = "worker"
 
-// Variables of the agent by which members know each other.
+// Variables of the agent that identify members.
 const (
 	podUID      = "POD_UID"
 	groupNumber = "GROUP"
 	notBefore   = "NOT_BEFORE"
 )
 
-// Group is what is remembered about a group from one to the next.
+// Group is the recorded state from one group to the next.
 type Group struct {
 	// Number tells one group from the next. It is written into the pods: another one replaces them all.
 	Number int64
 	// NotBefore is when its engines may start at the earliest; zero for at once.
 	NotBefore time.Time
-	// Failures in a row, and what the last one was in a sentence.
+	// Failures in a row, and a sentence about the last one.
 	Failures int
 	Failure  string
 }
 
-// isGroup says whether several machines serve the model.
+// isGroup reports whether several machines serve the model.
 func (in Input) isGroup() bool { return in.Worker != nil }
 
 // WorkerTemplate returns the pod of the machines but the first: the same in all but the engine's command.
@@ -58,8 +58,8 @@ func WorkerTemplate(in Input) corev1.PodTemplateSpec {
 	return template
 }
 
-// joinGroup keeps two members from one machine. Requests for GPUs do not see to that where a member uses
-// fewer of them than a machine has.
+// joinGroup keeps two members off one machine. Requests for GPUs do not ensure that if a member uses fewer of them
+// than a machine has.
 func joinGroup(in Input, template *corev1.PodTemplateSpec) {
 	if !in.isGroup() {
 		return
@@ -81,8 +81,8 @@ type Members struct {
 	Leader, Worker corev1.PodTemplateSpec
 }
 
-// GroupSets return the sets that run a group, the leader's first. The controller replaces their pods
-// together, so neither replaces one by itself.
+// GroupSets return the sets of a group, the leader's first. The controller replaces their pods together, so neither
+// set replaces one by itself.
 func GroupSets(ws *v1beta1.Workspace, members Members, revision string, group Group) []*appsv1.StatefulSet {
 	first := groupSet(StatefulSet(ws, 1, members.Leader, revision), group)
 	if group.Failures > 0 {
@@ -106,7 +106,7 @@ func groupSet(set *appsv1.StatefulSet, group Group) *appsv1.StatefulSet {
 	return set
 }
 
-// GroupOf reads what is remembered from the leader's set; the first group where there is none.
+// GroupOf reads the recorded state from the leader's set; without one, it is the first group.
 func GroupOf(leader *appsv1.StatefulSet) Group {
 	group := Group{Number: 1}
 	if leader == nil {
@@ -124,8 +124,7 @@ func GroupOf(leader *appsv1.StatefulSet) Group {
 	return group
 }
 
-// memberArgs tell the agent whose fellow it is, and when the engine may end. They go in
-// front of what it is to fetch.
+// memberArgs are the agent's settings for its group and for the engine's start. They precede its targets.
 func memberArgs(in Input) []string {
 	var args []string
 	if in.isGroup() {
@@ -139,7 +138,7 @@ func memberArgs(in Input) []string {
 	return append(args, drainArgs(in)...)
 }
 
-// awaitArgs hold the leader's engine back until its workers listen, where it would end because they do not.
+// awaitArgs delay the leader's engine until its workers listen, if it would end without them.
 func awaitArgs(in Input, workers []string) []string {
 	if in.Engine.HealthPath == "" || in.Worker.OpenPort == 0 {
 		return nil
@@ -151,7 +150,7 @@ func awaitArgs(in Input, workers []string) []string {
 	return args
 }
 
-// drainArgs tell the agent how it knows that no request is under way. A worker's are those of its leader.
+// drainArgs are the agent's settings to detect running requests. A worker follows its leader.
 func drainArgs(in Input) []string {
 	var args []string
 	patience := Drain(in.Workspace)
@@ -171,7 +170,7 @@ func drainArgs(in Input) []string {
 	return append(args, "--drain-timeout", patience.String())
 }
 
-// groupEnv is how an agent learns which member of which group it is.
+// groupEnv has the agent's group and rank.
 func groupEnv(in Input) []corev1.EnvVar {
 	if !in.isGroup() {
 		return nil

@@ -11,10 +11,10 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// The engines of a group execute what reaches their ports. They wait until the controller, which is no peer of theirs,
-// has failed to reach the agents' port, and has written that into an annotation that the agents read.
+// The engines of a group execute anything that reaches their ports. They wait until the controller, which is not a
+// peer, has failed to reach the agents' port. It writes that into an annotation, and the agents read it.
 
-// ProbePort is where everybody may reach the agents of a group, and PeerPort where their peers alone may.
+// ProbePort is the agents' port for everybody, and PeerPort the one for their peers alone.
 const (
 	ProbePort = 8091
 	PeerPort  = weightsPort

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Keep is the transform of a cache of pods: it leaves where a pod runs and may run, what it needs and what becomes of
-// it, and drops what its containers are told and what they see, which is most of a pod and only for them.
+// Keep is the transform of a cache of pods. It keeps the fields about placement, requirements and state, and drops
+// the containers' arguments and mounts, which are most of a pod.
 func Keep(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -30,5 +30,5 @@ func Keep(object any) (any, error) {
 	return pod, nil
 }
 
-// isNoCommit says that a variable does not name where a commit is kept.
+// isNoCommit reports whether a variable is not the place of a commit.
 func isNoCommit(v corev1.EnvVar) bool { return v.Name != keptCommit }

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// objectMeta of an object that belongs to the Workspace. Labels and annotations are maps of its own.
+// objectMeta of an object of the Workspace. Labels and annotations are its own maps.
 func objectMeta(ws *v1beta1.Workspace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:            name,
@@ -22,7 +22,7 @@ func objectMeta(ws *v1beta1.Workspace, name string) metav1.ObjectMeta {
 	}
 }
 
-// labels that Modelberth puts on every object of the Workspace and on its pods.
+// labels of every object of the Workspace and of its pods.
 func labels(ws *v1beta1.Workspace) map[string]string {
 	set := podSelector(ws)
 	set[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
@@ -42,7 +42,7 @@ func ownerReference(ws *v1beta1.Workspace) metav1.OwnerReference {
 	return *metav1.NewControllerRef(ws, v1beta1.GroupVersion().WithKind("Workspace"))
 }
 
-// over returns the user's map with ours on top; nil where both are empty.
+// over returns the user's map with ours on top; nil if both are empty.
 func over(users, ours map[string]string) map[string]string {
 	if len(users)+len(ours) == 0 {
 		return nil
@@ -53,8 +53,8 @@ func over(users, ours map[string]string) map[string]string {
 	return merged
 }
 
-// usersOwn drops the labels or annotations that only the controller sets. Admission refuses them; a Workspace may be older
-// than that rule.
+// usersOwn drops labels or annotations that only the controller sets. Admission refuses them; a Workspace may be
+// older than that rule.
 func usersOwn(users map[string]string) map[string]string {
 	out := maps.Clone(users)
 	maps.DeleteFunc(out, func(key, _ string) bool {

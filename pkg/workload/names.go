@@ -11,12 +11,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// maxName is what remains of a label's 63 characters after the suffix that the StatefulSet controller
-// appends to its name in the pods' label controller-revision-hash: a dash and ten characters.
+// maxName is the rest of a label's 63 characters after the suffix for the pods' label controller-revision-hash: the
+// StatefulSet controller appends a dash and ten characters.
 const maxName = 52
 
-// NameProblem says why a Workspace of that name cannot have the objects that are named after it;
-// empty where it can.
+// NameProblem is the reason why a Workspace's name does not fit its objects; empty if it does.
 func NameProblem(name string) string {
 	switch {
 	case name == "":
@@ -33,11 +32,10 @@ func NameProblem(name string) string {
 	return ""
 }
 
-// maxGroupName is what remains where the name of the workers' set comes between.
+// maxGroupName is the rest with the name of the workers' set in between.
 const maxGroupName = maxName - len(workerSuffix)
 
-// GroupNameProblem says why a Workspace of that name cannot be served from several machines; empty where it
-// can.
+// GroupNameProblem is the reason why a Workspace's name does not fit several machines; empty if it does.
 func GroupNameProblem(name string) string {
 	if len(name) <= maxGroupName {
 		return NameProblem(name)
@@ -56,7 +54,7 @@ func WorkerName(ws *v1beta1.Workspace) string {
 	return ws.Name + workerSuffix
 }
 
-// IsSetOf reports whether a StatefulSet has one of the names that those of a Workspace have.
+// IsSetOf reports whether a StatefulSet has one of the names of a Workspace's sets.
 func IsSetOf(workspace, set string) bool {
 	return workspace != "" && (set == workspace || set == workspace+workerSuffix)
 }
@@ -66,7 +64,7 @@ func WorkerPod(ws *v1beta1.Workspace, rank int) string {
 	return fmt.Sprintf("%s-%d", WorkerName(ws), rank)
 }
 
-// LeaderAddress is the name in DNS of the pod that serves, seen from the Workspace's namespace.
+// LeaderAddress is the DNS name of the serving pod within the Workspace's namespace.
 func LeaderAddress(ws *v1beta1.Workspace) string {
 	return fmt.Sprintf("%s-0.%s", ws.Name, HeadlessName(ws))
 }
@@ -80,7 +78,7 @@ func WorkerAddresses(ws *v1beta1.Workspace, nodes int) []string {
 	return list
 }
 
-// HeadlessName is the name of the Service by which a Workspace's pods find each other.
+// HeadlessName is the name of the Service for the pods' own addresses.
 func HeadlessName(ws *v1beta1.Workspace) string {
 	return ws.Name + "-headless"
 }

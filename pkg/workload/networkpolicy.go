@@ -12,10 +12,10 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// NetworkPolicy lets clients reach what a preset Workspace serves, metrics included, and nothing else of its
-// pods. Only the named consumer reaches the events of the KV cache, whoever publishes them: earlier versions
-// published them to everybody. The members of a group reach each other on every port, because their engines
-// authenticate nobody. The pods themselves reach everything but cloud metadata, or only what the administrator allows.
+// NetworkPolicy lets clients reach the API and metrics of a preset Workspace, and nothing else of its pods. Only
+// the named consumer reaches the events of the KV cache, even of earlier versions, which published them to
+// everybody. The members of a group reach each other on every port, because their engines have no authentication.
+// The pods themselves reach everything but cloud metadata, or only the administrator's list.
 func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 	ws := in.Workspace
 	ingress := []networkingv1.NetworkPolicyIngressRule{{
@@ -52,8 +52,8 @@ func peers(in Input) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: in.Peers}}
 }
 
-// PeerSelector selects the members of a group by the labels that its pods were rendered with. Those that an earlier
-// version rendered carry no label of their Workspace's UID.
+// PeerSelector selects the members of a group by the labels of its rendered pods. Pods rendered by an earlier
+// version have no label with their Workspace's UID.
 func PeerSelector(ws *v1beta1.Workspace, rendered map[string]string) map[string]string {
 	selector := podSelector(ws)
 	if uid := rendered[v1beta1.LabelPeers]; uid != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Placement is what the Workspace's pods ask of their nodes by themselves, before they are put on some.
+// Placement has the pods' own requirements for nodes, before they are put on some.
 func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
 	out := corev1.PodSpec{}
 	switch inference := ws.Inference; {
@@ -30,10 +30,9 @@ func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
 	return out
 }
 
-// place puts the pod on the nodes of the plan, or on the machines that are bought for the Workspace: those
-// are known by a label that no other machine carries, so that no dynamic NodePool buys more for the pending
-// pod. It adds to what the pod asks for itself, and takes nothing away except another value of our own
-// label.
+// place puts the pod on the nodes of the plan, or on the machines bought for the Workspace. Those have a unique
+// label, so no dynamic NodePool buys more for the pending pod. It adds to the pod's own requirements, and removes
+// only another value of our own label.
 func place(ws *v1beta1.Workspace, nodeNames []string, template *corev1.PodTemplateSpec) {
 	pod := &template.Spec
 	pod.Tolerations = tolerations(pod.Tolerations, ws.UID)
@@ -42,14 +41,13 @@ func place(ws *v1beta1.Workspace, nodeNames []string, template *corev1.PodTempla
 		return
 	}
 	pinTo(pod, nodeNames)
-	// The nodes are others', who may have them emptied to save: not while a model is served there.
+	// The nodes belong to others, who may empty them to save cost: not while a model is served there.
 	template.Annotations = over(template.Annotations, map[string]string{
 		v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
 	})
 }
 
-// pinTo adds to every alternative that the pod has already, because one of them suffices. One term can name
-// one node.
+// pinTo adds to each of the pod's alternatives, because one of them suffices. One term can name one node.
 func pinTo(pod *corev1.PodSpec, nodeNames []string) {
 	affinity := nodeAffinity(pod)
 	users := []corev1.NodeSelectorTerm{{}}
@@ -79,21 +77,21 @@ func nodeAffinity(pod *corev1.PodSpec) *corev1.NodeAffinity {
 	return pod.Affinity.NodeAffinity
 }
 
-// DedicatedTaint keeps the pods of others off a machine that is bought for a Workspace.
+// DedicatedTaint keeps other pods off a machine bought for a Workspace.
 func DedicatedTaint(owner types.UID) corev1.Taint {
 	return corev1.Taint{Key: v1beta1.TaintKeyWorkspace, Value: string(owner), Effect: corev1.TaintEffectNoSchedule}
 }
 
-// ToleratesDedication reports whether a pod of a Workspace may run on machines with its DedicatedTaint. Those that an
-// earlier version rendered may not.
+// ToleratesDedication reports whether a Workspace's pod may run on machines with its DedicatedTaint. Pods rendered
+// by earlier versions may not.
 func ToleratesDedication(pod *corev1.PodSpec) bool {
 	return slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
 		return t.Key == v1beta1.TaintKeyWorkspace || t.Key == "" && t.Operator == corev1.TolerationOpExists
 	})
 }
 
-// tolerations returns the user's, but for one that leads to the machines of another Workspace, and those for the taints
-// on GPU machines: ours, NVIDIA's usual one, and the one that AKS puts on spot machines.
+// tolerations returns the user's, except one for the machines of another Workspace, and those for the taints of GPU
+// machines: ours, NVIDIA's usual one, and AKS's on spot machines.
 func tolerations(users []corev1.Toleration, owner types.UID) []corev1.Toleration {
 	all := slices.DeleteFunc(slices.Clone(users), func(t corev1.Toleration) bool { return t.Key == v1beta1.TaintKeyWorkspace })
 	for _, ours := range []corev1.Toleration{
@@ -117,8 +115,7 @@ func PinToAttempt(set *appsv1.StatefulSet, attempt int32) {
 	pod.NodeSelector = over(pod.NodeSelector, map[string]string{v1beta1.LabelMachineAttempt: strconv.Itoa(int(attempt))})
 }
 
-// PinnedAttempt is the attempt that the pods of a set are put on the machines of; 0 where any of the
-// Workspace's will do.
+// PinnedAttempt is the attempt whose machines a set's pods select; 0 for all machines of the Workspace.
 func PinnedAttempt(set *appsv1.StatefulSet) int32 {
 	if set == nil {
 		return 0

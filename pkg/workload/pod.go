@@ -15,15 +15,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// defaultGracePeriod lets running answers finish. The engine is told to give up on them a little earlier
-// than the kubelet ends it, so that it ends by itself.
+// defaultGracePeriod lets running requests finish. The engine ends them a little earlier than the kubelet ends the
+// engine, so it exits by itself.
 const (
 	defaultGracePeriod = 120
 	gracePeriodMargin  = 10
 )
 
-// shmPerGPU is the shared memory in GiB that processes of one engine exchange tensors through, where the
-// engine does not say.
+// shmPerGPU is the default shared memory in GiB for the exchange of tensors between an engine's processes.
 const shmPerGPU = 1
 
 // Drain is how long answers under way may take once the pod is told to end.
@@ -35,7 +34,7 @@ func Drain(ws *v1beta1.Workspace) time.Duration {
 	return time.Duration(max(0, seconds-gracePeriodMargin)) * time.Second
 }
 
-// Names of the pod's volumes, and where they are mounted.
+// Names of the pod's volumes, and their mounts.
 const (
 	volumeModels = "models"
 	volumeTmp    = "tmp"
@@ -45,8 +44,8 @@ const (
 	shmDir       = "/dev/shm"
 )
 
-// PodTemplate returns the pod of a preset Workspace. It is built in three bands: the user's inference.pod,
-// defaults where the user said nothing, and ours on top.
+// PodTemplate returns the pod of a preset Workspace. It has three bands: the user's inference.pod, defaults for
+// unset fields, and ours on top.
 func PodTemplate(in Input) corev1.PodTemplateSpec {
 	users := in.Workspace.Inference.Pod.DeepCopy()
 	if users == nil {
@@ -68,8 +67,8 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 		template.Spec.ShareProcessNamespace = new(true)
 	}
 	template.Spec.SecurityContext = podSecurity(in.UserID)
-	// Neither container talks to the API server, and engines read variables that begin with their
-	// name: a Service of that name would set them.
+	// Neither container uses the API server, and engines read variables with their name as a prefix: a Service of
+	// that name would set them.
 	template.Spec.AutomountServiceAccountToken = new(false)
 	template.Spec.EnableServiceLinks = new(false)
 	return template
@@ -137,8 +136,7 @@ func volumes(in Input) []corev1.Volume {
 	}})
 }
 
-// arguments of an engine: what a user wrote stays as it is written, and what the engine's renderer means as a
-// reference to a variable stays one.
+// arguments of an engine: a user's text stays literal, and the renderer's references to variables stay references.
 func arguments(command engine.Command) []string {
 	list := literals(command.Args)
 	for _, at := range command.References {

@@ -12,9 +12,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Service returns the endpoint of the Workspace: port 80 of the first pod, once it is ready. Inside
-// the cluster it also leads to the engine's KV cache events where a consumer is named; a load balancer
-// never does.
+// Service returns the endpoint of the Workspace: port 80 of the first pod, once it is ready. Inside the cluster it
+// also exposes the engine's KV cache events if a consumer is named; a load balancer never does.
 func Service(in Input) *corev1.Service {
 	ws := in.Workspace
 	kind := corev1.ServiceTypeClusterIP
@@ -30,8 +29,8 @@ func Service(in Input) *corev1.Service {
 	return service(ws, ws.Name, corev1.ServiceSpec{Type: kind, Selector: selector, Ports: ports})
 }
 
-// HeadlessService returns the Service that gives each pod a name in DNS, ready or not, so that the
-// pods of one engine find each other while it starts.
+// HeadlessService returns the Service that gives each pod a DNS name, ready or not: the pods of one engine have to
+// find each other while it starts.
 func HeadlessService(ws *v1beta1.Workspace) *corev1.Service {
 	port := targetPort(ws)
 	return service(ws, HeadlessName(ws), corev1.ServiceSpec{
@@ -55,8 +54,8 @@ func servicePort(name string, port, target int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: name, Port: port, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(target)}
 }
 
-// targetPort is 5000, where every server of a Workspace listens by contract. A template that declares
-// ports and not this one clearly listens elsewhere: at its port "http", or at its only one.
+// targetPort is 5000, the contract for every server of a Workspace. If a template declares other ports, its server
+// listens elsewhere: at its port "http", or at its only one.
 func targetPort(ws *v1beta1.Workspace) int32 {
 	if ws.Inference == nil || ws.Inference.Template == nil {
 		return v1beta1.EnginePort

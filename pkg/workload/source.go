@@ -12,15 +12,15 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ModelPath is where the engine finds the model's files.
+// ModelPath is the engine's path of the model's files.
 func ModelPath(ws *v1beta1.Workspace) string { return path.Join(ModelDir, source(ws).Path) }
 
-// source is where the weights come from; all empty for the hub.
+// source is the source of the weights; empty for the hub.
 func source(ws *v1beta1.Workspace) v1beta1.WeightsSource {
 	return ptr.Deref(ws.Inference.Weights, v1beta1.WeightsSource{})
 }
 
-// WeightsPlace is what to call the place in a sentence that the weights come from; empty for the hub.
+// WeightsPlace names the source of the weights in messages; empty for the hub.
 func WeightsPlace(ws *v1beta1.Workspace) string {
 	switch from := source(ws); {
 	case from.OCI != nil:
@@ -36,13 +36,14 @@ func WeightsPlace(ws *v1beta1.Workspace) string {
 	}
 }
 
-// isMounted says that the files are there before the pod is. Nothing is written to them: they are others' too.
+// isMounted reports whether the files exist before the pod. They are never written to, because other pods may use
+// them.
 func isMounted(in Input) bool {
 	return !in.Engine.NoWeights && in.Workspace.Inference.Weights != nil && source(in.Workspace).OCI == nil
 }
 
-// modelsVolume holds the weights. One that is filled in the pod has no size limit of its own: that of the agent's
-// container bounds all that the pod writes.
+// modelsVolume has the weights. If the pod fetches them, the volume has no size limit of its own: the agent's
+// container limits all writes of the pod.
 func modelsVolume(in Input) corev1.Volume {
 	volume, from := corev1.VolumeSource{}, source(in.Workspace)
 	switch {
@@ -51,7 +52,7 @@ func modelsVolume(in Input) corev1.Volume {
 	case from.Image != nil:
 		volume.Image = &corev1.ImageVolumeSource{Reference: from.Image.Reference, PullPolicy: from.Image.PullPolicy}
 	case from.PersistentVolumeClaim != nil:
-		// Read-only already where it is attached: otherwise the kubelet would give all files to the pod's group.
+		// The attachment itself is read-only: otherwise the kubelet would give all files to the pod's group.
 		volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: from.PersistentVolumeClaim.ClaimName, ReadOnly: true,
 		}
@@ -66,7 +67,7 @@ func modelsMount(in Input) corev1.VolumeMount {
 	return corev1.VolumeMount{Name: volumeModels, MountPath: ModelDir, ReadOnly: isMounted(in)}
 }
 
-// imagePullSecrets are for an image that is mounted: the kubelet pulls it, as it pulls those of containers.
+// imagePullSecrets are for a mounted image: the kubelet pulls it like those of containers.
 func imagePullSecrets(in Input) []corev1.LocalObjectReference {
 	from := source(in.Workspace)
 	if in.Engine.NoWeights || from.Image == nil || from.Image.PullSecret == "" {

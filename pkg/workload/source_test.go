@@ -29,7 +29,7 @@ func TestSourcesAreReadOnly(t *testing.T) {
 			pod := podTemplate(fromSource(wholeRepository(input(preset(), 1)), tc.from)).Spec
 			for _, container := range append(pod.InitContainers, pod.Containers...) {
 				for _, mount := range container.VolumeMounts {
-					writes := tc.writes && (container.Name == workload.WeightsContainer || container.Name == workload.CommitContainer)
+					writes := tc.writes && (container.Name == "weights" || container.Name == "commit")
 					if mount.MountPath == workload.ModelDir && mount.ReadOnly == writes {
 						t.Errorf("container %s: read-only is %t", container.Name, mount.ReadOnly)
 					}
@@ -75,10 +75,10 @@ func TestVerifiedDigestIsWhatIsFetched(t *testing.T) {
 	in := fromSource(wholeRepository(input(preset(), 1)), v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: "a.example/model:v1"}})
 	in.Plan.Weights = &planner.VerifiedWeights{Reference: signed}
 	for _, container := range podTemplate(in).Spec.InitContainers {
-		if container.Name == workload.CommitContainer {
+		if container.Name == "commit" {
 			t.Error("a container settles what the tag names")
 		}
-		if at := slices.Index(container.Args, "--image"); container.Name == workload.WeightsContainer && (at < 0 || container.Args[at+1] != signed) {
+		if at := slices.Index(container.Args, "--image"); container.Name == "weights" && (at < 0 || container.Args[at+1] != signed) {
 			t.Errorf("the agent is started with %v, want it to fetch %s", container.Args, signed)
 		}
 		if slices.Contains(container.Args, "a.example/model:v1") {

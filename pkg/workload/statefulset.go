@@ -11,8 +11,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// StatefulSet returns the set that runs the pods. What is immutable in it depends on the Workspace's
-// name only.
+// StatefulSet returns the set of the pods. Its immutable fields depend only on the Workspace's name.
 func StatefulSet(ws *v1beta1.Workspace, replicas int32, template corev1.PodTemplateSpec, revision string) *appsv1.StatefulSet {
 	meta := objectMeta(ws, ws.Name)
 	meta.Annotations = map[string]string{v1beta1.AnnotationRevision: revision}
@@ -23,8 +22,8 @@ func StatefulSet(ws *v1beta1.Workspace, replicas int32, template corev1.PodTempl
 			Replicas:    new(replicas),
 			Selector:    &metav1.LabelSelector{MatchLabels: podSelector(ws)},
 			ServiceName: HeadlessName(ws),
-			// Parallel also lets a corrected template replace a pod that never became ready; in order,
-			// the set would wait for it for ever.
+			// Parallel also lets a corrected template replace a pod that never became ready; otherwise, the set
+			// would wait for it for ever.
 			PodManagementPolicy: appsv1.ParallelPodManagement,
 			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
 			Template:            *template.DeepCopy(),

@@ -11,12 +11,12 @@ import (
 
 // Weights are the administrator's settings of how pods come by the files of models.
 type Weights struct {
-	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, whose key ca.crt holds authorities to trust.
+	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, with certificate authorities in ca.crt.
 	CAConfigMap string
-	// HTTPSProxy and NoProxy are what the variables of these names mean.
+	// HTTPSProxy and NoProxy have the meaning of the variables with these names.
 	HTTPSProxy, NoProxy string
-	// Caches names the PersistentVolumeClaim by namespace that the Workspaces there share files through: never one
-	// for two namespaces, because a file that needed a token to fetch needs none to read.
+	// Caches are the PersistentVolumeClaims of shared caches by namespace: never one for two namespaces, because a
+	// file fetched with a token is readable without one.
 	Caches map[string]string
 	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
 	CacheLimitGiB int
@@ -24,7 +24,7 @@ type Weights struct {
 	CacheVerifyWhole bool
 }
 
-// Where the agent finds authorities and cache. The cache is at the same place for the engine, for links lead there.
+// If the agent finds authorities and cache. The cache is at the same place for the engine, for links lead there.
 const (
 	volumeAuthorities = "authorities"
 	volumeCache       = "weights-cache"
@@ -73,7 +73,7 @@ func supplyVolumes(in Input) []corev1.Volume {
 		list = append(list, corev1.Volume{Name: volumeAuthorities, VolumeSource: corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{
 				LocalObjectReference: corev1.LocalObjectReference{Name: name},
-				// Where it is missing the agent says so, in the Workspace's status; the kubelet would only wait.
+				// If it is missing the agent says so, in the Workspace's status; the kubelet would only wait.
 				Optional: new(true),
 			},
 		}})
@@ -110,7 +110,7 @@ func cacheMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumeCache, MountPath: weightsCacheDir, ReadOnly: true}}
 }
 
-// cacheClaim is empty where there is no cache, and for a member that reads no files.
+// cacheClaim is empty without a cache, and for a member that reads no files.
 func cacheClaim(in Input) string {
 	if in.Engine.NoWeights {
 		return ""

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// weightsPort is where the agent tells how far it is. Nobody but its peers may reach it in a group.
+// weightsPort is the agent's port for its progress. In a group, only peers may reach it.
 const weightsPort = 8090
 
 // The startup probe of the agent holds the engine back until every file is verified. The agent gives
@@ -36,13 +36,13 @@ func weightsContainer(in Input) corev1.Container {
 	probe.FailureThreshold = weightsFailures
 	probe.TimeoutSeconds = probeTimeout
 	return corev1.Container{
-		Name:                     WeightsContainer,
+		Name:                     WeightsContainer(in.Workspace.Name),
 		Image:                    in.Settings.AgentImage,
 		ImagePullPolicy:          corev1.PullPolicy(in.Settings.ImagePullPolicy),
 		RestartPolicy:            ptr.To(corev1.ContainerRestartPolicyAlways),
 		Args:                     append(memberArgs(in), literals(slices.Concat(agentArgs(in), adapterArgs(in)))...),
 		Env:                      slices.Concat(groupEnv(in), supplyEnv(in), hubToken(in), registryEnv(in), drainKey(in)),
-		Ports:                    append([]corev1.ContainerPort{containerPort(WeightsContainer, weightsPort)}, probePorts(in)...),
+		Ports:                    append([]corev1.ContainerPort{containerPort("weights", weightsPort)}, probePorts(in)...),
 		Resources:                weightsResources(in),
 		StartupProbe:             probe,
 		SecurityContext:          containerSecurity(),
@@ -65,7 +65,7 @@ func hubArgs(in Input) []string {
 	return []string{"--endpoint", in.Settings.HubEndpoint}
 }
 
-// unpackArgs bound what artifacts unpack to by the disk that the plan counts on.
+// unpackArgs limit unpacked artifacts to the disk in the plan.
 func unpackArgs(in Input) []string {
 	isArtifact := func(spec v1beta1.AdapterSpec) bool { return isFetched(spec) && spec.Source.Image != "" }
 	fetchesWeights := !in.Engine.NoWeights && source(in.Workspace).OCI != nil
@@ -87,7 +87,7 @@ func fetchArgs(in Input) []string {
 	return append(args, wantedArgs(artifact, in.Engine.Weights, source(in.Workspace).Path)...)
 }
 
-// originArgs say where weights are fetched from.
+// originArgs name the source of the weights.
 func originArgs(in Input) []string {
 	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
 	switch {
@@ -102,7 +102,7 @@ func originArgs(in Input) []string {
 	}
 }
 
-// wantedArgs name the files of the artifact or, where it lists none, those that the engine loads, below a path.
+// wantedArgs name the files of the artifact or, if it lists none, the engine's, below a path.
 func wantedArgs(artifact model.Artifact, selection engine.Selection, below string) []string {
 	var args []string
 	each := func(flag string, values []string) {
@@ -127,8 +127,8 @@ func wantedArgs(artifact model.Artifact, selection engine.Selection, below strin
 	return args
 }
 
-// hubToken hands the token of the user's Secret to an agent that fetches. It is not optional: without it the
-// pod says which Secret or key is missing, instead of a refusal by the hub later.
+// hubToken passes the token of the user's Secret to a fetching agent. It is not optional: without it the pod names
+// the missing Secret or key, instead of a later refusal by the hub.
 func hubToken(in Input) []corev1.EnvVar {
 	preset := in.Workspace.Inference.Preset
 	if in.Engine.NoWeights || preset == nil || preset.PresetOptions.ModelAccessSecret == "" {
@@ -143,9 +143,9 @@ func hubToken(in Input) []corev1.EnvVar {
 	}}
 }
 
-// weightsResources include the disk for weights and image, because the agent is who fills it. Where it fetches
-// weights, that is also the most that the pod's volumes, logs and layers may take: the kubelet evicts a pod that a
-// source makes larger than was planned. The node's images do not count, so the share that was planned for them is spare.
+// weightsResources include the disk for weights and image, because the agent fills it. If it fetches weights, that
+// is also the limit of the pod's volumes, logs and layers: the kubelet evicts a pod if its source is larger than
+// planned. The node's images do not count, so their planned share is a reserve.
 func weightsResources(in Input) corev1.ResourceRequirements {
 	out := agentResources()
 	if in.Plan.DiskGiB == 0 {
@@ -165,7 +165,7 @@ func agentResources() corev1.ResourceRequirements {
 	}}
 }
 
-// archivesGiB is what archives take of the disk beside what is unpacked from them, which no plan counts.
+// archivesGiB is the disk for archives besides their unpacked contents; no plan counts it.
 func archivesGiB(in Input) int {
 	if source(in.Workspace).OCI == nil || in.Plan.Artifact == nil {
 		return 0

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workload builds the Kubernetes objects that serve a Workspace: pod template, StatefulSet
-// and Services. Every builder returns the whole desired object every time, from the Workspace, its
-// plan and the engine's command, and the same input gives the same bytes.
+// Package workload builds the Kubernetes objects of a Workspace: pod template, StatefulSet and Services. Every
+// builder returns the whole desired object every time, from the Workspace, its plan and the engine's command, and
+// the same input gives the same bytes.
 //
-// It decides objects. It must not know clients, clusters or what exists already.
+// It decides objects. It must not know clients, clusters or existing objects.
 package workload
 
 import (
@@ -14,34 +14,33 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Input is what the objects of a preset Workspace are made from. For a Workspace with a template of
-// its own only the Workspace is read.
+// Input has the inputs of a preset Workspace's objects. For a Workspace with a template, only the Workspace is
+// read.
 type Input struct {
 	Workspace *v1beta1.Workspace
 	Plan      planner.Plan
 	// Engine is the command of the inference server.
 	Engine engine.Command
-	// Worker is the command of the machines but the first; nil where one serves alone.
+	// Worker is the command of the machines but the first; nil if one serves alone.
 	Worker *engine.Command
-	// Peers selects the pods that the NetworkPolicy admits to all ports; nil where one pod serves alone.
+	// Peers selects the pods that the NetworkPolicy admits to all ports; nil if one pod serves alone.
 	Peers map[string]string
 	// Image and UserID of the engine.
 	Image  string
 	UserID int64
-	// APIKeyVariable is the environment variable that the engine reads the key of its endpoint from; empty where it
-	// reads none.
+	// APIKeyVariable is the engine's environment variable for the key of its endpoint; empty if it has none.
 	APIKeyVariable string
-	// Commits is the name of the ConfigMap that keeps which commit the weights are at; empty where nobody does.
+	// Commits is the name of the ConfigMap with the commit of the weights; empty if there is none.
 	Commits string
-	// Compiled is the directory of the cache for what the engine compiles; empty where nothing of it is kept.
+	// Compiled is the cache's directory for the engine's compiled code; empty if it is not kept.
 	Compiled string
-	// MemoryBurstGiB is what the engine may use above its request on a node that it shares.
+	// MemoryBurstGiB is the engine's allowance above its request on a shared node.
 	MemoryBurstGiB int
 	// Settings of the installation.
 	Settings Settings
 }
 
-// Settings of the installation that shape pods.
+// Settings of the installation for pods.
 type Settings struct {
 	// AgentImage is the image of modelberth-agent.
 	AgentImage string
@@ -49,17 +48,17 @@ type Settings struct {
 	HubEndpoint string
 	// ImagePullPolicy of our images and the engine's; empty means the cluster's default.
 	ImagePullPolicy string
-	// RDMA is what pods of a group request to reach each other by.
+	// RDMA is the resource for direct access between the pods of a group.
 	RDMA RDMA
-	// Weights says how pods come by the files of models.
+	// Weights reports how pods come by the files of models.
 	Weights Weights
-	// SharedNodes says that nodes which are brought for pending pods may run pods of others, too.
+	// SharedNodes is set if nodes added for pending pods may run other pods, too.
 	SharedNodes bool
 	// HoldGroups has the engines of groups wait until the controller has found them isolated.
 	HoldGroups bool
-	// KVEvents is who may read the events of the KV cache.
+	// KVEvents is the consumer of the KV cache's events.
 	KVEvents Consumer
-	// Egress is all that pods of presets may reach besides DNS and each other; empty means everything but cloud
+	// Egress is the allowed egress of presets' pods besides DNS and each other; empty means everything but cloud
 	// metadata.
 	Egress []Destination
 }
@@ -69,23 +68,30 @@ func (in *Input) servesKVEvents() bool {
 	return in.Engine.KVEventsPort > 0 && in.Settings.KVEvents.IsNamed()
 }
 
-// RDMA is the resource that a device plugin announces for RDMA between machines.
+// RDMA is a device plugin's resource for RDMA between machines.
 type RDMA struct {
-	// Resource is its name; empty where pods get none.
+	// Resource is its name; empty if pods get none.
 	Resource string
-	// Count of it that each pod requests.
+	// Count in each pod's request.
 	Count int
 }
 
-// ServesRDMA says whether the pods of a plan get a device for RDMA.
+// ServesRDMA reports whether the pods of a plan get a device for RDMA.
 func (s Settings) ServesRDMA(plan *planner.Plan) bool { return s.RDMA.Resource != "" && plan.RDMA }
 
-// ModelDir is where the weights are mounted in the engine's container.
+// ModelDir is the mount of the weights in the engine's container.
 const ModelDir = "/models"
 
-// ConfigDir is where the user's ConfigMap is mounted in the engine's container.
+// ConfigDir is the mount of the user's ConfigMap in the engine's container.
 const ConfigDir = "/mnt/config"
 
-// WeightsContainer is the name of the sidecar that fetches the weights. The engine's container is
-// named after the Workspace.
-const WeightsContainer = "weights"
+// WeightsContainer is the name of the sidecar that fetches the weights in the pods of a Workspace.
+func WeightsContainer(workspace string) string { return agentContainer(workspace, "weights") }
+
+// agentContainer avoids the name of the engine's container, which is the Workspace's: names in a pod are unique.
+func agentContainer(workspace, name string) string {
+	if name == workspace {
+		return name + "-agent"
+	}
+	return name
+}

@@ -514,3 +514,22 @@ func TestForgedMarksDoNotReachPods(t *testing.T) {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 }
+
+// TestContainersHaveNamesOfTheirOwn: the engine's container is named after the Workspace, as KAITO names it.
+func TestContainersHaveNamesOfTheirOwn(t *testing.T) {
+	for _, name := range []string{"chat", "weights", "commit", "weights-agent", "commit-agent"} {
+		in := wholeRepository(input(preset(), 1))
+		in.Workspace.Name = name
+		pod := podTemplate(in).Spec
+		seen := map[string]bool{}
+		for _, container := range append(pod.InitContainers, pod.Containers...) {
+			if seen[container.Name] {
+				t.Errorf("Workspace %q: two containers have the name %q", name, container.Name)
+			}
+			seen[container.Name] = true
+		}
+		if len(seen) != 3 || pod.Containers[0].Name != name || !seen[workload.WeightsContainer(name)] || !seen[workload.CommitContainer(name)] {
+			t.Errorf("Workspace %q: the containers are %v", name, seen)
+		}
+	}
+}

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
@@ -86,7 +86,7 @@ func documents(rendered string) []document {
 	return out
 }
 
-// generated says whether the object comes from a generated file, which has tests of its own.
+// generated reports whether the object comes from a generated file, which has tests of its own.
 func (d document) generated() bool {
 	return d.source == "modelberth/templates/crds.yaml" || d.source == "modelberth/templates/policies.yaml"
 }
@@ -431,7 +431,7 @@ func TestDevicePlugin(t *testing.T) {
 			if confined == nil || confined.Type != corev1.SeccompProfileTypeRuntimeDefault {
 				t.Errorf("its system calls are confined by %v, want the runtime's default", confined)
 			}
-			if missing := gpuplugin.Missing([]appsv1.DaemonSet{*plugin}, "nvidia.com/gpu"); missing != "" {
+			if missing := preflight.MissingPlugin([]appsv1.DaemonSet{*plugin}, "nvidia.com/gpu"); missing != "" {
 				t.Errorf("the controller does not know it: %s", missing)
 			}
 			terms := plugin.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms

@@ -77,7 +77,7 @@ func TestWatchedNamespacesLeaveLittleToTheClusterRole(t *testing.T) {
 	}
 }
 
-// hasNoNamespace says whether a resource is the cluster's.
+// hasNoNamespace reports whether a resource is the cluster's.
 func hasNoNamespace(resource string) bool {
 	return strings.Contains(resource, "nodeclasses.") || slices.Contains([]string{
 		"nodes", "namespaces", "nodeclaims.karpenter.sh", "nodepools.karpenter.sh", "customresourcedefinitions.apiextensions.k8s.io",
@@ -104,7 +104,7 @@ func grants(t *testing.T, values string) (cluster, namespaced map[string]bool) {
 	return cluster, namespaced
 }
 
-// aggregated names the role for people that a role adds to; empty where it adds to none.
+// aggregated names the role for people that a role adds to; empty if it adds to none.
 func aggregated(role *rbacv1.ClusterRole) string {
 	for label := range role.Labels {
 		if to, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/"); ok {

@@ -112,7 +112,7 @@ func expectRollback(t *testing.T, ns string) {
 		t.Error("the recorded result is gone after an edit")
 	}
 	expectText(t, berth(t, ns, "history", "demo"), "*  2", "inference.engine.env[0].name: nothing → EDITED")
-	expectText(t, berth(t, ns, "rollback", "demo"), "goes back to what revision 1 was made from", "EDITED → nothing")
+	expectText(t, berth(t, ns, "rollback", "demo"), "goes back to the spec of revision 1", "EDITED → nothing")
 	waitRevision(t, ns, func(revision string) bool { return revision == first })
 	berth(t, ns, "status", "demo", "--watch", "--timeout="+readyTimeout.String())
 }

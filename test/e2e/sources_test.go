@@ -27,7 +27,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Where the tiny model is, on the hub and in the registry: its repository there is under an address, as adapterByAddress.
+// If the tiny model is, on the hub and in the registry: its repository there is under an address, as adapterByAddress.
 const (
 	tinyRepository = "modelberth/tiny-chat-GGUF"
 	tinyFile       = "tiny-chat-f16.gguf"

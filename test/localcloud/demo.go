@@ -87,7 +87,7 @@ func (c *demoCloud) Push(ctx context.Context, file string) error {
 // Kubeconfig is the administrator's.
 func (c *demoCloud) Kubeconfig() string { return c.layout.Kubeconfig() }
 
-// isTerminal says whether a person sees each line as it is drawn.
+// isTerminal reports whether a person sees each line as it is drawn.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"

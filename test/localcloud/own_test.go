@@ -81,7 +81,7 @@ func TestLifecycleOfOwnedClouds(t *testing.T) {
 	})
 }
 
-// hangUps lets the programs that a test starts see SIGHUP, also where nohup started the tests: a program starts
+// hangUps lets the programs that a test starts see SIGHUP, also if nohup started the tests: a program starts
 // with the default for signals that its parent handles, and ignores those that its parent ignores.
 func hangUps(t *testing.T) {
 	t.Helper()

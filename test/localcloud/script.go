@@ -93,7 +93,7 @@ func printScript(out io.Writer, state cloud.ScriptState) error {
 	return table.Flush()
 }
 
-// bound says how often a rule holds, where that has a bound.
+// bound reports how often a rule holds, where that has a bound.
 func bound(rule script.Rule) string {
 	if rule.Times == 0 {
 		return ""

@@ -23,7 +23,7 @@ type settings struct {
 	pauseImage string
 	// Whether machines are only objects.
 	hollow bool
-	// Where the API server's books are special.
+	// If the API server's books are special.
 	auditPolicy string
 	// How many requests the API server serves at once; 0 leaves it its own measure.
 	inFlight int

@@ -90,7 +90,7 @@ func acquire(ctx context.Context, l layout.Layout, self lock.Holder, out io.Writ
 	return lock.Acquire(ctx, l.Use(), self, func(other lock.Holder) { fmt.Fprintf(out, "waiting for %s\n", other) })
 }
 
-// ensureSupervisor says whether it had to start one.
+// ensureSupervisor reports whether it had to start one.
 func ensureSupervisor(ctx context.Context, l layout.Layout, flags *settings, out io.Writer) (started bool, err error) {
 	_, running, err := cleanup.Running(l)
 	if err != nil {

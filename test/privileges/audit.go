@@ -30,7 +30,10 @@ type Request struct {
 	Verb      string
 	Stage     string
 	StageTime time.Time `json:"stageTimestamp"`
-	User      struct{ Username string }
+	User      struct {
+		Username string
+		Extra    map[string][]string
+	}
 	ObjectRef struct {
 		APIGroup, Resource, Subresource, Namespace, Name string
 	}
@@ -38,6 +41,14 @@ type Request struct {
 		Code    int
 		Message string
 	}
+}
+
+// Pod is the name of the pod whose token the request carried; empty if it was no pod's.
+func (r Request) Pod() string {
+	if names := r.User.Extra["authentication.kubernetes.io/pod-name"]; len(names) > 0 {
+		return names[0]
+	}
+	return ""
 }
 
 // Privilege names the request's group, resource and verb as a role does.
@@ -56,9 +67,9 @@ func (r Request) IsWrite() bool {
 		!slices.Contains([]string{"leases", "events"}, r.ObjectRef.Resource)
 }
 
-// isAnswered says whether the line tells how a request ended. A watch counts from its beginning: it ends late.
+// isAnswered reports whether the line tells how a request ended. A watch counts from its beginning: it ends late.
 func (r Request) isAnswered() bool {
-	return (r.Stage == "ResponseComplete") != (r.Verb == "watch") || r.isForbidden()
+	return (r.Stage == "ResponseComplete") != (r.Verb == "watch") || r.IsForbidden()
 }
 
 // Read returns the requests of a user, in order, from the file that the API server logs to.

@@ -54,7 +54,7 @@ type Rare map[string]string
 func Forbidden(requests []Request) []string {
 	var out []string
 	for _, r := range requests {
-		if r.isForbidden() {
+		if r.IsForbidden() {
 			out = append(out, fmt.Sprintf("forbidden: %s %s/%s: %s", r.Privilege(), r.ObjectRef.Namespace, r.ObjectRef.Name, r.ResponseStatus.Message))
 		}
 	}
@@ -62,7 +62,8 @@ func Forbidden(requests []Request) []string {
 	return slices.Compact(out)
 }
 
-func (r Request) isForbidden() bool { return r.ResponseStatus.Code == http.StatusForbidden }
+// IsForbidden reports whether the API server refused the request for want of a privilege.
+func (r Request) IsForbidden() bool { return r.ResponseStatus.Code == http.StatusForbidden }
 
 // Compare lists what is wrong: requests that were forbidden, privileges that no request made use of, and those that Rare
 // excuses although they are granted nowhere.
@@ -70,7 +71,7 @@ func Compare(granted Granted, requests []Request, rare Rare) []string {
 	problems := Forbidden(requests)
 	used := map[grant]bool{}
 	for _, r := range requests {
-		if r.isForbidden() {
+		if r.IsForbidden() {
 			continue
 		}
 		for _, privilege := range r.uses() {

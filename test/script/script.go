@@ -135,9 +135,9 @@ func glob(pattern, name string) bool {
 	return err == nil && matched
 }
 
-// KeepsWaiting says whether a request is answered only when the machine is there. inPool says that
+// KeepsWaiting reports whether a request is answered only when the machine is there. inPool says that
 // its NodeClaim names a NodePool: Azure's provider answers such a claim as soon as the cloud has
-// accepted the request, and waits for the machine only where it has no pool to name
+// accepted the request, and waits for the machine only if it has no pool to name
 // (karpenter-provider-azure v1.10.2, pkg/cloudprovider/cloudprovider.go, handleInstancePromise).
 func (r Rule) KeepsWaiting(inPool bool) bool {
 	isAnswered := inPool && (r.Cloud == Azure || r.Cloud == AzureARM)

@@ -153,7 +153,7 @@ func (r Rule) FaultCondition() Condition {
 	}
 }
 
-// EvictionCondition is what the node of a machine reports whose end was announced; nil where the
+// EvictionCondition is what the node of a machine reports whose end was announced; nil if the
 // cloud's provisioner gives the claim up instead, with events.
 func (r Rule) EvictionCondition() *Condition {
 	if r.Cloud != Azure && r.Cloud != AzureARM && r.Cloud != GPUProvisioner {
@@ -165,7 +165,7 @@ func (r Rule) EvictionCondition() *Condition {
 	}
 }
 
-// Apply sets the condition on a node, and says whether that changed it.
+// Apply sets the condition on a node, and reports whether that changed it.
 func (c Condition) Apply(node *corev1.Node, now metav1.Time) bool {
 	want := corev1.NodeCondition{
 		Type: corev1.NodeConditionType(c.Type), Status: corev1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,

@@ -121,7 +121,7 @@ func (r *reader) selected(k kind, asked *client.ListOptions) []client.Object {
 // uses reads what pods request of nodes as it is: the watch of them has tests of its own.
 type uses struct{ live *reader }
 
-// Of implements workspace.Uses.
+// Of implements planning.Uses.
 func (u uses) Of(nodes []string) ([]existing.Use, bool) {
 	var out []existing.Use
 	for _, object := range sorted(u.live.see(kindOf(&corev1.Pod{}))) {

@@ -25,10 +25,10 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
@@ -86,11 +86,11 @@ func (h *host) IndexField(_ context.Context, _ client.Object, field string, inde
 
 // dedicationOf has the administrator change his mind with each start of the controller: machines with the taint of their
 // Workspace and without serve beside each other.
-func dedicationOf(life int) gpuplugin.Dedication {
+func dedicationOf(life int) preflight.Dedication {
 	if life%2 == 0 {
-		return gpuplugin.Enabled
+		return preflight.Enabled
 	}
-	return gpuplugin.Disabled
+	return preflight.Disabled
 }
 
 // newProcess starts a controller, wired as the product wires it.
@@ -115,8 +115,8 @@ func newProcess(w *world) (*process, error) {
 	p.reconciler = workspace.New(workspace.Config{
 		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits, Provisioner: provisioner,
 		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
-		Dedication: dedicationOf(w.restarts),
-		Uses:       uses{live}, Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
+		Preflight: preflight.Policy{Dedication: dedicationOf(w.restarts)},
+		Uses:      uses{live}, Memory: &ladder.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})
 	if err := p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes}); err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func sharedBytes() int64 {
 	return int64(stat.Blocks) * stat.Bsize
 }
 
-// userKnown says whether /etc/passwd has the user id.
+// userKnown reports whether /etc/passwd has the user id.
 func userKnown(id int) bool {
 	data, err := os.ReadFile("/etc/passwd")
 	if err != nil {
@@ -56,7 +56,7 @@ func compileCache(env map[string]string) string {
 	return filepath.Join(cmp.Or(env["VLLM_CACHE_ROOT"], filepath.Join(home, "vllm")), "torch_compile_cache")
 }
 
-// compiled says whether the cache has what this shape needs, and makes sure that it can be written.
+// compiled reports whether the cache has what this shape needs, and makes sure that it can be written.
 func compiled(dir, key string) (bool, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, osError(err)

@@ -37,10 +37,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "modelberth.image" -}}
 {{- $image := index . 0 }}
 {{- $root := index . 1 }}
+{{- $repository := $image.repository }}
+{{- with $root.Values.registry }}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) $image.repository }}
+{{- end }}
 {{- if $image.digest }}
-{{- printf "%s@%s" $image.repository $image.digest }}
+{{- printf "%s@%s" $repository $image.digest }}
 {{- else }}
-{{- printf "%s:%s" $image.repository ($image.tag | default $root.Chart.AppVersion) }}
+{{- printf "%s:%s" $repository ($image.tag | default $root.Chart.AppVersion) }}
 {{- end }}
 {{- end }}
 
@@ -107,6 +111,12 @@ namespaceSelector:
 {{- $problems = append $problems "metrics.certificateSecret is of no use with metrics.insecure: remove one of them" }}
 {{- end }}
 {{- with .Values.weights.oci }}
+{{- if and .keyless.trustedRootConfigMap (not .keyless.image.repository) }}
+{{- $problems = append $problems "weights.oci.keyless.image.repository is empty: build the image with `hack/images.sh verifier`, push it, and name its repository here" }}
+{{- end }}
+{{- if and .keyless.trustedRootConfigMap (not .registries) }}
+{{- $problems = append $problems "weights.oci.keyless is of no use without weights.oci.registries: name the registries that weights come from" }}
+{{- end }}
 {{- if and .requireVerify.publicKeys (not .registries) }}
 {{- $problems = append $problems "weights.oci.requireVerify demands signatures, and weights.oci.registries is empty: name the registries that weights come from" }}
 {{- end }}

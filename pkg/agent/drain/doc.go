@@ -4,6 +4,6 @@
 // Package drain holds the end of a pod back until the answers under way in it are finished. The kubelet asks
 // before it tells the engine to end, and waits for the answer.
 //
-// It decides when an engine is idle, from gauges that count its requests, and when waiting has become
-// pointless. It must not know engines: their gauges are named by the caller.
+// It decides when an engine is idle, from gauges of its requests, and when waiting is pointless. It must not know
+// engines: the caller names their gauges.
 package drain

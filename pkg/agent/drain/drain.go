@@ -15,29 +15,29 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// What a probe returns, wrapped, where it will say nothing else later.
+// Errors of a probe, wrapped, that will not change later.
 var (
-	// ErrGone says that nobody is left who could be busy.
+	// ErrGone is returned if there is no process left to wait for.
 	ErrGone = errors.New("nothing answers there")
-	// ErrUntold says that somebody is there who does not tell whether he is.
-	ErrUntold = errors.New("it does not tell")
+	// ErrUntold is returned if a process answers without the number of its requests.
+	ErrUntold = errors.New("the number of requests is unknown")
 )
 
 const (
 	lookEvery   = 500 * time.Millisecond
 	lookTimeout = 5 * time.Second
-	// idleFor is how long there must have been no request: one that is between two states may be in no count.
+	// idleFor is how long the engine must be without requests: a request between two states may be in no gauge.
 	idleFor = time.Second
-	// answerMargin is what the caller gets beyond the time-out to take the answer.
+	// answerMargin is the caller's extra time beyond the timeout to receive the answer.
 	answerMargin = 10 * time.Second
 )
 
-// Config is what a Drain needs to know.
+// Config has the inputs of a Drain.
 type Config struct {
-	// IsBusy reports whether a request is under way; nil where nobody knows, so that there is nothing to wait for.
+	// IsBusy reports whether a request is in flight; nil if this is unknown, and there is nothing to wait for.
 	IsBusy func(ctx context.Context) (bool, error)
-	// Settle is how long requests may still be sent here after the drain began, because not every proxy knows
-	// yet that the pod is ending.
+	// Settle is how long requests may still arrive after the drain began, because some proxies do not know yet that
+	// the pod is ending.
 	Settle time.Duration
 	// Timeout bounds the drain, Settle included.
 	Timeout time.Duration
@@ -45,11 +45,11 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// maxMisses is how many questions in a row the one that is followed may leave open.
+// maxMisses is how many questions in a row the followed member may leave unanswered.
 const maxMisses = 3
 
-// Following returns a probe that is busy as long as another drain is under way: an engine of several pods ends
-// with the one that holds the answers.
+// Following returns a probe that is busy while another drain continues: an engine of several pods ends with the
+// leader.
 func Following(isDraining func(context.Context) (bool, error)) func(context.Context) (bool, error) {
 	var misses atomic.Int32
 	return func(ctx context.Context) (bool, error) {
@@ -71,7 +71,7 @@ type Drain struct {
 	running atomic.Int32
 }
 
-// New returns a Drain that has not begun.
+// New returns a Drain. It starts later.
 func New(c Config) *Drain { return &Drain{config: c} }
 
 // IsRunning reports whether a drain is under way.
@@ -125,22 +125,22 @@ func (d *Drain) look(ctx context.Context) sight {
 	defer cancel()
 	isBusy, err := d.config.IsBusy(ctx)
 	if err != nil {
-		d.config.Log.Warn("the engine does not tell whether it is busy", "err", err)
+		d.config.Log.Warn("the engine does not report whether it is busy", "err", err)
 	}
 	return sight{isBusy: isBusy, err: err}
 }
 
 // Why a drain is over.
 const (
-	whyIdle      = "no request is under way"
+	whyIdle      = "no request is in flight"
 	whyGone      = "the engine does not answer"
-	whyUntold    = "the engine does not tell whether it is busy"
-	whyUnknown   = "nothing to wait for is known"
-	whyTimeout   = "the time is over"
-	whyCancelled = "nobody waits any more"
+	whyUntold    = "the engine does not report whether it is busy"
+	whyUnknown   = "no requests to wait for are known"
+	whyTimeout   = "the time limit has passed"
+	whyCancelled = "the caller has disconnected"
 )
 
-// sight is what one look has shown.
+// sight is the result of one look.
 type sight struct {
 	isBusy bool
 	err    error
@@ -152,7 +152,7 @@ type state struct {
 	idleSince time.Time
 }
 
-// after returns the state after one more look and, where the drain is over, why.
+// after returns the state after one more look and, if the drain is over, the reason.
 func (s state) after(seen sight, now time.Time) (state, string) {
 	switch {
 	case errors.Is(seen.err, ErrGone):

@@ -16,21 +16,21 @@ import (
 	"syscall"
 )
 
-// maxMetrics bounds what is read of an engine's metrics.
+// maxMetrics bounds the bytes read from an engine's metrics.
 const maxMetrics = 16 << 20
 
-// Source is where an engine reports its requests under way.
+// Source is the endpoint with an engine's gauges of running requests.
 type Source struct {
 	// URL of its metrics, in Prometheus's text format.
 	URL string
-	// Key that the engine asks its clients for; empty where it asks for none.
+	// Key of the engine's clients; empty if it requires none.
 	Key string
 	// Gauges count the requests.
 	Gauges []string
 }
 
-// Gauges returns a probe that sums the gauges of a source, over all their labels. An engine that is not there is gone;
-// one that has none of them, or refuses the key, does not tell.
+// Gauges returns a probe. It sums the gauges of a source over all their labels. An unreachable engine is gone. An
+// engine without these gauges, or one that refuses the key, gives ErrUntold.
 func Gauges(client *http.Client, from Source) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.URL, http.NoBody)

@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// Path is where a member answers.
+// Path is the path of a member's answer.
 const Path = "/member"
 
 const (
-	// lookupTimeout is what a name server gets of askTimeout.
+	// lookupTimeout is the share of askTimeout for the name server.
 	lookupTimeout = 300 * time.Millisecond
 	maxAnswer     = 4 << 10
 )
 
-// Handler answers with what self returns.
+// Handler answers with the result of self.
 func Handler(self func() Identity) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// A caller who left early is no failure of ours.
+		// A caller that disconnects early is not our failure.
 		_ = json.NewEncoder(w).Encode(self())
 	})
 }
@@ -42,12 +42,13 @@ type Client struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu sync.Mutex
-	// known holds the address at which a host was last reached: a name server that is down takes no member away.
+	// known holds the last working address of a host: an outage of the name server does not look like the loss of a
+	// member.
 	known map[string]string
 }
 
-// NewClient returns a Client that takes no proxy and makes a connection of its own for every question, so that
-// each one looks at the name anew.
+// NewClient returns a Client without a proxy. It makes a new connection for every question, so each one resolves
+// the name again.
 func NewClient() *Client {
 	c := &Client{
 		lookUp: net.DefaultResolver.LookupHost,
@@ -58,7 +59,7 @@ func NewClient() *Client {
 	return c
 }
 
-// Ask returns what the member at HOST:PORT says of itself.
+// Ask returns the identity of the member at HOST:PORT.
 func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+peer+Path, http.NoBody)
 	if err != nil {
@@ -77,14 +78,14 @@ func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
 	case resp.StatusCode != http.StatusOK:
 		return Identity{}, fmt.Errorf("member %q answers with status %d", peer, resp.StatusCode)
 	case err != nil:
-		return Identity{}, fmt.Errorf("member %q answers something else than its id: %w", peer, err)
+		return Identity{}, fmt.Errorf("member %q returned an invalid id: %w", peer, err)
 	case id.ID == "":
-		return Identity{}, fmt.Errorf("member %q answers without an id", peer)
+		return Identity{}, fmt.Errorf("member %q returned no id", peer)
 	}
 	return id, nil
 }
 
-// connect prefers what the name says now to what it said before.
+// connect prefers the present address of a name to the last one.
 func (c *Client) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

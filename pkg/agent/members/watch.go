@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A member that goes silent is noticed within lostAfter and one askEvery: under five seconds.
+// A silent member is noticed within lostAfter and one askEvery: under five seconds.
 const (
 	askEvery   = 750 * time.Millisecond
 	askTimeout = 700 * time.Millisecond
 )
 
-// Config is what a Watch needs to know.
+// Config has the inputs of a Watch.
 type Config struct {
 	Self Identity
 	// Peers are the hosts, with their ports, of all members. One's own name may be among them: it is known by
 	// its id.
 	Peers []string
-	// Ask returns what a peer says of itself.
+	// Ask returns a peer's identity.
 	Ask func(ctx context.Context, peer string) (Identity, error)
 	Log *slog.Logger
-	// IsEnding reports whether this pod is about to end anyway, so that it is not the time to complain.
+	// IsEnding reports whether this pod is about to end anyway: then there is nothing to report.
 	IsEnding func() bool
 }
 
@@ -49,7 +49,7 @@ func (c Config) watch(ctx context.Context, peer string) error {
 			return nil
 		}
 		if now.id != known.id {
-			c.Log.Info("met a member of the group", "member", peer, "id", now.id, "group", c.Self.Group)
+			c.Log.Info("reached a member of the group", "member", peer, "id", now.id, "group", c.Self.Group)
 		}
 		if known = now; loss != nil && !c.IsEnding() {
 			loss.Name = peer

@@ -5,5 +5,5 @@
 // with a title is a file, its digest the checksum, the manifest's digest the commit. The layers of an image are fetched in
 // the same way, and unpacked then.
 //
-// It decides which layers are files. It must not know what becomes of them.
+// It decides which layers are files. It must not know their use.
 package oci

@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// Annotations of a layer that name its file: of ORAS, and of the CNCF's model format.
+// Annotations with a layer's file name: of ORAS, and of the CNCF's model format.
 const (
 	titleAnnotation = "org.opencontainers.image.title"
 	pathAnnotation  = "org.cncf.model.filepath"
@@ -49,7 +49,7 @@ type Source struct {
 	bounds  hub.Bounds
 
 	mu sync.Mutex
-	// client adds credentials, and layers are those of the manifest that was read last.
+	// client adds credentials; layers are those of the last manifest.
 	client *http.Client
 	layers map[string]v1.Descriptor
 }
@@ -65,7 +65,7 @@ func New(image string, o Options) (*Source, error) {
 	}}, nil
 }
 
-// Registry is the host that is asked.
+// Registry is the host of the registry.
 func (s *Source) Registry() string { return s.ref.Context().RegistryStr() }
 
 // Repository is the name without tag or digest, and Revision is the tag or digest.
@@ -79,7 +79,7 @@ func IsDigest(revision string) bool {
 	return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(revision)
 }
 
-// Resolve returns the digest of the manifest. Of an index it is that of the entry for this platform, if any.
+// Resolve returns the digest of the manifest. For an index, it is the entry of this platform, if there is one.
 func (s *Source) Resolve(ctx context.Context, _, _ string) (string, error) {
 	manifest, err := s.load(ctx, s.ref)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Source) Resolve(ctx context.Context, _, _ string) (string, error) {
 	return manifest, nil
 }
 
-// Tree lists the layers that are files.
+// Tree lists the layers with files.
 func (s *Source) Tree(ctx context.Context, _, digest string) ([]hub.Entry, error) {
 	if _, err := s.load(ctx, s.ref.Context().Digest(digest)); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (s *Source) Tree(ctx context.Context, _, digest string) ([]hub.Entry, error
 	return entries, nil
 }
 
-// Stat returns what the manifest says of one file.
+// Stat returns the manifest's data of one file.
 func (s *Source) Stat(ctx context.Context, f hub.File) (hub.Metadata, error) {
 	layer, err := s.layer(ctx, f)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Source) get(ctx context.Context, f hub.File, layer v1.Descriptor, r hub
 	return resp.Body, resp.Request.URL.Scheme + "://" + resp.Request.URL.Host, nil
 }
 
-// check makes sure that the body begins where it was asked to.
+// check makes sure that the body begins at the requested byte.
 func (s *Source) check(f hub.File, r hub.Range, resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK && r.Start == 0 {
 		return nil
@@ -151,13 +151,13 @@ func (s *Source) check(f hub.File, r hub.Range, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return &hub.UnreachableError{
 			Endpoint: s.Registry(), File: f, Status: resp.StatusCode,
-			Err: errors.New("byte ranges are ignored there: use a registry that serves them"),
+			Err: errors.New("it ignores byte ranges: use a registry that supports them"),
 		}
 	}
 	return s.explain(f, transport.CheckError(resp, http.StatusPartialContent))
 }
 
-// layer returns what a file is made of, from the manifest that its revision names.
+// layer returns the layer of a file, from the manifest of its revision.
 func (s *Source) layer(ctx context.Context, f hub.File) (v1.Descriptor, error) {
 	s.mu.Lock()
 	known := s.layers != nil
@@ -214,7 +214,7 @@ func (s *Source) load(ctx context.Context, ref name.Reference) (string, error) {
 	return digest.String(), nil
 }
 
-// authorized returns the client with this repository's credentials, which it asks for once.
+// authorized returns the client with this repository's credentials, requested once.
 func (s *Source) authorized(ctx context.Context, f hub.File) (*http.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *Source) authorized(ctx context.Context, f hub.File) (*http.Client, erro
 	if err != nil {
 		return nil, fmt.Errorf("oci: credentials for %s: %w", repository, err)
 	}
-	// The credentials outlive the request that they were first asked for.
+	// The credentials outlive the first request for them.
 	with, err := transport.NewWithContext(context.WithoutCancel(ctx), repository.Registry, credentials, s.options.HTTP.Transport,
 		[]string{repository.Scope(transport.PullScope)})
 	if err != nil {

@@ -22,29 +22,29 @@ import (
 )
 
 const (
-	// layersDir holds the layers that are archives, in their order, once they are fetched.
+	// layersDir holds the fetched archives, in their order.
 	layersDir = ".layers"
 	// Archives matches their names.
 	Archives = layersDir + "/*.tar"
-	// stagingDir is where they are unpacked, and unpackedName says which are.
+	// Archives are unpacked in stagingDir, and unpackedName lists the finished ones.
 	stagingDir   = ".unpacking"
 	unpackedName = layersDir + "/unpacked"
-	// contentDir is where images that carry files and no program keep them, as KAITO's do.
+	// contentDir is the directory of files in images without a program, as in KAITO's.
 	contentDir = "data"
-	// unpackAnnotation marks a directory that ORAS has packed; its title is no file's.
+	// unpackAnnotation marks a directory packed by ORAS; its title is not a file name.
 	unpackAnnotation = "io.deis.oras.content.unpack"
 )
 
 const (
 	dirMode  = 0o755
 	fileMode = 0o644
-	// maxWindow is what zstd writes with at its highest level; the decoder holds that much.
+	// maxWindow is zstd's window at its highest level; the decoder needs that much memory.
 	maxWindow = 128 << 20
 	// maxName bounds the path of a file in an archive, and so how deep directories lie.
 	maxName = 1024
 )
 
-// isArchive says whether a layer holds files instead of being one.
+// isArchive reports whether a layer holds files instead of being one.
 func isArchive(layer v1.Descriptor) bool {
 	if layer.Annotations[titleAnnotation] != "" || layer.Annotations[pathAnnotation] != "" {
 		return layer.Annotations[unpackAnnotation] == "true"
@@ -57,20 +57,20 @@ func archiveName(index int, layer v1.Descriptor) string {
 	return fmt.Sprintf("%s/%04d-%s.tar", layersDir, index, layer.Digest.Hex)
 }
 
-// Limits bound what all layers of an artifact unpack to.
+// Limits bound the unpacked contents of all layers of an artifact.
 type Limits struct {
 	// Bytes of the archives once they are inflated.
 	Bytes int64
-	// Entries are files, links, and the directories that are made for them.
+	// Entries are files, links and their directories.
 	Entries int
 }
 
 // LimitError reports an artifact that unpacks to more than a limit.
 type LimitError struct {
-	// Layer is the name of the archive in which the limit was reached.
+	// Layer is the archive that exceeds the limit.
 	Layer string
 	Limit int64
-	// What is counted: "bytes" or "entries".
+	// The counted unit: "bytes" or "entries".
 	What string
 }
 
@@ -78,9 +78,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("oci: layer %s: the artifact unpacks to more than %d %s", e.Layer, e.Limit, e.What)
 }
 
-// Unpack puts the files in the layers that were fetched into dir, of which root is a handle, in their place: what lies below
-// data/, else everything. It does nothing where there are no such layers, or where it has done so before. Past a limit it
-// fails with a LimitError, and leaves nothing of the archives.
+// Unpack moves the files of the fetched layers to their place in dir; root is a handle of dir. It takes the files
+// below data/ if there is such a directory, and otherwise all. Without layers, or after an earlier run, it does
+// nothing. Beyond a limit it fails with a LimitError, and leaves nothing of the archives.
 func Unpack(root *os.Root, dir string, limits Limits) error {
 	archives, err := fs.Glob(root.FS(), Archives)
 	if err != nil || len(archives) == 0 {
@@ -95,7 +95,7 @@ func Unpack(root *os.Root, dir string, limits Limits) error {
 	}
 	into := &staging{root: root, limits: limits, bytes: limits.Bytes, entries: limits.Entries}
 	for _, archive := range archives {
-		// Not through root, because what a cache holds is a link out of it.
+		// Not through root, because cached files are links out of it.
 		if err := into.unpack(filepath.Join(dir, archive)); err != nil {
 			return errors.Join(fmt.Errorf("unpacking layer %s: %w", path.Base(archive), err), root.RemoveAll(stagingDir))
 		}
@@ -124,11 +124,11 @@ func moveUp(root *os.Root) error {
 	return root.RemoveAll(stagingDir)
 }
 
-// staging is where archives are unpacked.
+// staging is the directory for unpacking archives.
 type staging struct {
 	root   *os.Root
 	limits Limits
-	// layer is the name of the archive that is being unpacked, bytes and entries are what may still come.
+	// layer is the name of the present archive; bytes and entries are the remaining limits.
 	layer   string
 	bytes   int64
 	entries int
@@ -164,7 +164,7 @@ func (s *staging) unpack(file string) error {
 	}
 }
 
-// count takes an entry off what may still come.
+// count takes one entry off the remaining limit.
 func (s *staging) count() error {
 	s.entries--
 	if s.entries < 0 {
@@ -173,7 +173,7 @@ func (s *staging) count() error {
 	return nil
 }
 
-// inflated counts what an archive holds, whether it is kept or not.
+// inflated counts the bytes of an archive, kept or not.
 type inflated struct {
 	io.Reader
 	of *staging
@@ -187,7 +187,7 @@ func (i *inflated) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inflate reads a layer by what it begins with: its media type may say otherwise.
+// inflate detects the compression of a layer by its first bytes: its media type may be wrong.
 func inflate(r *bufio.Reader) (io.ReadCloser, error) {
 	begins := func(magic string) bool {
 		got, err := r.Peek(len(magic))
@@ -216,7 +216,7 @@ func (s *staging) write(header *tar.Header, content io.Reader) error {
 	if len(name) > maxName {
 		return fmt.Errorf("the path of file %.100q has more than %d bytes", name, maxName)
 	}
-	// What the agent keeps for itself is no image's.
+	// Names reserved for the agent are not an image's.
 	if top, _, _ := strings.Cut(name, "/"); top == layersDir || top == stagingDir {
 		return nil
 	}

@@ -1,13 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission decides whether a namespace would admit the pods of a Workspace: its Pod Security
-// level, LimitRanges and ResourceQuotas. A machine whose pods are refused would idle.
+// Package admission decides whether a namespace would admit the pods of a Workspace: its Pod Security level,
+// LimitRanges and ResourceQuotas. Without admitted pods, a machine would be idle.
 //
-// It is pure: namespace, quotas, limits and pods come in as values. Where the API server may decide
-// differently for a reason that these values do not show, it admits: a refusal that it misses costs a
-// machine until the deadline for machines that cannot serve, a refusal that it invents blocks a
-// Workspace for ever. It must not know clients, plans or machines.
+// It is pure: namespace, quotas, limits and pods are values. If the API server may decide differently for a reason
+// outside these values, it admits: a missed refusal costs a machine until the deadline for failing pods, and a
+// wrong refusal blocks a Workspace for ever. It must not know clients, plans or machines.
 package admission
 
 import (
@@ -20,10 +19,10 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Rule is what refuses a pod.
+// Rule is a kind of rule of a namespace.
 type Rule string
 
-// The rules that a namespace may have.
+// The rules of a namespace.
 const (
 	PodSecurity   Rule = "PodSecurity"
 	LimitRange    Rule = "LimitRange"
@@ -35,11 +34,11 @@ type Problem struct {
 	Rule Rule
 	// Message names the object, the field, its value and the way out.
 	Message string
-	// Passing reports whether others use what is missing, so that it may become free.
+	// Passing reports whether other pods use the missing resource, so it may become free.
 	Passing bool
 }
 
-// Namespace is what decides about pods.
+// Namespace has the rules for pods.
 type Namespace struct {
 	Name   string
 	Labels map[string]string
@@ -47,9 +46,9 @@ type Namespace struct {
 	Limits []corev1.LimitRange
 }
 
-// Demand is what a Workspace wants to create in its namespace, and what it has there.
+// Demand has the planned and the existing pods of a Workspace in its namespace.
 type Demand struct {
-	// Sets that are to be.
+	// Sets are the planned StatefulSets.
 	Sets []*appsv1.StatefulSet
 	// Pods and ExistingSets are there already, and used counts them.
 	Pods         []corev1.Pod
@@ -105,8 +104,8 @@ func podsOf(sets []*appsv1.StatefulSet) []pods {
 	return out
 }
 
-// checkLevel holds a pod against the Pod Security level that the namespace enforces. Labels that
-// cannot be read mean what they mean to the API server.
+// checkLevel compares a pod with the Pod Security level of the namespace. Invalid labels count as they do for the
+// API server.
 func (c *Checker) checkLevel(namespace Namespace, meta *metav1.ObjectMeta, spec *corev1.PodSpec) *Problem {
 	privileged := psaapi.LevelVersion{Level: psaapi.LevelPrivileged, Version: psaapi.LatestVersion()}
 	enforced, _ := psaapi.PolicyToEvaluate(namespace.Labels, psaapi.Policy{Enforce: privileged, Audit: privileged, Warn: privileged})

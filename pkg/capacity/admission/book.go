@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// promiseLife is how long room in a namespace is promised to a Workspace whose pods are on their way.
-// They are created within seconds, and used counts them from then on.
+// promiseLife is how long room in a namespace is reserved for a Workspace whose pods do not exist yet. They are
+// created within seconds, and used counts them from then on.
 const promiseLife = 2 * time.Minute
 
-// Book has one Workspace after the other checked, each beside what was promised to those before it. It
-// may be lost: then two that ask at once may both be admitted.
+// Book checks one Workspace after the other, each beside the earlier reservations. If it is lost, two simultaneous
+// Workspaces may both be admitted.
 type Book struct {
 	checker *Checker
 
@@ -34,8 +34,7 @@ func NewBook(checker *Checker) *Book {
 	return &Book{checker: checker, promises: map[types.UID]promise{}}
 }
 
-// Reserve checks a demand and promises it the room that its pods take; it returns why they would be
-// refused, or nil.
+// Reserve checks a demand and reserves the room for its pods. It returns the reason for a refusal, or nil.
 func (b *Book) Reserve(now time.Time, owner types.UID, namespace Namespace, demand Demand) *Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()

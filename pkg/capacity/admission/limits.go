@@ -13,8 +13,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// withDefaults returns a pod as the API server completes it: a limit is the request where there is
-// none, and LimitRanges fill in the rest.
+// withDefaults returns a pod as the API server completes it: a missing request becomes the limit, and LimitRanges
+// fill in the rest.
 func withDefaults(spec *corev1.PodSpec, limits []corev1.LimitRange) *corev1.PodSpec {
 	out := spec.DeepCopy()
 	for _, containers := range [][]corev1.Container{out.InitContainers, out.Containers} {
@@ -30,7 +30,7 @@ func withDefaults(spec *corev1.PodSpec, limits []corev1.LimitRange) *corev1.PodS
 	return out
 }
 
-// filled adds what is missing from the defaults.
+// filled adds missing values from the defaults.
 func filled(own, defaults corev1.ResourceList) corev1.ResourceList {
 	out := maps.Clone(defaults)
 	if out == nil {
@@ -52,7 +52,7 @@ func itemsOf(limits []corev1.LimitRange, kind corev1.LimitType) []corev1.LimitRa
 	return out
 }
 
-// measured is what a LimitRange limits: a container, or a whole pod.
+// measured is the object of a LimitRange: a container, or a whole pod.
 type measured struct {
 	kind             corev1.LimitType
 	what             string
@@ -86,7 +86,7 @@ func checkLimits(namespace Namespace, spec *corev1.PodSpec) *Problem {
 	return nil
 }
 
-// violates returns which bound of a LimitRange something does not keep; empty where it keeps all.
+// violates returns the violated bound of a LimitRange; empty if there is none.
 func (m measured) violates(item corev1.LimitRangeItem) string {
 	if item.Type != m.kind {
 		return ""

@@ -17,13 +17,13 @@ import (
 // countSets is how ResourceQuotas count StatefulSets.
 const countSets = corev1.ResourceName("count/statefulsets.apps")
 
-// Usage is what pods count for in the ResourceQuotas of their namespace.
+// Usage is the share of pods in the ResourceQuotas of their namespace.
 type Usage struct {
 	spec  *corev1.PodSpec
 	count int64
 }
 
-// UsageOf returns what the pods of a demand count for that are not there yet.
+// UsageOf returns the usage of a demand's missing pods.
 func UsageOf(namespace Namespace, demand Demand) []Usage {
 	missing := -int64(len(demand.Pods))
 	wanted := podsOf(demand.Sets)
@@ -40,8 +40,8 @@ func UsageOf(namespace Namespace, demand Demand) []Usage {
 	return out
 }
 
-// checkQuotas holds pods against the ResourceQuotas that count them. What the Workspace has already
-// counts as used, so only the rest must be free.
+// checkQuotas compares pods with the ResourceQuotas that count them. Existing pods of the Workspace already count
+// as used, so only the rest must be free.
 func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []Usage) *Problem {
 	for i := range namespace.Quotas {
 		quota := &namespace.Quotas[i]
@@ -77,7 +77,7 @@ func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []U
 	return nil
 }
 
-// short returns which resource of a quota does not suffice, or nil.
+// short returns the exhausted resource of a quota, or nil.
 func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others corev1.ResourceList) *Problem {
 	for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
 		hard, missing := quota.Spec.Hard[name], need[name]
@@ -124,8 +124,8 @@ func counts(quota *corev1.ResourceQuota, spec *corev1.PodSpec) bool {
 	})
 }
 
-// inScope reports whether a pod is surely in a scope. A pod without a priority class may be given the
-// cluster's default one, and scopes that later versions add are not known.
+// inScope reports whether a pod is certainly in a scope. A pod without a priority class may get the cluster's
+// default one, and scopes of later versions are unknown.
 func inScope(scope corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpec) bool {
 	class := spec.PriorityClassName
 	switch scope.ScopeName {
@@ -164,7 +164,7 @@ func isBestEffort(spec *corev1.PodSpec) bool {
 	})
 }
 
-// unspecified returns what each container has to specify, where the quota counts it, and one does not.
+// unspecified returns a resource that a container must specify for the quota, and does not.
 func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 	explicit := []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
@@ -183,7 +183,7 @@ func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 	return ""
 }
 
-// usage is what one pod counts for.
+// usage is the usage of one pod.
 func usage(spec *corev1.PodSpec) corev1.ResourceList {
 	pod := &corev1.Pod{Spec: *spec}
 	out := computed(helper.PodRequests(pod, helper.PodResourcesOptions{}), helper.PodLimits(pod, helper.PodResourcesOptions{}))

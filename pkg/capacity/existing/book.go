@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Promise is nodes that a Workspace was planned onto, and what it will take of each. It is kept with the
-// accepted plan, so that a restart forgets nothing.
+// Promise has the planned nodes of a Workspace, and its share of each. The accepted plan stores it, so a restart
+// loses nothing.
 type Promise struct {
 	Owner     capacity.Owner `json:"-"`
 	Nodes     []string       `json:"nodes"`
@@ -24,7 +24,7 @@ type Promise struct {
 	DiskGiB   int            `json:"diskGiB,omitempty"`
 }
 
-// PromiseOf is what a plan takes of nodes that are there; it names no nodes where machines are bought.
+// PromiseOf returns a plan's use of existing nodes; it has no nodes if machines are bought.
 func PromiseOf(owner capacity.Owner, plan *planner.Plan) Promise {
 	return Promise{
 		Owner: owner, Nodes: plan.NodeNames,
@@ -36,12 +36,11 @@ func (p *Promise) amount() amount {
 	return amount{gpus: int64(p.GPUs), millis: int64(p.CPUs) * 1000, memory: int64(p.MemoryGiB) << 30, disk: int64(p.DiskGiB) << 30}
 }
 
-// bookLife is how long the book keeps a promise: by then the plan that it was made for is stored and the
-// cache shows it, or was never stored.
+// bookLife is how long the book keeps a promise: after that the plan is stored and in the cache, or was never
+// stored.
 const bookLife = time.Minute
 
-// Book keeps what was promised from the moment that it is planned until the accepted plan is seen. The zero
-// value is an empty one.
+// Book keeps a promise from the planning until the accepted plan is in the cache. The zero value is empty.
 type Book struct {
 	mu    sync.Mutex
 	fresh map[types.UID]entry
@@ -52,8 +51,8 @@ type entry struct {
 	at      time.Time
 }
 
-// Plan lets one Workspace at a time plan, with what was promised to all: by the accepted plans that are seen,
-// and lately. What plan returns is promised to the owner in place of what was before.
+// Plan lets one Workspace at a time plan, with the promises of all others: those of the accepted plans in the
+// cache, and recent ones. The result of plan replaces the owner's earlier promise.
 func (b *Book) Plan(now time.Time, owner capacity.Owner, accepted []Promise, plan func(promised []Promise) Promise) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

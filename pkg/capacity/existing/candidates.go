@@ -1,12 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package existing finds the nodes of a cluster that a Workspace may use without buying any: which ones
-// match, what is free of them, and in a sentence why others are left alone.
+// Package existing finds the nodes of a cluster that a Workspace may use without a purchase: the matching ones,
+// their free room, and in a sentence the reasons against the others.
 //
-// It decides from objects that were read and must not read or write any, nor know models and plans'
-// physics: which of the nodes are used is for the planner to say. What was said is kept in a Book until the
-// cluster shows it, so that two Workspaces are not planned onto the same GPUs.
+// It decides from given objects and must not read or write any, nor know models and the physics of plans: the
+// planner chooses the nodes. A Book keeps its promises until the cluster shows them, so two Workspaces are not
+// planned onto the same GPUs.
 package existing
 
 import (
@@ -26,37 +26,37 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// gpuResource is what NVIDIA's device plugin announces.
+// gpuResource is the resource of NVIDIA's device plugin.
 const gpuResource corev1.ResourceName = "nvidia.com/gpu"
 
-// labelGPUPresent is on every node on which GPU feature discovery found a GPU.
+// labelGPUPresent is a label of every node on which GPU feature discovery found a GPU.
 const labelGPUPresent = "nvidia.com/gpu.product"
 
-// Ask is who asks for nodes, and which.
+// Ask describes the wanted nodes and the Workspace.
 type Ask struct {
-	// Owner is the Workspace. What its own pods use counts as free: they make room for their successors.
+	// Owner is the Workspace. The share of its own pods counts as free: they make room for their successors.
 	Owner capacity.Owner
 	// Selector of nodes; nil means all nodes with GPUs.
 	Selector *metav1.LabelSelector
 	// Preferred are names of nodes to prefer.
 	Preferred []string
-	// Pod is what the pods ask of nodes: tolerations, node selector and affinity.
+	// Pod has the pods' requirements for nodes: tolerations, node selector and affinity.
 	Pod corev1.PodSpec
-	// Left are nodes that are not to be tried now, with why.
+	// Left are nodes to avoid now, with reasons.
 	Left map[string]string
-	// Promised is what other Workspaces were promised.
+	// Promised are the promises of other Workspaces.
 	Promised []Promise
-	// Unseen says that nobody can know what pods use of the nodes.
+	// Unseen is set if the use of the nodes by pods is unknown.
 	Unseen bool
 }
 
-// Catalogue tells what a node is.
+// Catalogue describes a node's hardware.
 type Catalogue interface {
 	Identify(n sku.Node) (sku.Machine, error)
 }
 
-// Candidates are the nodes that match, by name: what each is, what is free of it, and why it is not used.
-// Uses are those of all pods on them; in the nodes nothing is changed.
+// Candidates are the matching nodes, by name: their hardware, their free room, and the reason against their use.
+// Uses are those of all pods on them. The nodes are not changed.
 func Candidates(nodes []corev1.Node, uses []Use, known Catalogue, ask Ask) ([]planner.Node, error) {
 	matches, err := selector(ask.Selector)
 	if err != nil {
@@ -73,7 +73,7 @@ func Candidates(nodes []corev1.Node, uses []Use, known Catalogue, ask Ask) ([]pl
 	return out, nil
 }
 
-// Matches says whether a node is one that a selector means; nil means all nodes with GPUs.
+// Matches reports whether a selector matches a node; nil matches all nodes with GPUs.
 func Matches(node *corev1.Node, of *metav1.LabelSelector) bool {
 	matches, err := selector(of)
 	return err == nil && isMeant(node, matches)
@@ -83,7 +83,7 @@ func isMeant(node *corev1.Node, matches labels.Selector) bool {
 	return matches.Matches(labels.Set(node.Labels)) && (!matches.Empty() || hasGPU(node))
 }
 
-// selector is a user's without the labels that name the owner of a machine, which only the controller sets.
+// selector is a user's selector without the owner's labels of a machine. Only the controller sets those.
 func selector(of *metav1.LabelSelector) (labels.Selector, error) {
 	if of == nil {
 		return labels.Everything(), nil
@@ -106,7 +106,7 @@ func selector(of *metav1.LabelSelector) (labels.Selector, error) {
 	return out, nil
 }
 
-// hasGPU says whether a node announces GPUs, or has some that are not announced.
+// hasGPU reports whether a node has GPUs, announced or not.
 func hasGPU(node *corev1.Node) bool {
 	gpus := node.Status.Allocatable[gpuResource]
 	_, labelled := node.Labels[labelGPUPresent]
@@ -144,7 +144,7 @@ func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 func unusable(node *corev1.Node, ask Ask) string {
 	switch owner, _ := otherOwner(node, ask.Owner); {
 	case isOwn(node, ask.Owner):
-		return "was bought for this Workspace: it goes when its NodeClaim does"
+		return "was bought for this Workspace and is deleted with its NodeClaim"
 	case owner != "":
 		return "belongs to " + owner
 	case node.DeletionTimestamp != nil:
@@ -166,24 +166,24 @@ func unusable(node *corev1.Node, ask Ask) string {
 			return fmt.Sprintf("has the taint %s, which the pods do not tolerate", taint.ToString())
 		}
 	}
-	// Terms that cannot be read match nothing, for the scheduler as well.
+	// Invalid terms match nothing, as for the scheduler.
 	if fits, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: ask.Pod}).Match(node); !fits {
 		return "does not match the node selector or the node affinity of the pods"
 	}
 	if ask.Unseen {
-		return "cannot be used, because this installation may not see what pods of other namespaces request of it: " +
+		return "cannot be used, because this installation cannot see pods of other namespaces on it: " +
 			"have the administrator set the chart's watchPodsOfNodes"
 	}
 	return ""
 }
 
-// isOwn says whether a node was bought for the Workspace.
+// isOwn reports whether a node was bought for the Workspace.
 func isOwn(node *corev1.Node, owner capacity.Owner) bool {
 	return node.Labels[v1beta1.LabelWorkspaceUID] == string(owner.UID) && owner.UID != ""
 }
 
-// otherOwner says which Workspace a node was bought for, if it is another one. One of another namespace is not
-// named: who plans need not be allowed to see it.
+// otherOwner names the other Workspace that a node was bought for. It does not name one of another namespace: the
+// user of this Workspace may have no right to see it.
 func otherOwner(node *corev1.Node, owner capacity.Owner) (text string, foreign bool) {
 	name, namespace := labelledOwner(node)
 	switch {
@@ -198,7 +198,7 @@ func otherOwner(node *corev1.Node, owner capacity.Owner) (text string, foreign b
 	}
 }
 
-// labelledOwner is the Workspace that a node's labels name, in this project's form or KAITO's.
+// labelledOwner is the Workspace in a node's labels, in this project's form or KAITO's.
 func labelledOwner(node *corev1.Node) (name, namespace string) {
 	if name := node.Labels[v1beta1.LabelMachineWorkspaceName]; name != "" {
 		return name, node.Labels[v1beta1.LabelMachineWorkspaceNamespace]
@@ -206,7 +206,7 @@ func labelledOwner(node *corev1.Node) (name, namespace string) {
 	return node.Labels[v1beta1.LabelWorkspace], node.Labels[v1beta1.LabelWorkspaceNamespace]
 }
 
-// notReady says why a node takes no pods; a node that has never said that it is ready does not either.
+// notReady is the reason why a node takes no pods. A node without a Ready condition takes none.
 func notReady(node *corev1.Node) string {
 	for _, condition := range node.Status.Conditions {
 		switch {
@@ -220,7 +220,7 @@ func notReady(node *corev1.Node) string {
 	return "is not ready"
 }
 
-// tolerated says whether pods may be put on a node in spite of a taint.
+// tolerated reports whether pods may be put on a node in spite of a taint.
 func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
@@ -230,7 +230,7 @@ func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	})
 }
 
-// capacityType is how a machine is paid for, as its provisioner's label says; empty where none does.
+// capacityType is how a machine is paid for, as its provisioner's label says; empty if none does.
 func capacityType(node *corev1.Node) v1beta1.CapacityType {
 	for _, label := range capacity.SpotLabels() {
 		if node.Labels[label.Key] == label.Value {

@@ -176,7 +176,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 		},
 		{
 			reason: "bought for this Workspace: to count it as free would end in its release",
-			want:   "was bought for this Workspace: it goes when its NodeClaim does",
+			want:   "was bought for this Workspace and is deleted with its NodeClaim",
 			edits:  []func(*corev1.Node){labelled(v1beta1.LabelWorkspaceUID, "uid-1"), labelled(v1beta1.LabelMachineWorkspaceName, "chat")},
 		},
 		{
@@ -242,7 +242,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 		},
 		{
 			reason: "nobody may see what pods of other namespaces request of it", unseen: true,
-			want: "cannot be used, because this installation may not see what pods of other namespaces request of it: " +
+			want: "cannot be used, because this installation cannot see pods of other namespaces on it: " +
 				"have the administrator set the chart's watchPodsOfNodes",
 		},
 		{

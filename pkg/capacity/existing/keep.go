@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Keep is a transform for a cache of all nodes: it leaves what decides whether and how a node is used, and
-// drops the rest, of which the list of images alone is most of a node.
+// Keep is a transform for a cache of all nodes. It keeps the fields that decide about a node's use and drops the
+// rest; the list of images alone is most of a node.
 func Keep(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// amount of what pods request: GPUs, thousandths of a CPU, bytes of memory and of disk.
+// amount of resources in pods' requests: GPUs, thousandths of a CPU, bytes of memory and of disk.
 type amount struct{ gpus, millis, memory, disk int64 }
 
 // amountOf reads a list of resources.
@@ -25,7 +25,7 @@ func (a amount) plus(b amount) amount {
 	return amount{a.gpus + b.gpus, a.millis + b.millis, a.memory + b.memory, a.disk + b.disk}
 }
 
-// less is what is left; of what is promised twice, nothing is.
+// less is the remainder, never below zero.
 func (a amount) less(b amount) amount {
 	return amount{max(a.gpus-b.gpus, 0), max(a.millis-b.millis, 0), max(a.memory-b.memory, 0), max(a.disk-b.disk, 0)}
 }
@@ -35,16 +35,16 @@ func (a amount) most(b amount) amount {
 	return amount{max(a.gpus, b.gpus), max(a.millis, b.millis), max(a.memory, b.memory), max(a.disk, b.disk)}
 }
 
-// Use is what one pod holds of a node.
+// Use is the share of one pod in a node.
 type Use struct {
-	// Node that it is on, and the Workspace that it belongs to; Workspace is empty where it is none's.
+	// Node of the pod, and its Workspace; empty for other pods.
 	Node, Namespace, Workspace string
 
 	amount amount
 }
 
-// UseOf is what a pod holds; false where it holds nothing. A pod that has not ended holds what it requested,
-// also one that is on its way out; one that preempts others is promised its node already.
+// UseOf is the share of a pod; false if it has none. A pod keeps its requests until it has ended. A preempting pod
+// already has its node.
 func UseOf(pod *corev1.Pod) (Use, bool) {
 	node := pod.Spec.NodeName
 	if node == "" {
@@ -59,8 +59,8 @@ func UseOf(pod *corev1.Pod) (Use, bool) {
 	}, true
 }
 
-// taken is what others hold of each node, or will: who was promised a node and has no pod there yet is on
-// the way.
+// taken is the present or future share of others in each node: a Workspace with a promise and no pod there yet
+// counts.
 func taken(uses []Use, ask Ask) map[string]amount {
 	type place struct{ node, namespace, workspace string }
 	arrived, out := map[place]bool{}, map[string]amount{}
@@ -83,9 +83,9 @@ func taken(uses []Use, ask Ask) map[string]amount {
 	return out
 }
 
-// requested is what the scheduler counts for a pod: all containers and sidecars together, or an init container
-// with the sidecars that were started before it, whichever is more, and the pod's overhead. What is
-// requested for the pod as a whole takes the place of the containers' CPU and memory.
+// requested is the scheduler's count for a pod: all containers and sidecars together, or an init container with the
+// sidecars started before it, whichever is more, and the pod's overhead. Requests of the pod as a whole replace the
+// containers' CPU and memory.
 func requested(pod *corev1.PodSpec) amount {
 	var sidecars, peak, running amount
 	for i := range pod.InitContainers {

@@ -4,11 +4,11 @@
 // Package handover lets an administrator choose another back end while machines are held: none is lost sight
 // of, and none is bought twice.
 //
-// It decides which back end a Workspace is with: a former one as long as that holds anything for it, else the
-// one that is set. Former ones are told apart by what they made, as the API server has it when this process
-// begins to lead. To look once is enough, for nobody makes more of it: only who leads asks for machines, a process
-// whose Lease somebody else gets has ended its passes before it let the Lease go, or has ended itself for want of it
-// some seconds earlier, and one process leads once. It must not know how any of them gets machines.
+// It decides which back end a Workspace uses: a former one as long as it holds something for the Workspace, else
+// the configured one. The objects of former back ends identify them, as the API server has them when this process
+// begins to lead. One look is enough, because nobody creates more of them: only the leader requests machines, and a
+// process leads once. Before it gives up its Lease, it has ended its passes; if it loses the Lease, it ends some
+// seconds before another process gets it. It must not know how a back end gets machines.
 package handover
 
 import (
@@ -22,45 +22,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// BackEnd gets machines, lets them go, and keeps the books of what they cost.
+// BackEnd gets machines, deletes them, and reports what they cost.
 type BackEnd interface {
-	Kind(owner capacity.Owner) string
-	Observe(ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string) ([]capacity.Machine, error)
-	Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error)
-	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
-	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
-	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
-	Aim(request capacity.Request, pods *corev1.PodTemplateSpec) error
-	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
-	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
-	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
-	Bills(ctx context.Context) ([]capacity.Bill, error)
-	LiveBills(ctx context.Context) ([]capacity.Bill, error)
+	capacity.Observer
+	capacity.Actor
+	capacity.Biller
 }
 
-// Former is a back end that is not the one that is set.
+// Former is a back end other than the configured one.
 type Former interface {
 	BackEnd
-	// Holders are those for whom it holds what it made itself, as the API server has them.
+	// Holders are the Workspaces with objects of this back end, as the API server has them.
 	Holders(ctx context.Context) ([]capacity.Owner, error)
-}
-
-// surger is a back end that may tell the machines of two attempts apart.
-type surger interface {
-	CanSurge(owner capacity.Owner) bool
-	Replaces(owner capacity.Owner) capacity.Replacing
-	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
 }
 
 // BackEnds are the one that is set and the former ones, as one. It may be used from several goroutines.
 type BackEnds struct {
-	// BackEnd is the one that is set.
+	// BackEnd is the configured one.
 	BackEnd
 	former []Former
 	clock  clock.PassiveClock
@@ -68,23 +51,23 @@ type BackEnds struct {
 
 	mu       sync.Mutex
 	isLoaded bool
-	// holders are the Workspaces that are not with the back end that is set, by UID.
+	// holders are the Workspaces of former back ends, by UID.
 	holders map[types.UID]holder
 }
 
-// holder is a Workspace that is with former back ends: with the first of them until it holds nothing there.
+// holder is a Workspace of former back ends: of the first one until that holds nothing for it.
 type holder struct {
 	capacity.Owner
 	with []Former
 }
 
-// New returns the back end that is set, with the former ones beside it.
+// New returns the configured back end combined with the former ones.
 func New(clock clock.PassiveClock, set BackEnd, former ...Former) *BackEnds {
 	return &BackEnds{BackEnd: set, former: former, clock: clock, holders: map[types.UID]holder{}}
 }
 
-// load finds out once who holds what former back ends made. Only who leads may ask: until then another process may still
-// make machines with a former back end. No lock is held while the API server answers.
+// load finds the Workspaces of former back ends, once. Only the leader may call it: before, another process may
+// still create machines with a former back end. It holds no lock during requests to the API server.
 func (b *BackEnds) load(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -119,7 +102,7 @@ func (b *BackEnds) loadHolders(ctx context.Context) error {
 	return nil
 }
 
-// formerOf returns the former back end that a Workspace is with, or nil.
+// formerOf returns a Workspace's former back end, or nil.
 func (b *BackEnds) formerOf(owner capacity.Owner) Former {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +112,7 @@ func (b *BackEnds) formerOf(owner capacity.Owner) Former {
 	return nil
 }
 
-// of returns the back end that a Workspace is with.
+// of returns a Workspace's back end.
 func (b *BackEnds) of(owner capacity.Owner) BackEnd {
 	if former := b.formerOf(owner); former != nil {
 		return former
@@ -137,8 +120,8 @@ func (b *BackEnds) of(owner capacity.Owner) BackEnd {
 	return b.BackEnd
 }
 
-// leave notes that a Workspace holds nothing any more with a former back end, which somebody else may have found
-// out before: what it holds with the next one is not to be forgotten for that.
+// leave records that a former back end holds nothing more for a Workspace. Another goroutine may have recorded it
+// before; the Workspace's next back end must not be dropped for that.
 func (b *BackEnds) leave(owner capacity.Owner, former Former) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +136,7 @@ func (b *BackEnds) leave(owner capacity.Owner, former Former) {
 	b.holders[owner.UID] = known
 }
 
-// Observe returns the machines of the back end that a Workspace is with, and hands it over where that has none.
+// Observe returns the machines of a Workspace's back end, and hands it over if there are none.
 func (b *BackEnds) Observe(
 	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
 ) ([]capacity.Machine, error) {
@@ -176,19 +159,19 @@ func (b *BackEnds) Observe(
 			return nil, err
 		}
 		if len(left) > 0 {
-			return nil, fmt.Errorf("machines of workspace %s/%s do not show in the cache yet: %s",
-				owner.Namespace, owner.Name, strings.Join(left, ", "))
+			return nil, fmt.Errorf("machines of workspace %s/%s are not in the cache yet: %s",
+				owner.Namespace, owner.Name, strings.Join(capacity.MachineNames(left), ", "))
 		}
 		b.leave(owner, former)
 	}
 	return b.BackEnd.Observe(ctx, owner, known, gpuResource)
 }
 
-// Kind is what stands for the machines of a Workspace.
+// Kind is the kind of object that represents a Workspace's machine.
 func (b *BackEnds) Kind(owner capacity.Owner) string { return b.of(owner).Kind(owner) }
 
-// Held returns the names of the machines that are held for a Workspace and not on their way out.
-func (b *BackEnds) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error) {
+// Held returns the machines that are held for a Workspace and not being deleted, past the cache.
+func (b *BackEnds) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]capacity.Machine, error) {
 	return b.of(owner).Held(ctx, owner, known)
 }
 
@@ -202,36 +185,35 @@ func (b *BackEnds) Aim(req capacity.Request, pods *corev1.PodTemplateSpec) error
 	return b.of(req.Owner).Aim(req, pods)
 }
 
-// Ensure brings what is held in line with a request.
+// Ensure makes the machines match a request.
 func (b *BackEnds) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	return b.of(req.Owner).Ensure(ctx, req)
 }
 
-// CanSurge says whether the machines of two attempts of a Workspace are told apart.
+// CanSurge reports whether the machines of two attempts of a Workspace are told apart.
 func (b *BackEnds) CanSurge(owner capacity.Owner) bool {
-	with, ok := b.of(owner).(surger)
+	with, ok := b.of(owner).(capacity.Surger)
 	return ok && with.CanSurge(owner)
 }
 
-// Replaces says how one machine of an attempt of a Workspace is replaced without the others.
+// Replaces reports how one machine of an attempt of a Workspace is replaced without the others.
 func (b *BackEnds) Replaces(owner capacity.Owner) capacity.Replacing {
-	if with, ok := b.of(owner).(surger); ok {
+	if with, ok := b.of(owner).(capacity.Surger); ok {
 		return with.Replaces(owner)
 	}
 	return capacity.ReplacesNone
 }
 
-// ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.
+// ReleaseBut releases all machines of a Workspace except these, and returns the remaining ones.
 func (b *BackEnds) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
-	with, ok := b.of(owner).(surger)
+	with, ok := b.of(owner).(capacity.Surger)
 	if !ok {
-		return nil, fmt.Errorf("workspace %s/%s: its back end does not tell the machines of two attempts apart", owner.Namespace, owner.Name)
+		return nil, fmt.Errorf("workspace %s/%s: its back end cannot distinguish the machines of two attempts", owner.Namespace, owner.Name)
 	}
 	return with.ReleaseBut(ctx, owner, keep)
 }
 
-// Release lets go of everything that is held for a Workspace, by one back end after the other, and returns what
-// is left.
+// Release releases everything of a Workspace, one back end after the other, and returns the remaining names.
 func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
@@ -245,7 +227,7 @@ func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string,
 	return b.BackEnd.Release(ctx, owner)
 }
 
-// Owners returns everybody of that name for whom something is held.
+// Owners returns all Workspaces of that name with objects.
 func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
@@ -264,8 +246,8 @@ func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capaci
 	return capacity.Distinct(owners), nil
 }
 
-// Events returns what was published about machines of one Workspace, as the first back end tells that knows of any:
-// several may read the same.
+// Events returns the events about machines of one Workspace, from the first back end that has any: several may read
+// the same.
 func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
 	for _, end := range append([]BackEnd{b.BackEnd}, b.inUse()...) {
 		if events, err := end.Events(ctx, machines); err != nil || len(events) > 0 {
@@ -275,7 +257,7 @@ func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.
 	return nil, nil
 }
 
-// Bills returns what every machine costs, from the cache.
+// Bills returns the cost of every machine, from the cache.
 func (b *BackEnds) Bills(ctx context.Context) ([]capacity.Bill, error) {
 	return b.bills(ctx, BackEnd.Bills)
 }
@@ -285,8 +267,8 @@ func (b *BackEnds) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
 	return b.bills(ctx, BackEnd.LiveBills)
 }
 
-// bills are those of everybody from all back ends that they are or will be with. Several may see the same machine,
-// and call it something else: it is paid for once, as the first one tells that a Workspace is with.
+// bills are those of all Workspaces from their present and future back ends. Several may see the same machine under
+// different names. It counts once, as its Workspace's first back end reports it.
 func (b *BackEnds) bills(ctx context.Context, of func(BackEnd, context.Context) ([]capacity.Bill, error)) ([]capacity.Bill, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
@@ -309,14 +291,14 @@ func (b *BackEnds) bills(ctx context.Context, of func(BackEnd, context.Context) 
 	return out, nil
 }
 
-// isWith says whether a Workspace holds something with a former back end.
+// isWith reports whether a Workspace holds something with a former back end.
 func (b *BackEnds) isWith(owner capacity.Owner, former BackEnd) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.holders[owner.UID].with, func(with Former) bool { return with == former })
 }
 
-// inUse are the former back ends that somebody is with.
+// inUse are the former back ends with Workspaces.
 func (b *BackEnds) inUse() []BackEnd {
 	b.mu.Lock()
 	defer b.mu.Unlock()

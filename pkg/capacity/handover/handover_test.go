@@ -51,8 +51,12 @@ func (b *backEnd) Observe(context.Context, capacity.Owner, []capacity.Created, s
 	return out, nil
 }
 
-func (b *backEnd) Held(context.Context, capacity.Owner, []capacity.Created) ([]string, error) {
-	return b.held, nil
+func (b *backEnd) Held(context.Context, capacity.Owner, []capacity.Created) ([]capacity.Machine, error) {
+	var out []capacity.Machine
+	for _, name := range b.held {
+		out = append(out, capacity.Machine{Name: name})
+	}
+	return out, nil
 }
 
 func (b *backEnd) Names(_ capacity.Owner, attempt int32, _ int) ([]string, error) {

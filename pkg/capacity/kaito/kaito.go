@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kaito finds and releases the machines that KAITO's controller bought for a Workspace: a NodePool and its
+// Package kaito finds and releases the machines of KAITO's controller for a Workspace: a NodePool and its
 // NodeClaims in karpenter mode, single NodeClaims with gpu-provisioner.
 //
-// It decides from labels which of these objects belong to which Workspace. It never writes to one except to delete
-// it, and must not know what runs on the machines.
+// It decides from labels which of these objects belong to which Workspace. It only ever deletes them, and must not
+// know what runs on the machines.
 package kaito
 
 import (
@@ -25,25 +25,25 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
-// labelManagedBy marks the NodePools that KAITO's controller made.
+// labelManagedBy marks NodePools of KAITO's controller.
 const labelManagedBy = "karpenter.kaito.sh/managed-by"
 
-// index finds objects by the Workspace that their labels name.
+// index finds objects by the Workspace in their labels.
 const index = "kaito.workspace"
 
-// Kinds of objects that KAITO's controller makes machines with.
+// Kinds of objects for machines of KAITO's controller.
 const (
 	nodePool  = "NodePool"
 	nodeClaim = "NodeClaim"
 )
 
-// form is one form of KAITO's objects: its kind, which objects of that kind KAITO's controller made, and the labels
-// that name their Workspace.
+// form is one form of KAITO's objects: the kind, a selector of KAITO's objects, and the labels with their
+// Workspace.
 type form struct {
 	kind, selector, name, namespace string
 }
 
-// notOurs excludes what this controller made. It writes the same names of Workspaces on its own machines.
+// notOurs excludes this controller's machines. They have the same labels with names of Workspaces.
 const notOurs = "!" + v1beta1.LabelWorkspaceUID + "," + v1beta1.LabelManagedBy + "!=" + v1beta1.ManagedBy
 
 // pools and agentPools are watched. The NodeClaims of a NodePool come and go with it, and are read on release only.
@@ -86,7 +86,7 @@ func (f form) of(workspace types.NamespacedName) (labels.Selector, error) {
 	return selector, nil
 }
 
-// workspace is the one that an object's labels name; empty where they name none.
+// workspace is the one in an object's labels; empty if there is none.
 func (f form) workspace(object client.Object) types.NamespacedName {
 	names := object.GetLabels()
 	out := types.NamespacedName{Namespace: names[f.namespace], Name: names[f.name]}
@@ -96,7 +96,7 @@ func (f form) workspace(object client.Object) types.NamespacedName {
 	return out
 }
 
-// Machines are those that KAITO's controller bought.
+// Machines are those bought by KAITO's controller.
 type Machines struct {
 	cached client.Reader
 	live   client.Reader
@@ -104,7 +104,7 @@ type Machines struct {
 	forms  []form
 }
 
-// New returns the machines of a cluster that serves these kinds. The cache is that of CacheOptions.
+// New returns the machines of a cluster with these kinds. The cache is that of CacheOptions.
 func New(cached, live client.Reader, writer client.Writer, kinds []schema.GroupKind) *Machines {
 	return &Machines{cached: cached, live: live, writer: writer, forms: served([]form{pools(), agentPools()}, kinds)}
 }
@@ -113,8 +113,8 @@ func served(forms []form, kinds []schema.GroupKind) []form {
 	return slices.DeleteFunc(forms, func(f form) bool { return !slices.Contains(kinds, f.gvk().GroupKind()) })
 }
 
-// CacheOptions keep the metadata of KAITO's objects that narrow leaves, given the label that names a Workspace's namespace.
-// The manager's own cache keeps the same kinds with another selector.
+// CacheOptions keep the metadata of KAITO's objects that pass narrow; its argument is the label with a Workspace's
+// namespace. The manager's own cache keeps the same kinds with another selector.
 func CacheOptions(
 	kinds []schema.GroupKind, narrow func(selector labels.Selector, key string) labels.Selector,
 ) (cache.Options, error) {
@@ -129,7 +129,7 @@ func CacheOptions(
 	return cache.Options{ByObject: byObject, DefaultTransform: keep}, nil
 }
 
-// keep drops what nothing here reads.
+// keep drops unused fields.
 func keep(object any) (any, error) {
 	if metadata, ok := object.(*metav1.PartialObjectMetadata); ok {
 		metadata.ManagedFields, metadata.Annotations = nil, nil
@@ -153,13 +153,13 @@ func (m *Machines) Index(ctx context.Context, indexer client.FieldIndexer) error
 	return nil
 }
 
-// Watched is a kind of KAITO's objects whose changes are news to the Workspace that their labels name.
+// Watched is a kind of KAITO's objects. A changed object requeues the Workspace in its labels.
 type Watched struct {
 	Object      client.Object
 	WorkspaceOf func(object client.Object) types.NamespacedName
 }
 
-// Watched returns the kinds that are watched.
+// Watched returns the watched kinds.
 func (m *Machines) Watched() []Watched {
 	var out []Watched
 	for _, f := range m.forms {
@@ -168,7 +168,7 @@ func (m *Machines) Watched() []Watched {
 	return out
 }
 
-// Of names what KAITO's controller holds for a Workspace, sorted, from the cache.
+// Of returns the sorted names of KAITO's objects for a Workspace, from the cache.
 func (m *Machines) Of(ctx context.Context, workspace types.NamespacedName) ([]string, error) {
 	var out []string
 	for _, f := range m.forms {
@@ -183,8 +183,8 @@ func (m *Machines) Of(ctx context.Context, workspace types.NamespacedName) ([]st
 	return out, nil
 }
 
-// Release deletes what KAITO's controller holds for a Workspace, and names what is left, sorted. Nothing left means
-// that the API server itself returned nothing.
+// Release deletes KAITO's objects for a Workspace, and returns the sorted names of the remaining ones. None means
+// that the API server confirmed it.
 func (m *Machines) Release(ctx context.Context, workspace types.NamespacedName) ([]string, error) {
 	forms := slices.Clone(m.forms) // a NodePool goes before its NodeClaims: it would replace them
 	if slices.Contains(forms, pools()) {

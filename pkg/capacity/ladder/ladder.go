@@ -99,6 +99,9 @@ type State struct {
 type Step struct {
 	Do      Do
 	Verdict refusal.Verdict
+	// Recheck goes with End: one usable machine would keep the attempt open. Ask the API server about those that were
+	// not usable yet, because a cache may lag.
+	Recheck bool
 }
 
 // Decide says what happens next. It is asked again after each step but Keep, Await and Stop.
@@ -160,20 +163,21 @@ func (a *Attempt) decide(s State) Step {
 
 // lose is what happens once machines are lost.
 func (a *Attempt) lose(verdict refusal.Verdict) Step {
-	if a.replaces() {
+	isUsable := func(m Machine) bool { return m.Stands && !m.Arriving && !m.Verdict.Final }
+	arrives := func(m Machine) bool { return m.Stands && m.Arriving && !m.Verdict.Final }
+	switch mayReplace := a.mayReplace(); {
+	case mayReplace && slices.ContainsFunc(a.Machines, isUsable):
 		return Step{Do: Replace}
+	default:
+		return Step{Do: End, Verdict: verdict, Recheck: mayReplace && slices.ContainsFunc(a.Machines, arrives)}
 	}
-	return Step{Do: End, Verdict: verdict}
 }
 
-// replaces says whether lost machines are replaced one by one: others stand, and are of use until the replacements are
-// there, because they serve by themselves or because the replacements can be had at once.
-func (a *Attempt) replaces() bool {
-	isLost := func(m Machine) bool { return m.Verdict.Final }
-	stands := func(m Machine) bool { return m.Stands && !m.Arriving && !isLost(m) }
-	mayWait := func(m Machine) bool { return !isLost(m) || m.AskAgain }
-	return a.Keeps && !a.Former && slices.ContainsFunc(a.Machines, stands) &&
-		(a.Apart || !slices.ContainsFunc(a.Machines, func(m Machine) bool { return !mayWait(m) }))
+// mayReplace reports whether lost machines are replaced one by one, as long as one machine is usable: the machines serve
+// by themselves, or the replacements can be had at once.
+func (a *Attempt) mayReplace() bool {
+	hasToWait := func(m Machine) bool { return m.Verdict.Final && !m.AskAgain }
+	return a.Keeps && !a.Former && (a.Apart || !slices.ContainsFunc(a.Machines, hasToWait))
 }
 
 // Earliest returns the earlier of two moments, of which zero is never.

@@ -109,6 +109,16 @@ func TestDecide(t *testing.T) {
 		{
 			"one is refused that was asked for in place of a lost one, and so may be the other: nothing is bought for ever",
 			ladder.State{Last: ready(true, arrives, lost)},
+			ladder.Step{Do: ladder.End, Verdict: lost.Verdict, Recheck: true},
+		},
+		{
+			"a group whose lost machine has a cooldown ends whether or not the other one is usable",
+			ladder.State{Last: ready(false, arrives, lost)},
+			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
+		},
+		{
+			"the machines of an attempt that never had all of them go together",
+			ladder.State{Last: open(arrives, lost)},
 			ladder.Step{Do: ladder.End, Verdict: lost.Verdict},
 		},
 		{

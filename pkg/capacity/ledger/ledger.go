@@ -1,12 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps what all Workspaces together spend under the administrator's ceilings: it is
-// asked for the money before machines are, and says no where a ceiling would be passed.
+// Package ledger tracks the spending of all Workspaces under the administrator's ceilings. The controller asks it
+// for money before it requests machines, and it refuses if a ceiling would be exceeded.
 //
-// The machines that are there are the truth, each with its price. The ledger itself remembers only
-// what was granted and is not seen yet, so that a restart loses nothing. It must not know plans, nor
-// what is done where money is short.
+// The existing machines are the truth, each with its price. The ledger itself remembers only grants that are not in
+// the cache yet, so a restart loses nothing. It must not know plans, nor the reaction to a refusal.
 package ledger
 
 import (
@@ -23,22 +22,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// bridge is how long a grant counts without its machine being seen: longer than the pass that creates
-// the machine may take. After that the API server is asked.
+// bridge is how long a grant counts without its machine in the cache: longer than the pass that creates the
+// machine. After that the ledger asks the API server.
 const bridge = 90 * time.Second
 
-// tolerance is a sum's error that is none.
+// tolerance is the rounding error of a sum.
 const tolerance = 1e-6
 
 // Ceilings in USD per hour; 0 is none.
 type Ceilings struct {
 	// Workspace, Namespace and Cluster are for all machines of one Workspace, of one namespace and of all.
 	Workspace, Namespace, Cluster float64
-	// IsNamespaceOwn says that Namespace is that of one namespace, by its annotation.
+	// IsNamespaceOwn is set if Namespace comes from the annotation of one namespace.
 	IsNamespaceOwn bool
 }
 
-// IsSet says whether there is any.
+// IsSet reports whether there is any.
 func (c Ceilings) IsSet() bool { return c.Workspace > 0 || c.Namespace > 0 || c.Cluster > 0 }
 
 // perNamespace is the kind of the ceiling for a namespace.
@@ -49,7 +48,7 @@ func (c Ceilings) perNamespace() Kind {
 	return PerNamespace
 }
 
-// Lowest is the one that no plan may cost more than; 0 where there is none.
+// Lowest is the lowest ceiling, which bounds every plan; 0 if there is none.
 func (c Ceilings) Lowest() (Kind, float64) {
 	kind, lowest := Kind(""), 0.0
 	for _, known := range []struct {
@@ -63,24 +62,16 @@ func (c Ceilings) Lowest() (Kind, float64) {
 	return kind, lowest
 }
 
-// Books hold what every machine costs.
-type Books interface {
-	// Bills are those that the watches have seen.
-	Bills(ctx context.Context) ([]capacity.Bill, error)
-	// LiveBills are those that the API server has.
-	LiveBills(ctx context.Context) ([]capacity.Bill, error)
-}
-
 // Ledger grants money. It may be used from several goroutines.
 type Ledger struct {
 	ceilings Ceilings
-	books    Books
+	books    capacity.Biller
 
 	reads lookup.Reads
 
 	mu       sync.Mutex
 	isLoaded bool
-	// granted is what is not seen yet, by machine.
+	// granted are machines that are not in the cache yet.
 	granted map[string]grant
 }
 
@@ -91,16 +82,15 @@ type grant struct {
 }
 
 // New returns a Ledger that reads books.
-func New(ceilings Ceilings, books Books) *Ledger {
+func New(ceilings Ceilings, books capacity.Biller) *Ledger {
 	return &Ledger{ceilings: ceilings, books: books, granted: map[string]grant{}}
 }
 
-// Ceilings are what nothing passes.
+// Ceilings are the administrator's ceilings.
 func (l *Ledger) Ceilings() Ceilings { return l.ceilings }
 
-// Reserve grants the money for machines of one owner, all or none. Machines that are there already
-// cost nothing more: a ceiling that was lowered takes nothing away. The error is an *OverError where
-// a ceiling would be passed.
+// Reserve grants the money for machines of one owner, all or none. Existing machines cost nothing more: a lower
+// ceiling removes nothing. The error is an *OverError if a ceiling would be exceeded.
 func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Bill) error {
 	return l.ReserveWithin(ctx, now, asked, l.ceilings)
 }
@@ -141,7 +131,7 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 	return nil
 }
 
-// held is what every machine costs that is there or about to be.
+// held is the cost of every present or granted machine.
 func (l *Ledger) held(ctx context.Context) (map[string]capacity.Bill, error) {
 	held, err := l.see(ctx)
 	if err != nil {
@@ -153,7 +143,7 @@ func (l *Ledger) held(ctx context.Context) (map[string]capacity.Bill, error) {
 	return held, nil
 }
 
-// see returns what the watches show, and ends the grants for it.
+// see returns the machines in the cache, and ends their grants.
 func (l *Ledger) see(ctx context.Context) (map[string]capacity.Bill, error) {
 	seen, err := l.books.Bills(ctx)
 	if err != nil {
@@ -167,8 +157,8 @@ func (l *Ledger) see(ctx context.Context) (map[string]capacity.Bill, error) {
 	return out, nil
 }
 
-// settle asks the API server for what the watches do not show: at the start, when a former leader may
-// have bought something just now, and where a grant is overdue. No lock is held while it answers.
+// settle asks the API server for machines that are not in the cache: at the start, because a former leader may have
+// just bought something, and if a grant is overdue. It holds no lock during the request.
 func (l *Ledger) settle(ctx context.Context, now time.Time) error {
 	for {
 		overdue, isSettled, err := l.overdue(ctx, now)
@@ -188,7 +178,8 @@ func (l *Ledger) settle(ctx context.Context, now time.Time) error {
 	}
 }
 
-// overdue are the grants whose machines should show by now; isSettled says that there is nothing to ask.
+// overdue are the grants whose machines should be in the cache by now; isSettled reports that there is nothing to
+// ask.
 func (l *Ledger) overdue(ctx context.Context, now time.Time) (overdue map[string]grant, isSettled bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +197,8 @@ func (l *Ledger) overdue(ctx context.Context, now time.Time) (overdue map[string
 	return overdue, l.isLoaded && len(overdue) == 0, nil
 }
 
-// enter ends the grants that were overdue when the API server was asked, and grants what it has and no watch shows.
+// enter ends the grants that were overdue at the request to the API server, and grants machines that it has and the
+// cache lacks.
 func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Bill, overdue map[string]grant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +219,7 @@ func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Bill,
 	return nil
 }
 
-// nextLook is when the earliest grant is overdue; zero where there is none.
+// nextLook is when the earliest grant is overdue; zero if there is none.
 func (l *Ledger) nextLook() time.Time {
 	var at time.Time
 	for _, known := range l.granted {
@@ -238,7 +230,7 @@ func (l *Ledger) nextLook() time.Time {
 	return at
 }
 
-// account is what one ceiling is about.
+// account is the scope of one ceiling.
 type account struct {
 	kind    Kind
 	limit   float64
@@ -258,7 +250,7 @@ func accounts(owner capacity.Owner, ceilings Ceilings) []account {
 	return slices.DeleteFunc(all, func(a account) bool { return a.limit <= 0 })
 }
 
-// check returns the ceiling that the bills would pass by most, or nil.
+// check returns the ceiling with the largest excess, or nil.
 func check(held map[string]capacity.Bill, asked []capacity.Bill, ceilings Ceilings) *OverError {
 	owner := asked[0].Owner
 	accounts := accounts(owner, ceilings)
@@ -290,8 +282,8 @@ func check(held map[string]capacity.Bill, asked []capacity.Bill, ceilings Ceilin
 	return worst
 }
 
-// tally sums up what an account holds, and who spends it, most first. The order of a sum is fixed, and
-// so is its error.
+// tally adds up an account's cost, with its spenders, largest first. The order of the sum is fixed, and so is its
+// error.
 func (a account) tally(held map[string]capacity.Bill) (float64, []Spender) {
 	used, by := 0.0, map[string]float64{}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
@@ -312,7 +304,7 @@ func (a account) tally(held map[string]capacity.Bill) (float64, []Spender) {
 	return used, spenders
 }
 
-// Forget drops what was granted to an owner for whom, as the API server says, nothing is there.
+// Forget drops the grants of an owner without objects at the API server.
 func (l *Ledger) Forget(owner types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

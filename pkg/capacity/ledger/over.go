@@ -33,27 +33,26 @@ type Spender struct {
 	HourlyPrice float64
 }
 
-// OverError says that a ceiling would be passed.
+// OverError is returned if a ceiling would be passed.
 type OverError struct {
 	Kind Kind
-	// Ceiling, what is Used of it and what was Asked for, in USD per hour. Asked is negative where the
-	// price of the machine type is not known.
+	// Ceiling, its used part Used, and the requested amount Asked, in USD per hour. Asked is negative if the price
+	// of the machine type is unknown.
 	Ceiling, Used, Asked float64
 	Owner                capacity.Owner
 	InstanceType         string
-	// Spenders hold what is used, most first; nil for the ceiling of the cluster.
+	// Spenders of the used part, largest first; nil for the ceiling of the cluster.
 	Spenders []Spender
-	// Room is what would be granted now.
+	// Room is the amount that would be granted now.
 	Room float64
-	// LookAgain is when something that was granted and never came ends to count; zero where a machine's
-	// end is all that can help.
+	// LookAgain is when an overdue grant ends; zero if only the end of a machine can help.
 	LookAgain time.Time
 }
 
 // By is how far the ceiling would be passed.
 func (e *OverError) By() float64 { return e.Used + e.Asked - e.Ceiling }
 
-// Error names the ceiling, how far it would be passed, what holds it, and the ways out.
+// Error names the ceiling, the excess, the spenders, and the ways out.
 func (e *OverError) Error() string {
 	limit := fmt.Sprintf("the administrator's ceiling %s is %s%s", e.Kind, usd.PerHour(e.Ceiling), e.of())
 	if e.Asked < 0 {
@@ -74,7 +73,7 @@ func (e *OverError) Error() string {
 		"or have the administrator raise the ceiling"
 }
 
-// ofCluster ends the message about the ceiling of the cluster. What other namespaces spend is not for its reader.
+// ofCluster ends the message about the ceiling of the cluster. It never shows the spending of other namespaces.
 func (e *OverError) ofCluster() string {
 	cost := fmt.Sprintf("%s, which costs %s", e.InstanceType, usd.PerHour(e.Asked))
 	if e.Asked > e.Ceiling+tolerance {

@@ -18,8 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// Bills returns what every machine costs that we created, from the cache. A claim that is on its way
-// out is paid for until it is gone.
+// Bills returns the cost of every machine that we created, from the cache. A claim costs money until it is gone.
 func (p *Provisioner) Bills(ctx context.Context) ([]capacity.Bill, error) {
 	return bills(ctx, p.cached)
 }
@@ -41,7 +40,7 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	return out, nil
 }
 
-// BillOf is what a claim costs, and whom.
+// BillOf is the cost of a claim, with its Workspace.
 func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
 	return capacity.Bill{
 		Owner:        OwnerOf(claim.Labels),
@@ -54,8 +53,7 @@ func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
 	}
 }
 
-// PriceOf is the price that a machine's annotations tell; negative where it was bought without one, or
-// somebody changed it.
+// PriceOf is the price in a machine's annotations; negative if there is none, or an invalid one.
 func PriceOf(annotations map[string]string) float64 {
 	price, err := strconv.ParseFloat(annotations[v1beta1.AnnotationHourlyPrice], 64)
 	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
@@ -64,7 +62,7 @@ func PriceOf(annotations map[string]string) float64 {
 	return price
 }
 
-// OwnerOf is whose machine it is, as its labels tell.
+// OwnerOf is the Workspace in a machine's labels.
 func OwnerOf(labels map[string]string) capacity.Owner {
 	return capacity.Owner{
 		Namespace: labels[v1beta1.LabelMachineWorkspaceNamespace],
@@ -73,8 +71,7 @@ func OwnerOf(labels map[string]string) capacity.Owner {
 	}
 }
 
-// Annotations of a machine of a request: its price goes with it, so that what is spent can be told from the
-// claims alone.
+// Annotations of a requested machine. They have its price, so the claims alone show the spending.
 func Annotations(req capacity.Request) map[string]string {
 	out := map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"}
 	if req.HourlyPrice >= 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Class returns what a node class says about itself, as the API server has it. One that may not be
-// read, or of a kind that is not served, was not seen: that rules out nothing.
+// Class returns the state of a node class, as the API server has it. A class that may not be read, or of an
+// unserved kind, is unseen and rules out nothing.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	if profileOf(ref) == gpuProvisioner {
 		return refusal.ClassNotSeen, "", nil // only its kind counts, and there need not be any
@@ -45,7 +45,7 @@ func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference)
 	return state, message, nil
 }
 
-// readiness reads the condition Ready; a class without one is taken at its word, which is none.
+// readiness reads the condition Ready; without one, the state is unknown.
 func readiness(class *unstructured.Unstructured) (refusal.ClassState, string) {
 	conditions, _, err := unstructured.NestedSlice(class.Object, "status", "conditions")
 	if err != nil {

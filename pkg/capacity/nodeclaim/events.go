@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/events"
 )
 
-// Events returns what was published about claims.
+// Events returns the events about claims.
 func (p *Provisioner) Events(ctx context.Context, claims []types.UID) ([]refusal.Event, error) {
 	var out []refusal.Event
 	for _, uid := range claims {

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// MachineOf reads a claim; what only the node knows stays zero.
+// MachineOf reads a claim; the node's fields stay zero.
 func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	conditions := claim.StatusConditions()
 	machine := capacity.Machine{
@@ -75,7 +75,7 @@ func keepsOthersAway(taint corev1.Taint) bool {
 	return taint.Key == v1beta1.TaintKeyWorkspace && taint.Effect == corev1.TaintEffectNoSchedule
 }
 
-// ObserveNode fills in what only the node knows.
+// ObserveNode adds the node's fields.
 func (p *Provisioner) ObserveNode(ctx context.Context, machine *capacity.Machine, gpuResource string) error {
 	if machine.NodeName == "" {
 		return nil

@@ -1,16 +1,15 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaim gets machines from Karpenter: one NodeClaim per machine, which no NodePool makes. Where
-// the provider needs a claim to name a pool, it names one that buys nothing.
+// Package nodeclaim gets machines from Karpenter: one NodeClaim per machine, without a NodePool. If the provider
+// needs a pool in the claim, the claim names one that buys nothing.
 //
-// It decides the claims' names and contents, which claims still serve the request, and which are
-// let go. It must not know models or plans. The claims that carry the Workspace's UID are the truth
-// about what is held; before anything is created they are listed live, so a stale cache, a lost
-// status or a second replica never buys twice.
+// It decides the claims' names and contents, which claims still serve the request, and which are released. It must
+// not know models or plans. The claims with the Workspace's UID are the truth about its machines. They are listed
+// live before a claim is created, so a stale cache, a lost status or a second replica never buys twice.
 //
-// Package nodepool builds on it. These two are the only packages that import Karpenter's API types:
-// importing them registers types with client-go's global scheme.
+// Package nodepool builds on it. Only these two packages import Karpenter's API types: the import registers types
+// with client-go's global scheme.
 package nodeclaim
 
 import (
@@ -59,27 +58,27 @@ func Object() client.Object { return &karpv1.NodeClaim{} }
 
 // Provisioner creates, reads and deletes NodeClaims.
 type Provisioner struct {
-	// cached reads see what the watches saw; live reads ask the API server.
+	// cached reads use the watches; live reads ask the API server.
 	cached client.Client
 	live   client.Reader
-	// nodeClass to buy with where the request names none.
+	// nodeClass for requests without one.
 	nodeClass v1beta1.NodeClassReference
 	profile   profile
-	// parked are the names of the NodePools that are known to be there.
+	// parked are the names of the NodePools known to exist.
 	parked sync.Map
 }
 
-// New returns a Provisioner. The live reader must not be backed by a cache. The node class says how claims
-// are written, and those of a request must be of a kind that is read alike.
+// New returns a Provisioner. The live reader must not be backed by a cache. The node class determines how claims
+// are written, and the node classes of requests must have the same provider.
 func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassReference) *Provisioner {
 	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass, profile: profileOf(nodeClass)}
 }
 
-// Kind is what stands for a machine.
+// Kind is the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
-// Observe returns the machines held for a Workspace, by ordinal and name, from the cache. Nobody else names them, so
-// that what is known of them tells only which claim of a name it was.
+// Observe returns a Workspace's machines, by ordinal and name, from the cache. Their names are fixed, so known only
+// identifies the claim behind a name.
 func (p *Provisioner) Observe(
 	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
 ) ([]capacity.Machine, error) {
@@ -107,8 +106,8 @@ func (p *Provisioner) Observe(
 	return machines, nil
 }
 
-// renew reads a claim past the cache where another one of its name is known: the cache may still be showing the former
-// one, whose refusal or end is not that of its successor.
+// renew reads a claim from the API server if another one of its name is known: the cache may still have the former
+// one, and its refusal or end must not count for its successor.
 func (p *Provisioner) renew(ctx context.Context, claim *karpv1.NodeClaim, known []capacity.Created) error {
 	isAnother := func(other capacity.Created) bool {
 		return other.Name == claim.Name && other.UID != "" && other.UID != claim.UID && other.LostAt.IsZero()
@@ -126,27 +125,26 @@ func (p *Provisioner) renew(ctx context.Context, claim *karpv1.NodeClaim, known 
 	return nil
 }
 
-// Held returns the names of the machines that are held for a Workspace and not on their way out, as
-// the API server has them, sorted.
-func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]string, error) {
+// Held returns the machines that are held for a Workspace and not being deleted, by name, as their NodeClaims are in the
+// API server. Their nodes are not read.
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]capacity.Machine, error) {
 	claims, err := List(ctx, p.live, owner)
 	if err != nil {
 		return nil, fmt.Errorf("listing NodeClaims of workspace %s/%s: %w", owner.Namespace, owner.Name, err)
 	}
-	var names []string
+	var held []capacity.Machine
 	for i := range claims {
 		if claims[i].DeletionTimestamp.IsZero() {
-			names = append(names, claims[i].Name)
+			held = append(held, MachineOf(&claims[i]))
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.SortFunc(held, func(a, b capacity.Machine) int { return strings.Compare(a.Name, b.Name) })
+	return held, nil
 }
 
-// Ensure brings what is held in line with the request. Claims that do not serve it are deleted, and
-// nothing is created until they are gone: a Workspace never holds more machines than it asked for, but for
-// those that it keeps.
-// The outcome holds with an error, too.
+// Ensure makes the machines match the request. It deletes other claims, and creates nothing until they are gone:
+// except for kept machines, a Workspace never holds more than it requested. The outcome is valid with an error,
+// too.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	req = p.profile.readable(req)
@@ -155,7 +153,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 		return outcome, nil
 	}
 	// The cache may lag behind our own writes, or those of a replica that led before us.
-	if err == nil && !req.First {
+	if err == nil {
 		claims, err = List(ctx, p.live, req.Owner)
 	}
 	if err != nil {
@@ -183,7 +181,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	return outcome, err
 }
 
-// createAll creates the claims of these ordinals, and returns those that it has created also with an error.
+// createAll creates the claims of these ordinals. It returns the created ones even with an error.
 func (p *Provisioner) createAll(ctx context.Context, req capacity.Request, ordinals []int) ([]capacity.Created, error) {
 	if err := p.ensureParked(ctx, p.classOf(req)); err != nil {
 		return nil, err
@@ -199,16 +197,16 @@ func (p *Provisioner) createAll(ctx context.Context, req capacity.Request, ordin
 	return out, nil
 }
 
-// Release deletes everything that is held for a Workspace and returns the names of what is left.
-// Nothing means that the API server itself said so.
+// Release deletes all machines of a Workspace and returns the remaining names. None means that the API server
+// confirmed it.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	return p.ReleaseBut(ctx, owner, nil)
 }
 
-// CanSurge says that claims tell the machines of one attempt from those of another.
+// CanSurge is true: claims distinguish the machines of two attempts.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
 
-// Replaces says that each claim is made and deleted by itself.
+// Replaces returns that each claim is created and deleted by itself.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesLater }
 
 // ReleaseBut is Release of all but the machines of these names.
@@ -232,8 +230,8 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	return left, nil
 }
 
-// Owners returns the Workspaces of that name with machines of ours: more than one if a Workspace was deleted and
-// created again.
+// Owners returns the Workspaces of that name with machines: more than one if a Workspace was deleted and created
+// again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	claims := &karpv1.NodeClaimList{}
 	err := p.cached.List(ctx, claims, client.MatchingLabels{
@@ -251,8 +249,8 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	return capacity.Distinct(owners), nil
 }
 
-// Holders returns everybody for whom there are claims that were made here, one by one and for the same reader, as
-// the API server has them.
+// Holders returns all Workspaces with single claims of this back end, for the same reader, as the API server has
+// them.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	isRead := "!" + v1beta1.LabelWorkspace
 	if p.profile == gpuProvisioner {
@@ -269,7 +267,7 @@ func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	return capacity.Distinct(owners), nil
 }
 
-// Made returns the claims that we made, or had made, and whose labels are so: each is a part of a selector.
+// Made returns the claims created by us or for us, with the given labels: each is a part of a selector.
 func Made(ctx context.Context, from client.Reader, so ...string) ([]karpv1.NodeClaim, error) {
 	selector, err := labels.Parse(strings.Join(append(so, v1beta1.LabelManagedBy+"="+v1beta1.ManagedBy), ","))
 	if err != nil {
@@ -282,15 +280,15 @@ func Made(ctx context.Context, from client.Reader, so ...string) ([]karpv1.NodeC
 	return claims.Items, nil
 }
 
-// decision is what to do about the claims that a Workspace holds.
+// decision is the next action on a Workspace's claims.
 type decision struct {
-	// release are the claims that do not serve the request and are not on their way out yet.
+	// release are the claims to delete: they do not serve the request.
 	release []karpv1.NodeClaim
 	// missing are the ordinals without a claim.
 	missing []int
-	// occupied says that claims are on their way out, or about to be.
+	// occupied reports that claims are being deleted, or about to be.
 	occupied bool
-	// zone is where the missing ones must be; empty where any zone will do that was asked for.
+	// zone of the missing machines; empty for any requested zone.
 	zone string
 }
 
@@ -298,7 +296,7 @@ func (d decision) settled() bool {
 	return len(d.release) == 0 && len(d.missing) == 0
 }
 
-// acts says whether anything can be done now.
+// acts reports whether anything can be done now.
 func (d decision) acts() bool {
 	return len(d.release) > 0 || !d.occupied && len(d.missing) > 0
 }
@@ -331,9 +329,9 @@ func (f profile) decide(claims []karpv1.NodeClaim, req capacity.Request) decisio
 	return d
 }
 
-// first is how many of the missing machines of a group may be asked for before its zone is known. One goes first and
-// decides the zone, where the cloud has any. While it is on its way the others wait. Where it is gone it was refused,
-// and the attempt is about to end: no other one takes its place.
+// first is how many of a group's missing machines may be requested before its zone is known. The first one
+// determines the zone, and the others wait until it launches. If it is gone, it was refused, and the attempt is
+// about to end: no other one replaces it.
 func first(missing []int, count int) int {
 	if len(missing) < count {
 		return 0
@@ -349,8 +347,8 @@ func without(claims []karpv1.NodeClaim, names []string) []karpv1.NodeClaim {
 	return slices.DeleteFunc(slices.Clone(claims), func(claim karpv1.NodeClaim) bool { return slices.Contains(names, claim.Name) })
 }
 
-// sharedZone is where the machines of a request for one zone must be: the only zone that it allows, or that
-// of the first of them that is launched; empty where that is not decided, or need not be.
+// sharedZone is the zone of a request for one zone: the only allowed one, or that of its first launched machine;
+// empty if it is undecided or irrelevant.
 func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 	if !req.OneZone || req.Count < 2 {
 		return ""
@@ -369,9 +367,8 @@ func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) str
 	return zone
 }
 
-// serves says whether a claim is one that the request asks for: of its attempt, which its name tells,
-// and of its kind. A NodeClass counts only where the request names one: another default of the
-// installation replaces nothing.
+// serves reports whether a claim matches the request: its attempt, by name, and its kind. A NodeClass counts only
+// if the request names one: another default of the installation replaces nothing.
 func (f profile) serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
 	if slices.Contains(req.Replaced, claim.UID) {
 		return false
@@ -409,7 +406,7 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal 
 	return capacity.Created{Name: existing.Name, UID: existing.UID}, nil
 }
 
-// Delete deletes a claim that is not on its way out.
+// Delete deletes a claim unless it is already being deleted.
 func (p *Provisioner) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if !claim.DeletionTimestamp.IsZero() {
 		return nil
@@ -424,7 +421,7 @@ func (p *Provisioner) Delete(ctx context.Context, claim *karpv1.NodeClaim) error
 	return nil
 }
 
-// classOf is the node class that a request is bought with.
+// classOf is the node class of a request.
 func (p *Provisioner) classOf(req capacity.Request) v1beta1.NodeClassReference {
 	if req.NodeClass != nil {
 		return *req.NodeClass
@@ -439,8 +436,8 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 		labels[karpv1.NodePoolLabelKey] = pool
 	}
 	if p.profile == karpenter && len(validation.IsValidLabelValue(class.Name)) == 0 {
-		// Karpenter's own claims have it, and to others one of its controllers adds it while another one adds the
-		// finalizer over the version that it has read, which fails (v1.12.1, pkg/controllers/nodeclaim/hydration).
+		// Karpenter's own claims have this label. One of its controllers adds it to other claims, while another one
+		// adds the finalizer to an older version, and that fails (v1.12.1, pkg/controllers/nodeclaim/hydration).
 		labels[karpv1.NodeClassLabelKey(schema.GroupKind{Group: class.Group, Kind: class.Kind})] = class.Name
 	}
 	return &karpv1.NodeClaim{
@@ -451,7 +448,7 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 	}
 }
 
-// Spec is what a machine of a request is bought with.
+// Spec is the spec of a requested machine's claim.
 func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 	class := p.classOf(req)
 	taints := []corev1.Taint{{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}}
@@ -464,12 +461,12 @@ func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 		Taints:                 taints,
 		NodeClassRef:           &karpv1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: class.Name},
 		TerminationGracePeriod: &metav1.Duration{Duration: terminationGracePeriod},
-		// A machine that has come of age is taken away, loaded model and all, and nobody replaces a standalone claim.
+		// An expired machine is deleted with its loaded model, and Karpenter does not replace a standalone claim.
 		ExpireAfter: karpv1.MustParseNillableDuration(karpv1.Never),
 	}
 }
 
-// Labels of a machine of a request, which its node gets, too.
+// Labels of a requested machine; its node gets them, too.
 func Labels(req capacity.Request) map[string]string { return karpenter.labels(req) }
 
 // Names returns the names of the machines of one attempt, by ordinal.
@@ -481,7 +478,7 @@ func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]s
 	return names, nil
 }
 
-// Aim leaves pods as they are: nodes carry the labels of their claims, by which pods know them.
+// Aim leaves pods as they are: they select nodes by the labels of the claims.
 func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Name returns the name of the claim for one machine of one attempt, as Karpenter's providers take it.

@@ -288,29 +288,6 @@ func createdNames(outcome capacity.Outcome) []string {
 	return out
 }
 
-// What nobody can have asked for before is not looked for: the name that is taken all the same is found by creating.
-func TestEnsureFirst(t *testing.T) {
-	lists := 0
-	live := interceptor.NewClient(newClient(t), interceptor.Funcs{
-		List: func(ctx context.Context, inner client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-			lists++
-			return inner.List(ctx, list, options...)
-		},
-	})
-	first := request(1, "A")
-	first.First = true
-	for i, req := range []capacity.Request{first, request(1, "A")} {
-		cached := newClient(t)
-		outcome, err := nodeclaim.New(cached, live, class).Ensure(t.Context(), req)
-		if err != nil || len(outcome.Created) != 1 {
-			t.Errorf("created %v, error %v, want one machine", outcome.Created, err)
-		}
-		if lists != i {
-			t.Errorf("%d lists of what is held after %d requests, of which the first needs none", lists, i+1)
-		}
-	}
-}
-
 func TestEnsureAsksBeforeItCreates(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -448,15 +425,19 @@ func TestReleaseNamesUIDs(t *testing.T) {
 }
 
 func TestHeldAsksTheServer(t *testing.T) {
-	live := newClient(t, held("0", "A"), held("1", "A", deleting), held("9", "B", func(c *karpv1.NodeClaim) {
+	usable := func(c *karpv1.NodeClaim) { c.StatusConditions().SetTrue(karpv1.ConditionTypeInitialized) }
+	live := newClient(t, held("0", "A", usable), held("1", "A", deleting), held("9", "B", func(c *karpv1.NodeClaim) {
 		c.Name, c.Labels = "foreign", map[string]string{v1beta1.LabelWorkspaceUID: "someone-else"}
 	}))
 	got, err := nodeclaim.New(newClient(t), live, class).Held(t.Context(), owner, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{nodeclaim.Name(owner, 1, 0)}, got); diff != "" {
+	if diff := cmp.Diff([]string{nodeclaim.Name(owner, 1, 0)}, capacity.MachineNames(got)); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
+	}
+	if !got[0].Initialized {
+		t.Error("the machine is not usable, though the API server says so")
 	}
 }
 

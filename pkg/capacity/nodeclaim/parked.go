@@ -18,20 +18,20 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// parkedPrefix begins the names of parked NodePools, and parkedLimit is what a label's value has room for.
+// parkedPrefix begins the names of parked NodePools; parkedLimit is the room in a label's value.
 const (
 	parkedPrefix = "modelberth-"
 	parkedLimit  = 63
 )
 
-// parkedTaint is what no pod tolerates: should the limit be lifted by hand, the pool still buys nothing.
+// parkedTaint is tolerated by no pod: even if somebody lifts the limit, the pool buys nothing.
 const parkedTaint = "modelberth.dev/parked"
 
-// parkedName returns the NodePool that claims of a node class name as theirs; empty where they stand alone.
+// parkedName returns the NodePool in the claims of a node class; empty if they stand alone.
 //
-// Azure's provider waits for the whole creation of a machine whose claim names no NodePool. Until it is done
-// the claim has no providerID, and with one such claim Karpenter neither schedules nor disrupts anything in the
-// cluster. A claim that names a pool has its providerID at once. See docs/adr/0008.
+// If a claim has no NodePool, Azure's provider waits for the whole creation of its machine. Until then the claim
+// has no providerID, and Karpenter neither schedules nor disrupts anything in the cluster. A claim with a pool gets
+// its providerID at once. See docs/adr/0008.
 func parkedName(class v1beta1.NodeClassReference) string {
 	if refusal.ProviderOf(class.Group, class.Kind) != refusal.KarpenterAzure {
 		return ""
@@ -40,8 +40,8 @@ func parkedName(class v1beta1.NodeClassReference) string {
 	return strings.TrimRight(name[:min(len(name), parkedLimit)], "-.")
 }
 
-// ensureParked makes the NodePool that claims of a node class name, once in a process: should somebody delete
-// it, machines go on, and Karpenter merely misses it in its log.
+// ensureParked creates the NodePool for the claims of a node class, once in a process. If somebody deletes it,
+// machines continue, and Karpenter logs that it is missing.
 func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassReference) error {
 	name := parkedName(class)
 	if name == "" {
@@ -57,7 +57,7 @@ func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassR
 	return nil
 }
 
-// parkedPool is a NodePool that never buys anything, and never touches what was bought in its name.
+// parkedPool is a NodePool that never buys and never disrupts the claims with its name.
 func parkedPool(name string, class v1beta1.NodeClassReference) *karpv1.NodePool {
 	return &karpv1.NodePool{
 		ObjectMeta: metav1.ObjectMeta{

@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// profile is how claims are written, which differs by who reads them.
+// profile is the form of claims for one reader.
 type profile string
 
 const (
@@ -34,7 +34,7 @@ const (
 	gpuProvisioner profile = "gpu-provisioner"
 )
 
-// profileOf is for claims of a node class, whose kind says who reads them.
+// profileOf is for claims of a node class; its kind determines the reader.
 func profileOf(class v1beta1.NodeClassReference) profile {
 	if refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner {
 		return gpuProvisioner
@@ -42,14 +42,15 @@ func profileOf(class v1beta1.NodeClassReference) profile {
 	return karpenter
 }
 
-// Of names on Karpenter: nameLimit keeps them usable as VM names, of which Azure's machine mode hashes
-// longer ones, and hashLength of the hash is 40 bits, per Workspace and ordinal.
+// Limits of names on Karpenter. nameLimit keeps them usable as VM names; Azure's machine mode hashes longer ones.
+// hashLength of the hash is 40 bits, per Workspace and ordinal.
 const (
 	nameLimit  = 34
 	hashLength = 10
 )
 
-// poolHashLength is that of the hash in an agent pool's name, which has 12 characters at most and no dash.
+// poolHashLength is the length of the hash in an agent pool's name. Such a name has at most 12 characters and no
+// dash.
 const poolHashLength = 11
 
 // name returns the name of the claim for one machine of one attempt: deterministic, and legal.
@@ -61,7 +62,8 @@ func (f profile) name(owner capacity.Owner, attempt int32, ordinal int) string {
 	return HashedName(owner.Name, identity, nameLimit)
 }
 
-// HashedName is a name, cut off where need be, and the hash of what it stands for: at most so many characters.
+// HashedName is a name, truncated if necessary, with the hash of its identity: at most the given number of
+// characters.
 func HashedName(name, identity string, most int) string {
 	if limit := most - hashLength - 1; len(name) > limit {
 		name = strings.TrimRight(name[:limit], "-.")
@@ -74,7 +76,7 @@ func hashOf(identity string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// readable leaves in a request what the reader of its claims can do.
+// readable removes from a request everything that the reader of its claims cannot do.
 func (f profile) readable(req capacity.Request) capacity.Request {
 	if f == gpuProvisioner {
 		req.Zones, req.OneZone = nil, false
@@ -82,7 +84,7 @@ func (f profile) readable(req capacity.Request) capacity.Request {
 	return req
 }
 
-// labels of a claim, which its node gets, too.
+// labels of a claim; its node gets them, too.
 func (f profile) labels(req capacity.Request) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, req.Labels)
@@ -92,8 +94,8 @@ func (f profile) labels(req capacity.Request) map[string]string {
 	out[v1beta1.LabelMachineAttempt] = strconv.Itoa(int(req.Attempt))
 	out[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
 	if f == gpuProvisioner {
-		// It lists, and so keeps, only agent pools with the first. No claim for Karpenter may have it: where
-		// gpu-provisioner runs, too, both would make a machine of it.
+		// It lists, and so keeps, only agent pools with the first label. No claim for Karpenter may have it: if
+		// gpu-provisioner runs as well, both would create a machine.
 		out[v1beta1.LabelWorkspace] = req.Owner.Name
 		out[v1beta1.LabelWorkspaceNamespace] = req.Owner.Namespace
 		out[karpv1.NodePoolLabelKey] = "kaito"
@@ -127,7 +129,7 @@ func (f profile) requirements(req capacity.Request) []karpv1.NodeSelectorRequire
 func (f profile) requests(req capacity.Request) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	if req.GPUs > 0 {
-		// The machine is called initialised only once it shows what was requested.
+		// The machine is initialised only once it shows the requested resource.
 		out[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(req.GPUs), resource.DecimalSI)
 	}
 	switch {
@@ -139,15 +141,15 @@ func (f profile) requests(req capacity.Request) corev1.ResourceList {
 	return out
 }
 
-// Of the OS disk that gpu-provisioner gives a machine: leastOSDiskGiB is what AKS gives by itself, and of
-// each disk the system takes systemGiB, and the kubelet a share that it leaves to no pod.
+// Parts of a gpu-provisioner machine's OS disk: leastOSDiskGiB is AKS's default, systemGiB is the system's share,
+// and the kubelet reserves a further share.
 const (
 	leastOSDiskGiB = 128
 	systemGiB      = 30
 	podsShare      = 0.85
 )
 
-// osDiskGiB is the size of a disk with room for what pods need.
+// osDiskGiB is the size of a disk with enough room for pods.
 func osDiskGiB(need int) int {
 	return max(leastOSDiskGiB, int(math.Ceil(float64(need+systemGiB)/podsShare)))
 }
@@ -156,7 +158,7 @@ func gibibytes(count int) resource.Quantity {
 	return *resource.NewQuantity(int64(count)<<30, resource.BinarySI)
 }
 
-// capacityTypeOf is how a claim's machine is paid for. Where the claim does not say, nothing else was to
+// capacityTypeOf is how a claim's machine is paid for. If the claim does not say, nothing else was to
 // be had.
 func capacityTypeOf(claim *karpv1.NodeClaim) v1beta1.CapacityType {
 	if asked := requirementValue(claim, karpv1.CapacityTypeLabelKey); asked != "" {

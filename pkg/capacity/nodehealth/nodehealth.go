@@ -4,8 +4,7 @@
 // Package nodehealth reads from a node whether its machine is broken or about to be taken back, and from all nodes
 // whether the silence of one says anything about it.
 //
-// It is pure, and knows the conditions and taints by which clouds say so. It must not know what is done
-// about it.
+// It is pure, and knows the conditions and taints of the clouds. It must not know the reaction to them.
 package nodehealth
 
 import (
@@ -16,24 +15,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Trouble is what a node says of its machine. The zero Trouble is none.
+// Trouble is a fault that a node reports. The zero Trouble is none.
 type Trouble struct {
-	// Message on one line; empty where there is none.
+	// Message on one line; empty if there is none.
 	Message string
 	// Since when, and for how long it may pass by itself.
 	Since time.Time
 	Grace time.Duration
 }
 
-// rule is a condition that is trouble.
+// rule is a condition that reports a fault.
 type rule struct {
 	condition corev1.NodeConditionType
 	status    corev1.ConditionStatus
 	grace     time.Duration
 }
 
-// rules are the conditions, as Karpenter's providers repair by them, and those of AKS's node problem
-// detector on nodes with GPUs. What tells of single errors of an application is left out.
+// rules are the conditions on which Karpenter's providers repair nodes, and those of AKS's node problem detector on
+// nodes with GPUs, except conditions about single errors of an application.
 func rules() []rule {
 	return []rule{
 		// Karpenter's provider for Azure, RepairPolicies, 2026-08.
@@ -51,13 +50,12 @@ func rules() []rule {
 	}
 }
 
-// evictions are taints that announce that the machine is taken back: by AWS's node termination handler,
-// and by GKE.
+// evictions are taints of machines about to be reclaimed: by AWS's node termination handler, and by GKE.
 func evictions() []string {
 	return []string{"aws-node-termination-handler/spot-itn", "cloud.google.com/impending-node-termination"}
 }
 
-// Of returns what is wrong with a node: of several troubles the one that lasts long enough first.
+// Of returns a node's fault: of several, the one that expires first.
 func Of(node *corev1.Node) Trouble {
 	var worst Trouble
 	worse := func(other Trouble) {

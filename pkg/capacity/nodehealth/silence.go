@@ -11,23 +11,23 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// mostSilent is the percentage of nodes from which on silence is not taken for their own, and fewSilent how many may
-// be silent whatever their share. By these bounds Kubernetes finds a zone disrupted, and evicts no pods from small
-// ones (pkg/controller/nodelifecycle, 1.34: ComputeZoneState, --unhealthy-zone-threshold).
+// mostSilent is the percentage of silent nodes from which the control plane is suspected, and fewSilent is how many
+// may be silent whatever their share. By these bounds Kubernetes finds a zone disrupted, and evicts no pods from
+// small ones (pkg/controller/nodelifecycle, 1.34: ComputeZoneState, --unhealthy-zone-threshold).
 const (
 	mostSilent = 55
 	fewSilent  = 2
 )
 
-// Silence tells whether nodes that are not Ready can be taken for lost. Where hardly any of the cluster's own nodes is
-// heard of, it is rather the control plane that does not hear: machines that were bought say nothing of that, for
-// they may have gone together. The zero Silence takes every node at its word.
+// Silence reports whether nodes that are not Ready count as lost. If hardly any of the cluster's own nodes is
+// Ready, the control plane has probably lost contact with them. Bought machines prove nothing here, because they
+// may have gone together. For the zero Silence, every node counts.
 type Silence struct {
-	// heard and silent count the cluster's own nodes; all of them where it has no others than machines that were bought.
+	// heard and silent count the cluster's own nodes, or all nodes if it has only bought machines.
 	heard, silent int
-	// isBought says that it has no others.
+	// isBought is set if it has only bought machines.
 	isBought bool
-	// since when one of those that are heard has been.
+	// since is when one of the Ready nodes became Ready.
 	since time.Time
 }
 
@@ -59,13 +59,13 @@ func (s *Silence) count(node *corev1.Node) {
 	s.heard++
 }
 
-// Unheard says that the cluster has nodes of its own, how many, and that none of them is Ready.
+// Unheard reports whether the cluster has nodes of its own and none of them is Ready, with their number.
 func (s Silence) Unheard() (count int, isSo bool) {
 	return s.silent, !s.isBought && s.heard == 0 && s.silent > 0
 }
 
-// Counts returns since when the silence of a node counts that has lasted since a time, or why it does not. One that
-// began before anybody was heard again counts from then: others may be about to be heard, too.
+// Counts returns from when a node's silence counts, or why it does not. If the silence began before the first node
+// was Ready again, it counts from then: others may be about to be Ready, too.
 func (s Silence) Counts(since time.Time) (from time.Time, whyNot string) {
 	const tail = " Ready: the control plane has lost contact with their kubelets, so no machine is replaced"
 	_, isUnheard := s.Unheard()
@@ -84,7 +84,7 @@ func (s Silence) Counts(since time.Time) (from time.Time, whyNot string) {
 	}
 }
 
-// Ready is a node's own word, and since when. One that has said nothing is not Ready since it was made.
+// Ready is a node's Ready condition and its time. Without one, a node is not Ready since its creation.
 func Ready(node *corev1.Node) (isReady bool, since time.Time) {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {

@@ -18,8 +18,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Bills returns what every machine costs that we asked for, from the cache: a pool may buy at any time what
-// it has no claim for yet, and what is on its way out is paid for until it is gone.
+// Bills returns the cost of every machine that we requested, from the cache: a pool may buy its missing machines at
+// any time, and a deleted machine costs money until it is gone.
 func (p *Provisioner) Bills(ctx context.Context) ([]capacity.Bill, error) {
 	return bills(ctx, p.cached)
 }
@@ -44,8 +44,8 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	return out, nil
 }
 
-// Owners returns everybody of that name for whom something that we created is held: more than one where a
-// Workspace was deleted and made again.
+// Owners returns all Workspaces of that name with objects of ours: more than one if a Workspace was deleted and
+// created again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	held, err := ours(ctx, p.cached, client.MatchingLabels{
 		v1beta1.LabelMachineWorkspaceNamespace: namespace, v1beta1.LabelMachineWorkspaceName: name,
@@ -67,8 +67,7 @@ func (h holding) owners() []capacity.Owner {
 	return capacity.Distinct(owners)
 }
 
-// Holders returns everybody for whom there are pools, or claims that Karpenter made of one, as the API server has
-// them.
+// Holders returns all Workspaces with pools, or with claims of a pool, as the API server has them.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	claims, err := nodeclaim.Made(ctx, p.live, "!"+v1beta1.LabelMachineOrdinal)
 	if err != nil {
@@ -81,13 +80,13 @@ func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	return holding{pools: pools.Items, claims: claims}.owners(), nil
 }
 
-// Events returns what was published about claims. A machine without one has no UID to ask for.
+// Events returns the events about claims. A machine without a claim has no UID.
 func (p *Provisioner) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
 	claims := slices.DeleteFunc(slices.Clone(machines), func(uid types.UID) bool { return uid == "" })
 	return p.claims.Events(ctx, claims)
 }
 
-// ours reads everything that we created and whose labels match.
+// ours reads all of our objects with matching labels.
 func ours(ctx context.Context, from client.Reader, labels client.MatchingLabels) (holding, error) {
 	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
 	pools, claims := &karpv1.NodePoolList{}, &karpv1.NodeClaimList{}

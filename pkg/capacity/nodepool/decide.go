@@ -12,23 +12,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// decision is what to do about what a Workspace holds.
+// decision is the next action on a Workspace's objects.
 type decision struct {
-	// release is what does not serve the request and is not on its way out yet.
+	// release are the objects to delete: they do not serve the request.
 	release holding
-	// occupied says that something is on its way out, or about to be.
+	// occupied reports that something is being deleted, or about to be.
 	occupied bool
-	// pool serves the request; nil where none does.
+	// pool serves the request; nil if none does.
 	pool *karpv1.NodePool
-	// size that the pool is to have, of which it had so much, and the zone where its machines must be; empty
-	// where any will do that was asked for.
+	// size is the new size of the pool, and had is the present one; zone is that of its machines, empty for any
+	// requested zone.
 	size, had int
 	zone      string
 }
 
 func (d decision) settled() bool { return d.release.isEmpty() && d.size <= d.had }
 
-// acts says whether anything can be done now.
+// acts reports whether anything can be done now.
 func (d decision) acts() bool {
 	return !d.release.isEmpty() || !d.occupied && d.size > d.had
 }
@@ -62,9 +62,8 @@ func decide(held holding, req capacity.Request) decision {
 	return d
 }
 
-// serves says whether a pool is the one that the request asks for: of its attempt, which its name tells, and
-// of its kind. A NodeClass counts only where the request names one: another default of the installation
-// replaces nothing.
+// serves reports whether a pool matches the request: its attempt, by name, and its kind. A NodeClass counts only if
+// the request names one: another default of the installation replaces nothing.
 func serves(pool *karpv1.NodePool, req capacity.Request) bool {
 	if pool.Name != Name(req.Owner, req.Attempt) {
 		return false
@@ -76,8 +75,8 @@ func serves(pool *karpv1.NodePool, req capacity.Request) bool {
 		(req.NodeClass == nil || classOf(pool) == *req.NodeClass)
 }
 
-// wanted is how many machines the pool is to have now, and where. Of several that must be near each other,
-// one goes first and decides the zone, where the cloud has any.
+// wanted is how many machines the pool should have now, and their zone. For machines of one zone, the first one
+// determines the zone.
 func wanted(held holding, pool *karpv1.NodePool, req capacity.Request) (size int, zone string) {
 	switch {
 	case pool == nil && len(req.Existed) > 0:

@@ -24,12 +24,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/events"
 )
 
-// EventCache is what a cache has to keep of events: what Karpenter warns of.
+// EventCache selects the events to cache: Karpenter's warnings.
 func EventCache() cache.ByObject {
 	return events.Kept(fields.Set{"source": "karpenter", "type": corev1.EventTypeWarning})
 }
 
-// WorkspaceOf names the Workspace whose pool or pod an event is about; nothing where that is nobody's.
+// WorkspaceOf names the Workspace of an event's pool or pod; empty if there is none.
 func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) types.NamespacedName {
 	pod, pool := &corev1.Pod{}, &karpv1.NodePool{}
 	switch {
@@ -43,8 +43,8 @@ func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) type
 	}
 }
 
-// listen fills in why Karpenter makes no claim for machines that are awaited, in its own words. A pool that is not
-// ready it passes over, whatever it said before.
+// listen adds the reason why Karpenter creates no claim for awaited machines, in its own words. Karpenter skips a
+// pool that is not ready, whatever it reported before.
 func (p *Provisioner) listen(ctx context.Context, owner capacity.Owner, slots []slot) error {
 	heard := map[string]refusal.Condition{} // by pool
 	for i := range slots {
@@ -67,7 +67,7 @@ func (p *Provisioner) listen(ctx context.Context, owner capacity.Owner, slots []
 	return nil
 }
 
-// said is what Karpenter said last about a pool, or about the pods for which it is to make machines of it.
+// said is Karpenter's last message about a pool, or about the pods that the pool should serve.
 func (p *Provisioner) said(ctx context.Context, owner capacity.Owner, pool *karpv1.NodePool) (refusal.Condition, error) {
 	all, err := events.Watched(ctx, p.cached, string(pool.UID))
 	if err != nil {
@@ -92,7 +92,7 @@ func (p *Provisioner) said(ctx context.Context, owner capacity.Owner, pool *karp
 	return answer(all, pool), nil
 }
 
-// answer is why Karpenter makes no machine of a pool; empty where it has not said so since the pool was made.
+// answer is why Karpenter makes no machine of a pool; empty if it has not said so since the pool was made.
 func answer(all []corev1.Event, pool *karpv1.NodePool) refusal.Condition {
 	last := events.Newest(all, func(event *corev1.Event) bool {
 		return wordsOf(event, pool.Name) != "" && !events.LastSeen(event).Before(pool.CreationTimestamp.Time)
@@ -105,8 +105,8 @@ func answer(all []corev1.Event, pool *karpv1.NodePool) refusal.Condition {
 	}
 }
 
-// wordsOf an event that are an answer about a pool; empty where none are
-// (sigs.k8s.io/karpenter v1.12.1, pkg/controllers/provisioning/scheduling/events.go).
+// wordsOf returns an event's words about a pool; empty if there are none (sigs.k8s.io/karpenter v1.12.1,
+// pkg/controllers/provisioning/scheduling/events.go).
 func wordsOf(event *corev1.Event, pool string) string {
 	switch event.Reason {
 	case refusal.ReasonNoInstanceTypes:
@@ -120,18 +120,18 @@ func wordsOf(event *corev1.Event, pool string) string {
 }
 
 var (
-	// named is how Karpenter names the pool that a sentence is about; earlier versions did it in the latter two ways.
+	// named is how Karpenter names the pool in a sentence; earlier versions used the latter two forms.
 	named = regexp.MustCompile(`(?:karpenter\.sh/nodepool In \[|NodePool=|\bnodepool "|\bnodepool: ")([a-z0-9.-]+)`)
-	// unnamed is what it says of pools without a name, of all but the one with our labels and taints: and of that
-	// one only before it was there, or when it says so in an event about the pool as well.
+	// unnamed matches sentences about pools without a name: all pools except the one with our labels and taints.
+	// They are about ours only before it existed, or in an event that is also about our pool.
 	unnamed = regexp.MustCompile(`^(?:incompatible requirements, |did not tolerate |nodepool requirements filtered out all )`)
-	// limits are those of the pool: they are told of every pod for which there is no room beside the machines that
-	// come, and of a group's until the first machine has decided the zone.
+	// limits are those of the pool. Karpenter reports them for every pod without room beside the launching
+	// machines, and for a group's pods until the first machine has determined the zone.
 	limits = regexp.MustCompile(`exceed limits for nodepool|limits have been exhausted for nodepool`)
 )
 
-// aboutPool leaves of the reasons why a pod cannot be scheduled, one sentence for each pool, those that are about
-// this one or about the pod itself.
+// aboutPool filters the reasons why a pod cannot be scheduled, one sentence for each pool. It keeps those about
+// this pool or about the pod itself.
 func aboutPool(why, pool string) string {
 	sentences := slices.DeleteFunc(strings.Split(why, "; "), func(sentence string) bool {
 		if name := named.FindStringSubmatch(sentence); name != nil {

@@ -49,7 +49,7 @@ func TestWhatKarpenterSays(t *testing.T) {
 		label    = `incompatible requirements, label "modelberth.dev/workspace-uid" does not have known values`
 		taint    = "did not tolerate taint (taint=team=research:NoSchedule)"
 		volume   = "failed to validate pvc, pvc with immediate volume binding mode must be bound (PersistentVolumeClaim=team-a/weights)"
-		nobody   = "Karpenter has made no NodeClaim of NodePool NAME yet"
+		nobody   = "Karpenter has not created a NodeClaim for NodePool NAME yet"
 	)
 	pool := made(t, false, request(1, "A"))
 	name := func(text string) string { return strings.ReplaceAll(text, "NAME", pool.Name) }

@@ -1,17 +1,17 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodepool gets machines from Karpenter through one NodePool per Workspace and attempt, for where
-// Karpenter is managed by the cloud or standalone NodeClaims are not wanted.
+// Package nodepool gets machines from Karpenter through one NodePool per Workspace and attempt, for clusters with a
+// managed Karpenter or without standalone NodeClaims.
 //
-// It decides the pools' names and contents, which pools and claims still serve the request, which are let go,
-// and which claim stands for which machine. Karpenter makes a claim again and again while it is refused; a
-// claim is the machine only that it was made for first, so that whoever watches hears of the first refusal and
-// has the pool let go. It must not know models or plans.
+// It decides the pools' names and contents, which pools and claims still serve the request, which are released, and
+// which claim is which machine. After a refusal, Karpenter creates a claim again and again. Only the first claim
+// counts as the machine, so the caller sees the first refusal and releases the pool. It must not know models or
+// plans.
 //
-// A static pool has as many machines as its replicas say, which needs Karpenter's feature gate StaticCapacity.
-// A dynamic one, which every Karpenter has, makes machines for pods that fit it: the pods must be there first,
-// and none but the Workspace's select the label that its machines carry.
+// A static pool has a fixed number of machines, its replicas, and needs Karpenter's feature gate StaticCapacity. A
+// dynamic one works with every Karpenter and creates machines for matching pods: the pods must exist first, and
+// only the Workspace's pods select the label of its machines.
 package nodepool
 
 import (
@@ -33,8 +33,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// nameLimit of pools: Karpenter names a claim after its pool, with a dash and five characters, and Azure's
-// machine mode hashes names of VMs that are longer than 34.
+// nameLimit of pools: Karpenter names a claim after its pool, with a dash and five characters, and Azure's machine
+// mode hashes names of VMs longer than 34.
 const nameLimit = 34 - len("-abcde")
 
 // Object returns an empty NodePool, to select caches by.
@@ -42,14 +42,14 @@ func Object() client.Object { return &karpv1.NodePool{} }
 
 // Provisioner creates, reads and deletes NodePools.
 type Provisioner struct {
-	// claims is the other back end, which knows what a claim says of itself.
+	// claims is the other back end; it reads claims.
 	claims *nodeclaim.Provisioner
-	// cached reads see what the watches saw; live reads ask the API server.
+	// cached reads use the watches; live reads ask the API server.
 	cached client.Client
 	live   client.Reader
-	// isStatic says that pools have replicas.
+	// isStatic is set if pools have replicas.
 	isStatic bool
-	// listens says that the cache keeps events, by events.Subject.
+	// listens is set if the cache keeps events, by events.Subject.
 	listens bool
 }
 
@@ -59,8 +59,8 @@ func New(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner
 	return &Provisioner{claims: claims, cached: cached, live: live, listens: true}
 }
 
-// NewFormer returns a Provisioner that looks after pools that were made before another back end was set. What is
-// said about them it does not hear.
+// NewFormer returns a Provisioner for pools from before the present back end was configured. It reads no events
+// about them.
 func NewFormer(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
 	return &Provisioner{claims: claims, cached: cached, live: live}
 }
@@ -70,22 +70,22 @@ func NewStatic(cached client.Client, live client.Reader, claims *nodeclaim.Provi
 	return &Provisioner{claims: claims, cached: cached, live: live, isStatic: true}
 }
 
-// CanSurge says whether machines come without pods, so that those of a new plan can be got while the pods serve
-// on those of the old one.
+// CanSurge reports whether machines launch without pods. Then the machines of a new plan can launch while the pods
+// serve on the old ones.
 func (p *Provisioner) CanSurge(capacity.Owner) bool { return p.isStatic }
 
-// Replaces says that a pool makes another claim as soon as one is gone.
+// Replaces returns that a pool creates another claim as soon as one is gone.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesAtOnce }
 
-// Class returns what a node class says about itself, as the API server has it.
+// Class returns the state of a node class, as the API server has it.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return p.claims.Class(ctx, ref)
 }
 
-// Aim leaves pods as they are: nodes carry the labels of their pool, by which pods know them.
+// Aim leaves pods as they are: they select nodes by the labels of the pool.
 func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
-// Kind is what stands for a machine.
+// Kind is the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
 // Observe returns the machines held for a Workspace, by name, from the cache.
@@ -111,32 +111,32 @@ func (p *Provisioner) Observe(
 	return machines, nil
 }
 
-// Held returns the names of the machines that are held for a Workspace and not on their way out, as the
-// API server has them, sorted.
-func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error) {
+// Held returns the machines that are held for a Workspace and not being deleted, as their pools and NodeClaims are in the
+// API server. Their nodes are not read.
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]capacity.Machine, error) {
 	held, err := hold(ctx, p.live, owner)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var machines []capacity.Machine
 	for _, s := range held.slots(known) {
 		if !s.Deleting {
-			names = append(names, s.Name)
+			machines = append(machines, s.Machine)
 		}
 	}
-	return names, nil
+	return machines, nil
 }
 
-// Ensure brings what is held in line with the request. Pools and claims that do not serve it are deleted,
-// and no pool is made until they are gone: a Workspace never holds more machines than it asked for, but for
-// those that it keeps. The outcome holds with an error, too.
+// Ensure makes the machines match the request. It deletes other pools and claims, and creates no pool until they
+// are gone: except for kept machines, a Workspace never holds more than it requested. The outcome is valid with an
+// error, too.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	held, err := hold(ctx, p.cached, req.Owner)
 	if err == nil && decide(held, req).settled() {
 		return outcome, nil
 	}
-	// The cache may lag behind our own writes, or those of a replica that led before us.
+	// The cache may lag behind our own writes, or those of a former leader.
 	if err == nil {
 		held, err = hold(ctx, p.live, req.Owner)
 	}
@@ -170,13 +170,13 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	return outcome, err
 }
 
-// Release deletes everything that is held for a Workspace and returns the names of what is left. Nothing
-// means that the API server itself said so.
+// Release deletes all objects of a Workspace and returns the remaining names. None means that the API server
+// confirmed it.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	return p.ReleaseBut(ctx, owner, nil)
 }
 
-// ReleaseBut is Release of all but the pools that have a machine of these names.
+// ReleaseBut is Release, except for pools with a machine of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	held, err := hold(ctx, p.cached, owner)
 	if held = held.without(keep); err == nil && held.isEmpty() {
@@ -189,8 +189,8 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	return p.release(ctx, held)
 }
 
-// release deletes pools, and then claims: Karpenter makes no other for a pool that is gone. The claims
-// need not wait for the garbage collector. It returns the names of what was there.
+// release deletes pools, and then claims: without its pool, Karpenter does not replace a claim. The claims need not
+// wait for the garbage collector. It returns the names of what it found.
 func (p *Provisioner) release(ctx context.Context, held holding) ([]string, error) {
 	var names []string
 	for i := range held.pools {
@@ -214,8 +214,8 @@ func (p *Provisioner) release(ctx context.Context, held holding) ([]string, erro
 	return names, nil
 }
 
-// create makes the pool, after the pods for which it is to make machines: a pool without pods would wait for
-// them, and nobody would look.
+// create creates the pool after the pods that need its machines: a pool without pods would wait for them, and
+// nobody would notice.
 func (p *Provisioner) create(ctx context.Context, req capacity.Request, size int) error {
 	if !p.isStatic && req.MakePods != nil {
 		if err := req.MakePods(ctx); err != nil {
@@ -274,7 +274,7 @@ func Name(owner capacity.Owner, attempt int32) string {
 	return nodeclaim.HashedName(owner.Name, fmt.Sprintf("%s/%d", owner.UID, attempt), nameLimit)
 }
 
-// without leaves out the pools that have a machine of one of these names, with their claims.
+// without removes the pools with a machine of one of these names, and their claims.
 func (h holding) without(names []string) holding {
 	isKept := func(pool string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return ordinalOf(name, pool) >= 0 })
@@ -287,7 +287,7 @@ func (h holding) without(names []string) holding {
 
 func (h holding) isEmpty() bool { return len(h.pools)+len(h.claims) == 0 }
 
-// hold reads what is held for a Workspace.
+// hold reads a Workspace's objects.
 func hold(ctx context.Context, from client.Reader, owner capacity.Owner) (holding, error) {
 	pools := &karpv1.NodePoolList{}
 	err := from.List(ctx, pools, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(owner.UID)})

@@ -283,7 +283,7 @@ func TestObserve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(standing, held); diff != "" {
+			if diff := cmp.Diff(standing, capacity.MachineNames(held)); diff != "" {
 				t.Errorf("held as the API server has it (-want +got):\n%s", diff)
 			}
 		})
@@ -305,11 +305,11 @@ func TestWhyThereIsNoClaim(t *testing.T) {
 		said     string
 		message  string
 	}{
-		{"nobody has looked at it", false, func(*karpv1.NodePool) {}, "NoNodeClaim", "Karpenter has made no NodeClaim of NodePool NAME yet, which is not ready"},
-		{"it waits for pods", false, ready, "NoNodeClaim", "Karpenter has made no NodeClaim of NodePool NAME yet"},
+		{"nobody has looked at it", false, func(*karpv1.NodePool) {}, "NoNodeClaim", "Karpenter has not created a NodeClaim for NodePool NAME yet, which is not ready"},
+		{"it waits for pods", false, ready, "NoNodeClaim", "Karpenter has not created a NodeClaim for NodePool NAME yet"},
 		{
 			"the gate may be off", true, ready, "NoNodeClaim",
-			"Karpenter has made no NodeClaim of NodePool NAME yet; it makes none while its feature gate StaticCapacity is off",
+			"Karpenter has not created a NodeClaim for NodePool NAME yet; it creates none while its feature gate StaticCapacity is off",
 		},
 		{
 			"its class is not ready", true, func(pool *karpv1.NodePool) {

@@ -17,8 +17,8 @@ import (
 // nodesResource is how Karpenter counts machines in a pool's limits.
 const nodesResource corev1.ResourceName = "nodes"
 
-// pool is what a request comes to: machines of one type, paid for in one way, no more than so many, that
-// Karpenter leaves alone once they are there.
+// pool is the NodePool of a request: machines of one type and one capacity type, up to a limit, without disruption
+// once they exist.
 func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
 	claim := p.claims.Spec(req)
 	pool := &karpv1.NodePool{
@@ -31,7 +31,7 @@ func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
 					TerminationGracePeriod: claim.TerminationGracePeriod, ExpireAfter: claim.ExpireAfter,
 				},
 			},
-			// A loaded model is worth more than what emptying, filling up or renewing a node would save.
+			// A loaded model is worth more than any saving by emptying, consolidating or renewing a node.
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 				ConsolidateAfter:    karpv1.MustParseNillableDuration(karpv1.Never),
@@ -44,12 +44,13 @@ func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
 		pool.Spec.Replicas = new(int64(size))
 		return pool
 	}
-	// Karpenter before 1.8 does not count machines, but what is in them.
+	// Karpenter before 1.8 limits resources, not the number of machines.
 	if req.GPUs > 0 {
 		pool.Spec.Limits[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(size*req.GPUs), resource.DecimalSI)
 	}
 	if !req.Dedicated {
-		// A stranger's pod that tolerates the taint of GPU machines would fit, too: it is to try all others first.
+		// Another owner's pod that tolerates the taint of GPU machines would fit, too: it should try all other
+		// nodes first.
 		preference := workload.DedicatedTaint(req.Owner.UID)
 		preference.Effect = corev1.TaintEffectPreferNoSchedule
 		pool.Spec.Template.Spec.Taints = append(pool.Spec.Template.Spec.Taints, preference)

@@ -22,29 +22,29 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// slot is one machine that a pool asks for, or has too many.
+// slot is one machine that a pool requests, or a surplus one.
 type slot struct {
 	capacity.Machine
-	// claim that was made for it; nil while there is none.
+	// claim of the machine; nil while there is none.
 	claim *karpv1.NodeClaim
-	// pool that is to make one; nil where there is a claim.
+	// pool that should create the claim; nil if there is a claim.
 	pool *karpv1.NodePool
 	// labels of the claim, or of the pool.
 	labels map[string]string
-	// isLost says that another machine takes its name.
+	// isLost is set if another machine takes its name.
 	isLost bool
 }
 
-// holding is what the API server, or a cache, has for one or all Workspaces.
+// holding are the objects of one or all Workspaces, from the API server or a cache.
 type holding struct {
 	pools  []karpv1.NodePool
 	claims []karpv1.NodeClaim
 }
 
-// slots are the machines that are held, by name. A pool's claims are named by Karpenter, in no order that
-// could be foretold; the machines of the port have the names of the pool's slots. The attempt knows which claim
-// is in which slot. An unknown claim takes the first free slot; a slot whose machine is lost is free. If none is free,
-// Karpenter made the claim in place of one that went, and it is not that machine.
+// slots are the machines by name. Karpenter chooses the names of a pool's claims, so the machines have the names of
+// the pool's slots. The attempt records the claim in each slot. An unknown claim takes the first free slot; the
+// slot of a lost machine is free. If none is free, Karpenter created the claim as a replacement, and it is not that
+// machine.
 func (h holding) slots(known []capacity.Created) []slot {
 	var out []slot
 	for i := range h.pools {
@@ -113,7 +113,7 @@ func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity
 	return out
 }
 
-// left is a claim whose pool is gone, or which never had one.
+// left is a claim without a pool.
 func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
 	s := slot{Machine: nodeclaim.MachineOf(claim), claim: claim, labels: claim.Labels}
 	if machine := machineIn(known, claim.UID); machine.Name != "" {
@@ -122,7 +122,7 @@ func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
 	return s
 }
 
-// awaited is a machine for which the pool has no claim yet: since the pool was made, or since its predecessor was lost.
+// awaited is a machine without a claim yet: since the creation of the pool, or since the loss of its predecessor.
 func awaited(pool *karpv1.NodePool, name string, lostAt time.Time) capacity.Machine {
 	since := pool.CreationTimestamp
 	if lostAt.After(since.Time) {
@@ -152,12 +152,12 @@ func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 				pool.Name, condition.Type, cmp.Or(condition.Message, condition.Reason))
 		}
 	}
-	message = fmt.Sprintf("Karpenter has made no NodeClaim of NodePool %s yet", pool.Name)
+	message = fmt.Sprintf("Karpenter has not created a NodeClaim for NodePool %s yet", pool.Name)
 	switch {
 	case !ready.IsTrue():
 		message += ", which is not ready"
 	case pool.Spec.Replicas != nil:
-		message += "; it makes none while its feature gate StaticCapacity is off"
+		message += "; it creates none while its feature gate StaticCapacity is off"
 	}
 	return refusal.ReasonNoNodeClaim, message
 }
@@ -179,7 +179,7 @@ func slotNames(pool string, count int) []string {
 	return names
 }
 
-// ordinalOf is the ordinal in the name of a slot of a pool; -1 where it is none.
+// ordinalOf is the ordinal in the name of a pool's slot; -1 if there is none.
 func ordinalOf(name, pool string) int {
 	number, isOfPool := strings.CutPrefix(name, pool+"-")
 	ordinal, err := strconv.Atoi(number)
@@ -189,7 +189,7 @@ func ordinalOf(name, pool string) int {
 	return ordinal
 }
 
-// machineIn is what is known of a machine; zero where nothing is.
+// machineIn is the known machine with this UID; zero if there is none.
 func machineIn(known []capacity.Created, uid types.UID) capacity.Created {
 	for _, machine := range known {
 		if machine.UID == uid {
@@ -199,7 +199,7 @@ func machineIn(known []capacity.Created, uid types.UID) capacity.Created {
 	return capacity.Created{}
 }
 
-// zoneOf is where the machines of a pool must be; empty where that is not decided.
+// zoneOf is the zone of a pool's machines; empty if it is undecided.
 func zoneOf(pool *karpv1.NodePool) string {
 	for _, requirement := range pool.Spec.Template.Spec.Requirements {
 		if requirement.Key == corev1.LabelTopologyZone && len(requirement.Values) == 1 {

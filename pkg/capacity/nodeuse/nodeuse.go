@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeuse keeps what the pods of a cluster request of its nodes, by node, from one watch. It watches from the
-// first time that somebody asks: a cluster where no Workspace uses existing nodes pays nothing.
+// Package nodeuse keeps the requests of a cluster's pods by node, from one watch. The watch starts at the first
+// call: a cluster without Workspaces on existing nodes pays nothing.
 //
-// It decides nothing, and must not know who asks or why. Of a pod it keeps its node, its Workspace and four numbers.
+// It decides nothing, and must not know its callers. Of a pod it keeps the node, the Workspace and four numbers.
 package nodeuse
 
 import (
@@ -29,7 +29,7 @@ import (
 // pageSize is how many pods are read at once. Each page is reduced before the next one is read.
 const pageSize = 500
 
-// Pods is what pods request of nodes.
+// Pods are the requests of pods on nodes.
 type Pods struct {
 	live   client.WithWatch
 	wanted chan struct{}
@@ -46,7 +46,7 @@ func New(live client.WithWatch) *Pods {
 	return &Pods{live: live, wanted: make(chan struct{})}
 }
 
-// Of returns what pods request of some nodes; false where the pods are not known yet.
+// Of returns the requests of pods on some nodes; false if the pods are not known yet.
 func (p *Pods) Of(nodes []string) ([]existing.Use, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *Pods) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection says that only the leader plans.
+// NeedLeaderElection is true: only the leader plans.
 func (*Pods) NeedLeaderElection() bool { return true }
 
 // Add implements cache.ReflectorStore.
@@ -136,7 +136,7 @@ func (p *Pods) Replace(objects []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (*Pods) Resync() error { return nil }
 
-// put adds a pod that holds something. The lock is held.
+// put adds a pod with requests. The lock is held.
 func (p *Pods) put(pod *held) {
 	if pod.use.Node == "" {
 		return
@@ -160,7 +160,7 @@ func (p *Pods) remove(uid types.UID) {
 	}
 }
 
-// held is what is kept of a pod; a use without a node is nothing.
+// held is the kept part of a pod; a use without a node is nothing.
 type held struct {
 	uid types.UID
 	use existing.Use
@@ -178,7 +178,7 @@ func podOf(object any) (*held, error) {
 	}
 }
 
-// heldBy reduces a pod. Nothing of it is kept in memory: names that many pods share are kept once.
+// heldBy reduces a pod. It keeps no memory of the pod, and stores shared names once.
 func heldBy(pod *corev1.Pod) held {
 	out := held{uid: pod.UID}
 	if use, holds := existing.UseOf(pod); holds {
@@ -196,7 +196,7 @@ func (h *held) DeepCopyObject() runtime.Object { out := *h; return &out }
 // GetObjectKind implements runtime.Object.
 func (*held) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// heldList is a list of pods that was reduced page by page.
+// heldList is a list of pods, reduced page by page.
 type heldList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -211,7 +211,7 @@ func (l *heldList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// inPages reads the pods that are on a node and have not ended.
+// inPages reads the running pods with a node.
 type inPages struct{ live client.WithWatch }
 
 // IsWatchListSemanticsUnSupported has the reflector list: a stream of all pods would be kept whole until its end.

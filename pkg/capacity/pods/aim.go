@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// Aim has pods wait for the machines of a request, and says on them what they ask for. What they ask of nodes
-// by themselves stays.
+// Aim makes pods wait for the machines of a request, and records the request on them. The pods' own node
+// requirements stay.
 func (*Provisioner) Aim(req capacity.Request, template *corev1.PodTemplateSpec) error {
 	what := asked{Attempt: req.Attempt, InstanceType: req.InstanceType, CapacityType: req.CapacityType}
 	if req.HourlyPrice >= 0 {
@@ -33,7 +33,7 @@ func (*Provisioner) Aim(req capacity.Request, template *corev1.PodTemplateSpec) 
 		v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
 	})
 	pod := &template.Spec
-	// No node carries the label that machines have which were bought for a Workspace.
+	// No node has the label of machines bought for a Workspace.
 	pod.NodeSelector = maps.Clone(pod.NodeSelector)
 	delete(pod.NodeSelector, v1beta1.LabelWorkspaceUID)
 	if pod.Affinity == nil {
@@ -51,7 +51,7 @@ func with(users, ours map[string]string) map[string]string {
 	return out
 }
 
-// aimAtNodes adds to every alternative that the pod has already, because one of them suffices.
+// aimAtNodes adds to each of the pod's alternatives, because one of them suffices.
 func aimAtNodes(affinity *corev1.Affinity, req capacity.Request) {
 	if affinity.NodeAffinity == nil {
 		affinity.NodeAffinity = &corev1.NodeAffinity{}
@@ -72,7 +72,7 @@ func aimAtNodes(affinity *corev1.Affinity, req capacity.Request) {
 	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = aimed
 }
 
-// alternatives are what a node must be like, in one of the ways in which clouds say so.
+// alternatives are the requirements for a node, one for each cloud's labels.
 func alternatives(req capacity.Request) [][]corev1.NodeSelectorRequirement {
 	base := []corev1.NodeSelectorRequirement{in(corev1.LabelInstanceTypeStable, req.InstanceType)}
 	if len(req.Zones) > 0 {
@@ -98,7 +98,7 @@ func in(key string, values ...string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 }
 
-// stayTogether has all members of a group in the zone of the first one that finds a node.
+// stayTogether puts all members of a group into the zone of the first one with a node.
 func stayTogether(affinity *corev1.Affinity, req capacity.Request) {
 	if !req.OneZone || req.Count < 2 {
 		return

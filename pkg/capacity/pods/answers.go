@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/events"
 )
 
-// What cluster autoscaler says about a pod, and about a node group where that is not scaled up
+// Reasons of cluster autoscaler's events about a pod, and about a node group without a scale-up
 // (kubernetes/autoscaler, cluster-autoscaler/processors/status/eventing_scale_up_processor.go,
 // core/scaleup/orchestrator/executor.go, clusterstate/clusterstate.go; GKE adds FailedScaleUp).
 const (
@@ -32,20 +32,20 @@ const (
 	groupTimedOut = "ScaleUpTimedOut"
 )
 
-// inBackoff is how it says that the cloud has failed it before, but not how.
+// inBackoff reports an earlier failure of the cloud without its reason.
 const inBackoff = "in backoff after failed scale-up"
 
 // autoscaler is the source of its events.
 const autoscaler = "cluster-autoscaler"
 
-// aboutGroups is the subject of all events about node groups, which it publishes about its
+// aboutGroups is the subject of all events about node groups; cluster autoscaler publishes them about its
 // ConfigMap.
 const aboutGroups = "groups"
 
-// EventCache is what a cache has to keep of events.
+// EventCache selects the events to cache.
 func EventCache() cache.ByObject { return events.Kept(fields.Set{"source": autoscaler}) }
 
-// Subject is what an event is about, by which a cache has to find it: a pod, or node groups.
+// Subject is the index key of an event: a pod, or node groups.
 func Subject(object client.Object) []string {
 	if event, ok := object.(*corev1.Event); ok && event.InvolvedObject.Kind == "ConfigMap" {
 		return []string{aboutGroups}
@@ -53,7 +53,7 @@ func Subject(object client.Object) []string {
 	return events.Subject(object)
 }
 
-// WorkspaceOf names the Workspace of the pod that an event is about; nothing where that is nobody's.
+// WorkspaceOf names the Workspace of an event's pod; empty if there is none.
 func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) types.NamespacedName {
 	pod := &corev1.Pod{}
 	if !events.Involved(ctx, p.cached, event, "Pod", pod) {
@@ -69,8 +69,8 @@ func (p *Provisioner) events(ctx context.Context, subject string) ([]corev1.Even
 	return events.Watched(ctx, p.cached, subject)
 }
 
-// answerOf is what was said last about a pod that waits: that a node was asked for, or why not, in the cloud's
-// own words where somebody told them. Empty where nobody has answered.
+// answerOf is the last event about a waiting pod: a requested node, or the reason against it, in the cloud's own
+// words if there are any. Empty without an event.
 func answerOf(own, groups []corev1.Event) refusal.Condition {
 	last := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == triggered || e.Reason == notTriggered })
 	if last == nil {
@@ -88,7 +88,7 @@ func answerOf(own, groups []corev1.Event) refusal.Condition {
 	return said
 }
 
-// failure is why a node did not come that was asked for.
+// failure is the reason why a requested node did not join.
 func failure(own, groups []corev1.Event) *corev1.Event {
 	if said := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == failedForPod }); said != nil {
 		return said
@@ -103,10 +103,10 @@ func failure(own, groups []corev1.Event) *corev1.Event {
 	})
 }
 
-// group is how the answer that a node was asked for names a node group: {group 0->1 (max: 3)}.
+// group matches a node group in the event about a requested node: {group 0->1 (max: 3)}.
 var group = regexp.MustCompile(`\{(\S+) \d+->\d+ \(max: \d+\)\}`)
 
-// isAbout says whether an event names one of the groups that were asked for a node.
+// isAbout reports whether an event names one of the requested node groups.
 func isAbout(event *corev1.Event, asking string) bool {
 	words := strings.FieldsFunc(event.Message, func(r rune) bool { return r == ' ' })
 	return slices.ContainsFunc(group.FindAllStringSubmatch(asking, -1), func(match []string) bool {
@@ -114,10 +114,10 @@ func isAbout(event *corev1.Event, asking string) bool {
 	})
 }
 
-// The parts of an answer, which come in any order, begin with how many node groups they are about.
+// The parts of a message are in any order and begin with a number of node groups.
 var partBreak = regexp.MustCompile(`, (\d+ )`)
 
-// tidy is a message without what changes from one telling to the next.
+// tidy removes the parts of a message that change with each repetition.
 func tidy(message string) string {
 	head, rest, ok := strings.Cut(message, "scale-up: ")
 	if !ok || !strings.HasPrefix(message, "pod didn't trigger") {

@@ -19,21 +19,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// Prices returns what a machine costs in USD per hour; negative where that is not known.
+// Prices returns the price of a machine in USD per hour; negative if it is unknown.
 type Prices func(instanceType string, capacityType v1beta1.CapacityType) float64
 
-// Bills are the machines that pods ask for, as the watches saw them. The price is the catalogue's: a tenant may write
-// what stands on the pods.
+// Bills are the machines that pods request, from the watches. The price is the catalogue's: a tenant can change the
+// pods' annotations.
 func (p *Provisioner) Bills(ctx context.Context) ([]capacity.Bill, error) {
 	return p.bills(ctx, p.cached, &v1beta1.WorkspaceList{})
 }
 
-// LiveBills are those that the API server has.
+// LiveBills are Bills from the API server.
 func (p *Provisioner) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
 	return p.bills(ctx, p.live, bareWorkspaces())
 }
 
-// bills of Workspaces that are gone have no price. They are there for whoever releases what such a Workspace left.
+// bills of deleted Workspaces have no price. They serve to release the remains of such a Workspace.
 func (p *Provisioner) bills(ctx context.Context, from client.Reader, workspaces client.ObjectList) ([]capacity.Bill, error) {
 	held, err := list(ctx, from, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	if err != nil {
@@ -59,21 +59,21 @@ func (p *Provisioner) bills(ctx context.Context, from client.Reader, workspaces 
 	return out, nil
 }
 
-// unpriced is the price of what counts as nothing.
+// unpriced is the price of machines that count as free.
 const unpriced = -1
 
 func (p *Provisioner) price(s *slot) float64 {
 	return p.prices(s.asked.InstanceType, s.asked.CapacityType)
 }
 
-// bareWorkspaces is a list of Workspaces without what they say.
+// bareWorkspaces is a list of Workspaces' metadata.
 func bareWorkspaces() client.ObjectList {
 	out := &metav1.PartialObjectMetadataList{}
 	out.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("WorkspaceList"))
 	return out
 }
 
-// living returns which Workspaces there are.
+// living returns the existing Workspaces.
 func living(ctx context.Context, from client.Reader, workspaces client.ObjectList) (func(capacity.Owner) bool, error) {
 	if err := from.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Workspaces: %w", err)
@@ -90,8 +90,8 @@ func living(ctx context.Context, from client.Reader, workspaces client.ObjectLis
 	return func(owner capacity.Owner) bool { return there[owner] }, err
 }
 
-// Frees says whether a deleted pod ends what a machine costs: nothing takes its place. A pod whose StatefulSet still
-// asks for it is replaced.
+// Frees reports whether a deleted pod ends the cost of a machine: nothing replaces it. A StatefulSet replaces its
+// pod while it requests a machine.
 func (p *Provisioner) Frees(ctx context.Context, deleted client.Object) bool {
 	pod, isPod := deleted.(*corev1.Pod)
 	if !isPod {

@@ -1,19 +1,20 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods gets machines by making pods that wait for them: cluster autoscaler, a compute class or a
-// person brings the nodes. Nothing is bought here.
+// Package pods gets machines with pending pods: cluster autoscaler, a compute class or a person adds the nodes. It
+// buys nothing itself.
 //
-// It decides what such pods ask of their nodes, which of them are held as machines, and what was answered
-// about them. A machine is one ordinal of a StatefulSet that asks, under the number of its attempt; the
-// StatefulSets that say so in their pods are the truth about what is held. Pods of another attempt are gone
-// before any are made. It must not know models or plans, nor how pods are rendered.
+// It decides the node requirements of such pods, which of them count as machines, and the reactions to them. A
+// machine is one ordinal of a StatefulSet, with the number of its attempt; the StatefulSets with such annotations
+// on their pods are the truth about a Workspace's machines. Pods of another attempt are gone before new ones are
+// created. It must not know models or plans, nor how pods are rendered.
 package pods
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,14 +29,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Provisioner makes pods, reads what becomes of them, and deletes them.
+// Provisioner creates, observes and deletes waiting pods.
 type Provisioner struct {
-	// cached reads see what the watches saw; live reads ask the API server.
+	// cached reads use the watches; live reads ask the API server.
 	cached client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
 	prices Prices
-	// isDeaf says that nobody keeps what is said about pods.
+	// isDeaf is set if no cache keeps events about pods.
 	isDeaf bool
 }
 
@@ -45,13 +46,13 @@ func New(cached client.Client, live client.Reader, clock clock.PassiveClock, pri
 	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices}
 }
 
-// NewFormer returns a Provisioner that looks after pods that were made before another back end was set. What is
-// said about them it does not hear.
+// NewFormer returns a Provisioner for pods from before the present back end was configured. It reads no events
+// about them.
 func NewFormer(cached client.Client, live client.Reader, clock clock.PassiveClock, prices Prices) *Provisioner {
 	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices, isDeaf: true}
 }
 
-// Kind is what stands for a machine.
+// Kind is the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "pod" }
 
 // Observe returns the machines held for a Workspace, by ordinal, from the cache.
@@ -73,21 +74,21 @@ func (p *Provisioner) Observe(
 	return machines, nil
 }
 
-// Held returns the names of the machines that are held for a Workspace and not on their way out, as the API
-// server has them, sorted.
-func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]string, error) {
+// Held returns the machines that are held for a Workspace and not being deleted, by name, as their StatefulSets and pods
+// are in the API server. It returns their names alone: what their nodes and pods report is not read.
+func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]capacity.Machine, error) {
 	slots, err := slotsOf(ctx, p.live, owner)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
+	var held []capacity.Machine
 	for i := range slots {
 		if !slots[i].isLeaving {
-			names = append(names, slots[i].name())
+			held = append(held, capacity.Machine{Name: slots[i].name()})
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.SortFunc(held, func(a, b capacity.Machine) int { return strings.Compare(a.Name, b.Name) })
+	return held, nil
 }
 
 // Names returns the names of the machines of one attempt, by ordinal.
@@ -99,7 +100,7 @@ func (*Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]str
 	return names, nil
 }
 
-// nameOf is that of the pod, with the number of the attempt: chat-0 is another machine in each.
+// nameOf is the name of the pod with the number of the attempt: chat-0 is a different machine in each.
 func nameOf(owner capacity.Owner, attempt int32, ordinal int) string {
 	return fmt.Sprintf("%s/%s-%d.%d", owner.Namespace, owner.Name, ordinal, attempt)
 }
@@ -111,7 +112,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if err == nil && decide(slots, req).isSettled {
 		return outcome, nil
 	}
-	// The cache may lag behind our own writes, or those of a replica that led before us.
+	// The cache may lag behind our own writes, or those of a former leader.
 	if err == nil {
 		slots, err = slotsOf(ctx, p.live, req.Owner)
 	}
@@ -137,11 +138,11 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	return outcome, nil
 }
 
-// decision is what to do about the slots of a Workspace.
+// decision is the next action on a Workspace's slots.
 type decision struct {
-	// release are those that do not serve the request and are not on their way out yet.
+	// release are the slots to delete: they do not serve the request.
 	release []slot
-	// isOccupied says that some are on their way out, isSettled that there is nothing to do.
+	// isOccupied is set if some are being deleted, isSettled if there is nothing to do.
 	isOccupied, isSettled bool
 }
 
@@ -163,8 +164,8 @@ func decide(slots []slot, req capacity.Request) decision {
 	return out
 }
 
-// Release deletes what asks for a Workspace, and its pods with it, and returns the names of what is left.
-// Nothing means that the API server itself said so. Nodes are left to whoever brought them.
+// Release deletes a Workspace's StatefulSets and their pods, and returns the remaining names. None means that the
+// API server confirmed it. The nodes stay.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	slots, err := slotsOf(ctx, p.cached, owner)
 	if err == nil && len(slots) == 0 {
@@ -215,7 +216,7 @@ func (p *Provisioner) delete(ctx context.Context, object client.Object, options 
 	return nil
 }
 
-// deleteStuck deletes for good a pod whose end no kubelet will tell of.
+// deleteStuck force-deletes a pod that no kubelet will end.
 func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" || p.clock.Now().Before(pod.DeletionTimestamp.Time) {
 		return nil
@@ -231,8 +232,8 @@ func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 	return p.delete(ctx, pod, client.GracePeriodSeconds(0))
 }
 
-// Owners returns everybody of that name for whom something is held: more than one where a Workspace was
-// deleted and made again.
+// Owners returns all Workspaces of that name with objects: more than one if a Workspace was deleted and created
+// again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: name}
 	held, err := list(ctx, p.cached, client.InNamespace(namespace), labels)
@@ -242,8 +243,8 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	return ownersOf(held.slots(nobody)), nil
 }
 
-// Holders returns the Workspaces for which there are pods that ask for a machine, as the API server has them, and
-// StatefulSets that are to make such. What a Workspace that is gone left, the garbage collector deletes.
+// Holders returns the Workspaces with pods that request a machine, or with StatefulSets of such pods, as the API
+// server has them. The garbage collector deletes the remains of deleted Workspaces.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
 	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
@@ -272,7 +273,7 @@ func ownersOf(slots []slot) []capacity.Owner {
 	return capacity.Distinct(owners)
 }
 
-// Events returns nothing: what is said about pods is among the words of their machines.
+// Events returns nothing: machines already contain the events about their pods.
 func (*Provisioner) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
 
 // Class returns nothing: node groups are not ours to look into.
@@ -291,7 +292,7 @@ func slotsOf(ctx context.Context, from client.Reader, owner capacity.Owner) ([]s
 	return slices.DeleteFunc(slots, func(s slot) bool { return s.owner.UID != owner.UID }), nil
 }
 
-// holding is what the API server, or a cache, has.
+// holding are the objects from the API server or a cache.
 type holding struct {
 	sets []appsv1.StatefulSet
 	pods []corev1.Pod
@@ -301,8 +302,8 @@ func (h holding) slots(isLive func(capacity.Owner) bool) []slot {
 	return slotsIn(h.sets, h.pods, isLive)
 }
 
-// list reads what some labels select. Pods are read first: a set that was there then is there still, or its pods are on
-// their way out.
+// list reads the objects with some labels. It reads pods first: if a pod's set is missing afterwards, the pod is
+// being deleted.
 func list(ctx context.Context, from client.Reader, options ...client.ListOption) (holding, error) {
 	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
 	if err := from.List(ctx, pods, options...); err != nil {

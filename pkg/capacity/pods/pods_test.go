@@ -368,7 +368,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Where no kubelet will tell of a pod's end, it is deleted for good: not before it was to end.
+// If no kubelet will tell of a pod's end, it is deleted for good: not before it was to end.
 func TestReleaseDeletesStuckPods(t *testing.T) {
 	silent := nodeOf("1", 0)
 	silent.Status.Conditions[0].Status = corev1.ConditionUnknown
@@ -413,7 +413,7 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"
 	p, _ := newProvisioner(t, setOf(2, 2), podOf(setOf(2, 2), 2, 1, "gpu-1"), stranger)
 	held, err := p.Held(t.Context(), owner(), nil)
-	if err != nil || !slices.Equal(held, []string{"team-a/chat-0.2", "team-a/chat-1.2"}) {
+	if err != nil || !slices.Equal(capacity.MachineNames(held), []string{"team-a/chat-0.2", "team-a/chat-1.2"}) {
 		t.Errorf("held %v, %v", held, err)
 	}
 	owners, err := p.Owners(t.Context(), "team-a", "chat")

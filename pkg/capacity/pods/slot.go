@@ -21,18 +21,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// asked is what a pod asks for. It is written on the pod, so that what is held can be told from the cluster
-// alone.
+// asked is the request of a pod. It is on the pod, so the cluster alone shows all machines.
 type asked struct {
 	Attempt      int32                `json:"attempt"`
 	InstanceType string               `json:"instanceType"`
 	CapacityType v1beta1.CapacityType `json:"capacityType,omitempty"`
-	// HourlyPrice of the machine in USD; absent where it is not known. It is for people: whoever may write the pod may
-	// write it, so that it is never read. Without it the template would change, and running pods be replaced.
+	// HourlyPrice of the machine in USD; absent if unknown. It is for people, and the controller never reads it,
+	// because anybody with write access to the pod can change it. Removing it would change the template and replace
+	// running pods.
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
 }
 
-// askedOf reads it; false where a pod asks for no machine.
+// askedOf reads it; false if a pod asks for no machine.
 func askedOf(annotations map[string]string) (asked, bool) {
 	var out asked
 	text := annotations[v1beta1.AnnotationMachine]
@@ -42,7 +42,7 @@ func askedOf(annotations map[string]string) (asked, bool) {
 	return out, true
 }
 
-// slot is one machine: an ordinal of a StatefulSet that asks, and its pod where there is one.
+// slot is one machine: an ordinal of a requesting StatefulSet, with its pod if there is one.
 type slot struct {
 	owner   capacity.Owner
 	ordinal int
@@ -51,26 +51,25 @@ type slot struct {
 	setUID types.UID
 	set    *appsv1.StatefulSet
 	pod    *corev1.Pod
-	// isLeaving says that the pod has no successor.
+	// isLeaving is set if the pod has no successor.
 	isLeaving bool
 }
 
 func (s *slot) name() string { return nameOf(s.owner, s.asked.Attempt, s.ordinal) }
 
-// uid stays what it is when a pod takes the place of another one.
+// uid stays the same if one pod replaces another.
 func (s *slot) uid() types.UID { return s.setUID + types.UID("-"+strconv.Itoa(s.ordinal)) }
 
-// mostMachines is the largest resource.count that the API accepts. A StatefulSet that has more replicas was not made
-// for a Workspace.
+// mostMachines is the largest resource.count of the API. A StatefulSet with more replicas is not a Workspace's.
 const mostMachines = 1000
 
-// isPod reports whether a pod is the one that the StatefulSet makes for its slot.
+// isPod reports whether a pod is the StatefulSet's pod for its slot.
 func (s *slot) isPod(pod *corev1.Pod) bool {
 	return pod.Namespace == s.set.Namespace && pod.Name == s.set.Name+"-"+strconv.Itoa(s.ordinal)
 }
 
-// slotsIn returns what is held, by ordinal, what leaves last. A StatefulSet of a Workspace that is not live stands for
-// one machine, whatever its size: enough to find the owner by.
+// slotsIn returns the slots by ordinal, with leaving ones last. A StatefulSet of a Workspace that is not live
+// counts as one machine, whatever its size: enough to find the owner.
 func slotsIn(sets []appsv1.StatefulSet, pods []corev1.Pod, isLive func(capacity.Owner) bool) []slot {
 	var out []slot
 	for i := range sets {
@@ -99,7 +98,7 @@ func slotsIn(sets []appsv1.StatefulSet, pods []corev1.Pod, isLive func(capacity.
 	return out
 }
 
-// slotsOfSet are the machines that a StatefulSet asks for.
+// slotsOfSet are the machines that a StatefulSet requests.
 func slotsOfSet(set *appsv1.StatefulSet, isLive func(capacity.Owner) bool) []slot {
 	what, isAsking := askedOf(set.Spec.Template.Annotations)
 	owner, isOwned := ownerOf(set)
@@ -123,7 +122,7 @@ func slotsOfSet(set *appsv1.StatefulSet, isLive func(capacity.Owner) bool) []slo
 	return out
 }
 
-// ownerOf is the Workspace that controls a StatefulSet; false where it is not one that the controller makes for it.
+// ownerOf is the Workspace that controls a StatefulSet; false if the set is not one of the controller's.
 func ownerOf(set *appsv1.StatefulSet) (capacity.Owner, bool) {
 	controller := metav1.GetControllerOf(set)
 	if controller == nil || controller.Kind != "Workspace" || !workload.IsSetOf(controller.Name, set.Name) {
@@ -143,8 +142,8 @@ func rank(s slot) int {
 	return 0
 }
 
-// slotOfPod is the slot of a pod, as one whose set is gone; false where the pod asks for no machine, or is not named as
-// a StatefulSet of its Workspace names its pods.
+// slotOfPod is the slot of a pod without its set; false if the pod requests no machine, or has no name of its
+// Workspace's StatefulSets.
 func slotOfPod(pod *corev1.Pod) (slot, bool) {
 	what, isAsking := askedOf(pod.Annotations)
 	set, ordinal, hasOrdinal := ordinalOf(pod)
@@ -161,7 +160,7 @@ func slotOfPod(pod *corev1.Pod) (slot, bool) {
 	return out, true
 }
 
-// ordinalOf is the StatefulSet that a pod is named after, and the number that it gave to the pod.
+// ordinalOf is the StatefulSet in a pod's name, and the pod's number.
 func ordinalOf(pod *corev1.Pod) (set string, ordinal int, ok bool) {
 	at := strings.LastIndex(pod.Name, "-")
 	if at < 0 {

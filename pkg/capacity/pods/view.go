@@ -23,12 +23,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// view is what there is to see of some slots besides their pods.
+// view is the state of some slots besides their pods.
 type view struct {
 	prices Prices
-	// nodes by the name of the pod: where it is, or the node that seems to have come for it.
+	// nodes by the name of the pod: its node, or the node that probably joined for it.
 	nodes map[string]*corev1.Node
-	// answers about pods that wait, by name.
+	// answers are reactions to waiting pods, by name.
 	answers map[string]refusal.Condition
 }
 
@@ -67,8 +67,8 @@ func (p *Provisioner) look(ctx context.Context, slots []slot) (view, error) {
 	return out, nil
 }
 
-// arrive finds for each pod that waits a node that has come since and would do, but does not show its GPUs: the
-// scheduler has nothing to say of such a node but that it has too few.
+// arrive finds for each waiting pod a suitable node that has joined since, but does not show its GPUs: the
+// scheduler reports only that such a node has too few.
 func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1.Node) {
 	var fresh []*corev1.Node
 	for i := range nodes {
@@ -88,20 +88,20 @@ func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1
 	}
 }
 
-// isAnybodys says whether a node may have come for a pod: it is there to stay, and was bought for no Workspace.
+// isAnybodys reports whether a node may have come for a pod: it is there to stay, and was bought for no Workspace.
 func isAnybodys(node *corev1.Node) bool {
 	return node.DeletionTimestamp.IsZero() && node.Labels[v1beta1.LabelWorkspaceUID] == ""
 }
 
-// isBlindFor says whether a node has come since a pod waits, and would do but for its GPUs, which do not show. Terms
-// that cannot be read match nothing, for the scheduler as well. Both times are in whole seconds.
+// isBlindFor reports whether a node has joined since a pod waits, and is suitable except for its missing GPUs.
+// Invalid terms match nothing, as for the scheduler. Both times are in whole seconds.
 func isBlindFor(node *corev1.Node, pod *corev1.Pod) bool {
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
 	return err == nil && fits && !node.CreationTimestamp.Before(&pod.CreationTimestamp) && lacksGPUs(node, pod)
 }
 
-// Awaiting names the Workspaces that a node may have come for whose GPUs do not show: nothing else tells of it. What
-// the scheduler says of their pods may be seen before the node is.
+// Awaiting names the Workspaces for which a node without visible GPUs may have joined: no other event reports it.
+// The scheduler's messages about their pods may precede the node.
 func (p *Provisioner) Awaiting(ctx context.Context, object client.Object) []types.NamespacedName {
 	node, isNode := object.(*corev1.Node)
 	if !isNode || !isAnybodys(node) {
@@ -124,7 +124,7 @@ func (p *Provisioner) Awaiting(ctx context.Context, object client.Object) []type
 	return out
 }
 
-// lacksGPUs says whether a node shows fewer GPUs than a pod asks for.
+// lacksGPUs reports whether a node shows fewer GPUs than a pod asks for.
 func lacksGPUs(node *corev1.Node, pod *corev1.Pod) bool {
 	for i := range pod.Spec.Containers {
 		for name, want := range pod.Spec.Containers[i].Resources.Limits {
@@ -137,7 +137,7 @@ func lacksGPUs(node *corev1.Node, pod *corev1.Pod) bool {
 	return false
 }
 
-// machine is what a slot has come to.
+// machine is the state of a slot.
 func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine {
 	out := capacity.Machine{
 		Name: s.name(), UID: s.uid(), Ordinal: s.ordinal, Deleting: s.isLeaving,
@@ -169,8 +169,8 @@ func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine
 	return out
 }
 
-// wait fills in what is known of the machine of a pod that waits. Such a pod is asked for anew: what took its
-// place may have been there for long.
+// wait adds the state of a waiting pod's machine. Such a pod counts as requested anew: the pod that it replaced may
+// have been old.
 func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	out.CreatedAt = pod.CreationTimestamp.Time
 	out.Words.Launched = v.answers[pod.Name]
@@ -187,7 +187,7 @@ func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	out.Reason, out.Message = "", "the device plugin does not show its GPUs"
 }
 
-// describe fills in what the node says.
+// describe adds the node's state.
 func describe(out *capacity.Machine, node *corev1.Node, gpuResource corev1.ResourceName) {
 	out.ProviderID, out.Zone = node.Spec.ProviderID, node.Labels[corev1.LabelTopologyZone]
 	out.NodeReady, out.NodeSince = nodehealth.Ready(node)

@@ -15,7 +15,7 @@ import (
 // clockLead is how far the clock of a former process may have been ahead.
 const clockLead = 5 * time.Minute
 
-// Asker is a Workspace that asks for machines, and the namespace that it is in.
+// Asker is a Workspace that requests machines, with its namespace.
 type Asker struct {
 	Workspace types.UID
 	Namespace string
@@ -29,9 +29,9 @@ type Attempt struct {
 	Started  time.Time
 	// Ended is when it was given up, or when its machines were usable; zero while it goes on.
 	Ended time.Time
-	// Launched says of an attempt that goes on that the cloud has launched a machine for it.
+	// Launched is set if the cloud has launched a machine for an open attempt.
 	Launched bool
-	// Cause is None where it got its machines.
+	// Cause is None if the attempt got its machines.
 	Cause    Cause
 	Scope    Scope
 	Cooldown time.Duration
@@ -40,13 +40,13 @@ type Attempt struct {
 	Guessed bool
 }
 
-// Credible returns the attempts that a clock like ours can have written by now. An attempt from the future would
+// Credible returns the attempts with an end before now, by a clock like ours. An attempt from the future would
 // start a cooldown that ends years from now.
 func Credible(attempts []Attempt, now time.Time) []Attempt {
 	return slices.DeleteFunc(slices.Clone(attempts), func(a Attempt) bool { return a.Ended.After(now.Add(clockLead)) })
 }
 
-// compareAttempts orders attempts by when they ended; no two that differ are equal.
+// compareAttempts orders attempts by their end; different attempts are never equal.
 func compareAttempts(a, b Attempt) int {
 	return cmp.Or(
 		a.Ended.Compare(b.Ended),

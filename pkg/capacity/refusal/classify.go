@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// classFix is the fix of a verdict that the state of the node class gave.
+// classFix is the fix of a verdict by the state of the node class.
 const classFix = "create the node class, or fix what its conditions report"
 
-// When Karpenter deletes a claim for good reason of time: it counts from the claim's creation and
-// leaves neither a condition nor an event (its nodeclaim/lifecycle/liveness.go). The slack is for
-// clocks that disagree.
+// Karpenter deletes a claim after this time: it counts from the claim's creation and leaves neither a condition nor
+// an event (its nodeclaim/lifecycle/liveness.go). The slack is for clocks that differ.
 const (
 	karpenterLaunch   = 5*time.Minute - clockSlack
 	karpenterRegister = 15*time.Minute - clockSlack
 	clockSlack        = 30 * time.Second
 )
 
-// Classify says what became of a request for a machine. Of a claim that stands, a final verdict
-// stays as it is however much time passes.
+// Classify returns the outcome of a request for a machine. For an existing claim, a final verdict never changes
+// with time.
 func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	gone := !o.GoneAt.IsZero()
 	switch {
@@ -78,16 +77,16 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 	return quietUntil(deadline, unanswered(o, deadline), now)
 }
 
-// unanswered is the verdict on a request that nobody answered in time, or with a machine.
+// unanswered is the verdict on a request without an answer or a machine in time.
 func unanswered(o Observation, deadline time.Time) Verdict {
 	name, by := o.Offering.InstanceType, at(deadline)
 	switch {
 	case o.Launched.Reason == ReasonNoNodeClaim:
 		return silent(TimedOut, OneOffering, o, trim(o.Launched.Message))
 	case isRetraction(o.Launched.Reason):
-		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s came by %s: %s", name, by, o.Launched.Message)))
+		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s joined by %s: %s", name, by, o.Launched.Message)))
 	case o.Provider == ClusterAutoscaler:
-		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s came by %s, and nobody answered the pod that waits for one", name, by))
+		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s joined by %s, and no autoscaler reacted to the pending pod", name, by))
 		v.Fix = "check that cluster autoscaler runs and has a node group of this machine type, or add such a node"
 		return v
 	default:
@@ -95,9 +94,9 @@ func unanswered(o Observation, deadline time.Time) Verdict {
 	}
 }
 
-// widen makes a verdict on one zone of several one on all that was asked for, because who asked anew would ask
-// for the same. It returns how long the provisioner may go on trying the other zones by itself; where an event
-// says what is out, it has.
+// widen extends a verdict on one of several zones to the whole request, because a new request would be the same. It
+// returns how long the provisioner may try the other zones by itself; if an event names the refusal, it has already
+// tried.
 func (r Rules) widen(v *Verdict, said signal, o Observation) time.Duration {
 	v.Scope.Zone = o.Offering.Zone
 	if said.isEvent {
@@ -106,7 +105,7 @@ func (r Rules) widen(v *Verdict, said signal, o Observation) time.Duration {
 	return r.patience[o.Provider]
 }
 
-// registering judges a claim with a machine that is no node yet.
+// registering judges a claim with a machine that is not a node yet.
 func registering(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	v := silent(NeverRegistered, SKU, o, "")
 	if o.Registered.Status == StatusFalse { // two nodes claim to be this machine: Karpenter gives up here
@@ -119,8 +118,8 @@ func registering(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	return quietUntil(deadline, v, now)
 }
 
-// initializing judges a node that does not show all its GPUs yet. The clock starts when the node
-// joined, and no later than the deadline for that.
+// initializing judges a node that does not show all its GPUs yet. The time counts from when the node joined, and no
+// later than the deadline for that.
 func initializing(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	joined := o.CreatedAt
 	if o.Registered.Status == StatusTrue && o.Registered.Since.After(joined) {
@@ -136,7 +135,7 @@ func initializing(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	return quietUntil(deadline, v, now)
 }
 
-// lost judges a claim that went after its machine had joined.
+// lost judges a claim that vanished after its machine had joined.
 func (r Rules) lost(o Observation) Verdict {
 	entry, said := r.hear(o.Provider, o.eventSignals(time.Time{}))
 	if entry != nil && entry.Cause == Lost {
@@ -150,8 +149,8 @@ func (r Rules) lost(o Observation) Verdict {
 	return v
 }
 
-// vanishedBeforeJoining judges a claim that went with a machine that never was a node. Only what was
-// said since the launch can be the reason: Azure accepts a request first and may refuse it later.
+// vanishedBeforeJoining judges a claim that vanished with a machine that never was a node. Only messages since the
+// launch can be the reason: Azure accepts a request first and may refuse it later.
 func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
 	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested and before it joined the cluster",
 		o.ageAtEnd().Round(time.Second)))
@@ -164,13 +163,13 @@ func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
 	return v
 }
 
-// vanishedBeforeLaunch judges a claim that went without a machine. Karpenter deletes such a claim
-// for three reasons: nothing that it may buy is to be had, the node class is not ready, or five
-// minutes have passed. gpu-provisioner never does.
+// vanishedBeforeLaunch judges a claim that vanished without a machine. Karpenter deletes such a claim for three
+// reasons: every allowed offer is unavailable, the node class is not ready, or five minutes have passed.
+// gpu-provisioner never does.
 func (r Rules) vanishedBeforeLaunch(o Observation) Verdict {
 	v := r.reasonOfVanishing(o)
 	v.Final = true
-	// The claim is gone because nothing that it allowed was left, whichever zone the words name.
+	// The claim is gone because all of its offers were unavailable, whichever zone the message names.
 	if v.Scope.isPartOf(o.Offering) {
 		v.Scope.Zone = o.Offering.Zone
 	}
@@ -190,7 +189,7 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	late := o.ageAtEnd() >= karpenterLaunch
 	switch {
 	case o.Provider == ClusterAutoscaler:
-		return silent(Lost, OneOffering, o, trim("the pod that waited for the machine was deleted before one came"+tail))
+		return silent(Lost, OneOffering, o, trim("the pending pod was deleted before a machine joined"+tail))
 	case !o.Provider.givesUp():
 		return silent(Lost, OneOffering, o, trim("the NodeClaim was deleted before it was launched"+tail))
 	case late && found && o.Provider != UnknownProvider:
@@ -208,8 +207,8 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	return v
 }
 
-// hear returns the rule that the words about a claim meet, and those words: the newest strong words,
-// else the newest weak ones. Strong words stay true when a later try fails for a lesser reason.
+// hear returns the rule for the messages about a claim, and its message: the newest strong one, else the newest
+// weak one. A strong message stays true if a later try fails for a lesser reason.
 func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
 	var weak *rule
 	var weakWords signal
@@ -226,7 +225,7 @@ func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
 	return weak, weakWords
 }
 
-// verdict is what a rule says about a claim.
+// verdict is a rule's verdict on a claim.
 func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 	scope := scopeOf(entry.Breadth, entry.Evidence, o.Offering)
 	if zone := entry.zoneIn(said.message); zone != "" && scope.Breadth == OneOffering {
@@ -246,8 +245,8 @@ func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 	return v.mendedBy(entry.MendedBy, o.Class)
 }
 
-// silent is a verdict that no words explain. Where no machine came, the request itself may be why. Where zones were
-// asked for, nothing is known of others.
+// silent is a verdict without a message. If no machine launched, the request itself may be the cause. If it named
+// zones, nothing is known about others.
 func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict {
 	if breadth == SKU && o.Offering.Zone != "" {
 		breadth = OneOffering
@@ -259,8 +258,8 @@ func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict
 	}
 }
 
-// InPart returns the verdict on a machine of an attempt that got others of its machines: a refusal of the third
-// says nothing to whoever asks for one.
+// InPart returns the verdict on a machine of an attempt that got some of its machines: a refusal of the third
+// proves nothing about requests for one.
 func (v Verdict) InPart() Verdict {
 	switch v.Cause {
 	case NoCapacity, Quota, NotOffered, TimedOut, Unknown:
@@ -270,7 +269,7 @@ func (v Verdict) InPart() Verdict {
 	return v
 }
 
-// quietUntil says that nothing is wrong before a deadline, and gives the verdict from then on.
+// quietUntil returns no verdict before a deadline, and the given one from then on.
 func quietUntil(deadline time.Time, v Verdict, now time.Time) Verdict {
 	if v = finalAt(v, deadline, now); v.Final {
 		return v
@@ -278,7 +277,7 @@ func quietUntil(deadline time.Time, v Verdict, now time.Time) Verdict {
 	return Verdict{LookAgain: v.LookAgain}
 }
 
-// words are the trimmed message of a signal, or its reason where it has none.
+// words are the trimmed message of a signal, or its reason if it has no message.
 func words(s signal) string {
 	if message := trim(s.message); message != "" {
 		return message
@@ -288,8 +287,8 @@ func words(s signal) string {
 
 func conditionSignal(c Condition) signal { return signal{reason: c.Reason, message: c.Message} }
 
-// firstOf returns the newest words of a condition. Events that no rule knows are no words of the
-// cloud: most of them tell what Karpenter does.
+// firstOf returns the newest message of a condition. Events without a rule are not messages of the cloud: most of
+// them report Karpenter's actions.
 func firstOf(said []signal) (signal, bool) {
 	i := slices.IndexFunc(said, func(s signal) bool { return !s.isEvent })
 	if i < 0 {

@@ -9,21 +9,21 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// What repeated refusals cost.
+// Bounds of repeated refusals.
 const (
-	// MaxCooldown is where doubling ends; a cause may have a longer cooldown from the start.
+	// MaxCooldown is the limit of doubling; a cause may have a longer cooldown from the start.
 	MaxCooldown = 4 * time.Hour
-	// mostGuesses is how many times its cooldown a guess lasts at most: whoever waits for the only machine type
-	// that is suitable needs it soon after it is back.
+	// mostGuesses limits a guess to this multiple of its cooldown: a Workspace that waits for the only suitable
+	// machine type needs it soon after it is back.
 	mostGuesses = 10
 	// forgetAfter is how long after a cooldown a refusal counts as a new one.
 	forgetAfter = 24 * time.Hour
 )
 
-// Cooldown is a scope that is left alone.
+// Cooldown is an excluded scope.
 type Cooldown struct {
 	Scope Scope
-	// Asker that leaves it alone: one Workspace, all of a namespace, or everybody where both are empty.
+	// Asker that the cooldown applies to: one Workspace, all of a namespace, or all if both are empty.
 	Asker
 
 	Cause Cause
@@ -34,13 +34,13 @@ type Cooldown struct {
 	refusedAt time.Time
 }
 
-// isRemembered says whether a refusal then follows others in a row.
+// isRemembered reports whether a refusal then follows others in a row.
 func (c Cooldown) isRemembered(then time.Time) bool {
 	return c.Refusals > 0 && then.Sub(c.Until) <= forgetAfter
 }
 
-// isUnproven says that the cooldown has passed and that nobody has got a machine since: whether the offer is to be
-// had again is unknown.
+// isUnproven reports whether the cooldown has passed and no attempt has got a machine since: the offer's
+// availability is unknown.
 func (c Cooldown) isUnproven(now time.Time) bool {
 	isForgiven := !c.Until.After(c.refusedAt)
 	return !isForgiven && !c.Until.After(now) && now.Sub(c.Until) <= forgetAfter
@@ -55,8 +55,8 @@ func (c Cooldown) refused(a Attempt) Cooldown {
 	case !a.Started.Before(known.Until):
 		known.Refusals++
 	case delay(a, known.Refusals) == 0:
-		// The same forgiven refusal, reported twice. An attempt that begins after the first report counts, also where
-		// several Workspaces take turns so that one is always under way.
+		// The same forgiven refusal, reported twice. An attempt that begins after the first report counts, even if
+		// several Workspaces take turns and one is always in progress.
 		known.refusedAt = a.Ended
 		return known
 	default: // it was under way when another was refused: the same refusal, reported twice

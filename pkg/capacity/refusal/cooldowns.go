@@ -16,23 +16,23 @@ import (
 // mostHistories is how many histories are kept. A tenant can make up names of zones.
 const mostHistories = 4096
 
-// Cooldowns remembers which offers were refused. The zero Cooldowns remembers nothing. Learning what is known
-// already costs the same however much is remembered. Only one goroutine may use it at a time.
+// Cooldowns remembers refused offers. The zero Cooldowns is empty. The cost of learning a known attempt does not
+// depend on the size of the memory. It is not safe for concurrent use.
 type Cooldowns struct {
 	// places are the histories, by the names of their scopes: an offer has three of those at most.
 	places map[string]places
 	size   int
-	// got and launched are the latest starts of attempts that got usable machines, or had one launched.
+	// got and launched are the latest starts of attempts with usable machines, or with a launched one.
 	got, launched since
 }
 
-// since are moments by the scopes around what was asked for then.
+// since are times by the scopes around the requested offering.
 type since map[Scope]time.Time
 
 // places are the histories of scopes of one name; the capacity type of these scopes is left empty.
 type places map[Scope]map[audience]*history
 
-// audience is who leaves a scope alone.
+// audience are the Workspaces that a cooldown applies to.
 type audience struct {
 	reach reach
 	Asker
@@ -46,7 +46,7 @@ const (
 	oneWorkspace
 )
 
-// audiences are those that an asker belongs to.
+// audiences are an asker's audiences.
 func (who Asker) audiences() [3]audience {
 	return [3]audience{
 		{},
@@ -55,7 +55,7 @@ func (who Asker) audiences() [3]audience {
 	}
 }
 
-// NewCooldowns returns a memory of attempts, for example of those that the Workspaces have stored.
+// NewCooldowns returns a memory of attempts, for example those in the Workspaces' statuses.
 func NewCooldowns(attempts []Attempt) *Cooldowns {
 	out := &Cooldowns{}
 	for _, attempt := range attempts {
@@ -64,8 +64,8 @@ func NewCooldowns(attempts []Attempt) *Cooldowns {
 	return out
 }
 
-// Learn takes in one attempt; the order of attempts does not matter. It returns the scopes of which the attempt
-// proves that they are open again.
+// Learn adds one attempt; the order of attempts does not matter. It returns the scopes that the attempt proves to
+// be open again.
 func (c *Cooldowns) Learn(a Attempt) (opened []Scope) {
 	switch {
 	case a.Ended.IsZero() && a.Launched:
@@ -105,12 +105,12 @@ func (c *Cooldowns) refuse(who audience, a Attempt) {
 	}
 }
 
-// prove notes that what was asked for is to be had.
+// prove records that the requested offering is available.
 func (c *Cooldowns) prove(proved since, a Attempt) (opened []Scope) {
 	at := a.Started
 	if !a.Ended.After(at) {
-		// A status keeps whole seconds: whether this or a refusal of the same second came first is unknown, and a
-		// launched machine may even belong to the attempt that was refused.
+		// A status has whole seconds: the order of this and a refusal of the same second is unknown, and a launched
+		// machine may even belong to the refused attempt.
 		at = at.Add(-time.Nanosecond)
 	}
 	for _, scope := range scopesAround(a.Offering) {
@@ -164,8 +164,7 @@ func (c *Cooldowns) keep(place Scope, who audience, added *history) {
 	c.size++
 }
 
-// drop forgets the histories that end first, but those of single Workspaces and namespaces before what everybody
-// relies on.
+// drop forgets the histories that end first, but those of single Workspaces and namespaces before the shared ones.
 func (c *Cooldowns) drop(count int) {
 	type entry struct {
 		place Scope
@@ -222,7 +221,7 @@ func (c *Cooldowns) each(visit func(place Scope, who audience, known *history)) 
 	}
 }
 
-// around calls visit with each cooldown around an offering that an asker is to heed, also those that have passed.
+// around calls visit for each cooldown of an asker around an offering, including past ones.
 func (c *Cooldowns) around(who Asker, o Offering, visit func(audience, Cooldown)) {
 	if !c.knows(o) {
 		return
@@ -244,12 +243,12 @@ func (c *Cooldowns) around(who Asker, o Offering, visit func(audience, Cooldown)
 	}
 }
 
-// knows says whether anything is remembered that could be about an offering. Of most offers nothing is.
+// knows reports whether the memory has anything about an offering. For most offerings it has not.
 func (c *Cooldowns) knows(o Offering) bool {
 	return len(c.places[o.InstanceType]) > 0 || len(c.places[""]) > 0 || o.Family != "" && len(c.places[o.Family]) > 0
 }
 
-// Active returns until when an asker leaves an offering alone, and why; ok is false where it does not.
+// Active returns until when an asker leaves an offering alone, and why; ok is false if it does not.
 func (c *Cooldowns) Active(now time.Time, who Asker, o Offering) (until time.Time, cause Cause, ok bool) {
 	until, cause, ok = c.activeIn(now, who, o)
 	if ok || !strings.Contains(o.Zone, zoneSeparator) || !c.knows(o) {
@@ -280,8 +279,7 @@ func (c *Cooldowns) activeIn(now time.Time, who Asker, o Offering) (until time.T
 	return until, cause, ok
 }
 
-// Zones returns the single zones in which an asker leaves an offering alone that it asks for wherever it is to be
-// had, sorted.
+// Zones returns the sorted single zones in cooldown for an asker whose offering allows any zone.
 func (c *Cooldowns) Zones(now time.Time, who Asker, o Offering) []string {
 	var out []string
 	for place := range c.places[o.InstanceType] {
@@ -301,8 +299,8 @@ func (c *Cooldowns) Zones(now time.Time, who Asker, o Offering) []string {
 	return slices.Compact(out)
 }
 
-// Unproven returns the cooldowns around an offering that have passed for an asker, and after which nobody has got
-// one yet: whether it is to be had again is unknown.
+// Unproven returns the past cooldowns of an asker around an offering without a success since: its availability is
+// unknown.
 func (c *Cooldowns) Unproven(now time.Time, who Asker, o Offering) []Cooldown {
 	var out []Cooldown
 	c.around(who, o, func(of audience, known Cooldown) {
@@ -315,7 +313,7 @@ func (c *Cooldowns) Unproven(now time.Time, who Asker, o Offering) []Cooldown {
 	return out
 }
 
-// List returns what is left alone now, by scope, and for one scope what everybody leaves alone first.
+// List returns the present cooldowns by scope, and for one scope the shared ones first.
 func (c *Cooldowns) List(now time.Time) []Cooldown {
 	var out []Cooldown
 	c.each(func(_ Scope, who audience, known *history) {

@@ -433,7 +433,7 @@ func TestEscalate(t *testing.T) {
 		return Attempt{Offering: Offering{InstanceType: instanceType}, Started: minute(0), Ended: minute(ended), Cause: cause}
 	}
 	mended := Verdict{
-		Cause: Misconfigured, Scope: everything(Any), Message: "GPUs never showed on two machine types, small before: no GPUs",
+		Cause: Misconfigured, Scope: everything(Any), Message: "GPUs never appeared on two machine types, first on small: no GPUs",
 		Fix: "install a device plugin or GPU operator that tolerates the taint of these nodes", Final: true,
 	}
 	notFinal := now

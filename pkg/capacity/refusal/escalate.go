@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Fixes where what was asked for may be at fault.
+// Fixes for requests that may be the cause themselves.
 const (
 	devicePluginFix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
 	requestFix      = "several machine types were refused without a clear reason: check whether the requested disk, " +
 		"or a requirement of the node class, is more than any of them has"
 )
 
-// Escalate turns a second machine type whose GPUs never showed into what it is: not the machines are
-// at fault but what makes GPUs usable in this cluster. The attempts are those of one Workspace, or
-// of all that use one node class, in any order. One that got its machine clears the suspicion, and
-// so does one that was called Misconfigured: somebody has acted since. Several machine types that
-// vanish without a clear word stay a guess, but what was asked for is named as a suspect.
+// Escalate changes the cause after GPUs never appeared on a second machine type: then the cluster is at fault, not
+// the machines. The attempts are those of one Workspace, or of all with one node class, in any order. An attempt
+// with a usable machine clears the suspicion, and so does one with Misconfigured: somebody has acted since. If
+// several machine types vanish without a clear reason, the cause stays a guess, but the fix names the request as a
+// suspect.
 func Escalate(v Verdict, attempts []Attempt) Verdict {
 	if v.Guessed && v.Final && v.Cause == NoCapacity {
 		return suspect(v, attempts)
@@ -40,7 +40,7 @@ func Escalate(v Verdict, attempts []Attempt) Verdict {
 		}
 		v.Cause, v.Cooldown = Misconfigured, 0
 		v.Scope = scopeOf(Everything, OfAccount, Offering{CapacityType: Any})
-		v.Message = trim(fmt.Sprintf("GPUs never showed on two machine types, %s before: %s",
+		v.Message = trim(fmt.Sprintf("GPUs never appeared on two machine types, first on %s: %s",
 			attempt.Offering.InstanceType, v.Message))
 		v.Fix = devicePluginFix
 		return v
@@ -48,7 +48,7 @@ func Escalate(v Verdict, attempts []Attempt) Verdict {
 	return v
 }
 
-// suspect says that the request may be what does not fit, once a second machine type vanishes.
+// suspect names the request as a possible cause once a second machine type vanishes.
 func suspect(v Verdict, attempts []Attempt) Verdict {
 	for _, attempt := range newestFirst(attempts) {
 		switch {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// historySize is how many refusals of a history may still be learned in another order than that in which they
-	// ended. Older ones are kept only as the cooldowns that they led to.
+	// historySize is how many refusals of a history may still be learned in a different order than they ended.
+	// Older ones are kept only as their resulting cooldowns.
 	historySize = 32
 	// confirmWithin is how long after one Workspace's guess another's confirms it for their namespace.
 	confirmWithin = time.Hour
@@ -23,19 +23,19 @@ const (
 
 // history is the refusals of one scope, of whichever capacity type, as one audience counts them.
 type history struct {
-	// needsTwo says that a refusal counts only once it happened to two Workspaces.
+	// needsTwo is set if a refusal counts only after it happened to two Workspaces.
 	needsTwo bool
-	// recent are the latest refusals in the order in which they ended. base is what those before led to, of which
-	// folded was the last.
+	// recent are the latest refusals, ordered by their end. base is the result of the earlier ones, and folded is
+	// the last of those.
 	recent   []Attempt
 	base     tally
 	folded   Attempt
 	isFolded bool
-	// now is what all of them led to.
+	// now is the result of all of them.
 	now tally
 }
 
-// tally is what refusals led to, by capacity type.
+// tally is the result of refusals, by capacity type.
 type tally struct {
 	cooldowns map[v1beta1.CapacityType]Cooldown
 	// guesses are the latest ones of two different Workspaces, the newer first.
@@ -50,7 +50,7 @@ type guess struct {
 // proofs say until when refusals of a cause and a capacity type have been disproved; zero means never.
 type proofs func(cause Cause, capacityType v1beta1.CapacityType) time.Time
 
-// add takes in a refusal, and says whether it is news.
+// add takes in a refusal, and reports whether it is news.
 func (h *history) add(a Attempt) bool {
 	if h.isFolded && compareAttempts(a, h.folded) <= 0 {
 		return false
@@ -63,7 +63,7 @@ func (h *history) add(a Attempt) bool {
 	return true
 }
 
-// settle computes anew what the refusals led to.
+// settle computes the result of the refusals again.
 func (h *history) settle(disproved proofs) {
 	for len(h.recent) > historySize {
 		h.base = h.base.without(disproved)
@@ -77,7 +77,7 @@ func (h *history) settle(disproved proofs) {
 	}
 }
 
-// without returns a copy that lacks what has been disproved.
+// without returns a copy without disproved refusals.
 func (o tally) without(disproved proofs) tally {
 	out := tally{cooldowns: maps.Clone(o.cooldowns), guesses: maps.Clone(o.guesses)}
 	maps.DeleteFunc(out.cooldowns, func(capacityType v1beta1.CapacityType, known Cooldown) bool {
@@ -107,7 +107,7 @@ func (o *tally) take(a Attempt, needsTwo bool, disproved proofs) {
 	o.cooldowns[capacityType] = known
 }
 
-// confirms says whether another Workspace guessed the same lately, and since it was disproved.
+// confirms reports whether another Workspace guessed the same lately, and since it was disproved.
 func (o *tally) confirms(a Attempt, disproved time.Time) bool {
 	known := o.guesses[a.Scope.CapacityType]
 	if known[0].workspace != a.Workspace {
@@ -121,9 +121,9 @@ func (o *tally) confirms(a Attempt, disproved time.Time) bool {
 	return known[1].at.After(disproved) && a.Ended.Sub(known[1].at) <= confirmWithin
 }
 
-// against returns the cooldown that a refusal prolongs. Words that do not distinguish spot machines from others
-// count against both, but once that has passed only against the one that was asked for: the other one, of which
-// nothing is known, would never be asked for.
+// against returns the cooldown that a refusal prolongs. A message that does not distinguish spot machines counts
+// for both capacity types. Once that cooldown has passed, it counts only for the requested one: otherwise the other
+// one would never be tried.
 func (o *tally) against(a Attempt) Cooldown {
 	all, one := o.of(a.Scope, a.Scope.CapacityType), o.of(a.Scope, a.Offering.CapacityType)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Provider is who answers requests for machines, as far as its words and habits are known.
+// Provider answers requests for machines. Its messages and habits are known.
 type Provider string
 
 // The providers. UnknownProvider is anybody else, judged by age and disappearance alone.
@@ -22,11 +22,11 @@ const (
 	KarpenterAzure  Provider = "karpenter-azure"
 	KarpenterAWS    Provider = "karpenter-aws"
 	GPUProvisioner  Provider = "gpu-provisioner"
-	// ClusterAutoscaler brings nodes for pods that wait. A claim is such a pod.
+	// ClusterAutoscaler adds nodes for waiting pods. A claim is such a pod.
 	ClusterAutoscaler Provider = "cluster-autoscaler"
 )
 
-// ProviderOf returns the provider that acts on claims with a node class of this group and kind.
+// ProviderOf returns the provider for claims with a node class of this group and kind.
 func ProviderOf(group, kind string) Provider {
 	switch group + "/" + kind {
 	case "karpenter.azure.com/AKSNodeClass":
@@ -39,13 +39,13 @@ func ProviderOf(group, kind string) Provider {
 	return UnknownProvider
 }
 
-// givesUp says whether a provider deletes by itself what asks for a machine, as Karpenter does.
+// givesUp reports whether a provider deletes requests for machines by itself, as Karpenter does.
 func (p Provider) givesUp() bool { return p != GPUProvisioner && p != ClusterAutoscaler }
 
 // Status of a condition.
 type Status string
 
-// The statuses; a condition that is not there is unknown.
+// The statuses; a missing condition is unknown.
 const (
 	StatusUnknown Status = "Unknown"
 	StatusTrue    Status = "True"
@@ -61,8 +61,8 @@ type Condition struct {
 	Since time.Time
 }
 
-// Note is a reason of the Launched condition as it was once seen. Karpenter overwrites a reason
-// with the next try's and deletes claims that it gives up: who does not write it down loses it.
+// Note is an earlier reason of the Launched condition. Karpenter overwrites a reason at the next try and deletes
+// claims after a failure, so it has to be recorded.
 type Note struct {
 	Reason  string
 	Message string
@@ -79,10 +79,10 @@ type Event struct {
 	At time.Time
 }
 
-// ClassState is what the node class of a claim says about itself.
+// ClassState is the state of a claim's node class.
 type ClassState string
 
-// The states. A class that nobody looked at rules out nothing.
+// The states. An unseen class rules out nothing.
 const (
 	ClassNotSeen  ClassState = ""
 	ClassReady    ClassState = "Ready"
@@ -90,7 +90,7 @@ const (
 	ClassMissing  ClassState = "Missing"
 )
 
-// Observation is everything that was seen of one claim.
+// Observation has all observed facts about one claim.
 type Observation struct {
 	Provider Provider
 	Offering Offering
@@ -98,23 +98,23 @@ type Observation struct {
 	UID types.UID
 	// CreatedAt is the claim's own creation time.
 	CreatedAt time.Time
-	// GoneAt is the claim's deletion time, or when it was found missing; zero while it stands. A claim
-	// that we deleted ourselves is not to be asked about.
+	// GoneAt is the claim's deletion time, or when it was found missing; zero while it exists. Claims that we
+	// deleted ourselves are not observed.
 	GoneAt time.Time
 	// Launched, Registered and Initialized are the claim's conditions as last seen.
 	Launched    Condition
 	Registered  Condition
 	Initialized Condition
-	// ProviderID and NodeName are set once there is a machine, and once it is a node. They count even
-	// where a condition lags behind.
+	// ProviderID and NodeName are set once there is a machine, and once it is a node. They count even if a
+	// condition lags behind.
 	ProviderID string
 	NodeName   string
-	// GPUs that the node can allocate, and GPUsWanted.
+	// GPUs that the node can allocate, and the wanted number.
 	GPUs, GPUsWanted int
-	// WasUsable says that the machine once was all that was asked for. From then on it can only be
-	// lost: GPUs that go away later are no failure to start.
+	// WasUsable is set if the machine once was completely usable. From then on it can only be lost: GPUs that
+	// disappear later are not a failed start.
 	WasUsable bool
-	// Noted are reasons of the Launched condition that were seen earlier.
+	// Noted are earlier reasons of the Launched condition.
 	Noted []Note
 	// Events about the claim.
 	Events []Event
@@ -125,8 +125,8 @@ type Observation struct {
 
 // Deadlines are how long each stage may take. A deadline of zero never passes.
 type Deadlines struct {
-	// Launched is for gpu-provisioner, which itself never gives up, and for a NodePool without a claim, which
-	// nobody times out; counted from creation.
+	// Launched is for gpu-provisioner, which never gives up, and for a NodePool without a claim, which has no
+	// timeout; it counts from creation.
 	Launched time.Duration
 	// Registered is counted from creation.
 	Registered time.Duration
@@ -148,7 +148,7 @@ func (o Observation) isUsable() bool {
 
 func (o Observation) isSpot() bool { return o.Offering.CapacityType == v1beta1.CapacitySpot }
 
-// age is the claim's age when it went; a clock that runs behind makes nobody younger than nothing.
+// ageAtEnd is the claim's age when it vanished, never negative even if a clock is behind.
 func (o Observation) ageAtEnd() time.Duration {
 	return max(o.GoneAt.Sub(o.CreatedAt), 0)
 }
@@ -161,7 +161,7 @@ func after(start time.Time, delay time.Duration) time.Time {
 	return start.Add(delay)
 }
 
-// earlier returns the earlier of two moments, of which zero is never.
+// earlier returns the earlier of two times; zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -169,7 +169,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// signal is something that was said about a claim.
+// signal is one message about a claim.
 type signal struct {
 	reason  string
 	message string
@@ -177,35 +177,35 @@ type signal struct {
 	isEvent bool
 }
 
-// Reasons why a NodePool has no claim for a machine that is asked for, where a claim would have a condition.
+// Reasons why a NodePool has no claim for a requested machine, in place of a claim's condition.
 const (
 	// ReasonNoNodeClaim: Karpenter has made none, and nobody knows why.
 	ReasonNoNodeClaim = "NoNodeClaim"
 	// ReasonNodePoolNotReady: it makes none of a pool like this.
 	ReasonNodePoolNotReady = "NodePoolNotReady"
 	// ReasonNoInstanceTypes and ReasonFailedScheduling are those of Karpenter's events about such a pool, and about
-	// a pod for which it is to make a machine.
+	// a pod that needs its machine.
 	ReasonNoInstanceTypes  = "NoCompatibleInstanceTypes"
 	ReasonFailedScheduling = "FailedScheduling"
 )
 
-// hasNoClaim says that a reason tells why there is nothing yet that Karpenter would time out.
+// hasNoClaim reports whether a reason explains the absence of a claim, which Karpenter would otherwise time out.
 func hasNoClaim(reason string) bool {
 	return slices.Contains([]string{ReasonNoNodeClaim, ReasonNodePoolNotReady, ReasonNoInstanceTypes, ReasonFailedScheduling}, reason)
 }
 
-// IsNeutral says that a reason of the Launched condition blames nobody.
+// IsNeutral reports whether a reason of the Launched condition indicates no failure.
 func IsNeutral(reason string) bool {
 	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonNoNodeClaim || isRetraction(reason)
 }
 
-// isRetraction says that a reason takes back what was said before: cluster autoscaler had nothing to ask for
-// then, and has asked since.
+// isRetraction reports whether a reason withdraws an earlier message: cluster autoscaler had no node group to scale
+// then, and has one since.
 func isRetraction(reason string) bool { return reason == v1beta1.ReasonTriggeredScaleUp }
 
-// launchSignals returns what was said about the launch, newest first. A condition's time does not
-// move with its reason, so the current reason is newer than any that was noted, and what an event
-// says at an equal time goes before a condition: a claim with such an event is about to go.
+// launchSignals returns the messages about the launch, newest first. A condition's time does not change with its
+// reason, so the current reason is newer than all recorded ones. An event precedes a condition of the same time: a
+// claim with such an event is about to vanish.
 func (o Observation) launchSignals() []signal {
 	var said []signal
 	newest := o.Launched.Since

@@ -105,7 +105,7 @@ func TestVerdictsInTime(t *testing.T) {
 }
 
 // A scope is never wider than the words: without a rule it is the machine type at most, with one it
-// is no wider than the rule's, and it is about another zone, capacity type or family only where the
+// is no wider than the rule's, and it is about another zone, capacity type or family only if the
 // rule or the message says so. Only words, or a node class, are Misconfigured.
 func TestScopesAreNotWiderThanTheWords(t *testing.T) {
 	rules := mustRules(t)

@@ -21,58 +21,58 @@ import (
 //go:embed rules.yaml
 var shipped []byte
 
-// zoneGroup is the group of a pattern that names the zone that a refusal is about.
+// zoneGroup is the group of a pattern for the refused zone.
 const zoneGroup = "zone"
 
-// Rules are the words in which clouds refuse.
+// Rules match the messages of clouds that refuse.
 type Rules struct {
 	patience       map[Provider]time.Duration
 	refusingEvents []string
 	rules          []rule
 }
 
-// rule says what some words mean.
+// rule gives the meaning of some messages.
 type rule struct {
-	// Name of the rule, and who says such words.
+	// Name of the rule, and the providers with such messages.
 	Name      string     `json:"name"`
 	Providers []Provider `json:"providers"`
-	// Source of the words, and the date of that source.
+	// Source of the message, and the source's date.
 	Source string `json:"source"`
 	Date   string `json:"date"`
 
-	// Reasons of the Launched condition or of an event, any of which is met exactly.
+	// Reasons of the Launched condition or of an event; one of them must match exactly.
 	Reasons []string `json:"reasons,omitempty"`
 	// AllOf and AnyOf are literal parts of the message.
 	AllOf []string `json:"allOf,omitempty"`
 	AnyOf []string `json:"anyOf,omitempty"`
-	// Pattern that the message matches from its start; its group "zone" names the zone at issue.
+	// Pattern for the message from its start; its group "zone" has the refused zone.
 	Pattern string `json:"pattern,omitempty"`
 	// Example of the words.
 	Example example `json:"example"`
 
-	// Cause, Breadth, CapacityType (that of the request where empty) and Cooldown of the verdict.
+	// Cause, Breadth, CapacityType (empty: that of the request) and Cooldown of the verdict.
 	Cause        Cause                `json:"cause"`
 	Breadth      Breadth              `json:"scope"`
 	CapacityType v1beta1.CapacityType `json:"capacityType,omitempty"`
 	Cooldown     metav1.Duration      `json:"cooldown,omitzero"`
-	// Evidence says who else would be refused; where it is empty, a quota is the account's, and anything else is
-	// about the node class.
+	// Evidence decides which other Workspaces are affected; by default, a quota affects the account, and anything
+	// else the node class.
 	Evidence Evidence `json:"evidence,omitempty"`
-	// SpotCooldown is for spot, where it differs.
+	// SpotCooldown is for spot, if it differs.
 	SpotCooldown metav1.Duration `json:"spotCooldown,omitzero"`
 	// Patience is how long the provisioner may go on trying, from the claim's creation.
 	Patience metav1.Duration `json:"patience,omitzero"`
-	// Weak words say less than any others that were heard about the same claim.
+	// Weak messages count less than all others about the same claim.
 	Weak bool `json:"weak,omitempty"`
-	// Fix is what somebody could do about it.
+	// Fix is the way out for users.
 	Fix string `json:"fix,omitempty"`
-	// MendedBy is what of the cluster tells that it was done.
+	// MendedBy is the object whose state shows the repair.
 	MendedBy Mender `json:"mendedBy,omitempty"`
 
 	pattern *regexp.Regexp
 }
 
-// example is a reason and a message that a rule is there for.
+// example is a reason and a message for a rule.
 type example struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
@@ -80,21 +80,20 @@ type example struct {
 
 // document is the file of rules.
 type document struct {
-	// Patience with errors that no rule knows, by provider.
+	// Patience with unknown errors, by provider.
 	Patience map[Provider]metav1.Duration `json:"patience"`
-	// RefusingEvents are the reasons of events whose words count.
+	// RefusingEvents are the reasons of events that count as messages.
 	RefusingEvents []string `json:"refusingEvents"`
-	// Rules in the order in which words are compared with them.
+	// Rules in the order of comparison.
 	Rules []rule `json:"rules"`
 }
 
-// Shipped returns the rules that ship with this program.
+// Shipped returns the built-in rules.
 func Shipped() (Rules, error) {
 	return Parse(shipped)
 }
 
-// Parse reads rules strictly and checks them: each must mean something, and be the one that its own
-// example meets.
+// Parse reads rules strictly and checks them: each must have a meaning, and match its own example first.
 func Parse(data []byte) (Rules, error) {
 	var doc document
 	if err := yaml.UnmarshalStrict(data, &doc); err != nil {
@@ -147,8 +146,8 @@ func (r Rules) check(entry *rule) error {
 	return nil
 }
 
-// checkWords sees to it that words can be met, and cannot be met by accident: Kubernetes names, which
-// stand in messages too, have neither capitals nor spaces.
+// checkWords requires words that can match, and not by accident: Kubernetes names, also in messages, have neither
+// capitals nor spaces.
 func (entry *rule) checkWords() error {
 	if len(entry.Reasons)+len(entry.AllOf)+len(entry.AnyOf)+len(entry.Pattern) == 0 {
 		return errors.New("one of reasons, allOf, anyOf and pattern must be given")
@@ -206,7 +205,7 @@ func (entry *rule) checkMeaning() error {
 	return nil
 }
 
-// checkEvidence fills in the evidence where none is given.
+// checkEvidence sets the default evidence.
 func (entry *rule) checkEvidence() error {
 	switch {
 	case entry.Evidence == "" && entry.Cause == Quota:
@@ -219,7 +218,7 @@ func (entry *rule) checkEvidence() error {
 	return nil
 }
 
-// checkExample sees to it that no earlier rule takes the words that this one is there for.
+// checkExample requires that no earlier rule matches the example.
 func (r Rules) checkExample(entry *rule) error {
 	for _, provider := range entry.Providers {
 		said := signal{reason: entry.Example.Reason, message: entry.Example.Message}
@@ -235,7 +234,7 @@ func (r Rules) checkExample(entry *rule) error {
 	return nil
 }
 
-// find returns the first rule that a signal meets, or nil.
+// find returns the first rule for a signal, or nil.
 func (r Rules) find(provider Provider, said signal) *rule {
 	if said.isEvent && !slices.Contains(r.refusingEvents, said.reason) {
 		return nil
@@ -265,7 +264,7 @@ func (entry *rule) matches(reason, message string) bool {
 	return entry.pattern == nil || entry.pattern.MatchString(message)
 }
 
-// zoneIn returns the zone that a message names, or "".
+// zoneIn returns the zone in a message, or "".
 func (entry *rule) zoneIn(message string) string {
 	if entry.pattern == nil {
 		return ""

@@ -11,16 +11,16 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Offering is what was asked for: one machine type, from one place, paid for in one way.
+// Offering is the requested offer: one machine type, from one place, with one capacity type.
 type Offering struct {
 	InstanceType string
-	// Family is what the cloud counts the machine type's quota under; empty where it is not known.
+	// Family is the cloud's quota group of the machine type; empty if it is unknown.
 	Family string
-	// Zone is empty where the request leaves it to the provisioner, which is an offering of its own:
-	// one zone that is out does not rule it out. So are several zones, with commas between them.
+	// Zone is empty if the provisioner chooses it. That is a separate offering: one unavailable zone does not rule
+	// it out. The same applies to several zones, separated by commas.
 	Zone         string
 	CapacityType v1beta1.CapacityType
-	// NodeClass that it is asked for with; empty where it is not known.
+	// NodeClass of the request; empty if it is unknown.
 	NodeClass string
 }
 
@@ -38,7 +38,7 @@ const (
 // widths are the breadths, narrowest first.
 func widths() []Breadth { return []Breadth{OneOffering, SKU, Family, Everything} }
 
-// zoneSeparator is between the zones of an offering that allows several.
+// zoneSeparator separates the zones of an offering with several.
 const zoneSeparator = ","
 
 // Any stands for every zone, or for every capacity type.
@@ -53,26 +53,27 @@ type Scope struct {
 	Zone string
 	// CapacityType may be Any.
 	CapacityType v1beta1.CapacityType
-	// NodeClass that it is about; empty where it is whichever that is.
+	// NodeClass of the scope; empty for any.
 	NodeClass string
 }
 
-// Evidence is what a refusal speaks about beyond the offering.
+// Evidence is how far a refusal applies beyond the offering.
 type Evidence string
 
 // The evidences, widest first.
 const (
-	// OfAccount: what the account or the whole cluster may have is the same however a machine is asked for.
+	// OfAccount: the limits of the account or the whole cluster, which are the same for all requests.
 	OfAccount Evidence = "account"
-	// OfClass: what the node class adds to a request may be why: subnets, zones, images, reservations.
+	// OfClass: the node class's part of a request may be the cause: subnets, zones, images, reservations.
 	OfClass Evidence = "nodeClass"
-	// OfRequest: what only one Workspace asks for may be why: its disk, labels, tolerations, or how many machines.
+	// OfRequest: one Workspace's part of the request may be the cause: its disk, labels, tolerations, or number of
+	// machines.
 	OfRequest Evidence = "request"
 )
 
-// scopeOf returns the scope of a breadth around an offering, no wider than its evidence: what is not the account's
-// is about the node class that was asked with. A family that nobody knows shrinks to the machine type: a scope is
-// rather too narrow than too wide.
+// scopeOf returns the scope of a breadth around an offering, no wider than its evidence: a refusal is about the
+// requested node class unless it is the account's. An unknown family shrinks to the machine type: a scope should be
+// too narrow rather than too wide.
 func scopeOf(breadth Breadth, evidence Evidence, o Offering) Scope {
 	out := Scope{Breadth: OneOffering, Name: o.InstanceType, Zone: o.Zone, CapacityType: o.CapacityType}
 	switch {
@@ -89,20 +90,20 @@ func scopeOf(breadth Breadth, evidence Evidence, o Offering) Scope {
 	return out
 }
 
-// Covers says whether an offering belongs to the scope.
+// Covers reports whether an offering belongs to the scope.
 func (s Scope) Covers(o Offering) bool {
 	return slices.Contains(scopesAround(o), s)
 }
 
-// isPartOf says whether a scope leaves some of the places open that an offering allows.
+// isPartOf reports whether a scope leaves some of an offering's places open.
 func (s Scope) isPartOf(o Offering) bool {
 	return s.Breadth == OneOffering && !s.Covers(o)
 }
 
-// Scopes returns every scope that an offering belongs to, narrowest first.
+// Scopes returns all scopes of an offering, narrowest first.
 func (o Offering) Scopes() []Scope { return scopesAround(o) }
 
-// scopesAround returns every scope that an offering belongs to, narrowest first.
+// scopesAround returns all scopes of an offering, narrowest first.
 func scopesAround(o Offering) []Scope {
 	breadths := []Breadth{OneOffering, SKU, Everything}
 	if o.Family != "" {
@@ -127,8 +128,7 @@ func scopesAround(o Offering) []Scope {
 	return scopes
 }
 
-// String writes the scope as breadth/name/zone/capacityType, and the node class where it is about one, so
-// that it can be stored.
+// String writes the scope for storage as breadth/name/zone/capacityType, with the node class if it has one.
 func (s Scope) String() string {
 	parts := []string{string(s.Breadth), s.Name, s.Zone, string(s.CapacityType)}
 	if s.NodeClass != "" {
@@ -137,7 +137,7 @@ func (s Scope) String() string {
 	return strings.Join(parts, "/")
 }
 
-// ParseScope reads what String wrote.
+// ParseScope reads the result of String.
 func ParseScope(text string) (Scope, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 4 && len(parts) != 5 {

@@ -1,13 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refusal reads what became of a request for a machine: why none came, how much of the
-// cloud's offer that rules out and for how long, and which offers are still ruled out by earlier
-// requests.
+// Package refusal interprets the outcome of a request for a machine: the cause of a failure, the offers that it
+// rules out and for how long, and the offers still ruled out by earlier requests.
 //
-// It decides by the words of the cloud (rules.yaml), by age and by disappearance. It must not know
-// models, plans, a provisioner's objects, a client or a clock: what was observed, the deadlines and
-// the time come in as values, and the same values give the same verdict.
+// It decides by the cloud's messages (rules.yaml), by age and by disappearance. It must not know models, plans, a
+// provisioner's objects, a client or a clock: observations, deadlines and the time are values, and the same values
+// give the same verdict.
 package refusal
 
 import (
@@ -20,17 +19,17 @@ import (
 // Cause says why a request for a machine came to nothing.
 type Cause string
 
-// The causes. None means that nothing is wrong; its other use is an attempt that got its machine.
+// The causes. None means no failure; it is also the cause of an attempt that got its machine.
 const (
 	None Cause = ""
-	// NoCapacity: the cloud has none left of what was asked for.
+	// NoCapacity: the cloud has no capacity left for the offer.
 	NoCapacity Cause = "NoCapacity"
-	// Quota: the account may not have more of what was asked for.
+	// Quota: the account's quota is used up.
 	Quota Cause = "Quota"
 	// NotOffered: it is not sold here, or not to this account.
 	NotOffered Cause = "NotOffered"
-	// Misconfigured: another machine type would fail alike, and somebody has to mend something. It is
-	// never guessed: only words of the cloud, a node class that is not ready, or Escalate say so.
+	// Misconfigured: another machine type would fail in the same way, and a person has to repair something. It is
+	// never guessed: its evidence is a message of the cloud, a node class that is not ready, or Escalate.
 	Misconfigured Cause = "Misconfigured"
 	// TimedOut: no machine was launched in time, and nobody said why.
 	TimedOut Cause = "TimedOut"
@@ -40,10 +39,10 @@ const (
 	NeverInitialized Cause = "NeverInitialized"
 	// Lost: the machine was there and is gone.
 	Lost Cause = "Lost"
-	// Unknown: the cloud gave a reason that no rule knows.
+	// Unknown: the cloud gave a reason without a rule.
 	Unknown Cause = "Unknown"
-	// CannotServe: the machine came, and its pods fail until somebody changes something. It says nothing
-	// of what the cloud offers.
+	// CannotServe: the machine launched, and its pods fail until somebody changes something. It proves nothing
+	// about the cloud's offer.
 	CannotServe Cause = "CannotServe"
 )
 
@@ -53,54 +52,54 @@ func (c Cause) NeedsPerson() bool { return c == Misconfigured || c == CannotServ
 // How long an offer is left alone when the cloud's own words say nothing more exact. A rule's words
 // have a time of their own in rules.yaml.
 const (
-	// silentCooldown follows a request that vanished without a word: nobody knows what was out, and
-	// asking again costs little.
+	// silentCooldown follows a request that vanished without a message: the missing resource is unknown, and
+	// another request costs little.
 	silentCooldown = time.Minute
-	// shortCooldown follows what may pass soon: a launch that took too long, an unknown error.
+	// shortCooldown follows temporary failures: a slow launch, an unknown error.
 	shortCooldown = 10 * time.Minute
 	// bootstrapCooldown follows nodes that never joined; the first one is forgiven.
 	bootstrapCooldown = 30 * time.Minute
-	// brokenCooldown follows nodes whose GPUs never showed: drivers do not mend themselves.
+	// brokenCooldown follows nodes whose GPUs never appeared: drivers do not repair themselves.
 	brokenCooldown = time.Hour
-	// lostCooldown follows a machine that was not spot and vanished; the first one is forgiven.
+	// lostCooldown follows the loss of a machine that was not spot; the first one is forgiven.
 	lostCooldown = time.Minute
 )
 
-// Verdict is what is known about one request for a machine. The zero Verdict says that nothing is
-// wrong and that the passing of time alone will not change it.
+// Verdict is the judgement of one request for a machine. The zero Verdict means no failure, and that time alone
+// changes nothing.
 type Verdict struct {
 	// Cause is None while nothing is wrong.
 	Cause Cause
-	// Scope of the offers that the cause rules out, and for how long. A Cooldown of zero rules out
-	// nothing: no passing of time mends what is Misconfigured.
+	// Scope of the offers that the cause rules out, and for how long. A Cooldown of zero rules out nothing: time
+	// does not repair what is Misconfigured.
 	Scope    Scope
 	Cooldown time.Duration
-	// Message in the cloud's own words on one line, or in ours where the cloud said nothing.
+	// Message in the cloud's own words on one line, or in ours if the cloud gave none.
 	Message string
-	// Fix says what somebody could do about it; empty where waiting is all there is.
+	// Fix is the way out for users; empty if they can only wait.
 	Fix string
-	// Rule is the name of the rule whose words were met; empty where age or disappearance decided.
+	// Rule is the name of the matching rule; empty if age or disappearance decided.
 	Rule string
-	// Guessed says that the request itself may be what does not fit, and that another Workspace's may.
+	// Guessed is set if the request itself may be the cause, so another Workspace's may succeed.
 	Guessed bool
-	// MendedBy is what of the cluster can be watched for the mending, and Class what state the node
-	// class was in; empty where only people can tell.
+	// MendedBy is the object whose state shows the repair, and Class the node class's state; empty if the repair is
+	// not visible.
 	MendedBy Mender
 	Class    ClassState
-	// Final says that this request will not be answered any more: give it up. Before that, Cause and
-	// Message tell what has been heard so far.
+	// Final is set if this request will get no machine any more: give it up. Before that, Cause and Message have
+	// the present state.
 	Final bool
 	// LookAgain is when time alone may change the verdict; zero means never.
 	LookAgain time.Time
 }
 
-// Mender is an object whose state tells that something was mended.
+// Mender is an object whose state shows a repair.
 type Mender string
 
-// MendedByClass means that the node class tells.
+// MendedByClass means the node class.
 const MendedByClass Mender = "nodeClass"
 
-// mendedBy has a verdict remember what will tell that it was mended.
+// mendedBy records the object that will show the repair.
 func (v Verdict) mendedBy(mender Mender, class ClassState) Verdict {
 	if v.MendedBy = mender; mender == MendedByClass {
 		v.Class = class
@@ -108,8 +107,8 @@ func (v Verdict) mendedBy(mender Mender, class ClassState) Verdict {
 	return v
 }
 
-// Mended says whether a node class is in a better state than when the request was refused. One that
-// was ready then never is: something else was wrong, and the next request would be refused alike.
+// Mended reports whether a node class is in a better state than at the refusal. A class that was ready never is:
+// the cause was another one, and the next request would fail in the same way.
 func Mended(then, now ClassState) bool {
 	rank := func(state ClassState) int {
 		switch state {
@@ -137,7 +136,7 @@ func finalAt(v Verdict, at, now time.Time) Verdict {
 	return v
 }
 
-// cooldownOf is how long an offer is left alone for a cause that no words of the cloud explain.
+// cooldownOf is the cooldown for a cause without a message of the cloud.
 func cooldownOf(cause Cause, spot bool) time.Duration {
 	switch cause {
 	case None, Misconfigured, CannotServe:
@@ -155,14 +154,14 @@ func cooldownOf(cause Cause, spot bool) time.Duration {
 	return shortCooldown
 }
 
-// isOverOnceLaunched says whether a machine that the cloud has launched disproves a refusal of this cause. Capacity is
-// not among them: Azure accepts a request first, and may find none later.
+// isOverOnceLaunched reports whether a launched machine disproves a refusal of this cause. Not so for capacity:
+// Azure accepts a request first, and may find no capacity later.
 func (c Cause) isOverOnceLaunched() bool {
 	return c == Quota || c == NotOffered || c == TimedOut
 }
 
-// forgiven is how many refusals in a row cost nothing: a node that failed to join may do so at the
-// second try, and a machine that vanished is simply replaced.
+// forgiven is how many refusals in a row cost nothing: a node may join at the second try, and a lost machine is
+// simply replaced.
 func forgiven(cause Cause, spot bool) int {
 	if cause == NeverRegistered || cause == Lost && !spot {
 		return 1
@@ -170,9 +169,9 @@ func forgiven(cause Cause, spot bool) int {
 	return 0
 }
 
-// Decisive returns the verdict about a request for several machines, all or none: a final one
-// before others, what stops everything before what the next alternative may avoid, then the widest
-// scope and the longest cooldown. Where nothing is final, it is to be looked at again as soon as any.
+// Decisive returns the verdict on a request for several machines, all or none: final ones first, permanent failures
+// before avoidable ones, then the widest scope and the longest cooldown. If none is final, the next look is the
+// earliest of all.
 func Decisive(verdicts []Verdict) Verdict {
 	if len(verdicts) == 0 {
 		return Verdict{}

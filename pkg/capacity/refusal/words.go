@@ -8,13 +8,13 @@ import (
 	"unicode"
 )
 
-// Bounds of messages: what is compared with the rules, and what is shown.
+// Bounds of messages: for the comparison with rules, and for display.
 const (
 	readLimit  = 16 << 10
 	wordsLimit = 512
 )
 
-// oneLine joins the lines of a message and its runs of spaces, and drops what cannot be shown.
+// oneLine joins the lines of a message and its runs of spaces, and drops unprintable characters.
 func oneLine(message string) string {
 	if len(message) > readLimit {
 		message = message[:readLimit]
@@ -25,8 +25,8 @@ func oneLine(message string) string {
 	}), " ")
 }
 
-// trim returns the cloud's own words: the innermost message of an error chain, on one line, without
-// what provisioners put around it.
+// trim returns the cloud's own words: the innermost message of an error chain, on one line, without the
+// provisioner's additions.
 func trim(message string) string {
 	message = oneLine(message)
 	if rest, ok := strings.CutPrefix(message, "NodeClaim "); ok {
@@ -43,8 +43,8 @@ func trim(message string) string {
 	return strings.ToValidUTF8(message[:wordsLimit-len("…")], "") + "…"
 }
 
-// innermost returns the last "message" of the JSON within a message, however often it was quoted;
-// "" where there is none. Errors are cut off by those who pass them on, so this is no JSON parser.
+// innermost returns the last "message" of the JSON within a message, however often it is quoted; "" if there is
+// none. Provisioners truncate errors, so this is not a JSON parser.
 func innermost(message string) string {
 	start := strings.LastIndex(message, `"message`)
 	if start < 0 {

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint makes the Services that lead to Workspaces, beside the passes over them: an API server gives
-// addresses away one at a time, and who asks for those of many Workspaces at once waits for seconds for each.
+// Package endpoint creates the Services of Workspaces, beside the passes over them: an API server assigns addresses
+// one at a time, and each of many simultaneous requests would take seconds.
 //
-// It decides when a Service is written, and when that is tried again. It must not know what a Service leads to, or
-// what its Workspace waits for.
+// It decides when a Service is written, and when to retry. It must not know what the Service is for, or the state
+// of its Workspace.
 package endpoint
 
 import (
@@ -38,14 +38,14 @@ const ControllerName = "endpoint"
 // leave it room for others.
 const workers = 16
 
-// A Service that could not be made is tried again after soon, then less and less often, down to once in seldom: what is
-// in the way of it, a quota for example, goes without a word to us.
+// After a failure, the next try follows after soon, then less and less often, down to once in seldom: the obstacle,
+// a quota for example, disappears without an event.
 const (
 	soon   = 200 * time.Millisecond
 	seldom = time.Minute
 )
 
-// leaving is when to try again where a former Service of the name is on its way out.
+// leaving is the delay of a retry while a former Service of that name is being deleted.
 const leaving = 2 * time.Second
 
 // Applier writes objects and leaves those of others alone.
@@ -55,10 +55,10 @@ type Applier interface {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// lag is how long a Service that was written may be missing from the cache before it is written again.
+// lag is how long a written Service may be missing from the cache before it is written again.
 const lag = 10 * time.Second
 
-// order is a Service that is to be written.
+// order is a Service to write.
 type order struct {
 	owner   *v1beta1.Workspace
 	service client.Object
@@ -68,8 +68,8 @@ type order struct {
 	done time.Time
 }
 
-// Desk takes orders for Services. What it remembers may be lost: whoever ordered finds the Service missing, and
-// orders it again.
+// Desk is a queue of Services to write. It may lose its memory: the caller finds the Service missing, and orders it
+// again.
 type Desk struct {
 	applier Applier
 	clock   clock.PassiveClock
@@ -81,12 +81,12 @@ type Desk struct {
 	tell func(types.NamespacedName)
 }
 
-// New returns a Desk that has nothing to do. It writes once it is set up.
+// New returns an empty Desk. It writes once it is set up.
 func New(applier Applier, clock clock.PassiveClock) *Desk {
 	return &Desk{applier: applier, clock: clock, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
 }
 
-// SetupWithManager registers the Desk, which has tell called for each owner whose order it could not carry out.
+// SetupWithManager registers the Desk. It calls tell for each owner whose Service cannot be written.
 func (d *Desk) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
 	d.tell = tell
 	options.MaxConcurrentReconciles = workers
@@ -113,8 +113,8 @@ func (d *Desk) start(_ context.Context, queue queue) error {
 	return nil
 }
 
-// Order has a Service written that does not stand as it is to be, as far as the cache shows. It returns at once, with
-// the error of the last try if this very Service has been ordered before.
+// Order queues a Service if the cache does not show it as desired. It returns at once, with the error of the last
+// try for the same Service.
 func (d *Desk) Order(owner *v1beta1.Workspace, service client.Object) error {
 	key := client.ObjectKeyFromObject(owner)
 	d.mu.Lock()
@@ -131,14 +131,14 @@ func (d *Desk) Order(owner *v1beta1.Workspace, service client.Object) error {
 	return nil
 }
 
-// Forget drops what was ordered for a Workspace: it stands, or nobody wants it any more.
+// Forget drops a Workspace's order: its Service exists, or is no longer wanted.
 func (d *Desk) Forget(owner types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.orders, owner)
 }
 
-// Reconcile writes the Service that was ordered for a Workspace, if there is one.
+// Reconcile writes a Workspace's queued Service, if there is one.
 func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	d.mu.Lock()
 	ordered := d.orders[request.NamespacedName]
@@ -151,7 +151,7 @@ func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		d.tell(request.NamespacedName)
 	}
 	if wait := expected(err); wait > 0 {
-		log.FromContext(ctx).V(1).Info("a service has to wait", "reason", err.Error())
+		log.FromContext(ctx).V(1).Info("retrying a Service", "reason", err.Error())
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if err != nil {
@@ -160,8 +160,8 @@ func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	return reconcile.Result{}, nil
 }
 
-// expected is when to try again after what is no failure of ours, and which the Workspace is told: its name is
-// somebody else's, or not free yet. Zero for all other errors.
+// expected is the delay of a retry after an expected failure, which the Workspace reports: its name is taken, or
+// not free yet. Zero for all other errors.
 func expected(err error) time.Duration {
 	if _, isTaken := errors.AsType[*apply.TakenError](err); isTaken {
 		return seldom
@@ -172,7 +172,7 @@ func expected(err error) time.Duration {
 	return 0
 }
 
-// settle notes how a try ended, and says whether nobody but the Desk can tell. Of what was written, a watch tells.
+// settle records the result of a try, and reports whether only the Desk knows it. A watch reports written Services.
 func (d *Desk) settle(ordered *order, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sweep lets go of machines whose Workspace is gone, from time to time: of those that no event
-// will ever tell of, because their Workspace lost its finalizer or was deleted while nobody watched.
+// Package sweep periodically releases machines of deleted Workspaces that no event reports, because the Workspace
+// lost its finalizer or was deleted while the controller was down.
 //
-// It decides which machines nobody owns any more. A Workspace counts as gone only if the API server itself
-// answers that there is none of that name, or another one. It must not know how machines are let go.
+// It decides which machines have no owner. A Workspace counts as deleted only if the API server itself has none of
+// that name, or another one. It must not know how machines are released.
 package sweep
 
 import (
@@ -31,17 +31,17 @@ const (
 	deadline = time.Minute
 )
 
-// Machines are everything that is held.
+// Machines are all machines of the controller.
 type Machines interface {
 	// Bills are those that we created, from the cache.
 	Bills(ctx context.Context) ([]capacity.Bill, error)
-	// Release lets go of everything that is held for an owner.
+	// Release releases everything of an owner.
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 }
 
 // Strays are the machines of another controller.
 type Strays interface {
-	// Strays are those that could be swept, with the owners that they name. No UID is known.
+	// Strays are machines that could be swept, with the names of their owners. Their UIDs are unknown.
 	Strays(ctx context.Context) ([]capacity.Bill, error)
 	// Delete lets one go.
 	Delete(ctx context.Context, name string) error
@@ -49,7 +49,7 @@ type Strays interface {
 
 // Sweeper sweeps while it leads.
 type Sweeper struct {
-	// Cached reads what the watches have seen, Live asks the API server.
+	// Cached reads the watches, Live asks the API server.
 	Cached, Live client.Reader
 	Machines     Machines
 	// Strays are swept, too; nil for none.
@@ -57,7 +57,7 @@ type Sweeper struct {
 	Clock  clock.WithTicker
 }
 
-// NeedLeaderElection says that only the leader sweeps.
+// NeedLeaderElection is true: only the leader sweeps.
 func (s *Sweeper) NeedLeaderElection() bool { return true }
 
 // Start sweeps until the context ends.
@@ -71,12 +71,12 @@ func (s *Sweeper) Start(ctx context.Context) error {
 		case <-ticker.C():
 		}
 		if err := s.Sweep(ctx); err != nil {
-			log.FromContext(ctx).Error(err, "looking for machines without a workspace failed")
+			log.FromContext(ctx).Error(err, "cannot look for machines without a workspace")
 		}
 	}
 }
 
-// Sweep looks once. Where nothing is orphaned it asks the API server nothing.
+// Sweep looks once. If nothing is orphaned it asks the API server nothing.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -99,7 +99,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		if areLeaving(held, owner) {
 			continue // which was said when they were released
 		}
-		log.FromContext(ctx).Info("released machines of a workspace that is gone",
+		log.FromContext(ctx).Info("released machines of a deleted workspace",
 			"namespace", owner.Namespace, "workspace", owner.Name, "uid", owner.UID, "nodeClaims", names)
 	}
 	return s.sweepStrays(ctx)
@@ -124,13 +124,13 @@ func (s *Sweeper) sweepStrays(ctx context.Context) error {
 		if err := s.Strays.Delete(ctx, stray.Machine); err != nil {
 			return err
 		}
-		log.FromContext(ctx).Info("released a machine of KAITO's whose workspace is gone",
+		log.FromContext(ctx).Info("released a machine of KAITO with a deleted workspace",
 			"namespace", stray.Owner.Namespace, "workspace", stray.Owner.Name, "nodeClaim", stray.Machine)
 	}
 	return nil
 }
 
-// owners are those who are named in full, each once.
+// owners are the fully named owners, each once.
 func owners(held []capacity.Bill) []capacity.Owner {
 	var out []capacity.Owner
 	for _, bill := range held {
@@ -143,12 +143,12 @@ func owners(held []capacity.Bill) []capacity.Owner {
 	return out
 }
 
-// areLeaving says whether all machines of an owner are on their way out.
+// areLeaving reports whether all machines of an owner are on their way out.
 func areLeaving(held []capacity.Bill, owner capacity.Owner) bool {
 	return !slices.ContainsFunc(held, func(bill capacity.Bill) bool { return bill.Owner == owner && !bill.Leaving })
 }
 
-// isGone says whether an owner is gone. An owner without a UID is whoever has the name.
+// isGone reports whether an owner is gone. An owner without a UID is whoever has the name.
 func (s *Sweeper) isGone(ctx context.Context, owner capacity.Owner) (bool, error) {
 	for _, from := range []client.Reader{s.Cached, s.Live} {
 		ws := &v1beta1.Workspace{}

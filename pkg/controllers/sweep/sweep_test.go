@@ -161,7 +161,7 @@ func TestSweepStrays(t *testing.T) {
 	}
 }
 
-// It sweeps by the clock, and only where it leads.
+// It sweeps by the clock, and only if it leads.
 func TestStart(t *testing.T) {
 	gets := 0
 	clock := testclock.NewFakeClock(time.Unix(0, 0))

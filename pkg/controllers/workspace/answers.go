@@ -12,8 +12,10 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // cacheLag is how long a machine that was asked for may be missing from the cache before the API
@@ -52,7 +54,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	if err != nil {
 		return out, err
 	}
-	last := s.latestAttempt()
+	last := s.attempts.LatestBut(s.held)
 	var names []string
 	isFormer := false
 	if last != nil && last.Reason == "" {
@@ -66,7 +68,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	}
 	out.Last = &ladder.Attempt{Open: last.Reason == "", Former: isFormer, Unchanged: s.isUnchangedSince(last)}
 	if !out.Last.Open {
-		if last.Reason != reasonReleased {
+		if last.Reason != acquire.ReasonReleased {
 			out.Last.Cause = refusal.Cause(last.Reason)
 		}
 		return out, nil
@@ -75,16 +77,13 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	if !out.Last.Wanted {
 		return out, nil
 	}
-	if last.Revision == "" { // an earlier version wrote it down
-		last.Revision, last.Zone = s.revision.Name, zoneOf(s.revision.Plan.Zones)
-	}
-	s.noteMachines(names, r.Clock.Now())
+	s.attempts.Note(last, s.machines, names, r.Clock.Now())
 	r.learnLaunch(asker(s.ws), last)
 	machines, err := r.judge(ctx, s, last, names)
 	out.Last.Machines = machines
 	out.Last.Failed = r.failed(s, last)
 	out.Last.Keeps = s.keepsOthers(last)
-	out.Last.Apart = !s.revision.isGroup() && s.replaces == capacity.ReplacesLater
+	out.Last.Apart = !s.revision.IsGroup() && s.replaces == capacity.ReplacesLater
 	return out, err
 }
 
@@ -105,7 +104,7 @@ func (s *scope) isFormer() bool {
 
 // tally counts the machines that are not of an attempt, whose names are given, nor held beside it.
 func (s *scope) tally(out *ladder.State, names []string) {
-	lost := s.lostMachines()
+	lost := s.attempts.LostUIDs()
 	for i := range s.machines {
 		machine := &s.machines[i]
 		switch {
@@ -123,28 +122,26 @@ func (s *scope) tally(out *ladder.State, names []string) {
 
 // fits says whether a machine is of the kind that the plan asks for, and takes its pods. A NodeClass counts only where
 // the Workspace names one: another default of the installation replaces nothing.
-func (s *scope) fits(machine *capacity.Machine) bool { return s.revision.fits(machine) }
+func (s *scope) fits(machine *capacity.Machine) bool { return fitsRevision(machine, s.revision) }
 
-func (r *revision) fits(machine *capacity.Machine) bool {
-	plan, class := &r.Plan, r.NodeClass
+func fitsRevision(machine *capacity.Machine, made *revision) bool {
+	plan, class := &made.Plan, made.NodeClass
 	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
 		(len(plan.Zones) == 0 || machine.Zone == "" || slices.Contains(plan.Zones, machine.Zone)) &&
 		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class) &&
-		(!machine.Dedicated || r.ToleratesDedication())
+		(!machine.Dedicated || made.ToleratesDedication())
 }
 
 // isKnown says whether a machine belongs to an attempt of the status.
 func (s *scope) isKnown(name string) bool {
-	return slices.Contains(s.foreign, name) ||
-		slices.ContainsFunc(s.attempts, func(a v1beta1.Attempt) bool { return slices.Contains(a.NodeClaims, name) })
+	return slices.Contains(s.foreign, name) || s.attempts.IsNamed(name)
 }
 
 // isWanted says whether the plan asks for what an open attempt asked for and holds. Machines that all
 // stand where the plan wants them are wanted, whatever was asked for.
 func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
 	plan := &s.revision.Plan
-	// Attempts from before they named a revision did not name a zone either.
-	isPlace := last.Revision == "" || last.Zone == zoneOf(plan.Zones)
+	isPlace := last.Zone == zoneOf(plan.Zones)
 	standing := 0
 	for i := range s.machines {
 		machine := &s.machines[i]
@@ -164,14 +161,14 @@ func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
 
 // holdsAll says whether nothing has to be bought for a revision: the machines of an open attempt will do.
 func (s *scope) holdsAll(made *revision) bool {
-	return slices.ContainsFunc(s.openAttempts(), func(open *v1beta1.Attempt) bool { return s.has(open, made) })
+	return slices.ContainsFunc(s.attempts.Open(), func(open *v1beta1.Attempt) bool { return s.has(open, made) })
 }
 
 // has says whether the machines of an attempt will do for a revision.
 func (s *scope) has(attempt *v1beta1.Attempt, made *revision) bool {
 	standing := 0
 	for _, machine := range s.machinesOf(attempt) {
-		if made.fits(&machine) {
+		if fitsRevision(&machine, made) {
 			standing++
 		}
 	}
@@ -232,18 +229,13 @@ func (r *Reconciler) judge(
 		if machines[i].Verdict.Final {
 			seen[i].Events, seen[i].Class, seen[i].ClassMessage = events, class, words
 			machines[i].Verdict = refusal.Escalate(r.verdict(s, names[i], seen[i], now), past)
-			if last.ReadyTime == nil && hasLaunched(last, names[i]) {
+			if last.ReadyTime == nil && acquire.HasLaunched(last, names[i]) {
 				machines[i].Verdict = machines[i].Verdict.InPart()
 			}
 			machines[i].AskAgain = r.mayAskAgain(s, machines[i].Verdict, seen[i].Offering, past)
 		}
 	}
 	return machines, nil
-}
-
-// hasLaunched says whether a machine of an attempt was launched, other than the one of this name.
-func hasLaunched(attempt *v1beta1.Attempt, but string) bool {
-	return slices.ContainsFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Stage != "" && claim.Name != but })
 }
 
 // checkGoing returns an error if a machine is on its way out by the cache, and held by the API server: a controller that
@@ -254,10 +246,10 @@ func (r *Reconciler) checkGoing(ctx context.Context, s *scope, name string) erro
 		return nil
 	}
 	held, err := r.heldLive(ctx, s)
-	if err != nil || !slices.Contains(held, name) {
+	if err != nil || !isAmong(held, name) {
 		return err
 	}
-	return behindOn("machines")
+	return progress.Behind("machines")
 }
 
 // verdict is about one machine. One that its node calls broken or about to be taken back, or whose node
@@ -306,20 +298,20 @@ func (r *Reconciler) look(
 		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs,
 	}
 	seen.Offering.Zone = r.groupZone(s, last, seen.Offering)
-	recall(&seen, last, name)
+	acquire.Recall(&seen, last, name)
 	machine := s.machine(name)
-	if machine != nil && !slices.Contains(s.lostMachines(), machine.UID) {
+	if machine != nil && !slices.Contains(s.attempts.LostUIDs(), machine.UID) {
 		seen.UID, seen.GoneAt = machine.UID, machine.DeletingSince
 		if machine.CreatedAt.After(seen.CreatedAt) { // the API server's clock may be behind ours
 			seen.CreatedAt = machine.CreatedAt
 		}
 		seen.Launched, seen.Registered, seen.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
 		seen.ProviderID, seen.NodeName, seen.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
-		seen.WasUsable = wasUsable(last, seen.CreatedAt)
+		seen.WasUsable = acquire.WasUsable(last, seen.CreatedAt)
 		return ladder.Machine{Stands: !machine.Deleting, Existed: true, Arriving: !machine.Initialized}, seen, nil
 	}
-	seen.WasUsable = wasUsable(last, seen.CreatedAt)
-	// An earlier version kept no names. A plan that has grown since asks for one that never was there.
+	seen.WasUsable = acquire.WasUsable(last, seen.CreatedAt)
+	// An attempt that was adopted has noted no machine. A plan that has grown since asks for one that never was there.
 	if seen.UID == "" && (last.ReadyTime == nil || len(last.Claims) > 0) {
 		return ladder.Machine{}, seen, nil
 	}
@@ -330,7 +322,7 @@ func (r *Reconciler) look(
 		if err != nil {
 			return stands, seen, err
 		}
-		if !slices.Contains(held, name) {
+		if !isAmong(held, name) {
 			seen.GoneAt = r.Clock.Now()
 			return ladder.Machine{Existed: true}, seen, nil
 		}
@@ -360,45 +352,34 @@ func (r *Reconciler) groupZone(s *scope, last *v1beta1.Attempt, asked refusal.Of
 	return asked.Zone
 }
 
-// wasUsable says whether a machine is one of those that made the attempt ready.
-func wasUsable(last *v1beta1.Attempt, created time.Time) bool {
-	return last.ReadyTime != nil && !created.After(last.ReadyTime.Time)
-}
-
-// recall fills in what the status remembers of a machine.
-func recall(seen *refusal.Observation, last *v1beta1.Attempt, name string) {
-	for i := range last.Claims {
-		claim := &last.Claims[i]
-		if claim.Name != name {
-			continue
-		}
-		seen.UID = types.UID(claim.UID)
-		if claim.CreationTime != nil {
-			seen.CreatedAt = claim.CreationTime.Time
-		}
-		if claim.Stage != "" {
-			seen.Launched.Status = refusal.StatusTrue
-		}
-		if claim.Stage == stageRegistered {
-			seen.Registered.Status = refusal.StatusTrue
-		}
-		for _, words := range claim.Heard {
-			seen.Noted = append(seen.Noted, refusal.Note{Reason: words.Reason, Message: words.Message, At: words.Time.Time})
-		}
-	}
-}
-
 // heldLive asks the API server once in a pass which machines are held.
-func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]string, error) {
+func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]capacity.Machine, error) {
 	if s.heldKnown {
-		return s.heldNames, nil
+		return s.heldNow, nil
 	}
-	held, err := r.Provisioner.Held(ctx, s.owner, s.notedMachines())
+	held, err := r.Provisioner.Held(ctx, s.owner, s.attempts.Noted())
 	if err != nil {
 		return nil, err
 	}
-	s.heldNames, s.heldKnown = held, true
+	s.heldNow, s.heldKnown = held, true
 	return held, nil
+}
+
+// isAmong reports whether a machine has that name.
+func isAmong(machines []capacity.Machine, name string) bool {
+	return slices.ContainsFunc(machines, func(machine capacity.Machine) bool { return machine.Name == name })
+}
+
+// awaitUsable returns an error while the API server has a usable machine that the cache still shows as on its way. An
+// attempt that is about to end for want of a usable machine would release it.
+func awaitUsable(shown, held []capacity.Machine) error {
+	for i := range held {
+		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && !m.Initialized }
+		if held[i].Initialized && slices.ContainsFunc(shown, isBehind) {
+			return progress.Behind("machines")
+		}
+	}
+	return nil
 }
 
 // classOf is the NodeClass that machines are bought with where a plan names this one, or none.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 func TestBehind(t *testing.T) {
@@ -53,9 +55,9 @@ func TestBriefWaits(t *testing.T) {
 		err    error
 		want   time.Duration // a minute after it began
 	}{
-		{"a brief wait", fmt.Errorf("plan: %w", &waitingError{message: "the newest plan does not show", isBrief: true}), longestBehind},
+		{"a brief wait", fmt.Errorf("plan: %w", &progress.WaitingError{Message: "the newest plan does not show", IsBrief: true}), longestBehind},
 		{"a conflict", conflict, longestBehind},
-		{"one as short", &waitingError{message: "terminating", after: conflictDelay}, conflictDelay},
+		{"one as short", &progress.WaitingError{Message: "terminating", After: conflictDelay}, conflictDelay},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -81,9 +83,9 @@ func TestServesOnMeanwhile(t *testing.T) {
 		again  time.Duration
 		want   error
 	}{
-		{"a brief wait", &waitingError{message: "another asks first", isBrief: true}, conflictDelay, nil},
-		{"a longer one", &waitingError{message: "the quota", after: time.Hour}, time.Hour, nil},
-		{"somebody has to act", &stalledError{retryAfter: time.Minute}, time.Minute, nil},
+		{"a brief wait", &progress.WaitingError{Message: "another asks first", IsBrief: true}, conflictDelay, nil},
+		{"a longer one", &progress.WaitingError{Message: "the quota", After: time.Hour}, time.Hour, nil},
+		{"somebody has to act", &progress.StalledError{RetryAfter: time.Minute}, time.Minute, nil},
 		{"an error", broken, 0, broken},
 	}
 	for _, test := range tests {

@@ -18,8 +18,10 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // mostSteps bounds the steps of one pass: adopt, end, next and ask are all that can follow each other.
@@ -56,7 +58,7 @@ func (r *Reconciler) climb(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
-	return &waitingError{message: "deciding about machines", isBrief: true}
+	return &progress.WaitingError{Message: "deciding about machines", IsBrief: true}
 }
 
 // take takes one step, and says whether it was the last one of this pass.
@@ -68,8 +70,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Replace:
 		return false, r.replaceLost(ctx, s)
 	case ladder.End:
-		r.end(ctx, s, step.Verdict)
-		return false, nil
+		return false, r.end(ctx, s, step)
 	case ladder.LetGo:
 		r.endHeld(ctx, s, step.Verdict)
 		return false, nil
@@ -88,7 +89,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 		if at := step.Verdict.LookAgain; !at.IsZero() {
 			s.lookAgain(at.Sub(now))
 		}
-		if open := s.openAttempt(); open.ReadyTime == nil && s.nodeFinding().holds() {
+		if open := s.openAttempt(); open.ReadyTime == nil && s.areMachinesUsable() {
 			ready := seconds(s.readySince(open, now))
 			open.ReadyTime = &ready
 		}
@@ -116,13 +117,23 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 }
 
 // end closes the open attempt.
-func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict) {
+func (r *Reconciler) end(ctx context.Context, s *scope, step ladder.Step) error {
+	if step.Recheck {
+		held, err := r.heldLive(ctx, s)
+		if err == nil {
+			err = awaitUsable(s.machines, held)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	verdict := step.Verdict
 	if s.asksAgain {
 		verdict = refusal.Verdict{Message: s.recreates + "; " + verdict.Message}
 	}
 	if verdict.Cause == refusal.None {
-		s.letGo(cmp.Or(verdict.Message, s.recreates, "the machines were released for another plan"), r.Clock.Now())
-		return
+		s.end(acquire.Released(cmp.Or(verdict.Message, s.recreates, "the machines were released for another plan")), r.Clock.Now())
+		return nil
 	}
 	s.wasted += s.waste(r.Clock.Now())
 	last := s.openAttempt()
@@ -130,6 +141,7 @@ func (r *Reconciler) end(ctx context.Context, s *scope, verdict refusal.Verdict)
 	last.Revision = s.revision.Name // an edit may have gone on with what was asked for before: this plan has stumbled, too
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
 		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
+	return nil
 }
 
 // adopt takes held machines for an attempt that nobody remembers.
@@ -157,7 +169,7 @@ func (r *Reconciler) adoptFor(ctx context.Context, s *scope, made *revision) (is
 		}
 		for _, name := range names {
 			machine := s.machine(name)
-			if machine == nil || machine.Deleting || !made.fits(machine) || s.isKnown(name) {
+			if machine == nil || machine.Deleting || !fitsRevision(machine, made) || s.isKnown(name) {
 				continue
 			}
 			r.begin(s, made, number, names, machine.CreatedAt)
@@ -178,10 +190,10 @@ func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
 	for _, machine := range s.heldMachines() {
 		shown = append(shown, machine.Name)
 	}
-	if slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(held))) {
+	if slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(capacity.MachineNames(held)))) {
 		return nil
 	}
-	return behindOn("machines")
+	return progress.Behind("machines")
 }
 
 // release lets go of what no open attempt holds, once it is written down why. A pass that started
@@ -220,12 +232,12 @@ func (s *scope) leaving() []string {
 // them may be stuck.
 func (s *scope) awaitRelease(left []string) error {
 	wait := s.waitForRelease(left)
-	last := s.lastAttempt()
+	last := s.attempts.Last()
 	switch {
 	case last == nil || last.Reason == "":
 		return wait
-	case last.Reason == reasonReleased:
-		return &waitingError{message: last.Message + "; " + wait.Error(), after: retryRelease}
+	case last.Reason == acquire.ReasonReleased:
+		return &progress.WaitingError{Message: last.Message + "; " + wait.Error(), After: retryRelease}
 	}
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
 	switch {
@@ -234,14 +246,14 @@ func (s *scope) awaitRelease(left []string) error {
 	case last.Fix != "":
 		message += last.Fix + "; "
 	}
-	return &waitingError{reason: last.Reason, message: message + wait.Error(), after: retryRelease}
+	return &progress.WaitingError{Reason: last.Reason, Message: message + wait.Error(), After: retryRelease}
 }
 
 // stop says what has to be mended. A node class that is mended is seen, everything else only by a
 // change of the Workspace.
 func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error) {
-	last := s.lastAttempt()
-	stalled := &stalledError{reason: last.Reason, message: last.Message}
+	last := s.attempts.Last()
+	stalled := &progress.StalledError{Reason: last.Reason, Message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
 		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision.NodeClass))
 		if err != nil {
@@ -250,14 +262,14 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 		if refusal.Mended(refusal.ClassState(last.NodeClass), class) {
 			return false, r.next(ctx, s)
 		}
-		stalled.message += "; " + last.Fix
-		stalled.retryAfter = retryClass
+		stalled.Message += "; " + last.Fix
+		stalled.RetryAfter = retryClass
 		return true, stalled
 	}
 	if last.Fix != "" {
-		stalled.message += "; " + last.Fix
+		stalled.Message += "; " + last.Fix
 	}
-	stalled.message += "; then change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
+	stalled.Message += "; then change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
 		" to a new value to retry"
 	return true, stalled
 }
@@ -273,14 +285,14 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err := r.awaitReplacements(s, open); err != nil {
 		return err
 	}
-	isDedicated, err := r.dedicates(ctx, s.revision)
+	isDedicated, err := r.preflight.IsDedicated(ctx, r.purchase(s, s.revision))
 	if err != nil {
 		return err
 	}
 	if err := r.reserveAgain(ctx, s); err != nil {
 		return err
 	}
-	open.NodeClaims = names[:min(len(names), attemptClaimLimit)]
+	open.NodeClaims = acquire.Names(names)
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
@@ -294,9 +306,9 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	}
 	if len(outcome.Created) > 0 {
 		s.created = outcome.Created
-		s.exposed = r.metadataWarning(ctx, r.classOf(s.revision.NodeClass))
+		s.exposed = r.preflight.MetadataWarning(ctx, r.classOf(s.revision.NodeClass))
 		s.seeCreated(outcome.Created, r.Clock.Now())
-		s.noteCreated(outcome.Created, r.Clock.Now())
+		acquire.NoteCreated(open, outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
 			"instanceType", plan.InstanceType)
 	}
@@ -330,15 +342,14 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 		CapacityType: plan.CapacityType,
 		HourlyPrice:  machinePrice(plan),
 		Zones:        plan.Zones,
-		OneZone:      s.revision.isGroup(),
+		OneZone:      s.revision.IsGroup(),
 		NodeClass:    s.revision.NodeClass,
 		Labels:       s.revision.NodeLabels,
-		First:        s.isNew,
 		Keep:         s.keptNames(),
 		MakePods:     func(ctx context.Context) error { return r.applyPods(ctx, s) },
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
-	if s.revision.isGroup() { // who buys for one machine alone goes to another zone by itself
+	if s.revision.IsGroup() { // who buys for one machine alone goes to another zone by itself
 		offer := r.offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
 		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
 	}

@@ -15,7 +15,10 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // A machine that does not go is named, whatever it is waited for.
@@ -33,7 +36,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 	}{
 		{"nothing is known", nil, "", nil, "its words"},
 		{"an attempt goes on", []v1beta1.Attempt{{Number: 3, InstanceType: "big"}}, "", nil, "next best"},
-		{"let go", ended(reasonReleased, ""), "", nil, "next best"},
+		{"let go", ended(acquire.ReasonReleased, ""), "", nil, "next best"},
 		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the next best machine type follows"}, ""},
 		{"misconfigured", ended("Misconfigured", "mend it"), "Misconfigured", []string{"its words", "mend it"}, "next best"},
 	}
@@ -42,17 +45,17 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 			s := newScope(&v1beta1.Workspace{})
 			s.attempts = test.attempts
 			s.machines = []capacity.Machine{{Name: "ws-b", Deleting: true}, {Name: "ws-c"}, {Name: "ws-a", Deleting: true}}
-			waiting, ok := errors.AsType[*waitingError](s.awaitRelease(s.leaving()))
-			if !ok || waiting.reason != test.want || waiting.after != retryRelease {
+			waiting, ok := errors.AsType[*progress.WaitingError](s.awaitRelease(s.leaving()))
+			if !ok || waiting.Reason != test.want || waiting.After != retryRelease {
 				t.Fatalf("got %+v, want to wait with reason %q", waiting, test.want)
 			}
 			for _, part := range append(test.parts, "ws-a, ws-b;") {
-				if !strings.Contains(waiting.message, part) {
-					t.Errorf("message %q lacks %q", waiting.message, part)
+				if !strings.Contains(waiting.Message, part) {
+					t.Errorf("message %q lacks %q", waiting.Message, part)
 				}
 			}
-			if test.not != "" && strings.Contains(waiting.message, test.not) {
-				t.Errorf("message %q holds %q", waiting.message, test.not)
+			if test.not != "" && strings.Contains(waiting.Message, test.not) {
+				t.Errorf("message %q holds %q", waiting.Message, test.not)
 			}
 		})
 	}
@@ -92,15 +95,15 @@ func TestStopLooksAtTheClass(t *testing.T) {
 				MendedBy: string(test.mender), NodeClass: string(test.then),
 			}}
 			isOver, err := r.stop(t.Context(), s)
-			stalled, ok := errors.AsType[*stalledError](err)
+			stalled, ok := errors.AsType[*progress.StalledError](err)
 			if !ok || !isOver {
 				t.Fatalf("over %v, %v; want a stall", isOver, err)
 			}
-			if (stalled.retryAfter > 0) != test.looks || strings.Contains(stalled.message, "change the spec") == test.looks {
-				t.Errorf("looks again after %s, message %q; want to look again: %v", stalled.retryAfter, stalled.message, test.looks)
+			if (stalled.RetryAfter > 0) != test.looks || strings.Contains(stalled.Message, "change the spec") == test.looks {
+				t.Errorf("looks again after %s, message %q; want to look again: %v", stalled.RetryAfter, stalled.Message, test.looks)
 			}
-			if !strings.Contains(stalled.message, "mend it") {
-				t.Errorf("message %q does not say what to do", stalled.message)
+			if !strings.Contains(stalled.Message, "mend it") {
+				t.Errorf("message %q does not say what to do", stalled.Message)
 			}
 		})
 	}
@@ -115,8 +118,11 @@ func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
 	before.Name = "chat-before"
 	s.revision = accepted(1)
 	s.begin(before, 1, []string{"chat-aaaa"}, now.Time)
-	r.end(t.Context(), s, refusal.Verdict{Cause: refusal.Misconfigured, Message: "its words", Final: true})
-	if last := s.latestAttempt(); last.Reason != v1beta1.ReasonMisconfigured || !s.isUnchangedSince(last) {
+	verdict := refusal.Verdict{Cause: refusal.Misconfigured, Message: "its words", Final: true}
+	if err := r.end(t.Context(), s, ladder.Step{Verdict: verdict}); err != nil {
+		t.Fatal(err)
+	}
+	if last := s.attempts.LatestBut(s.held); last.Reason != v1beta1.ReasonMisconfigured || !s.isUnchangedSince(last) {
 		t.Errorf("attempt %+v counts as mended", last)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -69,10 +70,10 @@ func (r *Reconciler) keepCommit(ctx context.Context, keeper *corev1.ConfigMap) e
 // keeperOf is the newest revision that was made from the inputs whose commit a ConfigMap keeps; nil where none
 // is left. Who names another ConfigMap in a pod gets nothing written.
 func (s *scope) keeperOf(configMap string) *appsv1.ControllerRevision {
-	for i, object := range slices.Backward(s.revisions) {
+	for i, object := range slices.Backward(s.revisions.Objects) {
 		hash := object.Annotations[v1beta1.AnnotationHash]
-		if len(hash) > revisionHashLength && configMap == workload.CommitsOf(s.ws, hash[:revisionHashLength]) {
-			return &s.revisions[i]
+		if hash != "" && configMap == workload.CommitsOf(s.ws, revisions.ShortHash(hash)) {
+			return &s.revisions.Objects[i]
 		}
 	}
 	return nil

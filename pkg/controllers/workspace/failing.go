@@ -10,6 +10,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // A machine costs money for nothing where the cluster refuses its pods, where its engine fails in a way that no retry mends,
@@ -69,7 +71,7 @@ func (r *Reconciler) failingForGood(s *scope, open *v1beta1.Attempt) (string, bo
 	if open.FailingTime == nil || !s.lacksPods() && (!s.isGroup() || s.group.Failures == 0) {
 		return "", false
 	}
-	if was := find(s.before.Conditions, v1beta1.ConditionInferenceReady); was != nil && diagnosis.IsHopeless(was.Reason) {
+	if was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady); was != nil && diagnosis.IsHopeless(was.Reason) {
 		return was.Message, true
 	}
 	return "see the condition InferenceReady", true

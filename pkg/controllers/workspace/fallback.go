@@ -11,16 +11,18 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/request"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
 // next chooses among what is not left alone after refusals and can be afforded, and begins an attempt
@@ -30,7 +32,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if err := r.closeLast(ctx, s); err != nil {
 		return err
 	}
-	number := s.nextNumber()
+	number := s.attempts.NextNumber()
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
 	}
@@ -45,7 +47,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		r.waiting.remove(key)
 		return nil
 	}
-	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.isOnNodes() { // a status that was lost tells of none, either
+	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.IsOnNodes() { // a status that was lost tells of none, either
 		err = r.awaitMachines(ctx, s)
 	}
 	if err == nil {
@@ -89,8 +91,8 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusi
 	}
 	if going != nil {
 		made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: append(slices.Clone(excluded), *going)})
-		if _, isStalled := errors.AsType[*stalledError](err); !isStalled {
-			return made.whilePassing(), err
+		if _, isStalled := errors.AsType[*progress.StalledError](err); !isStalled {
+			return whilePassing(made), err
 		}
 	}
 	accepted, forbidden := r.today(s, s.revision)
@@ -98,13 +100,13 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusi
 		return r.replaceForbidden(ctx, s, excluded, forbidden)
 	}
 	isCooling := slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })
-	last := s.latestAttempt()
-	isFresh := last == nil || last.Reason == reasonReleased
+	last := s.attempts.LatestBut(s.held)
+	isFresh := last == nil || last.Reason == acquire.ReasonReleased
 	if !isCooling && !s.revision.Passing && isFresh {
 		return accepted, nil
 	}
 	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
-	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
+	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
 		if !isCooling {
 			return accepted, nil // the plan stands: only its refusal is news, and that is over
 		}
@@ -123,7 +125,7 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusi
 // replaceForbidden plans anew where the limits of the day forbid the accepted plan, which the new one says.
 func (r *Reconciler) replaceForbidden(ctx context.Context, s *scope, excluded []ladder.Exclusion, forbidden string) (*revision, error) {
 	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
-	if _, isStalled := errors.AsType[*stalledError](err); isStalled && len(excluded) > 0 {
+	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled && len(excluded) > 0 {
 		if _, err = r.makePlan(ctx, s, s.inputs, limits{}); err == nil {
 			err = r.exhausted(ctx, s, excluded) // only the cooldowns are in the way
 		}
@@ -138,11 +140,11 @@ func (r *Reconciler) replaceForbidden(ctx context.Context, s *scope, excluded []
 }
 
 // whilePassing marks a plan that was made while something was left alone.
-func (r *revision) whilePassing() *revision {
-	if r != nil {
-		r.Passing = true
+func whilePassing(made *revision) *revision {
+	if made != nil {
+		made.Passing = true
 	}
-	return r
+	return made
 }
 
 // affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more. Where
@@ -150,11 +152,12 @@ func (r *revision) whilePassing() *revision {
 func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*revision, error) {
 	going := r.going(s)
 	made, err := r.affordableBut(ctx, s, number, going)
-	if wait, isShort := errors.AsType[*waitingError](err); going != nil && isShort && wait.reason == v1beta1.ReasonSpendingCeiling {
+	wait, isShort := errors.AsType[*progress.WaitingError](err)
+	if going != nil && isShort && wait.Reason == v1beta1.ReasonSpendingCeiling {
 		made, err = r.affordableBut(ctx, s, number, nil)
 	}
 	if err != nil {
-		r.settlePods(s.ws.UID)
+		r.preflight.Settle(s.ws.UID)
 	}
 	return made, err
 }
@@ -163,16 +166,13 @@ func (r *Reconciler) affordable(ctx context.Context, s *scope, number int32) (*r
 // machines would take the place of those that serve.
 func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, going *ladder.Exclusion) (*revision, error) {
 	made, err := r.choose(ctx, s, going)
-	if err != nil || made.isOnNodes() || s.willDo(made) {
+	if err != nil || made.IsOnNodes() || s.willDo(made) {
 		return made, err
 	}
-	if err := r.checkPrepared(ctx, made); err != nil {
+	if err := r.checkPurchase(ctx, s, made); err != nil {
 		return nil, err
 	}
-	if err := r.checkAdmitted(ctx, s, made); err != nil {
-		return nil, err
-	}
-	if _, err := r.apiKey(ctx, s.ws); err != nil { // it may have gone since the plan was pinned
+	if _, err := planning.APIKey(ctx, r.Live, s.ws); err != nil { // it may have gone since the plan was pinned
 		return nil, err
 	}
 	if err := r.checkBeside(s, made); err != nil {
@@ -182,11 +182,11 @@ func (r *Reconciler) affordableBut(ctx context.Context, s *scope, number int32, 
 	if _, isRecreate := errors.AsType[*recreateError](err); isRecreate {
 		return made, err
 	}
-	if err != nil || granted.isOnNodes() {
+	if err != nil || granted.IsOnNodes() {
 		return granted, err
 	}
 	if granted != made {
-		if err := r.checkAdmitted(ctx, s, granted); err != nil {
+		if err := r.checkPurchase(ctx, s, granted); err != nil {
 			r.Ledger.Forget(s.ws.UID)
 			return nil, err
 		}
@@ -202,7 +202,7 @@ func (r *Reconciler) takeTurn(s *scope, made *revision) error {
 		return nil
 	}
 	r.Ledger.Forget(s.ws.UID)
-	return &waitingError{message: "another Workspace tries " + plan.InstanceType + " first", isBrief: true}
+	return &progress.WaitingError{Message: "another Workspace tries " + plan.InstanceType + " first", IsBrief: true}
 }
 
 // pin pins a plan that was made anew, before anything of it is bought; the accepted one is, and has to be the newest. What
@@ -220,7 +220,7 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 		return err
 	}
 	if !sameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
-		return behindOn("revision")
+		return progress.Behind("revision")
 	}
 	former := s.revision
 	if s.revision = pinned; sameMachines(&pinned.Plan, &former.Plan) {
@@ -240,20 +240,15 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope) error {
 	if s.isNew {
 		return nil
 	}
-	hash, err := s.inputs.hash()
+	hash, err := revisions.Hash(s.inputs)
 	if err != nil {
 		return err
 	}
-	next := &appsv1.ControllerRevision{}
-	name := revisionName(s.ws, hash, s.nextRevision(), fallbackRevision)
-	err = client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, next))
-	if err != nil {
-		return fmt.Errorf("reading ControllerRevision %s: %w", name, err)
+	isThere, err := r.revisions.Exists(ctx, s.ws, revisions.Name(s.ws, hash, s.revisions.Next(), fallbackRevision))
+	if err == nil && isThere {
+		err = progress.Behind("revision")
 	}
-	if metav1.IsControlledBy(next, s.ws) {
-		return behindOn("revision")
-	}
-	return nil
+	return err
 }
 
 // sameMachines says whether two plans ask for the same.
@@ -273,7 +268,7 @@ func (r *Reconciler) excluded(s *scope) ([]ladder.Exclusion, error) {
 	if s.isRetry() {
 		return nil, nil
 	}
-	class, err := r.nodeClass(s.spec)
+	class, err := r.planning.Resolver.NodeClass(s.spec)
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +303,7 @@ func (r *Reconciler) offers(zone, nodeClass string) iter.Seq[refusal.Offering] {
 // counts for one attempt.
 func (s *scope) isRetry() bool {
 	value := s.retry()
-	last := s.lastAttempt()
+	last := s.attempts.Last()
 	return value != "" && (last == nil || last.Retry != value)
 }
 
@@ -349,16 +344,16 @@ func (r *Reconciler) exhausted(ctx context.Context, s *scope, excluded []ladder.
 	if err != nil {
 		return err
 	}
-	reopens := r.reopens(asked.request, excluded)
+	reopens := r.reopens(asked.Request, excluded)
 	pinned := blocking(excluded, &s.revision.Plan)
 	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
 		reopens = pinned.Until
 	}
-	return &waitingError{
-		reason: string(pinned.Cause),
-		message: fmt.Sprintf("every suitable machine type is cooling down until %s: %s%s",
-			clockTime(reopens), r.help(asked.request, excluded, pinned.Cause), s.wordsAbout(pinned)),
-		after: max(reopens.Sub(r.Clock.Now()), time.Second),
+	return &progress.WaitingError{
+		Reason: string(pinned.Cause),
+		Message: fmt.Sprintf("every suitable machine type is cooling down until %s: %s%s",
+			clockTime(reopens), r.help(asked.Request, excluded, pinned.Cause), s.wordsAbout(pinned)),
+		After: max(reopens.Sub(r.Clock.Now()), time.Second),
 	}
 }
 

@@ -15,10 +15,12 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -103,7 +105,7 @@ func TestTakeTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := r.takeTurn(second, made)
-	if _, waits := errors.AsType[*waitingError](err); !waits {
+	if _, waits := errors.AsType[*progress.WaitingError](err); !waits {
 		t.Errorf("error %v, want the second one to wait", err)
 	}
 	if err := r.takeTurn(first, made); err != nil {
@@ -168,7 +170,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 
 			made, err := r.affordable(t.Context(), s, 2)
 			_, isRecreate := errors.AsType[*recreateError](err)
-			waiting, isShort := errors.AsType[*waitingError](err)
+			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			switch {
 			case test.beside != "":
 				if err != nil || made.Plan.InstanceType != test.beside {
@@ -178,7 +180,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 				if !isRecreate || made.Plan.InstanceType != test.instead || s.isOfHeld(made) != (test.instead == "cheap") {
 					t.Errorf("got %+v, %v; want %s in its place", made, err, test.instead)
 				}
-			case !isShort || waiting.reason != v1beta1.ReasonSpendingCeiling:
+			case !isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling:
 				t.Errorf("got %v, want to wait for money", err)
 			}
 		})
@@ -194,9 +196,11 @@ func TestWhatIsAskedForAgainIsNotLeftAlone(t *testing.T) {
 		s.revision = accepted(1)
 		s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 		s.asksAgain, s.recreates = asksAgain, "no room for both"
-		r.end(t.Context(), s, lost)
-		ended := s.lastAttempt()
-		if left := len(r.remembered(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == reasonReleased) != asksAgain {
+		if err := r.end(t.Context(), s, ladder.Step{Verdict: lost}); err != nil {
+			t.Fatal(err)
+		}
+		ended := s.attempts.Last()
+		if left := len(r.remembered(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == acquire.ReasonReleased) != asksAgain {
 			t.Errorf("asks again: %v: left alone: %v, %s: %s", asksAgain, left, ended.Reason, ended.Message)
 		}
 		if want := "no room for both; " + lost.Message; asksAgain && ended.Message != want {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -32,9 +33,7 @@ func (s *scope) sets() []*appsv1.StatefulSet {
 }
 
 // isGroup says whether several machines serve the model together.
-func (s *scope) isGroup() bool { return s.running().isGroup() }
-
-func (r *revision) isGroup() bool { return r != nil && r.Worker != nil }
+func (s *scope) isGroup() bool { return s.running().IsGroup() }
 
 // desiredSets are the StatefulSets as they are to be. What failed under another revision does not count.
 func (s *scope) desiredSets() []render.Object {
@@ -102,7 +101,7 @@ func (r *Reconciler) awaitSets(ctx context.Context, s *scope) error {
 		// Pods of a new template may be there before the status tells of it.
 		if newest.UID != shown.UID || newest.Generation != shown.Generation ||
 			newest.Status.UpdateRevision != shown.Status.UpdateRevision {
-			return behindOn("StatefulSets")
+			return progress.Behind("StatefulSets")
 		}
 	}
 	return nil
@@ -124,21 +123,10 @@ func (r *Reconciler) deletePods(ctx context.Context, s *scope, pods []group.Leav
 	return nil
 }
 
-// groupFinding says that a member failed, and as long as its successors do not answer, why they are new.
-func (s *scope) groupFinding() (finding, bool) {
+// replacement says that all members of a group are replaced, and why; empty where they are not.
+func (s *scope) replacement() string {
 	if !s.isGroup() {
-		return finding{}, false
+		return ""
 	}
-	if text := s.groupStep.Describe(s.running().Plan.Nodes); text != "" {
-		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonGroupReplaced, text), true
-	}
-	return finding{}, false
-}
-
-// groupEvents tell that a group was replaced in this pass, unless the condition's change tells it.
-func (s *scope) groupEvents() []event {
-	if s.groupStep.Do != group.Replace || isTrue(s.before.Conditions, v1beta1.ConditionInferenceReady) {
-		return nil
-	}
-	return []event{{warning: true, reason: v1beta1.ReasonGroupReplaced, message: s.groupStep.Describe(s.running().Plan.Nodes)}}
+	return s.groupStep.Describe(s.running().Plan.Nodes)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/isolation"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -61,16 +62,16 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 		return r.writeIsolation(ctx, held, v1beta1.IsolationFound)
 	case found.Outcome == isolation.Exposed && r.Clock.Since(lastAgent(all)) >= programmedWithin:
 		r.Isolation.Expose(found)
-		return &stalledError{
-			reason: v1beta1.ReasonGroupNotIsolated, retryAfter: probeExposed,
-			message: found.Message + ": the engines do not start, because any client that reaches them can run code in them; install a network " +
+		return &progress.StalledError{
+			Reason: v1beta1.ReasonGroupNotIsolated, RetryAfter: probeExposed,
+			Message: found.Message + ": the engines do not start, because any client that reaches them can run code in them; install a network " +
 				"plug-in that enforces NetworkPolicies, or allow a machine type that holds the model alone, or have the administrator " +
 				"set multiNode to Allow",
 		}
 	default:
-		return &waitingError{
-			reason: v1beta1.ReasonGroupNotIsolated, after: probeAgain,
-			message: "the engines start once the controller has verified that other pods cannot reach them: " + found.Message,
+		return &progress.WaitingError{
+			Reason: v1beta1.ReasonGroupNotIsolated, After: probeAgain,
+			Message: "the engines start once the controller has verified that other pods cannot reach them: " + found.Message,
 		}
 	}
 }
@@ -105,7 +106,7 @@ func membersOf(pods []*corev1.Pod) []isolation.Member {
 // agentSince is when a pod's agent began to run; zero where it does not.
 func agentSince(pod *corev1.Pod) time.Time {
 	at := slices.IndexFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
-		return c.Name == workload.WeightsContainer
+		return c.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
 	})
 	if at < 0 || pod.Status.InitContainerStatuses[at].State.Running == nil {
 		return time.Time{}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/isolation"
-	"github.com/modelberth/modelberth/pkg/workload"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // member is a pod of a group whose agent has run for a while.
@@ -28,7 +28,7 @@ func member(name, found string, started time.Time) corev1.Pod {
 	pod.Annotations = map[string]string{v1beta1.AnnotationIsolation: found}
 	pod.Status.PodIP = "10.0.0.1"
 	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
-		Name: workload.WeightsContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(started)}},
+		Name: "weights", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(started)}},
 	}}
 	return pod
 }
@@ -88,12 +88,12 @@ func TestGroupStartsOnlyIsolated(t *testing.T) {
 			}, clock)
 			r := New(Config{Client: kube.Build(), Catalog: noCatalog{}, Clock: clock, Isolation: guard})
 			err := r.ensureIsolation(t.Context(), s)
-			stall, isStalled := errors.AsType[*stalledError](err)
-			if isStalled != tc.stalls || isWaiting(err) != tc.waits || (guard.Refusal() != "") != tc.refuses || probes != tc.probes {
-				t.Errorf("stalled %v, waiting %v (%v), refuses others with %q, %d probes", isStalled, isWaiting(err), err, guard.Refusal(), probes)
+			stall, isStalled := errors.AsType[*progress.StalledError](err)
+			if isStalled != tc.stalls || progress.IsWaiting(err) != tc.waits || (guard.Refusal() != "") != tc.refuses || probes != tc.probes {
+				t.Errorf("stalled %v, waiting %v (%v), refuses others with %q, %d probes", isStalled, progress.IsWaiting(err), err, guard.Refusal(), probes)
 			}
-			if isStalled && stall.reason != v1beta1.ReasonGroupNotIsolated {
-				t.Errorf("reason %s", stall.reason)
+			if isStalled && stall.Reason != v1beta1.ReasonGroupNotIsolated {
+				t.Errorf("reason %s", stall.Reason)
 			}
 			var got []string
 			for i := range s.pods {

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // retryKAITO is when to look again for a Deployment of KAITO's, which no watch covers.
@@ -39,21 +41,21 @@ func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope) error {
 	if s.kaito, err = r.kaitoObjects(ctx, s); err != nil || len(s.kaito) == 0 {
 		return err
 	}
-	stall := &stalledError{
-		reason: v1beta1.ReasonServedByKAITO,
-		message: fmt.Sprintf("KAITO's controller made %s for this Workspace, and this version takes nothing over: all of it is left as it is. "+
+	stall := &progress.StalledError{
+		Reason: v1beta1.ReasonServedByKAITO,
+		Message: fmt.Sprintf("KAITO's controller made %s for this Workspace, and this version takes nothing over: all of it is left as it is. "+
 			"To serve the model from here, delete the Workspace, which also deletes KAITO's machines, and create it again; "+
 			"to keep it as it is, run KAITO's controller instead of this one", strings.Join(s.kaito, ", ")),
 	}
 	if s.kaitoSet == nil {
-		stall.retryAfter = retryKAITO
+		stall.RetryAfter = retryKAITO
 	}
 	return stall
 }
 
 // kaitoObjects names the objects by which a Workspace is KAITO's; empty where there are none.
 func (r *Reconciler) kaitoObjects(ctx context.Context, s *scope) ([]string, error) {
-	if s.kaitoSet == nil && len(s.revisions) > 0 {
+	if s.kaitoSet == nil && len(s.revisions.Objects) > 0 {
 		return nil, nil
 	}
 	var out []string
@@ -83,7 +85,7 @@ func (s *scope) wasKAITOs() bool {
 	_, hasHash := s.ws.Annotations[v1beta1.AnnotationHash]
 	_, hasRevision := s.ws.Annotations[v1beta1.AnnotationRevision]
 	hadFinalizer := slices.Contains(s.ws.Finalizers, v1beta1.Finalizer) && !s.isNew
-	planned := find(s.ws.Status.Conditions, v1beta1.ConditionPlanned)
+	planned := meta.FindStatusCondition(s.ws.Status.Conditions, v1beta1.ConditionPlanned)
 	if planned == nil {
 		return hasHash || hasRevision || hadFinalizer || len(s.ws.Status.Conditions) > 0
 	}
@@ -108,7 +110,7 @@ func (r *Reconciler) isOurs(ctx context.Context, s *scope, set *appsv1.StatefulS
 	if set.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy {
 		return true, nil
 	}
-	if len(s.revisions) == 0 {
+	if len(s.revisions.Objects) == 0 {
 		return false, nil
 	}
 	newest := &appsv1.StatefulSet{}
@@ -120,21 +122,6 @@ func (r *Reconciler) isOurs(ctx context.Context, s *scope, set *appsv1.StatefulS
 	}
 	*set = *newest
 	return true, nil
-}
-
-// keptStatus is the status of a Workspace that KAITO's controller serves, and the events that go with it: our own
-// conditions say why it is left alone, and everything else stays as KAITO's controller wrote it.
-func (s *scope) keptStatus(stalled *stalledError, now metav1.Time) (v1beta1.WorkspaceStatus, []event) {
-	status := *s.ws.Status.DeepCopy()
-	status.ObservedGeneration = s.ws.Generation
-	set := conditionSetter{status: &status, generation: status.ObservedGeneration, now: now}
-	set.all([]finding{
-		no(v1beta1.ConditionPlanned, stalled.reason, stalled.message),
-		{v1beta1.ConditionReady, metav1.ConditionUnknown, stalled.reason, stalled.message},
-		yes(v1beta1.ConditionStalled, stalled.reason, stalled.message),
-	})
-	events := eventsOf(&s.before, &status)
-	return status, events
 }
 
 // releaseKAITOs deletes what KAITO's controller holds for a Workspace, whose finalizer has the same name here and

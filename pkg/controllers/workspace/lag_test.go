@@ -24,16 +24,21 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/render"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
-// live is a provisioner that shows these machines, of which the API server has those of these names, and that notes who
-// lets go of some.
+// live is a provisioner that shows these machines, of which the API server has those of these names, some of them
+// usable, and that notes who lets go of some.
 type live struct {
 	account
 	machines []capacity.Machine
 	names    []string
+	usable   []string
 	released *int
 }
 
@@ -43,8 +48,12 @@ func (l live) Observe(context.Context, capacity.Owner, []capacity.Created, strin
 	return l.machines, nil
 }
 
-func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]string, error) {
-	return l.names, nil
+func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]capacity.Machine, error) {
+	var out []capacity.Machine
+	for _, name := range l.names {
+		out = append(out, capacity.Machine{Name: name, Initialized: slices.Contains(l.usable, name)})
+	}
+	return out, nil
 }
 
 func (live) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
@@ -83,7 +92,7 @@ func TestJudgeKnowsTheMachineOfTheSameName(t *testing.T) {
 				m.UID, m.Deleting, m.DeletingSince = "claim-1", true, now.Time
 			})}
 			judged, err := r.judge(t.Context(), s, s.openAttempt(), []string{"chat-aaaa"})
-			if waits := len(held) > 0; isWaiting(err) != waits || err != nil != waits {
+			if waits := len(held) > 0; progress.IsWaiting(err) != waits || err != nil != waits {
 				t.Fatalf("error %v, want to wait: %v", err, waits)
 			}
 			if err == nil && !judged[0].Verdict.Final {
@@ -103,7 +112,7 @@ func TestLookAsksWhetherAMachineHasVanished(t *testing.T) {
 			s.revision = accepted(1)
 			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Add(-time.Minute))
 			s.attempts[0].Claims = []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "machine-1"}}
-			got, seen, err := r.look(t.Context(), s, s.lastAttempt(), "chat-aaaa")
+			got, seen, err := r.look(t.Context(), s, s.attempts.Last(), "chat-aaaa")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +128,7 @@ func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.Con
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "team-a", Name: name,
 			Labels:          map[string]string{v1beta1.LabelRevisionOwner: "chat", v1beta1.LabelManagedBy: v1beta1.ManagedBy},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))},
 		},
 		Revision: number,
 	}
@@ -168,8 +177,8 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for i := range s.revisions {
-				got = append(got, s.revisions[i].Name)
+			for i := range s.revisions.Objects {
+				got = append(got, s.revisions.Objects[i].Name)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -187,7 +196,7 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 		set := pinnedSet(1)
 		set.Namespace, set.Name, set.UID = "team-a", "chat", "set-1"
 		set.Labels = map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
-		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, workspaceKind())}
+		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))}
 		return set
 	}
 	pod := podReady()
@@ -249,7 +258,7 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 			}
 			s.attempts[0].ReadyTime = &now
 			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
-			if err := r.hold(t.Context(), s); isWaiting(err) != isOld || err != nil != isOld {
+			if err := r.hold(t.Context(), s); progress.IsWaiting(err) != isOld || err != nil != isOld {
 				t.Errorf("error %v, want to wait: %v", err, isOld)
 			}
 			if isOpen := s.attempts[1].Reason == ""; isOpen != isOld {
@@ -287,7 +296,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	ws.Status.Attempts = []v1beta1.Attempt{{
 		Number: 1, InstanceType: "X", CapacityType: v1beta1.CapacitySpot, StartTime: ended, EndTime: &ended, Reason: v1beta1.ReasonQuota,
 		Scope: "sku/X/*/spot", Cooldown: &metav1.Duration{Duration: time.Hour},
-	}, {Number: 2, Reason: reasonReleased}}
+	}, {Number: 2, Reason: acquire.ReasonReleased}}
 	r := New(Config{
 		Client: server(t), Live: server(t), Provisioner: live{}, Planner: thrifty{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
 		Clock: testclock.NewFakePassiveClock(now.Time),
@@ -328,11 +337,11 @@ func TestPinKnowsTheNewest(t *testing.T) {
 func TestPinKnowsWhatFollows(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
-	hash, err := inputs{}.hash()
+	hash, err := revisions.Hash(render.Inputs{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := "chat-"+hash[:revisionHashLength], "chat-"+hash[:revisionHashLength]+"-2"
+	first, second := "chat-"+revisions.ShortHash(hash), "chat-"+revisions.ShortHash(hash)+"-2"
 	refused := []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: first}}
 	tests := []struct {
 		reason   string
@@ -352,8 +361,8 @@ func TestPinKnowsWhatFollows(t *testing.T) {
 			r := New(Config{Live: server(t, test.there)})
 			s := newScope(ours)
 			s.revision, s.attempts, s.isNew = accepted(1), test.attempts, test.isNew
-			s.revisions = []appsv1.ControllerRevision{*revisionOf(ours, first, 1)}
-			if err := r.pin(t.Context(), s, s.revision); isWaiting(err) != test.isOld || err != nil != test.isOld {
+			s.revisions.Objects = []appsv1.ControllerRevision{*revisionOf(ours, first, 1)}
+			if err := r.pin(t.Context(), s, s.revision); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
 				t.Errorf("error %v, want to wait: %v", err, test.isOld)
 			}
 		})
@@ -395,7 +404,7 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 			s.revision, s.pods = accepted(2), []corev1.Pod{*pod}
 			s.statefulSet, s.workers = set("chat", "older"), workers
 			s.revision.Worker = &corev1.PodTemplateSpec{}
-			if err := r.ensureGroup(t.Context(), s); isWaiting(err) != test.isOld || err != nil != test.isOld {
+			if err := r.ensureGroup(t.Context(), s); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
 				t.Errorf("error %v, want to wait: %v", err, test.isOld)
 			}
 			err := kube.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
@@ -436,6 +445,39 @@ func TestReleaseKnowsTheNewest(t *testing.T) {
 			}
 			if (released == 0) != isOld {
 				t.Errorf("machines were let go %d times", released)
+			}
+		})
+	}
+}
+
+// A replacement may become usable in the moment in which the other machine of its attempt is lost, and a usable machine
+// keeps the attempt open.
+func TestAttemptEndsOnlyWithoutUsableMachine(t *testing.T) {
+	lost := refusal.Verdict{Cause: refusal.Lost, Final: true}
+	names := names(t, 1)
+	tests := []struct {
+		reason string
+		step   ladder.Step
+		usable []string
+		shown  bool
+		ends   bool
+	}{
+		{"no machine is usable", ladder.Step{Do: ladder.End, Verdict: lost, Recheck: true}, nil, false, true},
+		{"a usable machine does not show yet", ladder.Step{Do: ladder.End, Verdict: lost, Recheck: true}, names, false, false},
+		{"the cache shows what the API server has", ladder.Step{Do: ladder.End, Verdict: lost, Recheck: true}, names, true, true},
+		{"the attempt ends whether or not a machine is usable", ladder.Step{Do: ladder.End, Verdict: lost}, names, false, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			clock := testclock.NewFakePassiveClock(now.Time)
+			r := New(Config{Provisioner: live{names: names, usable: test.usable}, Clock: clock})
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			s.begin(s.revision, 1, names, now.Time)
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name, m.Initialized = names[0], test.shown })}
+			_, err := r.take(t.Context(), s, test.step)
+			if progress.IsWaiting(err) == test.ends || (s.openAttempt() == nil) != test.ends {
+				t.Errorf("error %v, open %v; want the end: %v", err, s.openAttempt(), test.ends)
 			}
 		})
 	}

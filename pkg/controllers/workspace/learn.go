@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -47,7 +48,7 @@ func (r *Reconciler) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 // learnLaunch has all Workspaces learn that the cloud has launched a machine of an attempt, before the status says so:
 // that disproves a refusal for want of quota.
 func (r *Reconciler) learnLaunch(who refusal.Asker, open *v1beta1.Attempt) {
-	if open.ReadyTime == nil && hasLaunched(open, "") {
+	if open.ReadyTime == nil && acquire.HasLaunched(open, "") {
 		r.wakeFor(r.Memory.Learn(r.Clock.Now(), r.remembered(who, []v1beta1.Attempt{*open})...))
 	}
 }
@@ -63,37 +64,11 @@ func asker(ws *v1beta1.Workspace) refusal.Asker {
 	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
 }
 
-// remembered are attempts of a Workspace as the memory of refusals takes them: one that got its
-// machines and lost them later counts as both.
+// remembered are attempts of a Workspace as the memory of refusals takes them.
 func (r *Reconciler) remembered(who refusal.Asker, attempts []v1beta1.Attempt) []refusal.Attempt {
-	var out []refusal.Attempt
-	for i := range attempts {
-		a := &attempts[i]
-		known := refusal.Attempt{
-			Asker: who, Offering: r.offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName),
-			Started: a.StartTime.Time,
-		}
-		if a.ReadyTime == nil && a.Reason == "" {
-			going := known
-			going.Launched = hasLaunched(a, "")
-			out = append(out, going)
-		}
-		if a.ReadyTime != nil {
-			got := known
-			got.Ended = a.ReadyTime.Time
-			out = append(out, got)
-		}
-		out = append(out, lostOf(a, known)...)
-		if a.EndTime == nil || a.Reason == reasonReleased || a.Reason == v1beta1.ReasonCannotServe || a.Reason == "" {
-			continue
-		}
-		known.Ended, known.Cause = a.EndTime.Time, refusal.Cause(a.Reason)
-		if scope, err := refusal.ParseScope(a.Scope); err == nil && a.Cooldown != nil {
-			known.Scope, known.Cooldown, known.Guessed = scope, a.Cooldown.Duration, a.Guessed
-		}
-		out = append(out, known)
-	}
-	return out
+	return acquire.Remember(who, attempts, func(a *v1beta1.Attempt) refusal.Offering {
+		return r.offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName)
+	})
 }
 
 // offering is what an attempt asks for, with the family that the cloud counts it under.

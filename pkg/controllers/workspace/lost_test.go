@@ -6,39 +6,14 @@ package workspace
 import (
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
-
-// Where a status is lost and the cache shows no plan at all, the one that is made again was pinned before, and maybe
-// another one after it.
-func TestCreateRevisionKnowsTheNewest(t *testing.T) {
-	kube := server(t, workspaceObject())
-	r := New(Config{Client: kube, Live: kube})
-	pin := func(instanceType string, isFallback bool, known ...appsv1.ControllerRevision) *revision {
-		t.Helper()
-		s, made := newScope(workspaceObject()), accepted(1)
-		s.revisions, made.Plan.InstanceType = known, instanceType
-		out, err := r.createRevision(t.Context(), s, inputs{}, made, isFallback)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
-	pin("first", firstRevision)
-	pinned := &appsv1.ControllerRevisionList{}
-	if err := kube.List(t.Context(), pinned); err != nil {
-		t.Fatal(err)
-	}
-	pin("second", fallbackRevision, pinned.Items...)
-	if got := pin("first", firstRevision).Plan.InstanceType; got != "second" {
-		t.Errorf("it goes on with %q, want the second one", got)
-	}
-}
 
 // Where a status is lost while nothing is held, the numbers of attempts begin anew. A controller that takes over may still see
 // the StatefulSet of before, whose pods were told to run on the machines of an attempt that is no later one.
@@ -100,7 +75,7 @@ func TestAdoptKnowsTheMachines(t *testing.T) {
 				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name, m.Deleting = name, name == test.leaving }))
 			}
 			err := r.adopt(t.Context(), s)
-			if waits := test.want == ""; isWaiting(err) != waits || err != nil != waits {
+			if waits := test.want == ""; progress.IsWaiting(err) != waits || err != nil != waits {
 				t.Fatalf("error %v, want to wait: %v", err, waits)
 			}
 			got := ""
@@ -128,7 +103,7 @@ func TestNextKnowsTheMachines(t *testing.T) {
 		{"nothing is held", false, nil, nil, 1},
 		{"a machine is held that does not show yet", false, names(t, 1), nil, 0},
 		{"it is the first pass", true, names(t, 1), nil, 1},
-		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: reasonReleased}}, 2},
+		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: acquire.ReasonReleased}}, 2},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -142,7 +117,7 @@ func TestNextKnowsTheMachines(t *testing.T) {
 			s := newScope(ws)
 			s.isNew, s.revision = test.isNew, accepted(1)
 			err := r.next(t.Context(), s)
-			if waits := test.want == 0; isWaiting(err) != waits || err != nil != waits {
+			if waits := test.want == 0; progress.IsWaiting(err) != waits || err != nil != waits {
 				t.Fatalf("error %v, want to wait: %v", err, waits)
 			}
 			got := int32(0)

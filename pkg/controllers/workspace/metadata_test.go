@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
 // TestMetadataWarningBlocksNothing: a class that exposes metadata, or cannot be read, is bought with all the same.
@@ -32,10 +33,10 @@ func TestMetadataWarningBlocksNothing(t *testing.T) {
 	for _, test := range []struct {
 		reason string
 		err    error
-		want   []event
+		want   []status.Event
 	}{
-		{"pods are within two hops", nil, []event{{
-			warning: true, reason: "MetadataExposed", message: `EC2NodeClass "gpu" lets pods read the credentials of the machine's role from ` +
+		{"pods are within two hops", nil, []status.Event{{
+			IsWarning: true, Reason: "MetadataExposed", Message: `EC2NodeClass "gpu" lets pods read the credentials of the machine's role from ` +
 				"its metadata, 2 hops away: set its spec.metadataOptions.httpPutResponseHopLimit to 1",
 		}}},
 		{"the API server does not answer", errors.New("timeout"), nil},
@@ -53,8 +54,9 @@ func TestMetadataWarningBlocksNothing(t *testing.T) {
 			}).Build()
 			r := New(Config{Client: kube, Live: kube, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(time.Unix(0, 0))})
 			s := newScope(&v1beta1.Workspace{})
-			s.exposed = r.metadataWarning(t.Context(), v1beta1.NodeClassReference{Group: gvk.Group, Kind: gvk.Kind, Name: "gpu"})
-			if diff := cmp.Diff(test.want, s.happened(), cmp.AllowUnexported(event{})); diff != "" {
+			s.exposed = r.preflight.MetadataWarning(t.Context(), v1beta1.NodeClassReference{Group: gvk.Group, Kind: gvk.Kind, Name: "gpu"})
+			_, got := s.status(nil, now)
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})

@@ -36,7 +36,7 @@ func (s *scope) move() {
 func (s *scope) decideMove() {
 	held, latest := s.heldAttempt(), s.openAttempt()
 	wasThere := latest != nil && latest.ReadyTime != nil
-	isThere := wasThere && s.nodeFinding().holds()
+	isThere := wasThere && s.areMachinesUsable()
 	s.runsOn = workload.PinnedAttempt(s.statefulSet)
 	switch hasMoved := s.runsOn > 0; {
 	case held != nil && isThere && s.planErr == nil: // an edit without a plan moves nothing that serves

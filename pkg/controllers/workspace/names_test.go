@@ -18,6 +18,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // takenKind is an Applier to whom all objects of one kind belong to somebody else.
@@ -60,7 +62,7 @@ func TestNamesOfOthers(t *testing.T) {
 			}
 			got := ""
 			if err := r.ensureNames(t.Context(), s); err != nil {
-				got = reasonOf(err)
+				got = status.Reason(err)
 			}
 			if got != test.want || s.named != (test.want == "" && test.runs) {
 				t.Errorf("reason %q, Services are there: %v; want reason %q", got, s.named, test.want)
@@ -143,7 +145,7 @@ func TestForgottenOrders(t *testing.T) {
 			r, s := New(Config{Applier: test.applier, Endpoints: desk}), newScope(workspaceObject())
 			s.revision, s.statefulSet = accepted(1), readySet()
 			err := r.ensureNames(t.Context(), s)
-			if _, isStalled := errors.AsType[*stalledError](err); err != nil && !isStalled {
+			if _, isStalled := errors.AsType[*progress.StalledError](err); err != nil && !isStalled {
 				t.Fatal(err)
 			}
 			if desk.forgotten != test.want {

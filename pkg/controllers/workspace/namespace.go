@@ -21,6 +21,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
@@ -46,9 +47,9 @@ func (r *Reconciler) ceilings(s *scope) (ledger.Ceilings, error) {
 	price, err := strconv.ParseFloat(text, 64)
 	if err != nil || price <= 0 || math.IsInf(price, 0) || !regexp.MustCompile(`^\d+(\.\d+)?$`).MatchString(text) {
 		const most = 64
-		return out, &stalledError{
-			reason: v1beta1.ReasonSpendingCeilingInvalid,
-			message: fmt.Sprintf("nothing is bought: namespace %s has the annotation %s with the value %q, which is not a price: "+
+		return out, &progress.StalledError{
+			Reason: v1beta1.ReasonSpendingCeilingInvalid,
+			Message: fmt.Sprintf("nothing is bought: namespace %s has the annotation %s with the value %q, which is not a price: "+
 				"have the administrator set a number above 0 in USD per hour, such as 50, or remove the annotation",
 				s.ws.Namespace, v1beta1.AnnotationSpendingCeiling, request.Shorten(text, most)),
 		}

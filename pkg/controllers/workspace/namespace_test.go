@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // A ceiling of a namespace that cannot be read is a condition: it is neither none nor the usual one.
@@ -43,8 +44,8 @@ func TestUnreadableCeilingIsNotNone(t *testing.T) {
 			r := &Reconciler{Config: Config{Ledger: ledger.New(usual, nil)}}
 			ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}}
 			got, err := r.ceilings(&scope{ws: ws, namespace: metav1.ObjectMeta{Annotations: tt.annotations}})
-			stalled, isStalled := errors.AsType[*stalledError](err)
-			if isStalled != tt.invalid || isStalled && stalled.reason != v1beta1.ReasonSpendingCeilingInvalid {
+			stalled, isStalled := errors.AsType[*progress.StalledError](err)
+			if isStalled != tt.invalid || isStalled && stalled.Reason != v1beta1.ReasonSpendingCeilingInvalid {
 				t.Errorf("error: got %v, want one of the condition: %t", err, tt.invalid)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

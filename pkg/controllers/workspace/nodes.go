@@ -20,6 +20,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -35,9 +37,7 @@ const (
 )
 
 // isOnNodes says whether the accepted plan uses nodes that are there, so that nothing is bought.
-func (s *scope) isOnNodes() bool { return s.revision != nil && s.revision.isOnNodes() }
-
-func (r *revision) isOnNodes() bool { return len(r.Plan.NodeNames) > 0 }
+func (s *scope) isOnNodes() bool { return s.revision != nil && s.revision.IsOnNodes() }
 
 // node returns the node of that name, or nil.
 func (s *scope) node(name string) *corev1.Node {
@@ -47,15 +47,6 @@ func (s *scope) node(name string) *corev1.Node {
 		}
 	}
 	return nil
-}
-
-// left are the nodes that are not tried now, with why.
-func (s *scope) left() map[string]string {
-	out := map[string]string{}
-	for _, node := range s.leftNodes {
-		out[node.Name] = node.Reason
-	}
-	return out
 }
 
 // observeNodes reads the machines of the Workspace, the nodes of that name, and those of its pods.
@@ -91,9 +82,9 @@ func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string)
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
 // Machines that were bought for it before are let go.
 func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
-	if len(s.heldMachines()) > 0 || len(s.openAttempts()) > 0 {
-		s.letAllGo("the machines were released: the plan uses existing nodes", r.Clock.Now())
-		if err := r.release(ctx, s); err != nil && !isWaiting(err) {
+	if len(s.heldMachines()) > 0 || len(s.attempts.Open()) > 0 {
+		s.attempts.Release("the machines were released: the plan uses existing nodes", s.ws.Generation, r.Clock.Now())
+		if err := r.release(ctx, s); err != nil && !progress.IsWaiting(err) {
 			return err
 		}
 	}
@@ -209,9 +200,9 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 		return err
 	}
 	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
-	if stalled, ok := errors.AsType[*stalledError](err); ok {
-		return &waitingError{
-			reason: v1beta1.ReasonNodeNotReady, message: fmt.Sprintf("%s; %s", problem, stalled.message), after: retryNodes,
+	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
+		return &progress.WaitingError{
+			Reason: v1beta1.ReasonNodeNotReady, Message: fmt.Sprintf("%s; %s", problem, stalled.Message), After: retryNodes,
 		}
 	}
 	if err != nil {
@@ -229,37 +220,19 @@ func (r *Reconciler) stillLeft(accepted *revision) []render.LeftNode {
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
 }
 
-// onNodesFinding says how the nodes of the plan are.
-func (s *scope) onNodesFinding() finding {
-	plan := &s.revision.Plan
-	if s.capacityErr != nil {
-		return no(v1beta1.ConditionNodesReady, reasonOf(s.capacityErr), root(s.capacityErr).Error())
-	}
-	for _, name := range plan.NodeNames {
-		node := s.node(name)
-		if node == nil {
-			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, fmt.Sprintf("node %s is gone", name))
+// nodeFacts are how the nodes of the plan are, in its order.
+func (s *scope) nodeFacts() []status.Node {
+	var out []status.Node
+	for _, name := range s.revision.Plan.NodeNames {
+		fact, node := status.Node{Name: name}, s.node(name)
+		if node != nil {
+			gpus := node.Status.Allocatable[corev1.ResourceName(s.revision.Plan.GPUResource)]
+			isReady, _ := nodehealth.Ready(node)
+			fact.Exists, fact.IsReady, fact.GPUs = true, isReady, gpus.Value()
 		}
-		if isReady, _ := nodehealth.Ready(node); !isReady {
-			return s.notReady(name)
-		}
-		gpus := node.Status.Allocatable[corev1.ResourceName(plan.GPUResource)]
-		if plan.GPUResource != "" && int(gpus.Value()) < plan.GPUsPerNode {
-			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady,
-				fmt.Sprintf("node %s shows %d of %d %s: is the device plugin running there?",
-					name, gpus.Value(), plan.GPUsPerNode, plan.GPUResource))
-		}
+		out = append(out, fact)
 	}
-	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady,
-		fmt.Sprintf("%d of %d nodes ready: %s", plan.Nodes, plan.Nodes, strings.Join(plan.NodeNames, ", ")))
-}
-
-// untilRoom has a Workspace that waits for room on nodes look again: no event tells that pods have gone.
-func (s *scope) untilRoom(err error) error {
-	if stalled, ok := errors.AsType[*stalledError](err); ok && s.offer != nil && len(s.offer.open) > 0 {
-		stalled.retryAfter = retryNodes
-	}
-	return err
+	return out
 }
 
 // orOnNodes has the Workspace use nodes that have come since it was planned, where machines would be bought
@@ -271,7 +244,7 @@ func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
 	}
 	s.nothingToBuyWith = true
 	made, planErr := r.makePlan(ctx, s, s.inputs, limits{})
-	if _, isStalled := errors.AsType[*stalledError](planErr); isStalled {
+	if _, isStalled := errors.AsType[*progress.StalledError](planErr); isStalled {
 		return err
 	}
 	if planErr != nil {

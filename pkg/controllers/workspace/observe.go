@@ -38,73 +38,32 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 		return err
 	}
 	if len(s.pods) > 0 {
-		r.settlePods(s.ws.UID)
+		r.preflight.Settle(s.ws.UID)
 	}
 	s.observed = true
 	return nil
 }
 
-// observeRevisions lists the revisions of this Workspace, oldest first. Where the status names none, it may have been lost,
-// unless it is known not to be written yet, and then the newest counts, which the cache may not show yet.
+// observeRevisions lists the revisions of this Workspace. Where the status names none, it may have been lost, and then the
+// newest counts, which the cache may not show yet. Those that the status names are read past a cache that does not show
+// them: an older one would be taken for the accepted one, and machines be bought, or let go, for a plan that is past.
 func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
-	if err := r.listRevisions(ctx, r.Client, s); err != nil {
+	known, err := r.revisions.List(ctx, s.ws)
+	if err != nil {
 		return err
 	}
-	if s.ws.Status.Plan == nil && !s.isUntold && len(s.revisions) > 0 {
-		return r.listRevisions(ctx, r.Live, s)
+	if s.ws.Status.Plan == nil && len(known.Objects) > 0 {
+		s.revisions, err = r.revisions.ListLive(ctx, s.ws)
+		return err
 	}
-	return r.observeNamed(ctx, s)
-}
-
-// listRevisions lists the revisions of this Workspace from the cache or past it, oldest first.
-func (r *Reconciler) listRevisions(ctx context.Context, from client.Reader, s *scope) error {
-	list := &appsv1.ControllerRevisionList{}
-	ours := client.MatchingLabels{v1beta1.LabelRevisionOwner: s.ws.Name, v1beta1.LabelManagedBy: v1beta1.ManagedBy}
-	err := from.List(ctx, list, client.InNamespace(s.ws.Namespace), ours, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return fmt.Errorf("listing revisions: %w", err)
-	}
-	s.revisions = slices.DeleteFunc(list.Items, func(item appsv1.ControllerRevision) bool {
-		return !metav1.IsControlledBy(&item, s.ws)
-	})
-	s.sortRevisions()
-	return nil
-}
-
-func (s *scope) sortRevisions() {
-	slices.SortFunc(s.revisions, func(a, b appsv1.ControllerRevision) int {
-		if a.Revision != b.Revision {
-			return int(a.Revision - b.Revision)
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-}
-
-// observeNamed reads the revisions that the status names and the cache does not show yet: an older one would be taken
-// for the accepted one, and machines be bought, or let go, for a plan that is past.
-func (r *Reconciler) observeNamed(ctx context.Context, s *scope) error {
-	for _, name := range s.namedRevisions() {
-		isShown := slices.ContainsFunc(s.revisions, func(known appsv1.ControllerRevision) bool { return known.Name == name })
-		if isShown {
-			continue
-		}
-		unshown := appsv1.ControllerRevision{}
-		err := r.Live.Get(ctx, client.ObjectKey{Namespace: s.ws.Namespace, Name: name}, &unshown)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading ControllerRevision %s: %w", name, err)
-		}
-		if metav1.IsControlledBy(&unshown, s.ws) {
-			s.revisions = append(s.revisions, unshown)
-			s.sortRevisions()
-		}
-	}
-	return nil
+	s.revisions, err = r.revisions.Complete(ctx, s.ws, known, s.namedRevisions())
+	return err
 }
 
 // observeUnshown reads the StatefulSets past the cache where that shows none although machines work: those that pods
 // serve on would be let go before others have taken their place.
 func (r *Reconciler) observeUnshown(ctx context.Context, s *scope) error {
-	wasUsable := slices.ContainsFunc(s.openAttempts(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
+	wasUsable := slices.ContainsFunc(s.attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
 		slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Initialized })
 	if s.statefulSet != nil || !wasUsable {
 		return nil
@@ -166,7 +125,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
 		s.leftNodes = r.stillLeft(accepted)
 	}
-	machines, err := r.Provisioner.Observe(ctx, s.owner, s.notedMachines(), gpuResource)
+	machines, err := r.Provisioner.Observe(ctx, s.owner, s.attempts.Noted(), gpuResource)
 	if err != nil {
 		return err
 	}

@@ -9,24 +9,20 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
-	"github.com/modelberth/modelberth/pkg/catalog"
-	"github.com/modelberth/modelberth/pkg/engine"
-	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
-	"github.com/modelberth/modelberth/pkg/workload"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
-
-func workspaceKind() schema.GroupVersionKind {
-	return v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind)
-}
 
 // ensurePlan finds the revision that was pinned for the current spec, or has a plan made and pins
 // it. If that fails, what was accepted before goes on: as long as the spec has no plan, the last one that had counts.
@@ -37,11 +33,11 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 		return nil
 	}
 	s.revision = s.acceptedLast()
-	stalled, ok := errors.AsType[*stalledError](err)
+	stalled, ok := errors.AsType[*progress.StalledError](err)
 	if !ok {
 		return err
 	}
-	s.planned, s.planErr, s.requeueAfter = true, stalled, stalled.retryAfter
+	s.planned, s.planErr, s.requeueAfter = true, stalled, stalled.RetryAfter
 	if s.revision == nil {
 		return stalled
 	}
@@ -56,17 +52,14 @@ func (s *scope) acceptedLast() *revision {
 	if accepted == nil {
 		return nil
 	}
-	object := s.revisionObject(accepted.Name)
+	object := s.revisions.Object(accepted.Name)
 	if open := s.openAttempt(); open != nil && object != nil {
-		if other := s.revisionObject(open.Revision); other != nil && other.Revision > object.Revision {
+		if other := s.revisions.Object(open.Revision); other != nil && other.Revision > object.Revision {
 			object = other
 		}
 	}
-	for i := len(s.revisions) - 1; i >= 0 && object != nil; i-- {
-		if s.revisions[i].Annotations[v1beta1.AnnotationHash] != object.Annotations[v1beta1.AnnotationHash] {
-			continue
-		}
-		if newest, err := s.pins.decode(&s.revisions[i]); err == nil {
+	if object != nil {
+		if newest := s.revisions.NewestLike(object); newest != nil {
 			return newest
 		}
 	}
@@ -79,7 +72,7 @@ func (s *scope) goOnWithAccepted() {
 	if from == nil {
 		return
 	}
-	s.inputs, s.spec = inputs(*from), s.ws.DeepCopy()
+	s.inputs, s.spec = *from, s.ws.DeepCopy()
 	s.spec.Resource, s.spec.Inference = *from.Resource.DeepCopy(), from.Inference.DeepCopy()
 	for _, key := range render.ShapingAnnotations() {
 		delete(s.spec.Annotations, key)
@@ -99,33 +92,28 @@ func (s *scope) goOnWithAccepted() {
 
 // hasServed says whether a model has answered with what the accepted revision was made from.
 func (s *scope) hasServed() bool {
-	ready := s.revisionObject(s.ws.Status.LatestReadyRevision)
-	current := s.revisionObject(s.revision.Name)
-	return ready != nil && current != nil &&
-		ready.Annotations[v1beta1.AnnotationHash] == current.Annotations[v1beta1.AnnotationHash]
+	ready := s.revisions.Object(s.ws.Status.LatestReadyRevision)
+	current := s.revisions.Object(s.revision.Name)
+	return ready != nil && current != nil && revisions.HasSameInputs(ready, current)
 }
 
 func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	// A later version may refuse what an earlier one accepted. What serves is not stalled for that.
 	refused := request.Check(s.ws)
 	if refused != nil && (s.statefulSet == nil || s.ws.Inference == nil) {
-		return planError(refused)
+		return planning.Classify(refused)
 	}
-	in := inputs{
-		Resource:    s.ws.Resource,
-		Inference:   s.ws.Inference,
-		Annotations: renderingAnnotations(s.ws),
-	}
-	var err error
-	if in.Config, err = r.config(ctx, s.ws); err != nil {
+	config, err := planning.Config(ctx, r.Live, s.ws)
+	if err != nil {
 		return err
 	}
+	in := revisions.Inputs(s.ws, config)
 	s.inputs = in
-	if s.revision, err = s.pinned(in); err != nil || s.revision != nil {
+	if s.revision, err = s.revisions.Match(s.ws, in); err != nil || s.revision != nil {
 		return err
 	}
 	if refused != nil {
-		return planError(refused)
+		return planning.Classify(refused)
 	}
 	accepted, err := r.planFirst(ctx, s, in)
 	if err != nil {
@@ -137,8 +125,8 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 
 // planFirst makes the first plan from some inputs. What is left alone after refusals does not count
 // for machines that are held already: they need not be bought.
-func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revision, error) {
-	if former := s.accepted(); former != nil && in.isCheaper(former.Inputs) && s.holdsAll(former) {
+func (r *Reconciler) planFirst(ctx context.Context, s *scope, in render.Inputs) (*revision, error) {
+	if former := s.accepted(); former != nil && revisions.OnlyLowersPrice(in, former.Inputs) && s.holdsAll(former) {
 		return &revision{Revision: former.Revision}, nil
 	}
 	excluded, err := r.excluded(s)
@@ -152,7 +140,7 @@ func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revis
 		}
 	}
 	made, err := r.makePlan(ctx, s, in, limits{excluded: excluded})
-	if _, stalled := errors.AsType[*stalledError](err); stalled && len(excluded) > 0 {
+	if _, stalled := errors.AsType[*progress.StalledError](err); stalled && len(excluded) > 0 {
 		return r.makePlan(ctx, s, in, limits{}) // what is left alone now is what is waited for
 	}
 	if err != nil {
@@ -165,7 +153,7 @@ func (r *Reconciler) planFirst(ctx context.Context, s *scope, in inputs) (*revis
 // withoutHeld takes the offers of the machines that open attempts hold out of what is left alone.
 func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
 	var held []capacity.Machine
-	for _, open := range s.openAttempts() {
+	for _, open := range s.attempts.Open() {
 		held = append(held, s.machinesOf(open)...)
 	}
 	return slices.DeleteFunc(slices.Clone(excluded), func(e ladder.Exclusion) bool {
@@ -173,58 +161,6 @@ func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
 			return machine.InstanceType == e.Offering.InstanceType && machine.CapacityType == e.Offering.CapacityType
 		})
 	})
-}
-
-// demand is what is to be planned for.
-type demand struct {
-	request planner.Request
-	class   *v1beta1.NodeClassReference
-	// model and config are those of a preset, notes what was assumed of the model.
-	model  model.Model
-	config engine.Config
-	notes  []string
-}
-
-// demand reads what the Workspace asks for, within what the administrator allows.
-func (r *Reconciler) demand(ctx context.Context, s *scope, in inputs) (*demand, error) {
-	out, err := r.wish(ctx, s, in)
-	if err != nil {
-		return nil, err
-	}
-	r.restrictToClass(&out.request.Constraints, r.classOf(out.class))
-	return out, r.restrict(s, &out.request.Constraints)
-}
-
-func (r *Reconciler) wish(ctx context.Context, s *scope, in inputs) (*demand, error) {
-	out, ws := &demand{}, s.spec
-	var err error
-	if out.class, err = r.nodeClass(ws); err != nil {
-		return nil, err
-	}
-	if ws.Inference.Template != nil {
-		out.request = request.ForTemplate(ws)
-		return out, nil
-	}
-	if out.model, out.notes, err = r.model(ctx, s); err != nil {
-		return nil, err
-	}
-	if err := r.checkSupply(ctx, ws, out.model); err != nil {
-		return nil, err
-	}
-	if _, err := r.apiKey(ctx, ws); err != nil {
-		return nil, err
-	}
-	if out.config, err = engine.ParseConfig([]byte(in.Config)); err != nil {
-		return nil, &stalledError{
-			reason:  v1beta1.ReasonConfigInvalid,
-			message: fmt.Sprintf("ConfigMap %q: %v", ws.Inference.Config, err),
-		}
-	}
-	if out.request, err = request.ForModel(ws, &out.model, out.config, r.Catalog); err != nil {
-		return nil, planError(err)
-	}
-	out.request.Adapters.Ranks, err = r.adapterRanks(ctx, ws)
-	return out, err
 }
 
 // limits are what a plan has to keep to for now.
@@ -236,71 +172,72 @@ type limits struct {
 }
 
 // makePlan has the planner decide within limits, and renders the pods.
-func (r *Reconciler) makePlan(ctx context.Context, s *scope, in inputs, now limits) (*revision, error) {
-	ws := s.spec
-	asked, err := r.demand(ctx, s, in)
+func (r *Reconciler) makePlan(ctx context.Context, s *scope, in render.Inputs, now limits) (*revision, error) {
+	ask, err := r.planFor(s, in)
 	if err != nil {
 		return nil, err
 	}
-	out := &revision{Revision: render.Revision{NodeClass: asked.class, LeftNodes: s.leftNodes}}
-	constraints := &asked.request.Constraints
-	constraints.Excluded = append(constraints.Excluded, exclusions(now.excluded)...)
+	ask.Limits.Excluded = exclusions(now.excluded)
 	if now.room.HourlyPrice > 0 {
-		constraints.Ceiling = now.room // lower than what is always so
+		ask.Limits.Ceiling = now.room // lower than what is always so
 	}
-	if out.Plan, err = r.decide(ctx, s, asked.request); err != nil {
-		return nil, s.untilRoom(planError(err))
-	}
-	if err := r.pinWeights(ctx, s, &out.Plan); err != nil {
-		return nil, err
-	}
-	if ws.Inference.Template != nil {
-		out.Rendered = render.Template(ws, &out.Plan)
-	} else if err := r.render(ws, asked, in, out); err != nil {
-		return nil, err
-	}
-	out.labelMachines(ws)
-	return out, nil
+	return r.planning.Make(ctx, ask)
 }
 
-// render fills in the pods of a preset.
-func (r *Reconciler) render(ws *v1beta1.Workspace, asked *demand, in inputs, out *revision) error {
-	data, known := r.Catalog.Engine(out.Plan.Engine)
-	if !known || !slices.Contains(render.Engines(), data.Name) {
-		return &stalledError{
-			reason:  v1beta1.ReasonEngineUnknown,
-			message: fmt.Sprintf("engine %q is not one that this version can run", out.Plan.Engine),
+// demand reads what the Workspace asks for, within what the administrator allows.
+func (r *Reconciler) demand(ctx context.Context, s *scope, in render.Inputs) (*planning.Demand, error) {
+	ask, err := r.planFor(s, in)
+	if err != nil {
+		return nil, err
+	}
+	return r.planning.Demand(ctx, ask)
+}
+
+// planFor is what a plan of the Workspace is made for.
+func (r *Reconciler) planFor(s *scope, in render.Inputs) (planning.Ask, error) {
+	out := planning.Ask{Workspace: s.spec, Inputs: in, LeftNodes: s.leftNodes, CannotBuy: s.nothingToBuyWith}
+	if s.revision != nil {
+		out.Replaces = &s.revision.Plan
+	}
+	var err error
+	out.Limits, err = r.planLimits(s)
+	return out, err
+}
+
+// today returns an accepted plan at the price of the day, or why its machines may not be bought today.
+func (r *Reconciler) today(s *scope, accepted *revision) (*revision, string) {
+	if unverified := r.Signatures.Unverified(s.spec, &accepted.Plan); unverified != "" || accepted.IsOnNodes() {
+		return accepted, unverified
+	}
+	limits, err := r.planLimits(s)
+	if err != nil {
+		return accepted, progress.Message(err)
+	}
+	return r.planning.Builder.Quote(accepted, s.spec, limits)
+}
+
+// newPipeline returns what plans for the Workspaces of a cluster.
+func newPipeline(config *Config, stored *revisions.Store) *planning.Pipeline {
+	out := &planning.Pipeline{
+		Resolver: &planning.Resolver{
+			Catalog: config.Catalog, AdapterRanks: config.AdapterRanks, NodeClasses: config.NodeClasses,
+			Models: &planning.ClusterModels{Catalog: config.Catalog, Hub: config.Hub, Objects: config.Live},
+			Supply: &planning.ClusterSupply{Objects: config.Live, HostPaths: config.Limits.HostPaths, Signatures: config.Signatures},
+		},
+		Weights: planning.NewWeights(config.Live, config.Hub, config.Signatures, config.Render.Workload.Weights.CAConfigMap),
+		Nodes:   &planning.Nodes{Promises: stored.Promises, Clock: config.Clock, Uses: config.Uses},
+	}
+	out.Nodes.List = func(ctx context.Context) ([]corev1.Node, error) {
+		list := &corev1.NodeList{}
+		if err := config.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing nodes: %w", err)
 		}
+		return list.Items, nil
 	}
-	hash, err := in.hash()
-	if err != nil {
-		return err
+	settings := planning.Settings{Render: config.Render, InstanceTypes: config.Limits.InstanceTypes}
+	if len(config.NodeClasses) > 0 {
+		settings.NodeClass = config.NodeClasses[0]
 	}
-	rendered, warnings, err := render.Preset(render.Input{
-		Workspace: ws, Model: asked.model, Plan: out.Plan, Config: asked.config, Data: data,
-		Commits: workload.CommitsOf(ws, hash[:revisionHashLength]), Settings: r.Render,
-	})
-	if err != nil {
-		return specInvalid(err.Error())
-	}
-	out.Rendered = rendered
-	out.Plan.Warnings = slices.Concat(out.Plan.Warnings, asked.notes, warnings)
-	return nil
-}
-
-// planError turns what the planner, the catalogue or the border before them refuses into the condition that says so.
-func planError(err error) error {
-	var infeasible *planner.InfeasibleError
-	var unknown *catalog.UnknownError
-	var problem *request.RefusedError
-	switch {
-	case errors.As(err, &problem):
-		return &stalledError{reason: problem.Reason, message: problem.Message}
-	case errors.As(err, &infeasible):
-		return &stalledError{reason: infeasible.Reason, message: infeasible.Message}
-	case errors.As(err, &unknown):
-		return &stalledError{reason: v1beta1.ReasonUnknownPreset, message: unknown.Error()}
-	default:
-		return err
-	}
+	out.Builder = planning.NewBuilder(config.Planner, config.Catalog, settings)
+	return out
 }

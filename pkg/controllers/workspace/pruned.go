@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // Schema says which fields of Workspaces the API server prunes.
@@ -48,23 +50,23 @@ func (r *reported) isFirst(uid types.UID) bool {
 // What is pruned is still stored, until somebody writes the object (docs/adr/0011-pruned-workspaces.md). So only a
 // Workspace that this controller has never handled gets a condition; about others there is an event.
 func (r *Reconciler) holdPruned(ctx context.Context, ws *v1beta1.Workspace, missing []string) error {
-	stall := &stalledError{reason: v1beta1.ReasonAPIPruned, message: fmt.Sprintf(
+	stall := &progress.StalledError{Reason: v1beta1.ReasonAPIPruned, Message: fmt.Sprintf(
 		"the CustomResourceDefinition workspaces.kaito.sh lacks %s: something replaced it, such as an add-on manager with KAITO's. "+
 			"Nothing is bought or changed; what serves goes on. Have an administrator stop what replaces it and run "+
 			"helm upgrade --take-ownership with this chart", strings.Join(missing, ", "))}
 	if slices.Contains(ws.Finalizers, v1beta1.Finalizer) {
 		if r.reported.isFirst(ws.UID) {
-			r.Events.Event(ws, corev1.EventTypeWarning, stall.reason, stall.message)
+			r.Events.Event(ws, corev1.EventTypeWarning, stall.Reason, stall.Message)
 		}
 		return nil
 	}
 	s := newScope(ws)
-	status, events := s.keptStatus(stall, metav1.NewTime(r.Clock.Now()))
-	if equality.Semantic.DeepEqual(ws.Status, status) {
+	kept, events := status.Kept(&ws.Status, ws.Generation, stall, metav1.NewTime(r.Clock.Now()))
+	if equality.Semantic.DeepEqual(ws.Status, kept) {
 		return nil
 	}
 	former := ws.DeepCopy()
-	ws.Status = status
+	ws.Status = kept
 	if err := r.patchStatus(ctx, former, ws); err != nil {
 		return fmt.Errorf("patching status of workspace %s/%s: %w", ws.Namespace, ws.Name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -99,7 +100,7 @@ func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
 
 // wasHeldUp says whether the status quotes an event.
 func (s *scope) wasHeldUp() bool {
-	was := find(s.before.Conditions, v1beta1.ConditionInferenceReady)
+	was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady)
 	return was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -88,7 +89,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: pinned}}
 			made, err := r.affordable(t.Context(), s, 1)
 			if test.want == "" {
-				if stalled, ok := errors.AsType[*stalledError](err); !ok || !strings.Contains(stalled.message, test.why) {
+				if stalled, ok := errors.AsType[*progress.StalledError](err); !ok || !strings.Contains(stalled.Message, test.why) {
 					t.Errorf("got %+v, %v; want to stall with %q", made, err, test.why)
 				}
 				return
@@ -120,7 +121,7 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 			s.openAttempt().ReadyTime = new(seconds(now.Time))
 		}
 		err := r.reserveAgain(t.Context(), s)
-		if _, waits := errors.AsType[*waitingError](err); !waits {
+		if _, waits := errors.AsType[*progress.WaitingError](err); !waits {
 			t.Errorf("ready %t: error %v, want to wait", isReady, err)
 		}
 		if isOpen := s.openAttempt() != nil; isOpen != isReady {

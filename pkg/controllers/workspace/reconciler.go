@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -28,69 +29,25 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/admission"
-	"github.com/modelberth/modelberth/pkg/capacity/existing"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
-	"github.com/modelberth/modelberth/pkg/hub"
-	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/isolation"
-	"github.com/modelberth/modelberth/pkg/model"
-	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/sku"
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
-// Planner makes plans.
-type Planner interface {
-	Plan(request planner.Request) (planner.Plan, error)
-	// Quote returns an accepted plan at the price of the day, or why its machines may not be bought today.
-	Quote(accepted planner.Plan, constraints planner.Constraints) (planner.Plan, string)
-}
-
-// Catalog knows models and engines.
-type Catalog interface {
-	ResolveModel(name string) (model.Model, error)
-	Engine(name string) (catalog.Engine, bool)
-	ResolveSKU(name string) (sku.SKU, error)
-	SKUs() []sku.SKU
-	Quantization(name string) (model.Quantization, bool)
-	Identify(node sku.Node) (sku.Machine, error)
-}
-
-// Hub tells of models that the catalogue does not have, at a revision, and which commit a file is at, to
-// whoever has a token.
-type Hub interface {
-	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
-	Commit(ctx context.Context, f hub.File, token string) (string, error)
-}
-
-// Provisioner gets machines and lets them go. Which machine has which name, where others name what stands for
-// them, follows from those that are known.
+// Provisioner gets machines and deletes them.
 type Provisioner interface {
-	// Kind is what stands for a machine, as kubectl calls it.
-	Kind(owner capacity.Owner) string
-	Observe(ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string) ([]capacity.Machine, error)
-	Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]string, error)
-	Names(owner capacity.Owner, attempt int32, count int) ([]string, error)
-	Bills(ctx context.Context) ([]capacity.Bill, error)
-	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
-	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
-	// Aim has pods run on the machines of a request, where more is needed for that than what they were rendered with.
-	Aim(request capacity.Request, pods *corev1.PodTemplateSpec) error
-	Ensure(ctx context.Context, request capacity.Request) (capacity.Outcome, error)
-	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
-	Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error)
-}
-
-// Uses returns what pods request of nodes; false where that is not known yet.
-type Uses interface {
-	Of(nodes []string) ([]existing.Use, bool)
+	capacity.Observer
+	capacity.Actor
 }
 
 // Applier writes objects and leaves those of others alone.
@@ -113,13 +70,13 @@ type Config struct {
 	Client client.Client
 	Live   client.Reader
 	// The decisions and effects that the Reconciler puts in order.
-	Planner Planner
-	Catalog Catalog
+	Planner planning.Planner
+	Catalog planning.Catalog
 	// Hub is nil where the controller asks nobody.
-	Hub         Hub
+	Hub         planning.Hub
 	Provisioner Provisioner
 	// Uses are what pods request of nodes; nil where that cannot be known, and no existing node is used.
-	Uses Uses
+	Uses planning.Uses
 	// Namespaces are those whose Workspaces are served.
 	Namespaces watched.Namespaces
 	// Schema is nil where nobody watches what the API server prunes.
@@ -133,7 +90,7 @@ type Config struct {
 	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
 	// none.
 	Words   diagnosis.Words
-	Engines EngineReader
+	Engines EngineProbe
 	// Isolation says whether several machines may serve one model; nil lets them.
 	Isolation *isolation.Guard
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
@@ -144,16 +101,12 @@ type Config struct {
 	// administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits Limits
-	// Admission checks whether namespaces admit pods before machines are bought for them; nil checks nothing.
-	Admission *admission.Book
-	// GPUPluginCheck has nothing with GPUs bought before something is found that will advertise them.
-	GPUPluginCheck bool
-	// Dedication says when machines have the taint of their Workspace.
-	Dedication gpuplugin.Dedication
+	// Preflight is what the administrator decides about the checks before a purchase.
+	Preflight preflight.Policy
 	// Render shapes pods.
 	Render render.Settings
 	// Signatures says whose signatures artifacts need.
-	Signatures Signatures
+	Signatures planning.Signatures
 	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil where nobody is asked.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
 	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
@@ -168,27 +121,23 @@ type Reconciler struct {
 	skus func() []sku.SKU
 	// waiting are the Workspaces that wait for others.
 	waiting *waiting
-	// unadmitted are those whose namespaces refuse their pods.
-	unadmitted *unadmitted
-	preflight  *preflight
-	// unsaid is what is not written yet: news of mere progress, and first attempts where others wait to begin theirs.
-	unsaid *unsaid
+	// preflight checks what is about to be bought.
+	preflight *preflight.Checker
+	// statusWrites has the time at which the status of each Workspace was last written.
+	statusWrites *cache.LRUExpireCache
 	// past are the versions of Workspaces that were written over.
 	past *past
 	// behind is since when passes find that the cache lags.
 	behind *behind
-	// asking has an entry for each engine that is being asked for its figures.
-	asking chan struct{}
-	// verifying has an entry for each artifact whose signatures are being read.
-	verifying chan struct{}
-	// pins are the revisions that were decoded last.
-	pins *pins
+	// probes has an entry for each engine that is being probed.
+	probes chan struct{}
+	// revisions stores accepted plans, and planning makes them.
+	revisions *revisions.Store
+	planning  *planning.Pipeline
 	// reported are the Workspaces whose pruned fields were published.
 	reported reported
 	// published is what was read about pods that are held up.
 	published published
-	// book is what was promised of nodes that are there.
-	book existing.Book
 }
 
 // New returns a Reconciler.
@@ -196,10 +145,15 @@ func New(config Config) *Reconciler {
 	if config.Ledger == nil {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
+	stored := revisions.NewStore(config.Client, config.Live)
 	return &Reconciler{
-		Config: config, waiting: &waiting{keys: map[types.NamespacedName]interest{}}, preflight: &preflight{seen: map[string]sight{}},
-		unsaid: newUnsaid(), past: &past{versions: map[types.UID][]string{}}, pins: newPins(), behind: newBehind(),
-		asking: make(chan struct{}, mostAsking), verifying: make(chan struct{}, mostVerifying), unadmitted: newUnadmitted(),
+		Config: config, waiting: &waiting{keys: map[types.NamespacedName]interest{}},
+		statusWrites: cache.NewLRUExpireCacheWithClock(mostStatusWrites, config.Clock),
+		past:         &past{versions: map[types.UID][]string{}}, behind: newBehind(),
+		revisions: stored, planning: newPipeline(&config, stored), probes: make(chan struct{}, mostProbes),
+		preflight: preflight.New(config.Preflight, preflight.Cluster{
+			Cached: config.Client, Live: config.Live, Classes: config.Provisioner, LocalDiskGiB: localDisk(config.Catalog),
+		}, config.Clock),
 		skus: sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
 	}
 }
@@ -235,8 +189,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, r.holdPruned(ctx, ws, missing)
 	}
 	s := newScope(ws)
-	s.words, s.pins = r.Words, r.pins
-	r.unsaid.recall(s)
+	s.words = r.Words
 	err = r.run(ctx, s)
 	if s.finalized {
 		r.forget(ws)
@@ -302,10 +255,10 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 // result turns the kind of an error into what happens next: conflicts and waiting come back by
 // themselves, what the user must change waits for the user, everything else backs off.
 func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
-	var wait *waitingError
-	var stall *stalledError
+	var wait *progress.WaitingError
+	var stall *progress.StalledError
 	key := client.ObjectKeyFromObject(s.ws)
-	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.isBrief
+	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.IsBrief
 	if !isBehind {
 		r.behind.over(key)
 	}
@@ -316,11 +269,11 @@ func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Resu
 		log.FromContext(ctx).V(1).Info("the cache is behind, trying again", "reason", err.Error())
 		return ctrl.Result{RequeueAfter: r.behind.again(key, r.Clock.Now())}, nil
 	case errors.As(err, &wait):
-		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.message)
-		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, wait.after)}, nil
+		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.Message)
+		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, wait.After)}, nil
 	case errors.As(err, &stall):
-		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.reason)
-		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, stall.retryAfter)}, nil
+		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.Reason)
+		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, stall.RetryAfter)}, nil
 	default:
 		return ctrl.Result{}, err
 	}
@@ -337,26 +290,24 @@ func sooner(a, b time.Duration) time.Duration {
 // forget drops what is kept of a Workspace that is gone, and has those look again that waited for what became
 // of it: the first to ask for an offer again, or money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
-	r.unsaid.forget(ws.UID)
 	r.past.forget(ws.UID)
 	r.published.keep(ws.UID, nil)
 	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
 	r.waiting.remove(client.ObjectKeyFromObject(ws))
-	r.unadmitted.remove(client.ObjectKeyFromObject(ws))
-	r.settlePods(ws.UID)
+	r.preflight.Forget(client.ObjectKeyFromObject(ws), ws.UID)
 	r.waiting.wakeForMoney()
 	r.wakeFor(opened)
 }
 
 // emit publishes events after the status that makes them true has been written.
-func (r *Reconciler) emit(s *scope, events []event) {
+func (r *Reconciler) emit(s *scope, events []status.Event) {
 	for _, event := range events {
 		kind := corev1.EventTypeNormal
-		if event.warning {
+		if event.IsWarning {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Event(s.ws, kind, event.reason, event.message)
+		r.Events.Event(s.ws, kind, event.Reason, event.Message)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // ensureFinalizer keeps the Workspace until its machines are gone. It comes before anything is
@@ -65,10 +66,10 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	if err := r.deleteStatefulSets(ctx, s); err != nil {
 		return err
 	}
-	if len(s.machines) == 0 && len(s.openAttempts()) == 0 {
+	if len(s.machines) == 0 && len(s.attempts.Open()) == 0 {
 		return nil // nothing is held, and the status says so
 	}
-	s.letAllGo("the machines were released because the Workspace is suspended", r.Clock.Now())
+	s.attempts.Release("the machines were released because the Workspace is suspended", s.ws.Generation, r.Clock.Now())
 	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
@@ -81,10 +82,10 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 
 // waitForRelease looks again after a while, should the event of a machine's end be missed.
 func (s *scope) waitForRelease(names []string) error {
-	return &waitingError{
-		message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",
+	return &progress.WaitingError{
+		Message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",
 			strings.Join(names, ", "), s.machineKind),
-		after: retryRelease,
+		After: retryRelease,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -51,11 +52,11 @@ func TestWayBack(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
-			s.revision, s.revisions, s.statefulSet, s.pods = accepted(1), tc.revisions, readySet(), []corev1.Pod{tc.pod}
+			s.revision, s.revisions.Objects, s.statefulSet, s.pods = accepted(1), tc.revisions, readySet(), []corev1.Pod{tc.pod}
 			s.machines = []capacity.Machine{machine()}
 			s.ws.Status.LatestReadyRevision = tc.served
 			status, _ := s.status(nil, now)
-			got := find(status.Conditions, v1beta1.ConditionInferenceReady).Message
+			got := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionInferenceReady).Message
 			if hint := "kubectl berth rollback chat --to-revision"; strings.Contains(got, hint) != tc.want {
 				t.Errorf("the condition says %q, want %q in it: %t", got, hint, tc.want)
 			}

@@ -13,11 +13,15 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -28,11 +32,8 @@ type scope struct {
 	// spec is the Workspace that plans are made for: as it is, or where its spec has no plan, as it was accepted last.
 	spec *v1beta1.Workspace
 
-	// pins decode revisions.
-	pins *pins
-
 	// Facts.
-	revisions   []appsv1.ControllerRevision
+	revisions   revisions.History
 	statefulSet *appsv1.StatefulSet
 	workers     *appsv1.StatefulSet
 	// kaitoSet is the StatefulSet that KAITO's controller made, and kaito names all by which the Workspace is KAITO's.
@@ -81,20 +82,19 @@ type scope struct {
 	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
 	asksAgain bool
 	// planErr says why there is no plan for the current spec.
-	planErr *stalledError
+	planErr *progress.StalledError
 	// inputs are what the accepted plan was made from.
-	inputs inputs
+	inputs render.Inputs
 	// before is the status that this pass began with, and attempts as they stand now.
 	before   v1beta1.WorkspaceStatus
-	attempts []v1beta1.Attempt
+	attempts acquire.Attempts
 	// persisted says that this pass has written the attempts down, so that it knows the newest Workspace.
 	persisted bool
 	// created are the machines that this pass asked for.
 	created []capacity.Created
 	// exposed warns that pods can read the metadata of the machines that were asked for; empty where nothing says so.
 	exposed string
-	// offer is the nodes that are there, once they were looked for, and leftNodes those that are not tried now.
-	offer     *offer
+	// leftNodes are the nodes that are not tried now.
 	leftNodes []render.LeftNode
 	// nothingToBuyWith says that no provisioner is installed.
 	nothingToBuyWith bool
@@ -102,21 +102,18 @@ type scope struct {
 	wasted float64
 	// fellBack is the plan that this pass gave up for another one; empty where it did not.
 	fellBack string
-	// isUntold says that the attempts are those that an earlier pass has not written, and untold what happened in it.
-	isUntold bool
-	untold   []event
 	// foreign are held machines that belong to no attempt that could be.
 	foreign []string
-	// heldNames are the machines that the API server has, once it was asked.
-	heldNames []string
+	// heldNow are the machines that the API server has, once it was asked.
+	heldNow   []capacity.Machine
 	heldKnown bool
 	// verdict is on the machines that are waited for: what was heard, before it is final.
 	verdict refusal.Verdict
 	// silence is what it means that nodes are not Ready, and unheard why it means nothing; empty where it does.
 	silence nodehealth.Silence
 	unheard string
-	// engine is what the engine told in this pass; nil where it was not asked.
-	engine *v1beta1.EngineStatus
+	// engine has the figures of the engine; nil where this pass did not probe it.
+	engine *status.Engine
 	// warnings are what was published about what says nothing of itself.
 	warnings []diagnosis.Warning
 	// words are how engines say what is wrong.
@@ -138,7 +135,7 @@ func newScope(ws *v1beta1.Workspace) *scope {
 		spec:  ws,
 
 		before:   *ws.Status.DeepCopy(),
-		attempts: cloneAttempts(ws.Status.Attempts),
+		attempts: acquire.Attempts(ws.Status.Attempts).Clone(),
 	}
 }
 
@@ -177,7 +174,7 @@ func (s *scope) servingMachines() []capacity.Machine {
 	if s.revision == nil {
 		return nil
 	}
-	lost := s.lostMachines()
+	lost := s.attempts.LostUIDs()
 	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
 		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) || !s.fits(&machine)
 	})
@@ -199,14 +196,9 @@ func (s *scope) accepted() *revision {
 		names = append(names, s.statefulSet.Annotations[v1beta1.AnnotationRevision])
 	}
 	for _, name := range names {
-		for i := range s.revisions {
-			if s.revisions[i].Name != name {
-				continue
-			}
-			if out, err := s.pins.decode(&s.revisions[i]); err == nil {
-				return out
-			}
+		if out := s.revisions.Named(name); out != nil {
+			return out
 		}
 	}
-	return s.newestRevision()
+	return s.revisions.Newest()
 }

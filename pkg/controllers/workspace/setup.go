@@ -94,8 +94,8 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, news []News, options 
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.byConfigMap)).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.byNamespace), builder.WithPredicates(namespaceChanged())).
 		WatchesRawSource(source.Func(r.waiting.start))
-	if r.Admission != nil {
-		refused := handler.EnqueueRequestsFromMapFunc(r.unadmitted.requests)
+	if r.Preflight.Admission != nil {
+		refused := handler.EnqueueRequestsFromMapFunc(r.byRules)
 		b = b.Watches(&corev1.ResourceQuota{}, refused, builder.WithPredicates(quotaLoosened())).
 			Watches(&corev1.LimitRange{}, refused)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -41,7 +42,7 @@ func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time)
 // missingSince is when a machine was found to have no node any more.
 func (s *scope) missingSince(machine *capacity.Machine, now time.Time) time.Time {
 	since := now
-	if nodes := find(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
+	if nodes := meta.FindStatusCondition(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
 		since = nodes.LastTransitionTime.Time
 	}
 	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
@@ -83,13 +84,4 @@ func (s *scope) countsSince(since time.Time) time.Time {
 		s.lookAgain(retrySilence)
 	}
 	return counted
-}
-
-// notReady says that a node is not, and that nothing is made of it where that is so.
-func (s *scope) notReady(name string) finding {
-	message := fmt.Sprintf("node %s is not Ready", name)
-	if s.unheard != "" {
-		message += "; " + s.unheard
-	}
-	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
 }

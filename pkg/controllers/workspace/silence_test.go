@@ -8,13 +8,23 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
+
+func someNode(name string, ready corev1.ConditionStatus, labels map[string]string) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	if ready != "" {
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+	}
+	return node
+}
 
 // TestSilenceOfAll: a node that is not Ready for too long is given up, bought or not, but not where nobody is heard:
 // every machine would be bought anew.
@@ -71,8 +81,9 @@ func TestSilenceOfAll(t *testing.T) {
 			}
 			machine.InstanceType, machine.CapacityType = s.revision.Plan.InstanceType, s.revision.Plan.CapacityType
 			s.machines = []capacity.Machine{machine}
-			if got := s.nodeFinding(); got.holds() || got.message != test.says {
-				t.Errorf("NodesReady says %q, want %q", got.message, test.says)
+			after, _ := s.status(nil, now)
+			if got := meta.FindStatusCondition(after.Conditions, v1beta1.ConditionNodesReady); got.Status != metav1.ConditionFalse || got.Message != test.says {
+				t.Errorf("NodesReady says %q, want %q", got.Message, test.says)
 			}
 			if test.lost.IsZero() && s.requeueAfter != time.Minute {
 				t.Errorf("looks again after %s, want a minute: nobody tells that others are heard", s.requeueAfter)

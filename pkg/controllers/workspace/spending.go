@@ -7,17 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // Limits of the administrator on what a Workspace may plan with. Its ceilings are the Ledger's.
@@ -30,40 +32,15 @@ type Limits struct {
 	HostPaths []string
 }
 
-// restrict adds the administrator's limits to what a Workspace asks for.
-func (r *Reconciler) restrict(s *scope, c *planner.Constraints) error {
+// planLimits are the administrator's limits on a plan.
+func (r *Reconciler) planLimits(s *scope) (planning.Limits, error) {
 	ceilings, err := r.ceilings(s)
 	if err != nil {
-		return err
+		return planning.Limits{}, err
 	}
-	c.Ceiling = r.ceiling(ceilings, c.MaxHourlyPrice > 0)
-	c.OneMachine = r.Isolation.Refusal()
-	if len(r.Limits.InstanceTypes) == 0 {
-		return nil
-	}
-	allowed := strings.Join(r.Limits.InstanceTypes, ", ")
-	if known, err := r.Catalog.ResolveSKU(c.InstanceType); c.InstanceType != "" && err == nil && !r.Limits.allows(known.Name) {
-		return &stalledError{
-			reason: v1beta1.ReasonNoMachineAllowed,
-			message: fmt.Sprintf("resource.instanceType: the administrator does not allow %s, but %s: name one of those, "+
-				"or leave instanceType out", known.Name, allowed),
-		}
-	}
-	for _, known := range r.skus() {
-		if !r.Limits.allows(known.Name) {
-			c.Excluded = append(c.Excluded, planner.Exclusion{
-				InstanceType: known.Name, Reason: "the administrator allows only " + allowed,
-			})
-		}
-	}
-	return nil
-}
-
-func (l Limits) allows(name string) bool {
-	return slices.ContainsFunc(l.InstanceTypes, func(pattern string) bool {
-		isMatch, err := path.Match(strings.ToLower(pattern), strings.ToLower(name))
-		return err == nil && isMatch
-	})
+	return planning.Limits{
+		Ceiling: r.ceiling(ceilings, request.MaxHourlyPrice(s.spec) > 0), OneMachine: r.Isolation.Refusal(),
+	}, nil
 }
 
 // ceiling is what no plan may cost more than, whatever is held.
@@ -105,14 +82,14 @@ func (r *Reconciler) afford(ctx context.Context, s *scope, made *revision, numbe
 		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left under a ceiling,", Help: "wait"},
 	}
 	cheaper, err := r.makePlan(ctx, s, s.inputs, now)
-	if _, isStalled := errors.AsType[*stalledError](err); isStalled {
+	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
 		return nil, r.shortUntil(ctx, s, over, excluded)
 	}
 	if err != nil {
 		return nil, err
 	}
 	cheaper.Passing = true
-	if cheaper.isOnNodes() || s.willDo(cheaper) {
+	if cheaper.IsOnNodes() || s.willDo(cheaper) {
 		return cheaper, nil
 	}
 	over, err = r.reserve(ctx, s, cheaper, number)
@@ -130,8 +107,9 @@ func (r *Reconciler) reserve(ctx context.Context, s *scope, made *revision, numb
 		return nil, err
 	}
 	var bills []capacity.Bill
+	bought := s.attempts.Known()
 	for _, name := range names {
-		if s.hasBeen(name) {
+		if slices.ContainsFunc(bought, func(known capacity.Created) bool { return known.Name == name }) {
 			continue // its cache may lag: it is paid for, and is not asked for again
 		}
 		bills = append(bills, capacity.Bill{
@@ -159,9 +137,9 @@ func machinePrice(plan *planner.Plan) float64 {
 
 // short says that money is short. Another Workspace's end wakes this one.
 func (r *Reconciler) short(over *ledger.OverError) error {
-	wait := &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: over.Error()}
+	wait := &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: over.Error()}
 	if !over.LookAgain.IsZero() {
-		wait.after = max(over.LookAgain.Sub(r.Clock.Now()), shortestLook)
+		wait.After = max(over.LookAgain.Sub(r.Clock.Now()), shortestLook)
 	}
 	return wait
 }
@@ -177,8 +155,8 @@ func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.Over
 	if err != nil {
 		return err
 	}
-	asked.request.Constraints.Ceiling = planner.Ceiling{HourlyPrice: room + priceTolerance}
-	over.LookAgain = ladder.Earliest(over.LookAgain, r.reopens(asked.request, excluded))
+	asked.Request.Constraints.Ceiling = planner.Ceiling{HourlyPrice: room + priceTolerance}
+	over.LookAgain = ladder.Earliest(over.LookAgain, r.reopens(asked.Request, excluded))
 	return r.short(over)
 }
 
@@ -187,11 +165,11 @@ func (r *Reconciler) shortUntil(ctx context.Context, s *scope, over *ledger.Over
 // kept; an attempt that cannot be completed any more is let go.
 func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
-	if s.planErr != nil && s.buysNothing() && s.misses(open) {
+	if s.planErr != nil && s.buysNothing() && acquire.Misses(open, s.revision.Plan.Nodes) {
 		return s.planErr
 	}
 	accepted, forbidden := r.today(s, s.revision)
-	if forbidden != "" && s.misses(open) {
+	if forbidden != "" && acquire.Misses(open, s.revision.Plan.Nodes) {
 		return r.stopBuying(s, open, s.revision.Plan.InstanceType+" may not be bought any more: "+forbidden)
 	}
 	if over := r.checkBothPrices(s, accepted); over != nil { // the limit was lowered meanwhile
@@ -214,7 +192,7 @@ func (r *Reconciler) stopBuying(s *scope, open *v1beta1.Attempt, why string) err
 	if open.ReadyTime == nil {
 		return r.abandon(s, why)
 	}
-	return &waitingError{reason: v1beta1.ReasonNoMachineAllowed, message: why}
+	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
 }
 
 // buysNothing says whether the spec, whatever was accepted before, asks for existing nodes only.
@@ -222,19 +200,8 @@ func (s *scope) buysNothing() bool {
 	return s.ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 }
 
-// misses says whether a machine of an attempt has still to be bought.
-func (s *scope) misses(open *v1beta1.Attempt) bool {
-	bought := 0
-	for i := range open.Claims {
-		if open.Claims[i].UID != "" {
-			bought++
-		}
-	}
-	return bought < s.revision.Plan.Nodes
-}
-
 // abandon lets go of the machines of the open attempt, which may not be completed.
 func (r *Reconciler) abandon(s *scope, why string) error {
-	s.letGo("the machines were released: "+why, r.Clock.Now())
-	return &waitingError{reason: v1beta1.ReasonSpendingCeiling, message: why, isBrief: true}
+	s.end(acquire.Released("the machines were released: "+why), r.Clock.Now())
+	return &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: why, IsBrief: true}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,36 +17,39 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// What machines are doing for their money.
+// The states of machines that cost money.
 const (
-	// spentPending are asked for, and not launched yet.
+	// spentPending machines are requested and not launched yet.
 	spentPending = "pending"
-	// spentRunning are launched, and a model answers on them.
+	// spentRunning machines are launched, and a model answers on them.
 	spentRunning = "running"
-	// spentIdle are launched, and none does.
+	// spentIdle machines are launched, and no model answers on them.
 	spentIdle = "idle"
 )
 
-// scrapeLimit bounds one look at the caches.
+// scrapeLimit bounds a scrape.
 const scrapeLimit = 10 * time.Second
 
-// RegisterSpending registers what all machines cost per hour, as caches show it when it is asked for. Who does not lead
-// has none and tells nothing, so that it may be added up over replicas.
-func (r *Reconciler) RegisterSpending(registry prometheus.Registerer, leads <-chan struct{}) error {
-	return replace(registry, spending{reader: r.Client, machines: r.Provisioner, leads: leads, rate: prometheus.NewDesc(
+// Bills returns the bills of all machines from caches.
+type Bills interface {
+	Bills(ctx context.Context) ([]capacity.Bill, error)
+}
+
+// RegisterSpending registers the hourly cost of all machines, read from caches at each scrape. A replica that does not lead
+// has no machines and reports nothing, so that replicas may be summed.
+func RegisterSpending(registry prometheus.Registerer, reader client.Reader, bills Bills, leads <-chan struct{}) error {
+	return replace(registry, spending{reader: reader, bills: bills, leads: leads, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
 		"What machines cost in USD per hour: running where a model answers on them, idle where none does, or pending: not launched yet.",
 		[]string{"state"}, nil)})
 }
 
-// spending is a collector without a state of its own.
+// spending is a collector that keeps no state.
 type spending struct {
-	reader   client.Reader
-	machines interface {
-		Bills(ctx context.Context) ([]capacity.Bill, error)
-	}
-	leads <-chan struct{}
-	rate  *prometheus.Desc
+	reader client.Reader
+	bills  Bills
+	leads  <-chan struct{}
+	rate   *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -70,9 +74,9 @@ func (s spending) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// sums are what machines cost by what they are doing.
+// sums returns the hourly cost of machines by their state, in USD.
 func (s spending) sums(ctx context.Context) (map[string]float64, error) {
-	bills, err := s.machines.Bills(ctx)
+	bills, err := s.bills.Bills(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,20 +95,20 @@ func (s spending) sums(ctx context.Context) (map[string]float64, error) {
 	return sums, nil
 }
 
-// spentFor is what a machine of a Workspace is doing; of none where that is nil.
+// spentFor returns the state of a machine of a Workspace; nil where the Workspace is gone.
 func spentFor(ws *v1beta1.Workspace, bill capacity.Bill) string {
 	switch {
 	case !bill.Launched:
 		return spentPending
-	case ws == nil || !isTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady) || !hasCome(ws, bill.Machine):
+	case ws == nil || !meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady) || !hasCome(ws, bill.Machine):
 		return spentIdle
 	default:
 		return spentRunning
 	}
 }
 
-// hasCome says whether a machine is one of those that an attempt has got, while others may be on their way. One
-// that no attempt names is taken for one that serves.
+// hasCome reports whether a machine belongs to an attempt that got its machines, while those of another may be on their
+// way. A machine that no attempt names counts as one that serves.
 func hasCome(ws *v1beta1.Workspace, machine string) bool {
 	for _, a := range slices.Backward(ws.Status.Attempts) {
 		if slices.Contains(a.NodeClaims, machine) {

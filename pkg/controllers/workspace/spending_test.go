@@ -26,6 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -112,9 +113,9 @@ func TestAfford(t *testing.T) {
 			}
 			s.revision = &revision{Revision: render.Revision{Plan: plan}}
 			made, err := r.afford(t.Context(), s, s.revision, 1)
-			waiting, isShort := errors.AsType[*waitingError](err)
+			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			switch {
-			case test.want == "" && (!isShort || waiting.reason != v1beta1.ReasonSpendingCeiling || waiting.after != 0):
+			case test.want == "" && (!isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0):
 				t.Errorf("got %v, want to wait for nothing but to be woken", err)
 			case test.want != "" && (err != nil || made.Plan.InstanceType != test.want):
 				t.Errorf("got %+v, %v; want %s", made, err, test.want)
@@ -170,8 +171,8 @@ func TestShortUntil(t *testing.T) {
 			}
 			over := &ledger.OverError{Room: test.room, LookAgain: test.lookAgain}
 			err := r.shortUntil(t.Context(), s, over, test.excluded)
-			waiting, isShort := errors.AsType[*waitingError](err)
-			if !isShort || waiting.after != test.want {
+			waiting, isShort := errors.AsType[*progress.WaitingError](err)
+			if !isShort || waiting.After != test.want {
 				t.Errorf("got %v, want to look again after %s", err, test.want)
 			}
 		})
@@ -221,8 +222,8 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	s.revision = accepted(2)
 	s.begin(s.revision, 1, nil, now.Time)
 	s.openAttempt().ReadyTime = &now
-	waiting, isShort := errors.AsType[*waitingError](r.reserveAgain(t.Context(), s))
-	if !isShort || waiting.reason != v1beta1.ReasonSpendingCeiling || waiting.after != 0 || s.openAttempt() == nil {
+	waiting, isShort := errors.AsType[*progress.WaitingError](r.reserveAgain(t.Context(), s))
+	if !isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0 || s.openAttempt() == nil {
 		t.Fatalf("got %+v, want it to keep what serves and wait to be woken", waiting)
 	}
 	r.waiting.wakeForMoney()
@@ -302,12 +303,12 @@ func TestSpendingRates(t *testing.T) {
 	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
 		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
 	}
-	r.Provisioner = account{held: []capacity.Bill{
+	bills := account{held: []capacity.Bill{
 		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
 	}}
 	registry, leads := prometheus.NewRegistry(), make(chan struct{})
 	for range 2 { // another manager in one process
-		if err := r.RegisterSpending(registry, leads); err != nil {
+		if err := RegisterSpending(registry, r.Client, bills, leads); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/figures"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
@@ -142,12 +142,12 @@ func TestStartup(t *testing.T) {
 
 // askedEngine answers, or fails, and counts.
 type askedEngine struct {
-	said  figures.Figures
+	said  engineprobe.Result
 	err   error
 	asked []string
 }
 
-func (e *askedEngine) Read(_ context.Context, engine string, at figures.Endpoint) (figures.Figures, error) {
+func (e *askedEngine) Read(_ context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Result, error) {
 	e.asked = append(e.asked, engine+" "+at.Address)
 	return e.said, e.err
 }
@@ -177,7 +177,7 @@ func TestEngineIsAwaited(t *testing.T) {
 		want            time.Duration
 	}{
 		{"nothing is told yet", false, false, 0},
-		{"it is told now", false, true, figuresDelay},
+		{"it is told now", false, true, probeDelay},
 		{"it was told", true, true, 0},
 		{"it does not answer any more", true, false, 0},
 	} {
@@ -191,7 +191,7 @@ func TestEngineIsAwaited(t *testing.T) {
 			if tc.isTold {
 				s.ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
 			}
-			r.awaitFigures(s)
+			r.awaitProbe(s)
 			if s.requeueAfter != tc.want {
 				t.Errorf("looks again after %s, want %s", s.requeueAfter, tc.want)
 			}
@@ -205,7 +205,7 @@ func TestEngineIsAskedOnce(t *testing.T) {
 		Weights:       &v1beta1.EngineFigure{Planned: "2.00", Actual: "2.10", Difference: "+5.0%"},
 		KVCacheTokens: &v1beta1.EngineFigure{Planned: "1000", Actual: "980", Difference: "-2.0%"},
 	}
-	said := figures.Figures{KVCacheTokens: 980, WeightBytes: 21 << 30 / 10}
+	said := engineprobe.Result{KVCacheTokens: 980, WeightBytes: 21 << 30 / 10}
 	for _, tc := range []struct {
 		reason string
 		scope  *scope
@@ -216,7 +216,7 @@ func TestEngineIsAskedOnce(t *testing.T) {
 		{reason: "that it answers is told first", scope: answering(false)},
 		{reason: "nobody waits for what it has become: others are told of first", scope: func() *scope {
 			s := answering(true)
-			s.before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(time.Hour - figuresDelay + time.Second))
+			s.before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(time.Hour - probeDelay + time.Second))
 			return s
 		}()},
 		{reason: "its figures, beside the plan's", scope: answering(true), engine: askedEngine{said: said}, asked: 1, want: planned},
@@ -280,14 +280,14 @@ func TestEngineIsAskedOnce(t *testing.T) {
 func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 	engine := askedEngine{}
 	r := New(Config{Engines: &engine, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour))})
-	for range mostAsking {
-		r.asking <- struct{}{}
+	for range mostProbes {
+		r.probes <- struct{}{}
 	}
 	s := answering(true)
-	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.requeueAfter != figuresDelay/2 {
+	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.requeueAfter != probeDelay/2 {
 		t.Errorf("asked %q, error %v, looks again after %s", engine.asked, err, s.requeueAfter)
 	}
-	<-r.asking
+	<-r.probes
 	for range 2 { // what was taken is given back
 		if err := r.observeEngine(t.Context(), s); err != nil {
 			t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -106,10 +107,10 @@ func TestStatus(t *testing.T) {
 			{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue, Reason: "x", LastTransitionTime: now},
 		}
 	}
-	exhausted := &waitingError{
-		reason: v1beta1.ReasonQuota, message: "every suitable machine type is cooling down until 2026-11-20 13:00:00 UTC",
+	exhausted := &progress.WaitingError{
+		Reason: v1beta1.ReasonQuota, Message: "every suitable machine type is cooling down until 2026-11-20 13:00:00 UTC",
 	}
-	mend := &stalledError{reason: v1beta1.ReasonMisconfigured, message: "the words of the cloud; mend it"}
+	mend := &progress.StalledError{Reason: v1beta1.ReasonMisconfigured, Message: "the words of the cloud; mend it"}
 	tests := []struct {
 		reason    string
 		change    func(*scope)
@@ -117,12 +118,14 @@ func TestStatus(t *testing.T) {
 		noService bool
 	}{
 		{
-			reason: "no plan: the preset is unknown", err: &stalledError{reason: v1beta1.ReasonUnknownPreset, message: "no preset x"},
-			change: func(s *scope) { s.planErr = &stalledError{reason: v1beta1.ReasonUnknownPreset, message: "no preset x"} },
+			reason: "no plan: the preset is unknown", err: &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: "no preset x"},
+			change: func(s *scope) {
+				s.planErr = &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: "no preset x"}
+			},
 		},
 		{
 			reason: "planned, and the name is taken", change: func(s *scope) { s.revision = accepted(1) },
-			err: &stalledError{reason: v1beta1.ReasonNameTaken, message: "Service team-a/chat exists"},
+			err: &progress.StalledError{Reason: v1beta1.ReasonNameTaken, Message: "Service team-a/chat exists"},
 		},
 		{
 			reason: "planned, and no provisioner", err: classify(&capacity.NotInstalledError{
@@ -199,12 +202,12 @@ func TestStatus(t *testing.T) {
 			s.end(refused(refusal.Misconfigured), now.Time)
 			s.capacityErr = mend
 		}},
-		{reason: "it served, and is let go first for want of money", err: &waitingError{message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope) {
+		{reason: "it served, and is let go first for want of money", err: &progress.WaitingError{Message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope) {
 			surging(s)
 			s.held, s.former = 0, nil
 			s.letAllGo("the serving machines are released first: a limit", now.Time)
 			s.recreates = "the serving machines are released first: a limit"
-			s.capacityErr = &waitingError{message: s.recreates + "; waiting for machines to be deleted: chat-aaaa"}
+			s.capacityErr = &progress.WaitingError{Message: s.recreates + "; waiting for machines to be deleted: chat-aaaa"}
 		}},
 		{reason: "the inference server answers, and its Service is still to come", noService: true, change: func(s *scope) {
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
@@ -225,7 +228,7 @@ func TestStatus(t *testing.T) {
 		{reason: "it serves the former spec, and the current one has no plan", change: func(s *scope) {
 			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
 			s.machines = []capacity.Machine{machine()}
-			s.planErr = &stalledError{reason: v1beta1.ReasonDoesNotFit, message: "does not fit by 3 GiB"}
+			s.planErr = &progress.StalledError{Reason: v1beta1.ReasonDoesNotFit, Message: "does not fit by 3 GiB"}
 		}},
 		{reason: "it served, and the machine is gone", change: func(s *scope) {
 			wasReady(s)
@@ -237,7 +240,7 @@ func TestStatus(t *testing.T) {
 		}},
 		{
 			reason: "it serves, and somebody took the Service's name",
-			err:    &stalledError{reason: v1beta1.ReasonNameTaken, message: "Service team-a/chat exists"}, change: func(s *scope) {
+			err:    &progress.StalledError{Reason: v1beta1.ReasonNameTaken, Message: "Service team-a/chat exists"}, change: func(s *scope) {
 				wasReady(s)
 				s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
 				s.machines = []capacity.Machine{machine()}
@@ -273,7 +276,7 @@ func TestStatus(t *testing.T) {
 		}},
 		{reason: "suspended", change: func(s *scope) { s.ws.Suspend, s.revision = true, accepted(1) }},
 		{
-			reason: "being deleted, machines left", err: &waitingError{message: "waiting for 1 machine(s) to be gone"},
+			reason: "being deleted, machines left", err: &progress.WaitingError{Message: "waiting for 1 machine(s) to be gone"},
 			change: func(s *scope) { s.ws.DeletionTimestamp = &now },
 		},
 		{reason: "an error before anything is known", err: fmt.Errorf("observe: %w", errors.New("the API server is away"))},
@@ -299,7 +302,7 @@ func TestStatus(t *testing.T) {
 			fmt.Fprintf(&out, "  stage %s ended=%v\n", stage.Stage, stage.EndTime != nil)
 		}
 		for _, e := range events {
-			fmt.Fprintf(&out, "  event warning=%v %s: %s\n", e.warning, e.reason, e.message)
+			fmt.Fprintf(&out, "  event warning=%v %s: %s\n", e.IsWarning, e.Reason, e.Message)
 		}
 		out.WriteString("\n")
 	}

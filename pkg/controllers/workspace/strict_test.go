@@ -9,23 +9,26 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
 // TestReadyIsNeverStalled reports on random facts: whatever holds, Stalled is not True while Ready is.
 func TestReadyIsNeverStalled(t *testing.T) {
-	stalls := []*stalledError{
+	stalls := []*progress.StalledError{
 		nil,
-		{reason: v1beta1.ReasonMisconfigured, message: "mend it"},
-		{reason: v1beta1.ReasonSpecInvalid, message: "change it"},
-		{reason: v1beta1.ReasonNameTaken, message: "rename it"},
+		{Reason: v1beta1.ReasonMisconfigured, Message: "mend it"},
+		{Reason: v1beta1.ReasonSpecInvalid, Message: "change it"},
+		{Reason: v1beta1.ReasonNameTaken, Message: "rename it"},
 	}
-	others := []error{nil, errors.New("the API server is away"), &waitingError{message: "a machine is on its way"}}
+	others := []error{nil, errors.New("the API server is away"), &progress.WaitingError{Message: "a machine is on its way"}}
 	ready, stalled, both := 0, 0, 0
 	for seed := range uint64(20000) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -52,7 +55,7 @@ func TestReadyIsNeverStalled(t *testing.T) {
 		}
 		maybe(func() { s.planErr = nil })
 		status, _ := s.status(err, now)
-		isReady, isStalled := isTrue(status.Conditions, v1beta1.ConditionReady), isTrue(status.Conditions, v1beta1.ConditionStalled)
+		isReady, isStalled := meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionReady), meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionStalled)
 		if isReady {
 			ready++
 		}
@@ -61,7 +64,7 @@ func TestReadyIsNeverStalled(t *testing.T) {
 		}
 		if isReady && isStalled {
 			both++
-			t.Logf("seed %d: %s", seed, find(status.Conditions, v1beta1.ConditionStalled).Message)
+			t.Logf("seed %d: %s", seed, meta.FindStatusCondition(status.Conditions, v1beta1.ConditionStalled).Message)
 		}
 	}
 	if both > 0 || ready == 0 || stalled == 0 {
@@ -85,8 +88,7 @@ func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 			ws.Inference = &v1beta1.InferenceSpec{TemplateError: "unknown field"}
 			ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-former"}
 			ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionPlanned, Status: metav1.ConditionTrue}}
-			in := inputs{Resource: ws.Resource, Inference: ws.Inference, Annotations: map[string]string{}}
-			beside, err := in.context()
+			beside, err := revisions.ContextHash(revisions.Inputs(ws, ""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +98,6 @@ func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 			kube := server(t, ws, pinned)
 			r := New(Config{Client: kube, Live: kube, Provisioner: live{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := newScope(ws)
-			s.pins = r.pins
 			if err := r.observe(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}

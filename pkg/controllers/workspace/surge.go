@@ -18,30 +18,21 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open
 // and is held, while the ladder works for the machines of the accepted plan beside it. At most one is held.
 
-// Surger is a Provisioner that may tell the machines of one attempt from those of another, so that two can be
-// held together.
-type Surger interface {
-	// CanSurge says whether it does for a Workspace.
-	CanSurge(owner capacity.Owner) bool
-	// Replaces says how one machine of an attempt is replaced without the others.
-	Replaces(owner capacity.Owner) capacity.Replacing
-	// ReleaseBut lets go of all machines of a Workspace but those of these names, and returns what is left.
-	ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error)
-}
-
 // hold finds out which attempt is held beside the latest. One that would do for the accepted plan is not:
 // what was begun beside it is let go.
 func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	s.held, s.trouble = 0, ""
-	surger, isSurger := r.Provisioner.(Surger)
+	surger, isSurger := r.Provisioner.(capacity.Surger)
 	s.canSurge = isSurger && surger.CanSurge(s.owner)
 	s.replaces = capacity.ReplacesNone
 	if isSurger {
@@ -53,7 +44,7 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 	if err := r.adoptServing(ctx, s); err != nil {
 		return err
 	}
-	open := s.openAttempts()
+	open := s.attempts.Open()
 	if len(open) == 0 {
 		return nil
 	}
@@ -68,7 +59,7 @@ func (r *Reconciler) hold(ctx context.Context, s *scope) error {
 		if err := r.awaitNodes(ctx, s, first); err != nil {
 			return err
 		}
-		s.letGo("the machines were released: the earlier ones are suitable again", r.Clock.Now())
+		s.end(acquire.Released("the machines were released: the earlier ones are suitable again"), r.Clock.Now())
 	}
 	return nil
 }
@@ -86,7 +77,7 @@ func (r *Reconciler) awaitNodes(ctx context.Context, s *scope, of *v1beta1.Attem
 			return fmt.Errorf("reading node %q: %w", shown.Name, err)
 		}
 		if newest.ResourceVersion != shown.ResourceVersion {
-			return behindOn("nodes")
+			return progress.Behind("nodes")
 		}
 	}
 	return nil
@@ -115,7 +106,7 @@ func (r *Reconciler) isWantedOf(s *scope, attempt *v1beta1.Attempt) (bool, error
 // troubleOf says which machine of an attempt is broken or about to be taken back, and has been for too long to
 // mend by itself; empty where none is.
 func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
-	if serves := s.revisionOf(s.statefulSet).isGroup() && s.isServing(now); s.keepsOthers(attempt) && !serves {
+	if serves := s.revisionOf(s.statefulSet).IsGroup() && s.isServing(now); s.keepsOthers(attempt) && !serves {
 		return "" // a broken machine is replaced by itself
 	}
 	for _, machine := range s.machinesOf(attempt) {
@@ -129,7 +120,7 @@ func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
 // irreplaceable says why no machine may be bought any more in place of one that an attempt lost while it kept the others;
 // empty where one may, or none was lost. The others serve until another plan has its machines.
 func (r *Reconciler) irreplaceable(s *scope, attempt *v1beta1.Attempt) string {
-	if !s.keepsOthers(attempt) || attempt.Revision != s.revision.Name || !s.misses(attempt) {
+	if !s.keepsOthers(attempt) || attempt.Revision != s.revision.Name || !acquire.Misses(attempt, s.revision.Plan.Nodes) {
 		return ""
 	}
 	if _, forbidden := r.today(s, s.revision); forbidden != "" {
@@ -166,7 +157,7 @@ func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta
 func (s *scope) movedTo() int32 {
 	number := workload.PinnedAttempt(s.statefulSet)
 	isHeld := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Attempt == number })
-	if number < s.nextNumber() || isHeld {
+	if number < s.attempts.NextNumber() || isHeld {
 		return number
 	}
 	return 0
@@ -175,7 +166,7 @@ func (s *scope) movedTo() int32 {
 // adoptServing takes the machines that serve into an attempt where the status has lost it and another plan is
 // asked for by now: they would be taken for strays.
 func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
-	if len(s.openAttempts()) > 0 {
+	if len(s.attempts.Open()) > 0 {
 		return nil
 	}
 	runs := s.revisionOf(s.statefulSet)
@@ -183,39 +174,29 @@ func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
 		return nil
 	}
 	isServing := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return machine.Initialized && runs.fits(&machine) && !s.fits(&machine) && !s.isKnown(machine.Name)
+		return machine.Initialized && fitsRevision(&machine, runs) && !s.fits(&machine) && !s.isKnown(machine.Name)
 	})
 	if !isServing {
 		return nil
 	}
 	isFound, err := r.adoptFor(ctx, s, runs)
 	if isFound {
-		s.lastAttempt().ReadyTime = new(seconds(r.Clock.Now()))
+		s.attempts.Last().ReadyTime = new(seconds(r.Clock.Now()))
 	}
 	return err
 }
 
 // revisionOf returns the revision that a set was made from, or nil.
 func (s *scope) revisionOf(set *appsv1.StatefulSet) *revision {
-	for i := range s.revisions {
-		if set == nil || s.revisions[i].Name != set.Annotations[v1beta1.AnnotationRevision] {
-			continue
-		}
-		if out, err := s.pins.decode(&s.revisions[i]); err == nil {
-			return out
-		}
+	if set == nil {
+		return nil
 	}
-	return nil
+	return s.revisions.Named(set.Annotations[v1beta1.AnnotationRevision])
 }
 
 // heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
 func (s *scope) heldAttempt() *v1beta1.Attempt {
-	for _, open := range s.openAttempts() {
-		if open.Number == s.held {
-			return open
-		}
-	}
-	return nil
+	return s.attempts.OpenNumber(s.held)
 }
 
 // keptNames are the names of the machines that are held beside those of the latest attempt.
@@ -280,7 +261,7 @@ func (r *Reconciler) heldState(ctx context.Context, s *scope) (*ladder.Held, err
 // verdictOnHeld is decisive for machines that serve together. Those that serve by themselves do so until the last is lost.
 func (s *scope) verdictOnHeld(held *v1beta1.Attempt, verdicts []refusal.Verdict) refusal.Verdict {
 	isFinal := func(v refusal.Verdict) bool { return v.Final }
-	if !s.keepsOthers(held) || s.revisionOf(s.statefulSet).isGroup() {
+	if !s.keepsOthers(held) || s.revisionOf(s.statefulSet).IsGroup() {
 		return refusal.Decisive(verdicts)
 	}
 	if standing := slices.DeleteFunc(slices.Clone(verdicts), isFinal); len(standing) > 0 {
@@ -294,10 +275,8 @@ const moveLimit = 15 * time.Minute
 
 // moveDeadline is when the pods have had time enough to move to the machines that they select.
 func (s *scope) moveDeadline() time.Time {
-	for i := range s.attempts {
-		if a := &s.attempts[i]; a.Number == workload.PinnedAttempt(s.statefulSet) && a.ReadyTime != nil {
-			return a.ReadyTime.Add(moveLimit)
-		}
+	if ready, ok := s.attempts.ReadyTime(workload.PinnedAttempt(s.statefulSet)); ok {
+		return ready.Add(moveLimit)
 	}
 	return time.Time{}
 }
@@ -321,16 +300,16 @@ func (s *scope) isVacated() bool {
 func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	held := s.heldAttempt()
 	if verdict.Cause == refusal.None {
-		verdict = refusal.Verdict{Cause: reasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
+		verdict = refusal.Verdict{Cause: acquire.ReasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
 	}
-	s.close(held, verdict, r.Clock.Now())
+	acquire.Close(held, verdict, s.ws.Generation, r.Clock.Now())
 	log.FromContext(ctx).Info("the former machines are not held any longer", "attempt", held.Number, "cause", held.Reason,
 		"words", held.Message)
 }
 
 // releaseBut lets go of all machines but those that are held.
 func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error) {
-	surger, isSurger := r.Provisioner.(Surger)
+	surger, isSurger := r.Provisioner.(capacity.Surger)
 	if keep := s.keptNames(); isSurger && len(keep) > 0 {
 		return surger.ReleaseBut(ctx, s.owner, keep)
 	}
@@ -355,20 +334,20 @@ func (s *scope) await(now time.Time) error {
 	if left := s.leaving(); len(left) > 0 || !s.isMoved() {
 		return s.awaitRelease(left)
 	}
-	return &waitingError{
-		message: "waiting for the pods to leave the old machines", after: max(s.moveDeadline().Sub(now), shortestLook),
+	return &progress.WaitingError{
+		Message: "waiting for the pods to leave the old machines", After: max(s.moveDeadline().Sub(now), shortestLook),
 	}
 }
 
 // serveOn has the pods that serve be looked after, whatever keeps machines from being got beside theirs.
 func (s *scope) serveOn(err error) error {
 	var after time.Duration
-	if wait, ok := errors.AsType[*waitingError](err); ok {
-		if after = wait.after; wait.isBrief {
+	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {
+		if after = wait.After; wait.IsBrief {
 			after = conflictDelay
 		}
-	} else if stalled, ok := errors.AsType[*stalledError](err); ok {
-		after = stalled.retryAfter
+	} else if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
+		after = stalled.RetryAfter
 	} else {
 		return err
 	}

@@ -19,8 +19,10 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -250,7 +252,7 @@ func TestMove(t *testing.T) {
 			s.former, s.canSurge = nil, true
 			s.statefulSet = pinnedSet(test.pinned)
 			s.pods[0].Status.PodIP = "10.0.0.1"
-			s.revisions = []appsv1.ControllerRevision{{
+			s.revisions.Objects = []appsv1.ControllerRevision{{
 				ObjectMeta: metav1.ObjectMeta{Name: "former"}, Data: runtime.RawExtension{Raw: []byte("{}")},
 			}}
 			if test.change != nil {
@@ -366,13 +368,13 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 	s.ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "6"}
 	s.begin(s.revision, 7, []string{"chat-cccc"}, now.Time)
 	err := r.reserveAgain(t.Context(), s)
-	if waiting, isWaiting := errors.AsType[*waitingError](err); !isWaiting || waiting.reason != v1beta1.ReasonSpendingCeiling {
+	if waiting, isWaiting := errors.AsType[*progress.WaitingError](err); !isWaiting || waiting.Reason != v1beta1.ReasonSpendingCeiling {
 		t.Errorf("error %v, want one that tells of the limit", err)
 	}
-	last := s.lastAttempt()
+	last := s.attempts.Last()
 	want := "the machines were released: the serving machines are released first: resource.placement.maxHourlyPrice of $6.00/h " +
 		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)"
-	if last.Reason != reasonReleased || last.Message != want {
+	if last.Reason != acquire.ReasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
 	}
 	if held := s.heldAttempt(); held == nil || held.Reason != "" {
@@ -410,34 +412,5 @@ func TestInsteadOf(t *testing.T) {
 				t.Errorf("recreates: %v, want %v", got, test.want)
 			}
 		})
-	}
-}
-
-// A limit that is lowered evicts nothing; whatever else is changed is planned for.
-func TestIsCheaper(t *testing.T) {
-	limited := func(limit string, types ...string) inputs {
-		return inputs{Resource: v1beta1.ResourceSpec{Placement: &v1beta1.PlacementSpec{MaxHourlyPrice: limit, InstanceTypes: types}}}
-	}
-	tests := []struct {
-		reason        string
-		before, after inputs
-		want          bool
-	}{
-		{"lowered", limited("8"), limited("1"), true},
-		{"raised", limited("1"), limited("8"), false},
-		{"the same", limited("8"), limited("8"), false},
-		{"taken away", limited("8"), inputs{}, false},
-		{"given where there was none", inputs{}, limited("8"), true},
-		{"lowered, and something else", limited("8"), limited("1", "Standard_NC24ads_A100_v4"), false},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			if got := test.after.isCheaper((*render.Inputs)(&test.before)); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
-	}
-	if limited("1").isCheaper(nil) {
-		t.Error("what an earlier version pinned without its inputs is not known to be cheaper")
 	}
 }

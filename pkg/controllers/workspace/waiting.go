@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
@@ -75,13 +76,6 @@ func (w *waiting) remove(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.keys, key)
-}
-
-// isBusy says whether Workspaces wait for a pass: new ones, or others.
-func (w *waiting) isBusy() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.queue != nil && w.queue.Len() > 0
 }
 
 // LookAgain has one Workspace looked at again, whatever it waits for.
@@ -141,8 +135,8 @@ func (w *waiting) wake(isMeant func(interest) bool) {
 
 // awaited is what a Workspace waits for that may not ask for machines now.
 func (s *scope) awaited(err error) interest {
-	wait, isWaiting := errors.AsType[*waitingError](err)
-	out := interest{money: isWaiting && wait.reason == v1beta1.ReasonSpendingCeiling, who: asker(s.ws)}
+	wait, isWaiting := errors.AsType[*progress.WaitingError](err)
+	out := interest{money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, who: asker(s.ws)}
 	asked := request.Constraints(s.ws)
 	for _, offer := range s.leftAlone {
 		if mayAsk(asked, offer) {

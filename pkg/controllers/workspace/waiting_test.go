@@ -23,6 +23,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // attemptOf is an attempt at a machine type that began some minutes from now.
@@ -45,7 +46,7 @@ func endedFor(cause refusal.Cause, cooldown time.Duration) func(*v1beta1.Attempt
 }
 
 func launchedOnce(a *v1beta1.Attempt) {
-	a.Claims = []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "claim", Stage: stageLaunched}}
+	a.Claims = []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "claim", Stage: "Launched"}}
 }
 
 func usable(a *v1beta1.Attempt) { a.ReadyTime = new(metav1.NewTime(a.StartTime.Add(time.Minute))) }
@@ -174,7 +175,7 @@ func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	}
 	s.leftAlone = []refusal.Offering{offer("a", v1beta1.CapacitySpot), offer("a", v1beta1.CapacityOnDemand), offer("b", v1beta1.CapacitySpot)}
 	want := interest{who: asker(s.ws), money: true, offers: s.leftAlone[:1]}
-	got := s.awaited(&waitingError{reason: v1beta1.ReasonSpendingCeiling})
+	got := s.awaited(&progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling})
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(interest{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

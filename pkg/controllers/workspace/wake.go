@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -40,7 +41,7 @@ func waitsForNodes(object client.Object) []string {
 		return nil
 	}
 	isAcquiring := slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Reason == "" })
-	if isAcquiring || isTrue(ws.Status.Conditions, v1beta1.ConditionResourceReady) {
+	if isAcquiring || meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionResourceReady) {
 		return nil
 	}
 	return []string{isWaitingForNodes}

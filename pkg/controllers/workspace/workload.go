@@ -91,10 +91,10 @@ func (s *scope) mayLack(object render.Object, err error) bool {
 }
 
 // ensureWorkload makes the StatefulSets while the machines are on their way, unless it was they that asked for
-// them: their pods fit this Workspace's machines only, so nothing else buys for them meanwhile. The pass that asks
-// for machines leaves that to the next one, and so does one that has to tell of them: others are waiting to ask, too.
+// them: their pods fit this Workspace's machines only, so nothing else buys for them meanwhile. The pass that
+// asks for machines leaves that to the next one, whose status comes first.
 func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
-	if s.statefulSet == nil && (len(s.created) > 0 || s.isUntold || !s.hasMachines()) {
+	if s.statefulSet == nil && (len(s.created) > 0 || !s.hasMachines()) {
 		return nil
 	}
 	if !s.isOnNodes() && s.openAttempt() == nil && s.heldAttempt() == nil {

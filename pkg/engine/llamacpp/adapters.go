@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// adapters are the flags that load adapters, scaled where one is not to have its full strength. The server
-// separates files by commas, and their strengths by colons.
+// adapters are the flags for adapters, with a scale for those without full strength. The server separates files by
+// commas, and their strengths by colons.
 func adapters(in engine.Input) []engine.Setting {
 	if len(in.Adapters) == 0 {
 		return nil
@@ -34,7 +34,7 @@ func adapters(in engine.Input) []engine.Setting {
 	return []engine.Setting{{Name: flag, Value: strings.Join(files, ",")}}
 }
 
-// checkAdapters refuses adapters of which no file is named: the server loads a GGUF file, not a directory.
+// checkAdapters refuses adapters without a file name: the server loads a GGUF file, not a directory.
 func checkAdapters(in engine.Input) error {
 	for _, a := range in.Adapters {
 		if !strings.HasSuffix(a.Path, ".gguf") {
@@ -44,11 +44,11 @@ func checkAdapters(in engine.Input) error {
 	return nil
 }
 
-// adapterWarnings tell how the server differs from what adapters elsewhere mean.
+// adapterWarnings describe how the server differs from the usual meaning of adapters.
 func adapterWarnings(in engine.Input) []string {
 	if len(in.Adapters) == 0 {
 		return nil
 	}
-	return []string{"inference.adapters: engine llamacpp applies all adapters to every request and lists none of them in /v1/models: " +
-		"a request chooses otherwise with its field lora"}
+	return []string{"inference.adapters: engine llamacpp applies all adapters to every request and does not list them in /v1/models: " +
+		"a request selects them with its field lora"}
 }

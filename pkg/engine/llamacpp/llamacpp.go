@@ -3,9 +3,8 @@
 
 // Package llamacpp renders the command line of llama.cpp's HTTP server, llama-server.
 //
-// It decides which of the server's flags carry the plan, and how far a user's flags may move away
-// from it. It must not know Kubernetes objects, how the plan was made, or which flags a version has:
-// that is the catalogue's.
+// It decides which of the server's flags carry the plan, and how far a user's flags may deviate from it. It must
+// not know Kubernetes objects, how the plan was made, or the flags of a version: the catalogue has those.
 package llamacpp
 
 import (
@@ -26,7 +25,7 @@ const Name = "llamacpp"
 // allLayers is more than any model has: every layer goes to the GPUs.
 const allLayers = 999
 
-// envPrefix starts the variables that set llama-server's flags.
+// envPrefix starts the variables for llama-server's flags.
 const envPrefix = "LLAMA_ARG_"
 
 // Command returns how to start llama-server for the plan.
@@ -50,7 +49,7 @@ func Command(in engine.Input) (engine.Command, error) {
 		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
 		Env:        env,
 		HealthPath: in.Data.HealthPath,
-		// Also where a user switches them off: the agent then knows that an engine is there.
+		// Even if a user switches them off: the agent then knows that there is an engine.
 		BusyMetrics: in.Data.BusyMetrics,
 		Warnings:    append(in.Config.Foreign(in.Data.Name), warnings...),
 	}, nil
@@ -67,12 +66,12 @@ func check(in engine.Input) error {
 	case in.Plan.Nodes > 1 && len(in.Data.WorkerCommand) == 0:
 		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and the catalogue's engine has no workerCommand", in.Plan.Nodes)
 	case in.Plan.Nodes > 1 && (in.Member == nil || len(in.Member.Workers) != in.Plan.Nodes-1):
-		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and which of them is meant is not said", in.Plan.Nodes)
+		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and no machine is selected", in.Plan.Nodes)
 	}
 	return checkAdapters(in)
 }
 
-// settings are the flags that carry the plan, in the order in which people read them.
+// settings are the flags for the plan, in reading order.
 func settings(in engine.Input) []engine.Setting {
 	plan := in.Plan
 	layers := 0
@@ -81,8 +80,8 @@ func settings(in engine.Input) []engine.Setting {
 	}
 	list := []engine.Setting{
 		{Name: "model", Value: path.Join(in.ModelDir, plan.Artifact.Files[0].Path)},
-		// Only the first name. With several, the server lists the one that sorts first, not the one
-		// that is written first; and it answers requests for any name, listed or not.
+		// Only the first name. With several, the server lists the first one in sorted order, not in the given
+		// order; and it answers requests for any name, listed or not.
 		{Name: "alias", Value: in.ServedNames[0]},
 		{Name: "host", Value: "0.0.0.0"},
 		{Name: "port", Value: strconv.Itoa(in.Port)},
@@ -97,11 +96,11 @@ func settings(in engine.Input) []engine.Setting {
 	if plan.GPUsPerNode > 1 || plan.Nodes > 1 {
 		list = append(list, engine.Setting{Name: "split-mode", Value: "layer"})
 	}
-	// The plan decided what fits; the server would otherwise shrink what it was not told.
+	// The plan has checked the memory; otherwise the server would shrink settings that it was not given.
 	list = append(list, engine.Setting{Name: "fit", Value: "off"})
 	if plan.GPUsPerNode == 0 {
-		// Without GPUs weights and KV cache already live in main memory, and the plan holds no more
-		// of it. With GPUs the server's default cache of prompts fits into what a GPU machine has.
+		// Without GPUs, weights and KV cache are already in main memory, and the plan has no more of it. With GPUs,
+		// the server's default cache of prompts fits a GPU machine.
 		list = append(list, engine.Setting{Name: "cache-ram", Value: "0"})
 	}
 	list = append(list, adapters(in)...)
@@ -114,7 +113,7 @@ func context(plan planner.Plan) int {
 	return plan.MaxModelLen * plan.Concurrency
 }
 
-// limit drops what would need more memory than was planned and says what to do instead.
+// limit drops settings that need more memory than planned, with the way out.
 func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
 	var kept []engine.Setting
 	var warnings []string
@@ -132,7 +131,7 @@ func objection(in engine.Input, setting engine.Setting) string {
 	number, _ := strconv.Atoi(setting.Value)
 	switch setting.Name {
 	case "ctx-size":
-		// 0 means all that the model was made for.
+		// 0 means the model's whole context.
 		if number <= 0 || number > context(in.Plan) {
 			return fmt.Sprintf("flag ctx-size: %d is used instead of %d, because the plan has memory for no more: "+
 				"set inference.objectives.maxModelLen and .concurrency to have more planned",
@@ -145,13 +144,13 @@ func objection(in engine.Input, setting engine.Setting) string {
 		}
 	case "cache-type-k", "cache-type-v":
 		if setting.Value == "f32" {
-			return fmt.Sprintf("flag %s: f32 is ignored, because it needs twice the memory that was planned", setting.Name)
+			return fmt.Sprintf("flag %s: f32 is ignored, because it needs twice the planned memory", setting.Name)
 		}
 	}
 	return ""
 }
 
-// shares warns where the user's flags leave each sequence less context than was planned.
+// shares warns if the user's flags leave each sequence less context than planned.
 func shares(plan planner.Plan, users []engine.Setting) []string {
 	size, sequences := context(plan), plan.Concurrency
 	for _, setting := range users {

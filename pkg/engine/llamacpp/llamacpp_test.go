@@ -132,7 +132,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"ctx-size": "0", "cache-type-k": "f32", "cache-type-v": "q8_0"},
 			want:   "--ctx-size 16384 --parallel 4 --n-gpu-layers 999 --fit off --metrics --jinja --cache-type-v q8_0",
 			warnings: []string{
-				"flag cache-type-k: f32 is ignored, because it needs twice the memory that was planned",
+				"flag cache-type-k: f32 is ignored, because it needs twice the planned memory",
 				"flag ctx-size: 16384 is used instead of 0, because the plan has memory for no more: set inference.objectives.maxModelLen and .concurrency to have more planned",
 			},
 		},

@@ -11,13 +11,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// rpcPort is where the machines but the first lend their GPUs to the server on the first one. It is the RPC
-// server's own default. It asks nobody who he is, so nobody else may reach it.
+// rpcPort is the RPC server's default port. There, all machines but the first lend their GPUs to the server on the
+// first one. It has no authentication, so no other pod may reach it.
 const rpcPort = 50052
 
-// worker returns how to start the RPC server on a machine that lends its GPUs. It serves one client at a
-// time, the leader, which sends it the layers that it is to hold. The leader ends when a worker does, and
-// does not start before all of them listen.
+// worker returns the command of the RPC server on a machine that lends its GPUs. It serves one client at a time,
+// the leader, which sends it its layers. The leader ends when a worker does, and does not start before all of them
+// listen.
 func worker(in engine.Input, env []engine.EnvVar) engine.Command {
 	return engine.Command{
 		Entrypoint:     slices.Clone(in.Data.WorkerCommand),
@@ -29,7 +29,7 @@ func worker(in engine.Input, env []engine.EnvVar) engine.Command {
 	}
 }
 
-// endpoints are where the workers listen.
+// endpoints are the addresses of the workers.
 func endpoints(workers []string) []string {
 	list := make([]string, len(workers))
 	for i, host := range workers {

@@ -71,11 +71,11 @@ func TestSeveralMachinesThatCannotBe(t *testing.T) {
 		},
 		{
 			"nobody says who is who", func(in *engine.Input) { in.Member = nil },
-			"rendering llamacpp: the plan has 3 machines, and which of them is meant is not said",
+			"rendering llamacpp: the plan has 3 machines, and no machine is selected",
 		},
 		{
 			"a worker is missing", func(in *engine.Input) { in.Member.Workers = in.Member.Workers[:1] },
-			"rendering llamacpp: the plan has 3 machines, and which of them is meant is not said",
+			"rendering llamacpp: the plan has 3 machines, and no machine is selected",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

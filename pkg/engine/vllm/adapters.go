@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// Flags that carry the adapters.
+// Flags for adapters.
 const (
 	flagLoRA        = "enable-lora"
 	flagLoRASlots   = "max-loras"
@@ -21,7 +21,7 @@ const (
 	flagLoRAModules = "lora-modules"
 )
 
-// adapters are the flags that serve adapters as models of their own names, each from its directory.
+// adapters are the flags that serve adapters under their own names, each from its directory.
 func adapters(in engine.Input) []engine.Setting {
 	if len(in.Adapters) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func adapterNames(in engine.Input) []string {
 	return names
 }
 
-// checkAdapters refuses what the server would serve otherwise than it is asked for.
+// checkAdapters refuses adapters that the server would serve differently than requested.
 func checkAdapters(in engine.Input) error {
 	for _, a := range in.Adapters {
 		switch {
@@ -63,8 +63,8 @@ func checkAdapters(in engine.Input) error {
 	return nil
 }
 
-// adapterFiles are those of an adapter's repository that the server loads. Others publish the same tensors
-// once more as a pickle, which can run code.
+// adapterFiles are the server's files of an adapter's repository. Other files have the same tensors as a pickle,
+// which can run code.
 func adapterFiles() engine.Selection {
 	return engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
 }

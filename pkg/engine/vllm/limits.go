@@ -14,20 +14,20 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// flagExperts spreads whole experts over GPUs; the server refuses it for a model that has none.
+// flagExperts spreads whole experts over GPUs; the server refuses it for a model without experts.
 const flagExperts = "enable-expert-parallel"
 
-// flagContext spreads the tokens of the KV cache over GPUs that would hold the same ones.
+// flagContext spreads the tokens of the KV cache over GPUs that would otherwise hold the same ones.
 const flagContext = "decode-context-parallel-size"
 
-// planned are flags of the user's that are constraints of the plan. The plan carries the value in
-// use, and a warning if it differs from the user's.
+// planned are the user's flags that constrain the plan. The plan has the value in use, and a warning if it differs
+// from the user's.
 func planned(in engine.Input) []string {
 	names := []string{
 		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",
 		"pipeline-parallel-size", "tensor-parallel-size",
 	}
-	// A plan of a former version may not say what the user said of a mixture.
+	// A plan of an earlier version may lack the user's settings of a mixture.
 	if in.Plan.ExpertParallel || in.Model.Shape.MoE == nil {
 		names = append(names, flagExperts)
 	}
@@ -40,8 +40,7 @@ func planned(in engine.Input) []string {
 	return names
 }
 
-// limit drops what the artifact needs otherwise, what the plan has decided, and what would need more memory
-// than was planned.
+// limit drops settings that contradict the artifact or the plan, or need more memory than planned.
 func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
 	var kept []engine.Setting
 	var warnings []string
@@ -57,7 +56,7 @@ func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string)
 	return kept, warnings
 }
 
-// objection is a sentence about a flag that moves away from the plan, and whether ours stays instead.
+// objection is a sentence about a flag that deviates from the plan, and whether our value stays.
 func objection(in engine.Input, setting engine.Setting) (sentence string, replaced bool) {
 	switch setting.Name {
 	case "max-num-batched-tokens":
@@ -75,7 +74,7 @@ func objection(in engine.Input, setting engine.Setting) (sentence string, replac
 		case setting.Value == "false":
 			return "", false
 		}
-		return fmt.Sprintf("flag %s: it needs memory beside what was planned: "+
+		return fmt.Sprintf("flag %s: it needs more memory than planned: "+
 			"lower gpu-memory-utilization if the engine does not start", setting.Name), false
 	}
 	return aboutArtifact(in, setting)
@@ -101,21 +100,21 @@ func aboutBatch(in engine.Input, value string) (string, bool) {
 	return "", false
 }
 
-// kaitoFiles is where KAITO's image keeps its chat templates. The server does not start without the file.
+// kaitoFiles is the directory of chat templates in KAITO's image. The server does not start without the file.
 const kaitoFiles = "/workspace/"
 
 func aboutTemplate(value string) (string, bool) {
 	if !strings.HasPrefix(value, kaitoFiles) {
 		return "", false
 	}
-	return engine.Sentence("flag chat-template: %s is a file of KAITO's image, which does not run here, so the model's own template is "+
-		"used: give the template itself instead, as text", value), true
+	return engine.Sentence("flag chat-template: %s is a file of KAITO's image, and that image does not run here, so the model's own template is "+
+		"used: give the text of the template instead", value), true
 }
 
 func aboutType(in engine.Input, value string) (string, bool) {
 	switch {
 	case value == "float" || value == "float32":
-		return fmt.Sprintf("flag dtype: %s is ignored, because it needs twice the memory that was planned", value), true
+		return fmt.Sprintf("flag dtype: %s is ignored, because it needs twice the planned memory", value), true
 	case value == "bfloat16" && isOlderThanAmpere(in):
 		return fmt.Sprintf("flag dtype: half is used instead of bfloat16, which needs compute capability 8.0: the GPUs have %s",
 			in.Plan.ComputeCapability), true
@@ -123,22 +122,22 @@ func aboutType(in engine.Input, value string) (string, bool) {
 	return "", false
 }
 
-// aboutQuantization warns of weights that would not be those of the plan. Such of 16 bits are quantised while
-// they are loaded; others say themselves how they are to be loaded, and the server refuses another way.
+// aboutQuantization warns of weights in another format than planned. Weights of 16 bits are quantised during
+// loading; others declare their format, and the server refuses another one.
 func aboutQuantization(planned, value string) string {
 	switch {
 	case strings.EqualFold(value, planned):
 		return ""
 	case slices.Contains([]string{"", "bf16", "fp16", "f32"}, planned):
-		return engine.Sentence("flag quantization: %s reduces the weights while they are loaded, which the plan does not count on: "+
-			"to have weights of fewer bits planned, name their format in inference.engine.allowedQuantizations instead", value)
+		return engine.Sentence("flag quantization: %s reduces the weights during loading, and the plan does not include that: "+
+			"to plan with smaller weights, name their format in inference.engine.allowedQuantizations instead", value)
 	default:
-		return engine.Sentence("flag quantization: the weights are in %s and say so themselves, and the engine does not "+
-			"start if %s is not a name of that: leave the flag out", planned, value)
+		return engine.Sentence("flag quantization: the weights are in %s and declare it, and the engine does not "+
+			"start if %s is not a name of that format: leave the flag out", planned, value)
 	}
 }
 
-// aboutArtifact keeps a flag that the artifact cannot do without.
+// aboutArtifact keeps a flag that the artifact requires.
 func aboutArtifact(in engine.Input, setting engine.Setting) (string, bool) {
 	for _, flag := range in.Plan.Artifact.Flags {
 		if flag.Name == setting.Name && orTrue(flag.Value) != setting.Value {
@@ -149,7 +148,7 @@ func aboutArtifact(in engine.Input, setting engine.Setting) (string, bool) {
 	return "", false
 }
 
-// checkDashes refuses values that the server's parser would take for flags. Whole numbers it knows.
+// checkDashes refuses values that the server's parser would read as flags. It accepts negative whole numbers.
 func checkDashes(data catalog.Engine, users []engine.Setting) error {
 	for _, setting := range users {
 		flag := data.Flags[setting.Name]
@@ -161,14 +160,14 @@ func checkDashes(data catalog.Engine, users []engine.Setting) error {
 			values = strings.Fields(setting.Value)
 		}
 		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "-") }) {
-			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, which its parser takes for a flag: "+
+			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, and its parser reads that as a flag: "+
 				"write another value", setting.Name, data.Name)
 		}
 	}
 	return nil
 }
 
-// checkTogether refuses combinations that the server refuses to start with.
+// checkTogether refuses combinations that stop the server at its start.
 func checkTogether(settings []engine.Setting) error {
 	value := map[string]string{}
 	for _, setting := range settings {

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Shared memory: the server's processes exchange requests and tensors through it, and so does NCCL. At
-// least 1 GiB per GPU, and 10 GiB for eight is what others give.
+// Shared memory: the server's processes and NCCL exchange requests and tensors through it. At least 1 GiB per GPU,
+// and 10 GiB for eight, as usual elsewhere.
 const (
 	sharedBaseGiB   = 2
 	sharedPerGPUGiB = 1
@@ -30,7 +30,7 @@ func sharedMemory(plan planner.Plan, settings []engine.Setting) int {
 		case "mm-processor-cache-type":
 			inShared = setting.Value == "shm"
 		case "mm-processor-cache-gb":
-			// Resolve saw to it that this is a number.
+			// Resolve has checked that this is a number.
 			cache, _ = strconv.ParseFloat(setting.Value, 64)
 		}
 	}
@@ -40,8 +40,8 @@ func sharedMemory(plan planner.Plan, settings []engine.Setting) int {
 	return size
 }
 
-// weights are the files of a Hugging Face repository that the server loads: those beside its config.json,
-// not the originals and other formats that publishers keep in directories.
+// weights are the server's files of a Hugging Face repository: those beside its config.json, not the originals and
+// other formats in directories.
 func weights(in engine.Input) engine.Selection {
 	if len(in.Plan.Artifact.Files) > 0 {
 		return engine.Selection{}

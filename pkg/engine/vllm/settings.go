@@ -13,15 +13,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// quietRoutes are asked every few seconds by probes and scrapers: logged, they would bury the last words
-// of an engine that fails.
+// quietRoutes are the routes of probes and scrapers, requested every few seconds: in the log, they would bury the
+// last messages of a failing engine.
 const quietRoutes = "/health,/metrics"
 
-// kvEvents switches on the events of the KV cache, which carry the token ids of prompts and are off otherwise.
-// Written out although most of it is the default, so that the port is what the Service says.
+// kvEvents switches on the events of the KV cache, which carry the token ids of prompts and are off by default.
+// Most of it is the default, written out so that the port matches the Service.
 const kvEvents = `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}`
 
-// settings are the flags that carry the plan, in the order in which people read them.
+// settings are the flags for the plan, in reading order.
 func settings(in engine.Input) []engine.Setting {
 	list := []engine.Setting{
 		{Name: "served-model-name", Value: strings.Join(in.ServedNames, " ")},
@@ -61,9 +61,9 @@ func settings(in engine.Input) []engine.Setting {
 // noMediaDomain resolves nowhere (RFC 2606). The server reads an empty list of domains as all of them.
 const noMediaDomain = "none.invalid"
 
-// media limits where the server fetches what requests link to: whoever reaches the endpoint could otherwise have it
-// read any address that the pod reaches. Media within a request (data: URLs) are always accepted. A server of a model
-// that takes text alone accepts the flag and fetches nothing.
+// media limits the hosts of linked media: otherwise any client could make the server read every address that the
+// pod reaches. Media within a request (data: URLs) are always accepted. A server with a text model accepts the flag
+// and fetches nothing.
 func media(in engine.Input) []engine.Setting {
 	domains := in.MediaDomains
 	switch {
@@ -104,7 +104,7 @@ func layout(in engine.Input) []engine.Setting {
 	return list
 }
 
-// sizes are what the plan has memory for.
+// sizes are the sizes that fit the plan's memory.
 func sizes(plan planner.Plan) []engine.Setting {
 	list := []engine.Setting{
 		{Name: "max-model-len", Value: strconv.Itoa(plan.MaxModelLen)},
@@ -118,7 +118,7 @@ func sizes(plan planner.Plan) []engine.Setting {
 	return list
 }
 
-// forRank leaves out what only the machine that serves may have; nothing that shapes the computation.
+// forRank removes flags for the leader only; none of them shapes the computation.
 func forRank(in engine.Input, list []engine.Setting) []engine.Setting {
 	if !in.Member.IsWorker() {
 		return list
@@ -126,7 +126,7 @@ func forRank(in engine.Input, list []engine.Setting) []engine.Setting {
 	return slices.DeleteFunc(list, func(s engine.Setting) bool { return s.Name == "api-server-count" })
 }
 
-// needed are the flags that the artifact cannot do without. They win over the plan.
+// needed are the flags that the artifact requires. They take precedence over the plan.
 func needed(in engine.Input) []engine.Setting {
 	list := make([]engine.Setting, 0, len(in.Plan.Artifact.Flags))
 	for _, flag := range in.Plan.Artifact.Flags {
@@ -142,7 +142,7 @@ func orTrue(value string) string {
 	return value
 }
 
-// isOlderThanAmpere says whether the GPUs are known to lack bf16.
+// isOlderThanAmpere reports whether the GPUs are known to lack bf16.
 func isOlderThanAmpere(in engine.Input) bool {
 	major, _, _ := strings.Cut(in.Plan.ComputeCapability, ".")
 	number, err := strconv.Atoi(major)

@@ -3,9 +3,9 @@
 
 // Package vllm renders the command line of vLLM's OpenAI-compatible server, vllm serve.
 //
-// It decides which of the server's flags and variables carry the plan, and how far a user's flags may move
-// away from it. It must not know Kubernetes objects, how the plan was made, or which flags a version has:
-// that is the catalogue's.
+// It decides which of the server's flags and variables carry the plan, and how far a user's flags may deviate from
+// it. It must not know Kubernetes objects, how the plan was made, or the flags of a version: the catalogue has
+// those.
 package vllm
 
 import (
@@ -25,8 +25,8 @@ import (
 // Name of the engine in the catalogue.
 const Name = "vllm"
 
-// kvEventsPort is where the events of the KV cache are published; the server's own default. Each replica
-// but the first one publishes on a port of its own above it.
+// kvEventsPort is the port of the KV cache's events; the server's own default. Each replica but the first one uses
+// a higher port of its own.
 const kvEventsPort = 5557
 
 // Command returns how to start vllm serve for the plan. The image's entrypoint is vllm serve itself, so
@@ -69,8 +69,8 @@ func Command(in engine.Input) (engine.Command, error) {
 	return command, nil
 }
 
-// rankAt is where the arguments hold the member's rank, which may be a reference; none where it serves
-// alone. No user can set that flag.
+// rankAt are the positions of the member's rank in the arguments, because it may be a reference; none for one that
+// serves alone. No user can set that flag.
 func rankAt(data catalog.Engine, settings []engine.Setting) []int {
 	at := slices.IndexFunc(settings, func(s engine.Setting) bool { return s.Name == "node-rank" })
 	if at < 0 {
@@ -88,15 +88,15 @@ func check(in engine.Input) error {
 	case len(in.ServedNames) == 0:
 		return errors.New("rendering vllm: the model has no name to be served under")
 	case plan.Nodes > 1 && in.Member == nil:
-		return fmt.Errorf("rendering vllm: the plan has %d machines, and which of them is meant is not said", plan.Nodes)
+		return fmt.Errorf("rendering vllm: the plan has %d machines, and no machine is selected", plan.Nodes)
 	case plan.Nodes > 1 && plan.DataParallel > 1:
 		return fmt.Errorf("rendering vllm: the plan has %d replicas on %d machines, which this version cannot start", plan.DataParallel, plan.Nodes)
 	case in.Model.RemoteCode && !in.AllowRemoteCode:
-		return fmt.Errorf("inference.preset.name: %s runs code from its repository, which this installation does not allow: "+
+		return fmt.Errorf("inference.preset.name: %s runs code from its repository, and this installation does not allow that: "+
 			"ask the administrator to allow remote code, or choose another model", in.Model.Name)
 	case in.Model.RemoteCode && !in.OwnFiles && !plan.Artifact.IsPinned():
-		return fmt.Errorf("inference.preset.name: %s runs code from %s at revision %q, which can change: "+
-			"ask the administrator to name a commit as the artifact's revision in the catalogue, or to turn hub.describe on, which pins one",
+		return fmt.Errorf("inference.preset.name: %s runs code from %s at revision %q, and that revision can change: "+
+			"ask the administrator to name a commit as the artifact's revision in the catalogue, or to turn on hub.describe, which pins one",
 			in.Model.Name, plan.Artifact.Repo, cmp.Or(plan.Artifact.Revision, "main"))
 	}
 	if err := checkLayout(plan); err != nil {
@@ -132,17 +132,17 @@ func checkSizes(plan planner.Plan) error {
 	return nil
 }
 
-// environment is what the server reads besides its flags.
+// environment are the server's variables.
 func environment(in engine.Input) []engine.EnvVar {
 	env := []engine.EnvVar{
 		// The weights are on the volume; nothing is to be looked up or fetched besides.
 		{Name: "HF_HUB_OFFLINE", Value: "1"},
 		{Name: "VLLM_NO_USAGE_STATS", Value: "1"},
-		// torch asks for the user's name, which an image need not have for the user id.
+		// torch needs the user's name, and an image may lack it for the user id.
 		{Name: "USER", Value: "vllm"},
 	}
 	if !slices.Contains(in.MediaDomains, engine.AnyMediaDomain) {
-		// The server checks the domain of the link, not of what it redirects to.
+		// The server checks the domain of the link, not of a redirect.
 		env = append(env, engine.EnvVar{Name: "VLLM_MEDIA_URL_ALLOW_REDIRECTS", Value: "0"})
 	}
 	if in.CacheDir != "" {
@@ -151,7 +151,7 @@ func environment(in engine.Input) []engine.EnvVar {
 		}
 	}
 	if in.Plan.Nodes > 1 && !in.RDMA {
-		// NCCL sees the host's adapters also where a pod has no device to open them by.
+		// NCCL sees the host's adapters also if a pod has no device to open them by.
 		env = append(env, engine.EnvVar{Name: "NCCL_IB_DISABLE", Value: "1"})
 	}
 	if len(in.Plan.StageLayers) > 1 {
@@ -163,13 +163,13 @@ func environment(in engine.Input) []engine.EnvVar {
 // partitionEnv tells how many layers each stage of the pipeline has.
 const partitionEnv = "VLLM_PP_LAYER_PARTITION"
 
-// reservedEnv are variables that would undo what flags cannot: each with its reason.
+// reservedEnv are variables that would bypass the checks of flags, each with its reason.
 func reservedEnv() map[string]string {
 	const (
 		plan    = "the plan decides how the model spreads over machines and GPUs"
 		service = "the Service and the probes rely on its value"
-		routes  = "it opens routes by which whoever reaches the endpoint controls the server"
-		code    = "it makes the server run code that is not part of its image"
+		routes  = "it opens routes that let every client control the server"
+		code    = "it makes the server run code from outside its image"
 	)
 	return map[string]string{
 		partitionEnv:                        plan,

@@ -195,8 +195,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			reason: "a chat template of the user's own passes, one of an image that does not run here cannot",
 			config: engine.Config{"vllm": {"chat-template": "/workspace/chat_templates/tool-chat.jinja"}},
 			want:   two,
-			warnings: []string{"flag chat-template: /workspace/chat_templates/tool-chat.jinja is a file of KAITO's image, which does not run " +
-				"here, so the model's own template is used: give the template itself instead, as text"},
+			warnings: []string{"flag chat-template: /workspace/chat_templates/tool-chat.jinja is a file of KAITO's image, and that image does not run " +
+				"here, so the model's own template is used: give the text of the template instead"},
 		},
 		{
 			reason: "switches, lists, sizes and JSON",
@@ -241,7 +241,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			reason:   "32 bits need twice the memory",
 			args:     map[string]string{"dtype": "float"},
 			want:     two,
-			warnings: []string{"flag dtype: float is ignored, because it needs twice the memory that was planned"},
+			warnings: []string{"flag dtype: float is ignored, because it needs twice the planned memory"},
 		},
 		{
 			reason:   "bf16 on GPUs that lack it",
@@ -275,8 +275,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "bf16" },
 			want:   two + " --quantization fp8",
 			warnings: []string{
-				"flag quantization: fp8 reduces the weights while they are loaded, which the plan does not count on: " +
-					"to have weights of fewer bits planned, name their format in inference.engine.allowedQuantizations instead",
+				"flag quantization: fp8 reduces the weights during loading, and the plan does not include that: " +
+					"to plan with smaller weights, name their format in inference.engine.allowedQuantizations instead",
 			},
 		},
 		{
@@ -291,8 +291,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "awq" },
 			want:   two + " --quantization gptq",
 			warnings: []string{
-				"flag quantization: the weights are in awq and say so themselves, and the engine does not start if gptq is not " +
-					"a name of that: leave the flag out",
+				"flag quantization: the weights are in awq and declare it, and the engine does not start if gptq is not " +
+					"a name of that format: leave the flag out",
 			},
 		},
 		{
@@ -316,8 +316,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"speculative-config": `{"method":"ngram"}`, "enable-lora": "true"},
 			want:   two + ` --enable-lora --speculative-config {"method":"ngram"}`,
 			warnings: []string{
-				"flag enable-lora: it needs memory beside what was planned: lower gpu-memory-utilization if the engine does not start",
-				"flag speculative-config: it needs memory beside what was planned: lower gpu-memory-utilization if the engine does not start",
+				"flag enable-lora: it needs more memory than planned: lower gpu-memory-utilization if the engine does not start",
+				"flag speculative-config: it needs more memory than planned: lower gpu-memory-utilization if the engine does not start",
 			},
 		},
 		{
@@ -339,7 +339,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 					`and only the administrator names who reads them (chart value kvEvents.consumer)`,
 				`inference.engine.args: lora-modules is ignored, because adapters belong into inference.adapters`,
 				`inference.engine.args: tool-server is ignored, because it lets whoever reaches the endpoint run commands, read files or send requests from inside the cluster`,
-				`inference.engine.args: worker-cls is ignored, because it makes the server run code that is not part of its image`,
+				`inference.engine.args: worker-cls is ignored, because it makes the server run code from outside its image`,
 				`inference.engine.args: config is ignored, because it reads flags from a file, which bypasses every check`,
 				`inference.engine.args: trust_remote_code is ignored, because only the catalogue says which models run code of their repository`,
 				`inference.engine.args: host is ignored, because the Service and the probes rely on its value`,
@@ -388,15 +388,15 @@ func TestCommandRefuses(t *testing.T) {
 		{"JSON that is none", args("limit-mm-per-prompt", "image=2"), `inference.engine.args: flag "limit-mm-per-prompt" of engine vllm needs JSON, not "image=2"`},
 		{
 			"a value that smuggles a flag in", args("allowed-media-domains", "a --trust-remote-code"),
-			`flag "allowed-media-domains" of engine vllm has a value that begins with a dash, which its parser takes for a flag: write another value`,
+			`flag "allowed-media-domains" of engine vllm has a value that begins with a dash, and its parser reads that as a flag: write another value`,
 		},
 		{
 			"the same as one value", args("chat-template", "--trust-remote-code"),
-			`flag "chat-template" of engine vllm has a value that begins with a dash, which its parser takes for a flag: write another value`,
+			`flag "chat-template" of engine vllm has a value that begins with a dash, and its parser reads that as a flag: write another value`,
 		},
 		{
 			"a fraction that its parser takes for a flag", args("watermark", "-0.5"),
-			`flag "watermark" of engine vllm has a value that begins with a dash, which its parser takes for a flag: write another value`,
+			`flag "watermark" of engine vllm has a value that begins with a dash, and its parser reads that as a flag: write another value`,
 		},
 		{"tools without a parser", args("enable-auto-tool-choice", ""), `flag enable-auto-tool-choice of engine vllm needs tool-call-parser: set it to the name of a parser`},
 		{"outputs without requests", args("enable-log-outputs", ""), `flag enable-log-outputs of engine vllm needs enable-log-requests: set it too`},
@@ -433,7 +433,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"a model without a name", func(in *engine.Input) { in.ServedNames = nil }, "rendering vllm: the model has no name to be served under"},
 		{
 			"several machines, none of them named", func(in *engine.Input) { in.Plan.Nodes = 2 },
-			"rendering vllm: the plan has 2 machines, and which of them is meant is not said",
+			"rendering vllm: the plan has 2 machines, and no machine is selected",
 		},
 		{
 			"replicas on several machines",
@@ -444,13 +444,13 @@ func TestCommandRefuses(t *testing.T) {
 		},
 		{
 			"code of the repository without leave", func(in *engine.Input) { in.Model.RemoteCode = true },
-			"inference.preset.name: some-model runs code from its repository, which this installation does not allow: " +
+			"inference.preset.name: some-model runs code from its repository, and this installation does not allow that: " +
 				"ask the administrator to allow remote code, or choose another model",
 		},
 		{
 			"code that a branch can change", func(in *engine.Input) { in.Model.RemoteCode, in.AllowRemoteCode = true, true },
-			`inference.preset.name: some-model runs code from Org/Some-Model at revision "abc", which can change: ` +
-				"ask the administrator to name a commit as the artifact's revision in the catalogue, or to turn hub.describe on, which pins one",
+			`inference.preset.name: some-model runs code from Org/Some-Model at revision "abc", and that revision can change: ` +
+				"ask the administrator to name a commit as the artifact's revision in the catalogue, or to turn on hub.describe, which pins one",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -498,7 +498,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	warnings := []string{
 		"inference.engine.env: VLLM_PP_LAYER_PARTITION is ignored, because the plan decides how the model spreads over machines and GPUs",
-		"inference.engine.env: VLLM_SERVER_DEV_MODE is ignored, because it opens routes by which whoever reaches the endpoint controls the server",
+		"inference.engine.env: VLLM_SERVER_DEV_MODE is ignored, because it opens routes that let every client control the server",
 	}
 	if diff := cmp.Diff(warnings, got.Warnings); diff != "" {
 		t.Errorf("Warnings: -want +got:\n%s", diff)

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// adapterConfig is where PEFT writes what an adapter is.
+// adapterConfig is PEFT's file with the description of an adapter.
 const adapterConfig = "adapter_config.json"
 
 // AdapterRank asks a hub for the rank of the low-rank adapter in a repository, org/name, at a branch, tag or
@@ -48,14 +48,14 @@ func adapterRank(ctx context.Context, c *hub.Client, at hub.File) (int, error) {
 	case config.Type != "" && config.Type != "LORA":
 		return 0, fmt.Errorf("%s has peft_type %q: only LORA is served beside a model", adapterConfig, config.Type)
 	case config.Rank < 1:
-		return 0, errors.New(adapterConfig + " names no rank (r): it is no low-rank adapter")
+		return 0, errors.New(adapterConfig + " has no rank (r): it is not a low-rank adapter")
 	}
 	return config.Rank, nil
 }
 
-// AdapterRanks asks for the ranks of the adapters in repositories, each ORG/NAME or ORG/NAME@REVISION. One
-// that the hub does not answer for, or not to this client, is left out: whoever fetches it may get another
-// answer. An error is an answer that will not change by itself.
+// AdapterRanks queries the ranks of the adapters in repositories, each ORG/NAME or ORG/NAME@REVISION. It leaves out
+// repositories that the hub does not return, or not to this client: the pod that fetches them may get another
+// answer. An error is a permanent one.
 func AdapterRanks(ctx context.Context, c *hub.Client, repositories []string) ([]int, error) {
 	var ranks []int
 	for _, repository := range repositories {

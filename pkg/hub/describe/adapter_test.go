@@ -20,7 +20,7 @@ func TestAdapterRank(t *testing.T) {
 		{reason: "as PEFT writes it", repo: testRepo, config: `{"peft_type": "LORA", "r": 16, "lora_alpha": 32}`, want: 16},
 		{reason: "at a commit", repo: testRepo, revision: testCommit, config: `{"r": 8}`, want: 8},
 		{reason: "another kind of adapter", repo: testRepo, config: `{"peft_type": "PREFIX_TUNING"}`, err: `adapter_config.json has peft_type "PREFIX_TUNING": only LORA is served beside a model`},
-		{reason: "no rank", repo: testRepo, config: `{"peft_type": "LORA"}`, err: "adapter_config.json names no rank (r): it is no low-rank adapter"},
+		{reason: "no rank", repo: testRepo, config: `{"peft_type": "LORA"}`, err: "adapter_config.json has no rank (r): it is not a low-rank adapter"},
 		{reason: "another type", repo: testRepo, config: `{"r": "eight"}`, err: "reading adapter_config.json: json: cannot unmarshal string"},
 		{reason: "no adapter", repo: testRepo, err: "adapter_config.json"},
 		{reason: "no id", repo: "adapter", config: `{"r": 8}`, err: "not a model id: want ORG/NAME"},

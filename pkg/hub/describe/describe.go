@@ -15,30 +15,30 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// Bounds on the files that describe a model.
+// Bounds of the files that describe a model.
 const (
 	maxConfig = hfconfig.MaxConfig
-	// maxIndex bounds an index: it names every tensor, of which models with many experts have 100,000s.
+	// maxIndex bounds an index: it names every tensor, and models with many experts have 100,000s of them.
 	maxIndex = 32 << 20
 )
 
-// Description is what a repository says of its model.
+// Description is a repository's description of its model.
 type Description struct {
-	// Model has one artifact, pinned to the commit that the revision named.
+	// Model has one artifact, pinned to the revision's commit.
 	Model model.Model
-	// Architecture is the class that serves the model.
+	// Architecture is the model's class.
 	Architecture string
-	// Notes say in a sentence each what was assumed or left out.
+	// Notes have a sentence for each assumption or omission.
 	Notes []string
 }
 
-// Model is Inspect for those who need the model only.
+// Model is Inspect for callers that need only the model.
 func Model(ctx context.Context, c *hub.Client, repo, revision string) (model.Model, error) {
 	d, err := Inspect(ctx, c, repo, revision)
 	return d.Model, err
 }
 
-// Inspect asks a hub what a repository, org/name, says of its model at a branch, tag or commit; an empty
+// Inspect queries a hub for a repository's description of its model, org/name, at a branch, tag or commit; an empty
 // revision means main. Its errors are *Errors.
 func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Description, error) {
 	return inspector{Client: c, headers: semaphore.NewWeighted(maxHeaders)}.describe(ctx, repo, revision)
@@ -62,7 +62,7 @@ func (c inspector) describe(ctx context.Context, repo, revision string) (Descrip
 	return d, nil
 }
 
-// inspect returns the licence even where it fails, for whoever has to accept it.
+// inspect returns the licence even if it fails, for whoever has to accept it.
 func (c inspector) inspect(ctx context.Context, repo, revision string) (Description, string, error) {
 	if !isRepo(repo) {
 		return Description{}, "", errNotAnID
@@ -92,13 +92,13 @@ func (c inspector) inspect(ctx context.Context, repo, revision string) (Descript
 	d := Description{Model: facts.Model(repo, at.Revision), Architecture: facts.Architecture, Notes: facts.Notes}
 	d.Model.Gated, d.Model.License = info.Gated, info.License
 	if facts.WeightBytes == 0 {
-		d.Notes = append(d.Notes, "the repository does not say how large its weights are: their size is computed from the shape")
+		d.Notes = append(d.Notes, "the repository does not state the size of its weights: it is computed from the shape")
 	}
 	return d, info.License, nil
 }
 
-// askAPI returns what the API says. Mirrors that serve files only have none: that is not an error, and
-// nothing is known.
+// askAPI returns the API's answer. Mirrors that serve only files have no API: that is not an error, and the answer
+// is empty.
 func (c inspector) askAPI(ctx context.Context, repo, revision string) (hub.Info, error) {
 	known, err := c.Info(ctx, repo, revision)
 	if err != nil && hub.LacksAPI(err) {
@@ -107,8 +107,7 @@ func (c inspector) askAPI(ctx context.Context, repo, revision string) (hub.Info,
 	return known, err
 }
 
-// configs fetches config.json and hf_quant_config.json, and the commit that they are of where the answer
-// names it.
+// configs fetches config.json and hf_quant_config.json, and their commit if the answer names it.
 func (c inspector) configs(ctx context.Context, at hub.File) (hfconfig.Files, string, error) {
 	config, commit, err := readConfig(ctx, c.Client, at, "config.json")
 	if err != nil {
@@ -124,7 +123,7 @@ func (c inspector) configs(ctx context.Context, at hub.File) (hfconfig.Files, st
 	return hfconfig.Files{Config: config, Quantization: side}, commit, nil
 }
 
-// readConfig returns a small file of the repository, and its commit where the hub names it.
+// readConfig returns a small file of the repository, and its commit if the hub names it.
 func readConfig(ctx context.Context, c *hub.Client, at hub.File, path string) (content []byte, commit string, err error) {
 	at.Path = path
 	return c.ReadJSON(ctx, at, maxConfig)
@@ -135,7 +134,7 @@ func isMissing(err error) bool {
 	return ok
 }
 
-// isRepo says whether a text is an id that can be part of an address as it stands.
+// isRepo reports whether a text is an id that needs no escaping in an address.
 func isRepo(repo string) bool {
 	org, name, ok := strings.Cut(repo, "/")
 	return ok && isName(org) && isName(name)
@@ -146,5 +145,5 @@ func isName(text string) bool {
 	return text != "" && len(text) <= 128 && strings.Trim(text, plain+"._-") == "" && strings.ContainsAny(text[:1], plain)
 }
 
-// errNotAnID says that a text is no repository's id.
+// errNotAnID is returned if a text is not a repository's id.
 var errNotAnID = errors.New("not a model id: want ORG/NAME")

@@ -174,7 +174,7 @@ func TestInspect(t *testing.T) {
 			repository{apiPath: api, "config.json": config, treePath: `[{"type": "file", "path": "pytorch_model.bin"}]`},
 			Description{
 				Model: described(testCommit, 0, func(m *model.Model) { m.Artifacts[0].WeightBasis = model.BytesEstimated }),
-				Notes: []string{"the repository does not say how large its weights are: their size is computed from the shape"},
+				Notes: []string{"the repository does not state the size of its weights: it is computed from the shape"},
 			},
 		},
 		{
@@ -345,7 +345,7 @@ const way = "supply its config.json by --config FILE on the command line, or its
 
 // The messages are what a person sees. HUB stands for the address of the hub.
 func TestDescribeErrors(t *testing.T) {
-	const gatedHeader, where = "GatedRepo", "HF_TOKEN, in a cluster the Secret that modelAccessSecret names"
+	const gatedHeader, where = "GatedRepo", "HF_TOKEN, or in a cluster the Secret in modelAccessSecret"
 	refuse := func(status int, code string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == apiPath && code == gatedHeader {
@@ -393,7 +393,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"hidden", "", "", "", refuse(401, "RepoNotFound"),
-			`model "org/model" does not exist on HUB, or is not open to everybody: check the spelling, give a token (` + where + `), or ` + way,
+			`model "org/model" does not exist on HUB, or is private: check the spelling, give a token (` + where + `), or ` + way,
 		},
 		{
 			"hidden from the token", "", "", "hf_secret", refuse(401, "RepoNotFound"),
@@ -401,15 +401,15 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"no config", "", "", "", file("config.json", ""),
-			`model "org/model": it has no config.json at revision "main", so nothing says what its weights are: name the repository with the original weights, or ` + way,
+			`model "org/model": it has no config.json at revision "main", so its weights are unknown: name the repository with the original weights, or ` + way,
 		},
 		{
 			"a page for a config", "", "", "", file("config.json", "<html>"),
-			at + "/config.json: HUB: answer is not the JSON of a Hugging Face-compatible hub: try again, or " + way,
+			at + "/config.json: HUB: the response is not the JSON of a Hugging Face-compatible hub: try again, or " + way,
 		},
 		{
 			"a config that is too large", "", "", "", file("config.json", "{"+strings.Repeat(" ", maxConfig)),
-			at + "/config.json: the file is larger than 1048576 bytes, the most that is read: " + way,
+			at + "/config.json: the file is larger than the limit of 1048576 bytes: " + way,
 		},
 		{
 			"absurd heads", "", "", "", file("config.json", strings.Replace(config, "14,", "0,", 1)),
@@ -429,7 +429,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"a header that is too large", "", "", "", header("\x01\x00\x40\x00\x00\x00\x00\x00"),
-			at + "/model.safetensors: the header is larger than 4194304 bytes, the most that is read: " + way,
+			at + "/model.safetensors: the header is larger than the limit of 4194304 bytes: " + way,
 		},
 		{
 			"a header that is not JSON", "", "", "", header("\x03\x00\x00\x00\x00\x00\x00\x00{x}"),
@@ -437,7 +437,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"a tensor that ends before it begins", "", "", "", header(safetensors(map[string][2]int64{"a": {9, 8}})),
-			at + `/model.safetensors: HUB: tensor "a" lies from byte 9 to 8: try again, or ` + way,
+			at + `/model.safetensors: HUB: tensor "a" extends from byte 9 to 8: try again, or ` + way,
 		},
 		{"too many requests", "", "", "", refuse(429, ""), "hub: org/model@main: HUB answered 429 Too Many Requests: try again in 55s, or " + way},
 		{"broken", "", "", "", refuse(500, ""), "hub: org/model@main: HUB answered 500 Internal Server Error: try again in 55s, or " + way},

@@ -19,27 +19,26 @@ import (
 )
 
 const (
-	// deskDeadline bounds what one question takes, and deskPatience one of the answers it needs.
+	// deskDeadline bounds one query, and deskPatience each of its requests.
 	deskDeadline = 10 * time.Second
 	deskPatience = 5 * time.Second
-	// deskLife is how long an answer is given again, deskRefusal how long a refusal, and deskPause how long a
-	// hub that does not answer is left alone, whoever asks.
+	// deskLife is how long an answer is cached, deskRefusal how long a refusal, and deskPause how long an
+	// unreachable hub gets no queries at all.
 	deskLife    = time.Hour
 	deskRefusal = time.Minute
 	deskPause   = 30 * time.Second
-	// deskSize is how many answers are kept, and deskWidth how many questions are under way at once: each
-	// may hold a few MiB of what the hub answers.
+	// deskSize is how many answers are cached, and deskWidth how many queries run at once: each may hold a few MiB
+	// of the hub's answer.
 	deskSize  = 256
 	deskWidth = 8
 )
 
-// Desk asks one hub on behalf of many, and remembers the answers: each for those only who ask with the same
-// token.
+// Desk queries one hub for many callers and caches the answers: each only for callers with the same token.
 type Desk struct {
 	endpoint string
 	http     *http.Client
 	clock    clock.PassiveClock
-	// asking bounds the questions under way, and headers those that read an index or header of weights.
+	// asking bounds the running queries, and headers those that read an index or header of weights.
 	asking, headers *semaphore.Weighted
 
 	mu      sync.Mutex
@@ -50,7 +49,7 @@ type Desk struct {
 	awayUntil time.Time
 }
 
-// question is about a repository as a whole or, with a file, about the commit that the file is at.
+// question is about a repository as a whole or, with a file, about the file's commit.
 type question struct {
 	repo, revision, file string
 	token                [sha256.Size]byte
@@ -80,8 +79,8 @@ func (d *Desk) Describe(ctx context.Context, repo, revision, token string) (Desc
 	return found.description, err
 }
 
-// Commit returns the commit that a branch or tag names right now, and an *Error where whoever has the token may
-// not read the file there. It is empty where a mirror does not say.
+// Commit returns the present commit of a branch or tag, and an *Error if the token's owner may not read the file
+// there. It is empty if a mirror does not name it.
 func (d *Desk) Commit(ctx context.Context, f hub.File, token string) (string, error) {
 	asked := question{repo: f.Repo, revision: f.Revision, file: f.Path}
 	found, err := d.ask(ctx, asked, token, func(ctx context.Context, c *hub.Client) (answer, error) {
@@ -97,7 +96,7 @@ func (d *Desk) Commit(ctx context.Context, f hub.File, token string) (string, er
 	return found.commit, err
 }
 
-// ask answers from what is known, or else has the hub asked within a deadline.
+// ask answers from the cache, or queries the hub within a deadline.
 func (d *Desk) ask(
 	ctx context.Context, asked question, token string, ask func(context.Context, *hub.Client) (answer, error),
 ) (answer, error) {
@@ -120,10 +119,10 @@ func (d *Desk) ask(
 	return found, err
 }
 
-// errTooLong is the cause of a question that ran into its deadline.
+// errTooLong is the cause of a query that exceeds its deadline.
 var errTooLong = fmt.Errorf("the hub has not answered all of it within %s: try again", deskDeadline)
 
-// known is what the desk says without asking.
+// known is the cached answer.
 func (d *Desk) known(asked question) (answer, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,7 +136,7 @@ func (d *Desk) known(asked question) (answer, bool) {
 	return answer{}, false
 }
 
-// keep remembers an answer. An outage is everybody's; any other error is that of who asked.
+// keep caches an answer. An outage applies to all callers; any other error only to this one.
 func (d *Desk) keep(asked question, found answer, err error, outage *hub.UnreachableError) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package describe says what a repository on a hub tells of its model: the facts that planning needs, at
-// which commit, under which licence, and how large the weights are.
+// Package describe reads a model's description from its repository on a hub: the facts for planning, the commit,
+// the licence, and the size of the weights.
 //
-// It decides which of a repository's files are asked and in which order, what is known where some are
-// missing, and what a person reads when nothing can be known. It must not know the hub's wire, which is
-// package hub's, nor what the keys of a config mean, which is package hfconfig's. It is apart from package
-// hub so that the agent, which only downloads, does not carry it.
+// It decides which files of a repository to read and in which order, the result if some are missing, and the
+// message if nothing can be known. It must not know the hub's protocol, which is package hub's, nor the meaning of
+// a config's keys, which is package hfconfig's. It is separate from package hub to keep it out of the agent, which
+// only downloads.
 package describe

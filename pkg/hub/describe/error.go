@@ -12,13 +12,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// Error says in one sentence why a repository's model is not known, and what to do. What it wraps
-// tells the cases apart: *hub.NotFoundError, *hub.UnauthorizedError, *hub.UnreachableError,
-// *hub.MalformedError, *hub.TooLargeError, *hfconfig.FieldError,
-// *hfconfig.UnsupportedError.
+// Error explains in one sentence why a repository's model is unknown, with the way out. The wrapped error
+// distinguishes the cases: *hub.NotFoundError, *hub.UnauthorizedError, *hub.UnreachableError, *hub.MalformedError,
+// *hub.TooLargeError, *hfconfig.FieldError, *hfconfig.UnsupportedError.
 type Error struct {
 	Endpoint, Repo, Revision string
-	// License of a gated repository, where it is known.
+	// License of a gated repository, if it is known.
 	License string
 	Err     error
 }
@@ -62,7 +61,7 @@ func (e *Error) missing(missing *hub.NotFoundError) string {
 	case missing.Missing == "revision":
 		return fmt.Sprintf("model %q: %s has no revision %q of it: check the branch, tag or commit", e.Repo, e.Endpoint, e.Revision)
 	case missing.File.Path == "config.json" && missing.Missing == "file":
-		return fmt.Sprintf("model %q: it has no config.json at revision %q, so nothing says what its weights are: name the repository with the original weights, or %s",
+		return fmt.Sprintf("model %q: it has no config.json at revision %q, so its weights are unknown: name the repository with the original weights, or %s",
 			e.Repo, e.Revision, wayOut)
 	}
 	return fmt.Sprintf("model %q: %s has no such model: check its spelling, or %s", e.Repo, e.Endpoint, wayOut)
@@ -74,7 +73,7 @@ func (e *Error) refused(refused *hub.UnauthorizedError) string {
 	if e.License != "" {
 		conditions = fmt.Sprintf("its licence (%s)", e.License)
 	}
-	const where = "HF_TOKEN, in a cluster the Secret that modelAccessSecret names"
+	const where = "HF_TOKEN, or in a cluster the Secret in modelAccessSecret"
 	switch {
 	case refused.Gated && refused.TokenSent:
 		return fmt.Sprintf("model %q is gated, and the account of the given token has not accepted %s: accept at %s, give another account's token (%s), or %s",
@@ -85,6 +84,6 @@ func (e *Error) refused(refused *hub.UnauthorizedError) string {
 		return fmt.Sprintf("model %q does not exist on %s, or the given token may not read it: check the spelling and the token (%s), or %s",
 			e.Repo, e.Endpoint, where, wayOut)
 	}
-	return fmt.Sprintf("model %q does not exist on %s, or is not open to everybody: check the spelling, give a token (%s), or %s",
+	return fmt.Sprintf("model %q does not exist on %s, or is private: check the spelling, give a token (%s), or %s",
 		e.Repo, e.Endpoint, where, wayOut)
 }

@@ -23,15 +23,15 @@ const (
 	maxHeaders = 2
 	// maxShards bounds the files whose headers are read one by one.
 	maxShards = 256
-	// maxTensors bounds the size of what a file may claim to hold.
+	// maxTensors bounds the claimed size of a file's tensors.
 	maxTensors = 1 << 43
 )
 
-// weights sums up the tensors that vLLM would load, from the repository's own index or from the headers of
-// its safetensors files. It is zero where the repository does not say.
+// weights sums up the tensors that vLLM would load, from the repository's own index or from the headers of its
+// safetensors files. It is zero if both are missing.
 func (c inspector) weights(ctx context.Context, at hub.File) (hfconfig.Tensors, error) {
 	if err := c.headers.Acquire(ctx, 1); err != nil {
-		return hfconfig.Tensors{}, fmt.Errorf("waiting for other questions to the hub: %w", context.Cause(ctx))
+		return hfconfig.Tensors{}, fmt.Errorf("waiting for other queries to the hub: %w", context.Cause(ctx))
 	}
 	defer c.headers.Release(1)
 	found, err := c.index(ctx, at)
@@ -60,7 +60,7 @@ func (c inspector) index(ctx context.Context, at hub.File) (found hfconfig.Tenso
 	return found, err
 }
 
-// shards sums up the files that vLLM loads: safetensors at the root, but not those of other formats' users.
+// shards sums up vLLM's files: safetensors at the root, but not those of other formats.
 func (c inspector) shards(ctx context.Context, at hub.File) (hfconfig.Tensors, error) {
 	var files []string
 	err := c.EachFile(ctx, at.Repo, at.Revision, func(e hub.Entry) {
@@ -88,8 +88,8 @@ func isShard(path string) bool {
 	return !strings.Contains(path, "/") && !isOther && strings.HasSuffix(path, ".safetensors")
 }
 
-// addFile adds the tensors of one safetensors file, of which only the header is read: 8 bytes that say how
-// long it is, and JSON with the place of each tensor.
+// addFile adds the tensors of one safetensors file. It reads only the header: 8 bytes with its length, and JSON
+// with the place of each tensor.
 func (c inspector) addFile(ctx context.Context, at hub.File, to *hfconfig.Tensors) error {
 	start, err := c.ReadStart(ctx, at, 8)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c inspector) addFile(ctx context.Context, at hub.File, to *hfconfig.Tensor
 	case length > maxHeader:
 		return &hub.TooLargeError{File: at, What: "header", Limit: maxHeader}
 	}
-	// From the beginning again, because a server may ignore where a range starts.
+	// From the beginning again, because a server may ignore the start of a range.
 	return c.StreamStart(ctx, at, 8+int64(length), func(r io.Reader) error {
 		if _, err := io.CopyN(io.Discard, r, 8); err != nil {
 			return err
@@ -114,8 +114,8 @@ func (c inspector) addFile(ctx context.Context, at hub.File, to *hfconfig.Tensor
 	})
 }
 
-// malformed says that what a hub sent is not the file that was asked for, as a damaged mirror or a portal
-// would: asking again later may help.
+// malformed is returned if the hub sent something other than the requested file, as a damaged mirror or a portal
+// would: a later query may succeed.
 func (c inspector) malformed(f hub.File, err error) error {
 	return &hub.MalformedError{Endpoint: c.Endpoint(), File: f, Err: err}
 }
@@ -138,7 +138,7 @@ func addHeader(r io.Reader, to *hfconfig.Tensors) error {
 		}
 		from, end := tensor.Offsets[0], tensor.Offsets[1]
 		if from < 0 || end < from || end-from > maxTensors-to.Bytes {
-			return &tensorError{name, fmt.Sprintf("lies from byte %d to %d", from, end)}
+			return &tensorError{name, fmt.Sprintf("extends from byte %d to %d", from, end)}
 		}
 		to.Bytes += end - from
 		to.Add(name)
@@ -153,7 +153,7 @@ func addHeader(r io.Reader, to *hfconfig.Tensors) error {
 	return err
 }
 
-// tensorError reports a tensor that no file can hold.
+// tensorError reports a tensor that is too large for any file.
 type tensorError struct{ name, problem string }
 
 func (e *tensorError) Error() string { return fmt.Sprintf("tensor %.100q %s", e.name, e.problem) }

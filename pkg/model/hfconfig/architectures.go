@@ -14,7 +14,7 @@ import (
 //go:embed architectures.yaml
 var architecturesYAML []byte
 
-// table is what classes do beyond what their configs say.
+// table has the behaviour of classes beyond their configs.
 type table struct {
 	Source        string         `json:"source"`
 	Date          string         `json:"date"`
@@ -27,10 +27,10 @@ type table struct {
 type architecture struct {
 	// Types are the values of model_type.
 	Types []string `json:"types"`
-	// Defaults hold for keys that the config leaves out.
+	// Defaults apply to keys missing from the config.
 	Defaults map[string]any `json:"defaults,omitempty"`
 
-	// The following are "always", or the key that says so.
+	// The following are "always", or a key of the config.
 	QKVBias        string `json:"qkvBias,omitempty"`
 	OutputBias     string `json:"outputBias,omitempty"`
 	QKNorm         string `json:"qkNorm,omitempty"`
@@ -42,29 +42,29 @@ type architecture struct {
 	ExpertBias bool `json:"expertBias,omitempty"`
 	SharedGate bool `json:"sharedGate,omitempty"`
 	Norms      int  `json:"norms,omitempty"`
-	// DenseKey and ExpertKey name the widths where the usual keys mean something else; SharedKey the
-	// width of what works on every token.
+	// DenseKey and ExpertKey name the widths if the usual keys have another meaning; SharedKey is the width of the
+	// shared experts.
 	DenseKey  string `json:"denseKey,omitempty"`
 	ExpertKey string `json:"expertKey,omitempty"`
 	SharedKey string `json:"sharedKey,omitempty"`
-	// DenseFactor times the hidden size is the width of the MLP where no key gives it.
+	// DenseFactor times the hidden size is the width of the MLP if no key has it.
 	DenseFactor int `json:"denseFactor,omitempty"`
-	// ContextScaled says that max_position_embeddings counts what rope scaling adds.
+	// ContextScaled is set if max_position_embeddings includes rope scaling.
 	ContextScaled bool `json:"contextScaled,omitempty"`
-	// RemoteCode says that an engine runs code of the repository: its tokenizer is nowhere else.
+	// RemoteCode is set if an engine runs code of the repository: its tokenizer is nowhere else.
 	RemoteCode bool `json:"remoteCode,omitempty"`
 }
 
-// refusal is a kind of model that no planned engine answers requests with.
+// refusal is a kind of model that no supported engine can serve.
 type refusal struct {
 	Types  []string `json:"types"`
 	Reason string   `json:"reason"`
 }
 
-// tower is a vision encoder, whose parameters are counted as extra ones.
+// tower is a vision encoder; its parameters count as extra ones.
 type tower struct {
 	Types []string `json:"types"`
-	// Gated MLPs have three matrices. Bias says that matrices have one, LayerNorm that norms do.
+	// Gated MLPs have three matrices. Bias: matrices have one. LayerNorm: norms have one.
 	Gated     bool `json:"gated,omitempty"`
 	Bias      bool `json:"bias,omitempty"`
 	LayerNorm bool `json:"layerNorm,omitempty"`
@@ -75,8 +75,8 @@ type tower struct {
 	// Positions are learned for each patch of the image, or as many as num_position_embeddings says.
 	Positions positions `json:"positions,omitempty"`
 	Projector projector `json:"projector"`
-	// Tokens of the largest image where images have any size; else 0, and an image is one tile and as many more
-	// as Tiles says.
+	// Tokens of the largest image if images have any size; else 0, and an image has one tile and the additional
+	// ones of Tiles.
 	Tokens int `json:"tokens,omitempty"`
 	Tiles  int `json:"tiles,omitempty"`
 }

@@ -5,11 +5,11 @@ package hfconfig
 
 import "fmt"
 
-// fallbackContext is what vLLM takes where a config does not say.
+// fallbackContext is vLLM's context for configs without one.
 const fallbackContext = 2048
 
-// context derives the longest sequence as vLLM does (get_and_verify_max_len): the least of the keys that
-// have one, stretched by rope scaling unless the published number holds the stretch already.
+// context derives the longest sequence as vLLM does (get_and_verify_max_len): the smallest of the keys with one,
+// stretched by rope scaling unless the published number includes it.
 func (p *parser) context() int {
 	tokens := 0
 	for _, key := range []string{
@@ -22,10 +22,10 @@ func (p *parser) context() int {
 	}
 	if tokens == 0 {
 		tokens = fallbackContext
-		p.note("no key says how long a sequence may be: %d tokens, as vLLM assumes", tokens)
+		p.note("no key has the longest sequence: %d tokens, as vLLM assumes", tokens)
 	}
 	tokens = p.stretched(tokens)
-	// A longer model_max_length is what vLLM lets a user ask for.
+	// vLLM lets a user request a longer model_max_length.
 	if longer := p.integer(1, maxContext, "model_max_length"); longer > tokens {
 		p.note("model_max_length allows %d tokens, max_position_embeddings %d", longer, tokens)
 		tokens = longer
@@ -44,7 +44,7 @@ func (p *parser) stretched(tokens int) int {
 		p.fail(f, "must be an object")
 		return tokens
 	}
-	// Parameters may differ between kinds of layers; those that see everything count.
+	// Parameters may differ between kinds of layers; those with full attention count.
 	if full := scaling.sub("full_attention"); full != nil {
 		scaling, f.field = full, f.field+".full_attention"
 	}

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// FieldError says that a file holds something that no model has.
+// FieldError is returned if a file has an impossible value.
 type FieldError struct {
 	// File and Field, with dots between nested keys; no Field means the whole file.
 	File, Field string
-	// Value as it stands in the file, shortened; empty where it is missing.
+	// Value as it stands in the file, shortened; empty if it is missing.
 	Value string
-	// Must is what a value has to be.
+	// Must is the requirement for the value.
 	Must string
 }
 
@@ -28,11 +28,11 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %s: %s %s", e.File, e.Field, e.Value, e.Must)
 }
 
-// UnsupportedError says that a config is sound and describes what cannot be planned for.
+// UnsupportedError is returned if a valid config describes a model that cannot be planned for.
 type UnsupportedError struct {
 	// Architecture and Type are the config's own words; either may be empty.
 	Architecture, Type string
-	// Reason is what kind of model it is; empty where that is not known.
+	// Reason is the kind of model; empty if that is unknown.
 	Reason string
 }
 
@@ -44,7 +44,7 @@ func (e *UnsupportedError) Error() string {
 	if e.Reason != "" {
 		return fmt.Sprintf("config.json: %s %s", name, e.Reason)
 	}
-	return fmt.Sprintf("config.json: %s is not known: describe the model's shape, context and weights as an entry of models in a catalogue overlay", name)
+	return fmt.Sprintf("config.json: %s is unknown: describe the model's shape, context and weights as an entry of models in a catalogue overlay", name)
 }
 
 const longestShown = 40

@@ -53,23 +53,23 @@ func TestBadFiles(t *testing.T) {
 		{"too many experts", with("qwen3-30b-a3b", keys{"num_experts": 1 << 20}), "config.json: num_experts: 1048576 must be a whole number from 0 to 4096"},
 		{"a layer that is none", with("qwen3-30b-a3b", keys{"mlp_only_layers": []int{48}}), "config.json: mlp_only_layers[0]: 48 is none of the 48 layers"},
 		{"layers without a type", with("gpt-oss-20b", keys{"num_hidden_layers": 25}), "config.json: layer_types has 24 entries for 25 layers"},
-		{"an unknown layer", with("gpt-oss-20b", keys{"num_hidden_layers": 1, "layer_types": []string{"conv"}}), `config.json: layer_types[0]: "conv" is a kind of layer that is not known`},
-		{"an unknown block", with("qwen2.5-7b", keys{"hybrid_override_pattern": strings.Repeat("*", 27) + "X"}), `config.json: hybrid_override_pattern[27]: "X" is a kind of layer that is not known`},
+		{"an unknown layer", with("gpt-oss-20b", keys{"num_hidden_layers": 1, "layer_types": []string{"conv"}}), `config.json: layer_types[0]: "conv" is an unknown kind of layer`},
+		{"an unknown block", with("qwen2.5-7b", keys{"hybrid_override_pattern": strings.Repeat("*", 27) + "X"}), `config.json: hybrid_override_pattern[27]: "X" is an unknown kind of layer`},
 		{"layers with experts that nobody counts", with("qwen2.5-7b", keys{"hybrid_override_pattern": strings.Repeat("E", 28)}), "config.json: num_experts is missing, and so are its other names [num_local_experts n_routed_experts]"},
 		{"layers with no experts", with("qwen2.5-7b", keys{"hybrid_override_pattern": strings.Repeat("E", 28), "num_experts": 0}), "config.json: num_experts: 0 must be a whole number from 1 to 4096"},
-		{"an unknown attention", with("minimax-m2", keys{"attn_type_list": []int{1, 0}}), "config.json: attn_type_list[1]: 0 is an attention that is not known: only 1 is"},
+		{"an unknown attention", with("minimax-m2", keys{"attn_type_list": []int{1, 0}}), "config.json: attn_type_list[1]: 0 is an unknown kind of attention: only 1 is known"},
 		{"latent attention without a part", with("deepseek-v3", keys{"qk_rope_head_dim": nil}), "config.json: qk_rope_head_dim is missing"},
 		{"a context of nothing", with("qwen2.5-7b", keys{"max_position_embeddings": 0}), "config.json: max_position_embeddings: 0 must be a whole number from 1 to 16777216"},
 		{"an absurd factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": 4000}}), "config.json: rope_scaling.factor: 4000 makes 131072000 tokens of 32768: a context has from 1 to 16777216"},
 		{"a negative factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": -4}}), "config.json: rope_scaling.factor: -4 must be a number above 0 and at most 4096"},
 		{"scaling that is a text", with("qwen2.5-7b", keys{"rope_scaling": "yarn"}), `config.json: rope_scaling: "yarn" must be an object`},
 		{"an encoder without layers", with("gemma-3-4b", keys{"vision_config.num_hidden_layers": 0}), "config.json: vision_config.num_hidden_layers: 0 must be a whole number from 1 to 1024"},
-		{"an unknown format", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "aqlm"}}), `config.json: quantization_config.quant_method: "aqlm" is not a format of weights that can be planned for`},
-		{"no format", with("qwen2.5-7b", keys{"quantization_config": keys{"bits": 4}}), "config.json: quantization_config.quant_method is not a format of weights that can be planned for"},
-		{"3 bits", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "gptq", "bits": 3}}), "config.json: quantization_config.bits: 3 is a width that cannot be planned for: 4 and 8 can"},
+		{"an unknown format", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "aqlm"}}), `config.json: quantization_config.quant_method: "aqlm" is not a supported format of weights`},
+		{"no format", with("qwen2.5-7b", keys{"quantization_config": keys{"bits": 4}}), "config.json: quantization_config.quant_method is not a supported format of weights"},
+		{"3 bits", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "gptq", "bits": 3}}), "config.json: quantization_config.bits: 3 is not a supported width: 4 and 8 are"},
 		{"no group", with("qwen2.5-7b", keys{"quantization_config": keys{"quant_method": "compressed-tensors"}}), "config.json: quantization_config.config_groups must describe a group of weights"},
 		{"an unknown dtype", with("qwen2.5-7b", keys{"torch_dtype": "complex64"}), `config.json: torch_dtype: "complex64" is no known type of weights: bfloat16, float16 and float32 are`},
-		{"an unknown algorithm", beside(`{"quantization": {"quant_algo": "INT2"}}`), `hf_quant_config.json: quantization.quant_algo: "INT2" is not a format of weights that can be planned for`},
+		{"an unknown algorithm", beside(`{"quantization": {"quant_algo": "INT2"}}`), `hf_quant_config.json: quantization.quant_algo: "INT2" is not a supported format of weights`},
 		{"a broken side file", beside(`{`), "hf_quant_config.json is not JSON: unexpected end of JSON input, after 1 bytes"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -122,11 +122,11 @@ func TestUnsupported(t *testing.T) {
 	for _, tc := range []struct{ reason, config, want string }{
 		{
 			"unknown", `{"model_type": "foo", "architectures": ["FooForCausalLM"]}`,
-			`config.json: architecture "FooForCausalLM" (model_type "foo") is not known: describe the model's shape, context and weights as an entry of models in a catalogue overlay`,
+			`config.json: architecture "FooForCausalLM" (model_type "foo") is unknown: describe the model's shape, context and weights as an entry of models in a catalogue overlay`,
 		},
 		{
 			"unknown inside", `{"model_type": "llava", "text_config": {"model_type": "foo"}}`,
-			`config.json: model_type "foo" is not known: describe the model's shape, context and weights as an entry of models in a catalogue overlay`,
+			`config.json: model_type "foo" is unknown: describe the model's shape, context and weights as an entry of models in a catalogue overlay`,
 		},
 		{
 			"an encoder", `{"model_type": "bert", "architectures": ["BertModel"]}`,
@@ -134,7 +134,7 @@ func TestUnsupported(t *testing.T) {
 		},
 		{
 			"an encoder with a decoder", `{"model_type": "new", "architectures": ["NewModel"], "is_encoder_decoder": true}`,
-			`config.json: architecture "NewModel" (model_type "new") is an encoder with a decoder; only decoders are planned for`,
+			`config.json: architecture "NewModel" (model_type "new") is an encoder with a decoder; plans support only decoders`,
 		},
 		{
 			"a pipeline of diffusion", `{"_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.30.0"}`,
@@ -150,7 +150,7 @@ func TestUnsupported(t *testing.T) {
 		},
 		{
 			"a name of many lines", `{"model_type": "a\nb"}`,
-			`config.json: model_type "a b" is not known: describe the model's shape, context and weights as an entry of models in a catalogue overlay`,
+			`config.json: model_type "a b" is unknown: describe the model's shape, context and weights as an entry of models in a catalogue overlay`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

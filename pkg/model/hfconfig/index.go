@@ -19,15 +19,15 @@ import (
 const (
 	// indexFile is the name of an index.
 	indexFile = "model.safetensors.index.json"
-	// maxWeights is what a repository may hold, as in the catalogue.
+	// maxWeights bounds a repository's weights, as in the catalogue.
 	maxWeights = 1 << 43
-	// mostAhead is more than the layers that any model predicts tokens ahead with.
+	// mostAhead is more than any model's layers for the prediction of further tokens.
 	mostAhead = 8
 )
 
-// Tensors sums up what a repository stores, whose tensors' names alone can fill 32 MiB.
+// Tensors sums up a repository's tensors; their names alone can fill 32 MiB.
 type Tensors struct {
-	// Bytes of all tensors; 0 where nothing says it.
+	// Bytes of all tensors; 0 if nothing says it.
 	Bytes int64
 
 	hasHead bool
@@ -35,7 +35,7 @@ type Tensors struct {
 	mtp, numbered map[int]bool
 }
 
-// ReadIndex reads a model.safetensors.index.json. Its error is a *FieldError, and one that r returns is in its text.
+// ReadIndex reads a model.safetensors.index.json. Its error is a *FieldError; an error of r is in its text.
 func ReadIndex(r io.Reader) (Tensors, error) {
 	var out Tensors
 	d := jsonstream.New(r)
@@ -117,9 +117,9 @@ func including(seen map[int]bool, number int) map[int]bool {
 	return seen
 }
 
-// idle estimates how many of the bytes no engine loads: an output matrix that the embedding doubles, and
-// layers after the last one, which only speculative decoding uses. The latter are taken to be like the
-// last layer and to have the format of the whole.
+// idle estimates how many of the bytes no engine loads: an output matrix that doubles the embedding, and layers
+// after the last one for speculative decoding. The latter are assumed to be like the last layer and to have the
+// format of the whole.
 func (t Tensors) idle(s model.Shape, bytesPerParam int64) int64 {
 	var idle int64
 	if t.hasHead && s.Tied {
@@ -137,8 +137,8 @@ func (t Tensors) idle(s model.Shape, bytesPerParam int64) int64 {
 	return idle
 }
 
-// ahead counts the language model's layers after the last one. Some repositories number them on, some name
-// them mtp. Encoders have layers too, which do not count.
+// ahead counts the language model's layers after the last one. Some repositories continue the numbers, some name
+// them mtp. Layers of encoders do not count.
 func (t Tensors) ahead(layers int) int {
 	seen := maps.Clone(t.mtp)
 	for number := range t.numbered {
@@ -149,7 +149,7 @@ func (t Tensors) ahead(layers int) int {
 	return min(len(seen), mostAhead)
 }
 
-// wholeNumber reads an integer, or what some writers make of one: 12.0.
+// wholeNumber reads an integer, also in the form of some writers: 12.0.
 func wholeNumber(raw json.RawMessage) (int64, error) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return n, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// blockConfig is a layer of a model that was thinned out: with fewer KV heads, a narrower MLP, or without one of
-// both (NVIDIA's Puzzle; vllm/model_executor/models/nemotron_nas.py reads it).
+// blockConfig is a layer of a pruned model: with fewer KV heads, a narrower MLP, or without one of both (NVIDIA's
+// Puzzle; vllm/model_executor/models/nemotron_nas.py reads it).
 type blockConfig struct {
 	Attention struct {
 		blockPart
@@ -27,7 +27,7 @@ type blockPart struct {
 	Linear bool `json:"replace_with_linear"`
 }
 
-// widthMultiple is what the width of a thinned MLP is rounded up to.
+// widthMultiple is the multiple for the width of a pruned MLP.
 const widthMultiple = 256
 
 // irregular reads one entry for each layer.
@@ -53,11 +53,11 @@ func (p *parser) irregular(s model.Shape) []model.LayerGroup {
 	return out
 }
 
-// group describes the layer, or says what is wrong with it.
+// group describes the layer, or the problem with it.
 func (b *blockConfig) group(s *model.Shape) (g model.LayerGroup, must string) {
 	switch {
 	case b.Attention.Linear, b.FFN.Linear:
-		return g, "has a matrix in place of attention or an MLP, which is not planned for"
+		return g, "has a matrix in place of attention or an MLP, and plans do not support that"
 	case b.Attention.None && b.FFN.None:
 		return g, "has neither attention nor an MLP"
 	}

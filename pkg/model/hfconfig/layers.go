@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// layers reads what differs from layer to layer: mixers, windows, and which layers have experts.
+// layers reads the differences between layers: mixers, windows, and experts.
 func (p *parser) layers(s *model.Shape, context int) {
 	s.MoE = p.experts()
 	if p.err != nil {
@@ -39,7 +39,7 @@ func (p *parser) layers(s *model.Shape, context int) {
 	}
 }
 
-// mixers returns one group for each layer. The second result says that layers have either a mixer or a
+// mixers returns one group for each layer. The second result reports whether layers have either a mixer or a
 // feed-forward part.
 func (p *parser) mixers(s model.Shape, context int) ([]model.LayerGroup, bool) {
 	switch {
@@ -57,7 +57,7 @@ func (p *parser) mixers(s model.Shape, context int) ([]model.LayerGroup, bool) {
 	}
 	for i, kind := range p.integers("attn_type_list") {
 		if kind != 1 {
-			p.failAt("attn_type_list", i, kind, "is an attention that is not known: only 1 is")
+			p.failAt("attn_type_list", i, kind, "is an unknown kind of attention: only 1 is known")
 		}
 	}
 	return p.windows(s.Layers, context), false
@@ -124,7 +124,7 @@ func (p *parser) layerTypes(layers, context int) []model.LayerGroup {
 }
 
 func (p *parser) unknownLayer(field string, i int, name string) {
-	p.failAt(field, i, quoted(name), "is a kind of layer that is not known")
+	p.failAt(field, i, quoted(name), "is an unknown kind of layer")
 }
 
 // failAt is fail for an entry of a list.
@@ -132,7 +132,7 @@ func (p *parser) failAt(field string, i int, value any, must string) {
 	p.fail(found{fmt.Sprintf("%s[%d]", field, i), fmt.Append(nil, value)}, must)
 }
 
-// counted checks that a list has an entry for each layer, and says whether all is well so far.
+// counted checks that a list has an entry for each layer, and reports whether there was no error so far.
 func (p *parser) counted(field string, entries, layers int) bool {
 	if entries != layers && p.err == nil {
 		p.err = &FieldError{File: p.file, Field: field, Must: fmt.Sprintf("has %d entries for %d layers", entries, layers)}
@@ -140,8 +140,7 @@ func (p *parser) counted(field string, entries, layers int) bool {
 	return p.err == nil
 }
 
-// limited returns a layer that keeps the tokens of a window, or all where the window never ends before the
-// context does.
+// limited returns a layer that keeps the tokens of a window, or all if the window is as long as the context.
 func (p *parser) limited(mixer model.Mixer, context int, key string) model.LayerGroup {
 	window := p.integer(0, maxContext, key)
 	if window == 0 || window >= context {
@@ -269,7 +268,7 @@ func spread(s *model.Shape, kinds []model.LayerGroup, dense []bool) {
 	}
 }
 
-// rhythm says whether exactly each n-th layer has experts.
+// rhythm reports whether exactly each n-th layer has experts.
 func rhythm(dense []bool, n int) bool {
 	for i, d := range dense {
 		if d != ((i+1)%n != 0) {
@@ -289,7 +288,7 @@ func hasDense(s model.Shape, kinds []model.LayerGroup) bool {
 	})
 }
 
-// grouped counts layers that are alike, and adds the states that they keep; nil where all are plain.
+// grouped counts layers that are alike, and adds the states that they keep; nil if all are plain.
 func (p *parser) grouped(kinds []model.LayerGroup) []model.LayerGroup {
 	var out []model.LayerGroup
 	for _, kind := range kinds {

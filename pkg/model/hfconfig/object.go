@@ -35,7 +35,7 @@ func decodeObject(file string, data []byte) (object, error) {
 	return out, nil
 }
 
-// quoteNonNumbers puts NaN and Infinity, which JSON does not have, into quotes. Where one is needed as a
+// quoteNonNumbers puts NaN and Infinity, which JSON does not have, into quotes. If one is needed as a
 // number, it is then reported with the field it stands in.
 func quoteNonNumbers(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
@@ -71,7 +71,7 @@ func nonNumber(data []byte) string {
 	return ""
 }
 
-// sub returns a nested object; nil where there is none.
+// sub returns a nested object; nil if there is none.
 func (o object) sub(key string) object {
 	var out object
 	if json.Unmarshal(o[key], &out) != nil {
@@ -80,7 +80,7 @@ func (o object) sub(key string) object {
 	return out
 }
 
-// text returns a string; empty where there is none.
+// text returns a string; empty if there is none.
 func (o object) text(key string) string {
 	var out string
 	if json.Unmarshal(o[key], &out) != nil {
@@ -145,7 +145,7 @@ func (r *reader) fail(f found, must string) {
 	}
 }
 
-// integer returns a number from least to most, and 0 where no key has one.
+// integer returns a number from least to most, and 0 if no key has one.
 func (r *reader) integer(least, most int, keys ...string) int {
 	f, ok := r.find(keys...)
 	if !ok || r.err != nil {
@@ -171,7 +171,7 @@ func (r *reader) required(most int, keys ...string) int {
 	return r.integer(1, most, keys...)
 }
 
-// number returns a number above 0 and up to most, and 0 where no key has one.
+// number returns a number above 0 and up to most, and 0 if no key has one.
 func (r *reader) number(most float64, keys ...string) float64 {
 	f, ok := r.find(keys...)
 	if !ok || r.err != nil {
@@ -185,7 +185,7 @@ func (r *reader) number(most float64, keys ...string) float64 {
 	return n
 }
 
-// boolean returns a truth, and false where no key has one.
+// boolean returns a truth, and false if no key has one.
 func (r *reader) boolean(keys ...string) bool {
 	var out bool
 	r.decode(&out, "must be true or false", keys...)
@@ -199,7 +199,7 @@ func (r *reader) text(keys ...string) string {
 	return out
 }
 
-// texts and integers return lists, and nil where no key has one.
+// texts and integers return lists, and nil if no key has one.
 func (r *reader) texts(keys ...string) []string {
 	var out []string
 	r.decode(&out, "must be a list of texts", keys...)

@@ -11,33 +11,32 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Files are those of a repository that say what its model is. Only Config is required.
+// Files are the files of a repository that describe its model. Only Config is required.
 type Files struct {
 	// Config is config.json, Quantization hf_quant_config.json.
 	Config, Quantization []byte
-	// Tensors are those that model.safetensors.index.json names.
+	// Tensors are those of model.safetensors.index.json.
 	Tensors Tensors
 }
 
-// Facts are what planning needs to know of a model.
+// Facts are the facts of a model for planning.
 type Facts struct {
-	// Architecture is the class that serves the model, Type the language model's model_type.
+	// Architecture is the model's class, Type the language model's model_type.
 	Architecture, Type string
 	Shape              model.Shape
-	// Context is the longest sequence, in tokens, that vLLM takes when it is told none.
+	// Context is vLLM's default for the longest sequence, in tokens.
 	Context int
 	// Quantization of the weights by its name in the catalogue: bf16, fp8, awq, …
 	Quantization string
-	// WeightBytes is the size of all tensors; 0 where no index says it.
+	// WeightBytes is the size of all tensors; 0 if no index says it.
 	WeightBytes int64
 	// IdleBytes of them are fetched and never loaded.
 	IdleBytes int64
-	// EstimatedBytes are those of weights whose format is not quite the catalogue's, where no index says their
-	// size; else 0.
+	// EstimatedBytes is the size of weights whose format differs from the catalogue's, if no index has it; else 0.
 	EstimatedBytes int64
-	// RemoteCode says that an engine has to run code that the repository brings.
+	// RemoteCode is set if an engine has to run the repository's code.
 	RemoteCode bool
-	// Notes say in a sentence each what was assumed or left out.
+	// Notes have a sentence for each assumption or omission.
 	Notes []string
 }
 
@@ -46,8 +45,8 @@ func Parse(config []byte) (Facts, error) {
 	return ParseFiles(Files{Config: config})
 }
 
-// ParseFiles reads a config.json and what lies beside it. Its errors are one sentence each: a *FieldError
-// where the config is broken, an *UnsupportedError where it describes what cannot be planned for.
+// ParseFiles reads a config.json and the files beside it. Its errors are one sentence each: a *FieldError if the
+// config is broken, an *UnsupportedError if its model cannot be planned for.
 func ParseFiles(files Files) (Facts, error) {
 	known, err := loadTable()
 	if err != nil {
@@ -56,8 +55,8 @@ func ParseFiles(files Files) (Facts, error) {
 	return known.parse(files)
 }
 
-// Model returns the model whose weights a repository holds at a revision. Whoever names a repository
-// wants its precision, so the artifact is a native one.
+// Model returns the model of a repository's weights at a revision. Naming a repository selects its precision, so
+// the artifact is a native one.
 func (f Facts) Model(repo, revision string) model.Model {
 	basis := model.BytesExact
 	if f.WeightBytes == 0 {
@@ -79,7 +78,7 @@ func (t table) parse(files Files) (Facts, error) {
 	}
 	r := &reader{file: "config.json", levels: levelsOf(top)}
 	facts := Facts{Type: modelType(r)}
-	// Only the outer architecture is what an engine looks up.
+	// Engines look up only the outer architecture.
 	if names := (&reader{levels: []level{{object: top}}}).texts("architectures"); len(names) > 0 {
 		facts.Architecture = names[0]
 	}
@@ -92,7 +91,7 @@ func (t table) parse(files Files) (Facts, error) {
 	}
 	p := &parser{reader: r, arch: arch}
 	if facts.RemoteCode = arch.RemoteCode; facts.RemoteCode {
-		p.note("the engine has to run code that the repository brings for its tokenizer")
+		p.note("the engine has to run the repository's code for its tokenizer")
 	}
 	facts.Context = p.context()
 	facts.Shape = p.shape(facts.Context)
@@ -109,21 +108,21 @@ func (t table) parse(files Files) (Facts, error) {
 	}
 	if p.expertsOnly && facts.Shape.MoE != nil && facts.WeightBytes == 0 {
 		facts.EstimatedBytes = expertBytes(facts.Shape, nvfp4Bytes)
-		p.note("attention is taken to keep 16 bits, as in other mixtures of this format")
+		p.note("attention is assumed to keep 16 bits, as in other mixtures of this format")
 	}
 	if facts.IdleBytes > 0 {
 		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
 			float64(facts.IdleBytes)/(1<<30))
 	}
 	if p.storedBytes > loadedBytes {
-		// What is cut off while loading is fetched all the same.
+		// Bytes removed during loading are still fetched.
 		facts.IdleBytes += (facts.WeightBytes - facts.IdleBytes) * (p.storedBytes - loadedBytes) / p.storedBytes
 	}
 	facts.Notes = p.notes
 	return facts, nil
 }
 
-// loadedBytes of a parameter that no format quantises.
+// loadedBytes of a parameter without quantisation.
 const loadedBytes = 2
 
 // parser reads one config.
@@ -135,7 +134,7 @@ type parser struct {
 	// differs from its format's; else 0.
 	storedBytes   int64
 	bytesPerParam float64
-	// expertsOnly says that no more than the experts of a mixture are quantised.
+	// expertsOnly is set if only the experts of a mixture are quantised.
 	expertsOnly bool
 }
 
@@ -161,7 +160,7 @@ func modelType(r *reader) string {
 	return object{"model_type": f.raw}.text("model_type")
 }
 
-// supported returns the class behind a config, or why there is none that can be planned for.
+// supported returns the class of a config, or the reason why it cannot be planned for.
 func (t table) supported(facts Facts, top object) (architecture, error) {
 	unsupported := &UnsupportedError{Architecture: facts.Architecture, Type: facts.Type}
 	switch {
@@ -172,7 +171,7 @@ func (t table) supported(facts Facts, top object) (architecture, error) {
 	case facts.Type == "":
 		return architecture{}, &FieldError{File: "config.json", Field: "model_type", Must: "is missing"}
 	case top.isTrue("is_encoder_decoder"):
-		unsupported.Reason = "is an encoder with a decoder; only decoders are planned for"
+		unsupported.Reason = "is an encoder with a decoder; plans support only decoders"
 		return architecture{}, unsupported
 	}
 	for _, kind := range []string{facts.Type, top.text("model_type")} {
@@ -194,7 +193,7 @@ func (t table) supported(facts Facts, top object) (architecture, error) {
 	return arch, nil
 }
 
-// isTrue says whether a key is the literal true.
+// isTrue reports whether a key is the literal true.
 func (o object) isTrue(key string) bool {
 	return string(o[key]) == "true"
 }

@@ -36,7 +36,7 @@ func TestFigures(t *testing.T) {
 		Notes           []string
 	}
 	noVision := []string{
-		"the engine has to run code that the repository brings for its tokenizer",
+		"the engine has to run the repository's code for its tokenizer",
 		`the vision encoder (vision_config.model_type "") is not counted`,
 	}
 	for _, tc := range []struct {

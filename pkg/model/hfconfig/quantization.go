@@ -13,7 +13,7 @@ import (
 
 // quantization names the format of the weights as the catalogue does.
 func (p *parser) quantization(top object, side []byte) (string, error) {
-	// The config of the whole wins over that of the language model: so vLLM looks for it.
+	// The config of the whole takes precedence over that of the language model, as in vLLM.
 	for _, key := range []string{"quantization_config", "compression_config"} {
 		for _, l := range slices.Backward(p.levels) {
 			if config := l.object.sub(key); config != nil {
@@ -34,7 +34,7 @@ func (p *parser) quantization(top object, side []byte) (string, error) {
 	return p.dtype(top)
 }
 
-// dtype names the format of weights that are not quantised.
+// dtype names the format of unquantised weights.
 func (p *parser) dtype(top object) (string, error) {
 	r := &reader{file: p.file, levels: slices.Concat([]level{{"", top}}, p.levels)}
 	f, ok := r.find("dtype", "torch_dtype")
@@ -57,7 +57,7 @@ func (p *parser) dtype(top object) (string, error) {
 	return "", r.err
 }
 
-// format names what quantization_config describes.
+// format names the format in quantization_config.
 func (p *parser) format(r *reader) (string, error) {
 	var name string
 	switch method := r.text("quant_method"); method {
@@ -84,7 +84,7 @@ func (p *parser) format(r *reader) (string, error) {
 		if f.field == "" {
 			f.field = r.levels[0].prefix + "quant_method"
 		}
-		r.fail(f, "is not a format of weights that can be planned for")
+		r.fail(f, "is not a supported format of weights")
 	}
 	return name, r.err
 }
@@ -100,7 +100,7 @@ func (p *parser) grouped4(r *reader, method string) string {
 		return "int8"
 	case bits != 4:
 		f, _ := r.find("bits", "w_bit")
-		r.fail(f, "is a width that cannot be planned for: 4 and 8 can")
+		r.fail(f, "is not a supported width: 4 and 8 are")
 		return ""
 	}
 	// A 16-bit scale for each group, and a zero as wide as a weight.
@@ -111,11 +111,11 @@ func (p *parser) grouped4(r *reader, method string) string {
 	return "gptq-int4"
 }
 
-// usualGroup is the size of groups that the catalogue's formats have.
+// usualGroup is the group size of the catalogue's formats.
 const usualGroup = 128
 
-// groups takes note of groups of another size than usual, each of which has some bytes beside its weights
-// of 4 bits. Sizes below 1 mean that a whole channel is a group.
+// groups records groups of an unusual size. Each has some bytes beside its weights of 4 bits. Sizes below 1 mean
+// that a whole channel is a group.
 func (p *parser) groups(size int, beside float64) {
 	switch {
 	case size == 0 || size == usualGroup:
@@ -126,7 +126,7 @@ func (p *parser) groups(size int, beside float64) {
 	}
 }
 
-// groupedBytes are those of weights of which the linear layers have groups of an unusual size.
+// groupedBytes is the size of weights whose linear layers have groups of an unusual size.
 func groupedBytes(s model.Shape, bytesPerParam float64) int64 {
 	quantised, other := 0.0, float64(s.EmbeddingParams()+int64(s.Hidden)+s.ExtraParams)
 	if !s.Tied {
@@ -177,12 +177,12 @@ func (p *parser) compressed(r *reader) string {
 		p.groups(group, besideGroup(w))
 		return "w4a16"
 	}
-	r.fail(found{prefix + "num_bits", fmt.Append(nil, bits)}, fmt.Sprintf("of type %s cannot be planned for", quoted(kind)))
+	r.fail(found{prefix + "num_bits", fmt.Append(nil, bits)}, fmt.Sprintf("of type %s is not supported", quoted(kind)))
 	return ""
 }
 
-// besideGroup is what a group of 4-bit weights has beside them: a 16-bit scale, and a zero where the weights
-// do not lie around it.
+// besideGroup is the data beside a group of 4-bit weights: a 16-bit scale, and a zero point unless the weights are
+// symmetric.
 func besideGroup(w *reader) float64 {
 	if w.has("symmetric") && !w.boolean("symmetric") {
 		return 2 + 0.5
@@ -190,21 +190,21 @@ func besideGroup(w *reader) float64 {
 	return 2
 }
 
-// attentionIgnored says that attention keeps its precision, so that only experts are quantised.
+// attentionIgnored reports whether attention keeps its precision, and only experts are quantised.
 func attentionIgnored(ignored []string) bool {
 	return slices.ContainsFunc(ignored, func(name string) bool {
 		return strings.HasPrefix(name, "re:") && strings.Contains(name, "self_attn")
 	})
 }
 
-// keepsAttention says whether a checkpoint in 4 bits keeps attention in 16: publishers of mixtures quantise their experts
-// alone, and what a config does not say is taken for the larger.
+// keepsAttention reports whether a checkpoint in 4 bits keeps attention in 16: publishers of mixtures quantise only
+// their experts, and an open question counts as the larger size.
 func keepsAttention(r *reader) bool {
 	ignored := slices.Concat(r.texts("ignore"), r.texts("exclude_modules"))
 	return len(ignored) == 0 || slices.ContainsFunc(ignored, func(name string) bool { return strings.Contains(name, "attn") })
 }
 
-// expertBytes are those of weights of which the experts alone are quantised.
+// expertBytes is the size of weights with only their experts quantised.
 func expertBytes(s model.Shape, bytesPerParam float64) int64 {
 	experts := int64(0)
 	for _, l := range s.LayerKinds() {
@@ -236,6 +236,6 @@ func (p *parser) modelopt(r *reader) (string, error) {
 	}
 	f, _ := r.find("quant_algo")
 	f.field = r.levels[0].prefix + "quant_algo"
-	r.fail(f, "is not a format of weights that can be planned for")
+	r.fail(f, "is not a supported format of weights")
 	return "", r.err
 }

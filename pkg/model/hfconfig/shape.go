@@ -26,7 +26,7 @@ const (
 	maxExtra        = 1 << 50
 )
 
-// defaultsOf returns what a class takes for missing keys, as an object.
+// defaultsOf returns a class's values for missing keys, as an object.
 func defaultsOf(a architecture) (object, error) {
 	out := object{}
 	for key, value := range a.Defaults {
@@ -52,7 +52,7 @@ func (p *parser) shape(context int) model.Shape {
 		QKNorm: p.flag(p.arch.QKNorm), WideQKNorm: p.flag(p.arch.WideQKNorm),
 		GatedAttention: p.flag(p.arch.GatedAttention),
 	}
-	// 2 is what the shape takes for none.
+	// 2 is the shape's default.
 	if p.arch.Norms != 2 {
 		s.Norms = p.arch.Norms
 	}
@@ -64,7 +64,7 @@ func (p *parser) shape(context int) model.Shape {
 	return s
 }
 
-// tied reads whether the output matrix is the embedding. A class that says nothing inherits true.
+// tied reads whether the output matrix is the embedding. The default of a class is true.
 func (p *parser) tied() bool {
 	if !p.has("tie_word_embeddings") {
 		return true
@@ -135,7 +135,7 @@ func (p *parser) intermediate(hidden int) int {
 	return p.required(maxIntermediate, keys...)
 }
 
-// experts reads a mixture of experts; nil where there is none.
+// experts reads a mixture of experts; nil if there is none.
 func (p *parser) experts() *model.MoE {
 	count := p.integer(0, maxExperts, "num_experts", "num_local_experts", "n_routed_experts")
 	if count == 0 {
@@ -157,7 +157,7 @@ func (p *parser) experts() *model.MoE {
 	return m
 }
 
-// shared reads the width of the experts that work on every token.
+// shared reads the width of the shared experts.
 func (p *parser) shared(expert int) int {
 	keys := []string{"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}
 	if p.arch.SharedKey != "" {

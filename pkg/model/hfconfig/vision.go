@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// positions are how a vision encoder learns where a patch lies.
+// positions are the ways to encode a patch's position.
 type positions string
 
 const (
@@ -17,7 +17,7 @@ const (
 	positionsKey   positions = "key"
 )
 
-// projector is what brings the encoder's output to the language model.
+// projector connects the encoder's output with the language model.
 type projector string
 
 const (
@@ -27,12 +27,12 @@ const (
 	projectorMerged projector = "merged"
 	// projectorShuffled widens neighbouring patches, and has three matrices.
 	projectorShuffled projector = "shuffled"
-	// projectorMLP joins neighbouring patches and is an MLP; one more for each layer that is tapped.
+	// projectorMLP joins neighbouring patches and is an MLP, with one more for each tapped layer.
 	projectorMLP projector = "mlp"
 )
 
-// vision counts the parameters of a vision encoder and its projector, and describes the encoder; 0 where there is
-// none, or none that is known, which a note says.
+// vision counts the parameters of a vision encoder and its projector, and describes the encoder; 0 if there is
+// none, or an unknown one, which a note reports.
 func (p *parser) vision(known table, top object, text int) (int64, *model.Vision) {
 	if !isNull(top["audio_config"]) {
 		p.note("the audio encoder is not counted")
@@ -99,7 +99,7 @@ func (v *encoder) params() int64 {
 	return total + v.project(hidden, inner)
 }
 
-// shape describes the encoder, and the largest image that it reads.
+// shape describes the encoder, and its largest image.
 func (v *encoder) shape() *model.Vision {
 	out := &model.Vision{
 		Hidden: int(v.size("hidden_size")), Intermediate: int(v.size("intermediate_size")), Gated: v.tower.Gated,
@@ -119,7 +119,7 @@ func (v *encoder) shape() *model.Vision {
 	return v.checked(out)
 }
 
-// checked drops a shape that the config does not describe.
+// checked drops a shape without a description in the config.
 func (v *encoder) checked(shape *model.Vision) *model.Vision {
 	if v.err != nil || min(shape.Tokens, shape.Patches) < 1 {
 		return nil

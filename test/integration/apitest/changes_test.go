@@ -21,7 +21,7 @@ type change struct {
 	reason string
 	before string
 	after  string
-	// want is the message of the refusal, empty where the change is stored.
+	// want is the message of the refusal, empty if the change is stored.
 	want string
 }
 

@@ -245,7 +245,7 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "where weights come from is the template's own business",
 			body:   "inference: {template: {spec: {containers: [{name: a, image: b}]}}, weights: {persistentVolumeClaim: {claimName: c}}}",
-			want:   "inference.weights: Invalid value: inference.weights has no effect on inference.template: mount what holds the files in the template",
+			want:   "inference.weights: Invalid value: inference.weights has no effect on inference.template: mount the files in the template",
 		},
 		{
 			reason: "weights come from somewhere",
@@ -290,12 +290,22 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "a signature is somebody's",
 			body:   `inference: {preset: {name: m}, weights: {oci: {reference: a, verify: {}}}}`,
-			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey and publicKeyConfigMap",
+			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey, publicKeyConfigMap and keyless",
 		},
 		{
 			reason: "a public key is in one place",
 			body:   `inference: {preset: {name: m}, weights: {oci: {reference: a, verify: {publicKey: a, publicKeyConfigMap: b}}}}`,
-			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey and publicKeyConfigMap",
+			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey, publicKeyConfigMap and keyless",
+		},
+		{
+			reason: "a signature is a key's or an identity's",
+			body:   `inference: {preset: {name: m}, weights: {oci: {reference: a, verify: {publicKey: a, keyless: {issuer: i, subject: s}}}}}`,
+			want:   "inference.weights.oci.verify: Invalid value: inference.weights.oci.verify must have exactly one of publicKey, publicKeyConfigMap and keyless",
+		},
+		{
+			reason: "an identity has one subject",
+			body:   `inference: {preset: {name: m}, weights: {oci: {reference: a, verify: {keyless: {issuer: i}}}}}`,
+			want:   "inference.weights.oci.verify.keyless: Invalid value: inference.weights.oci.verify.keyless must have exactly one of subject and subjectRegExp",
 		},
 		{
 			reason: "a repository of images is lower-case",

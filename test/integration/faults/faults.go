@@ -91,14 +91,14 @@ func (r *Recorder) Writes() []string {
 	return append([]string(nil), r.writes...)
 }
 
-// Crashed says whether the crash has come.
+// Crashed reports whether the crash has come.
 func (r *Recorder) Crashed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.dead
 }
 
-// Failed says whether the request that was to fail has failed.
+// Failed reports whether the request that was to fail has failed.
 func (r *Recorder) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +161,7 @@ func (r *Recorder) Thaw(key client.ObjectKey) {
 	delete(r.frozen, key)
 }
 
-// pass counts a read of the marked kind. It says whether object is as it was frozen.
+// pass counts a read of the marked kind. It reports whether object is as it was frozen.
 func (r *Recorder) pass(key client.ObjectKey, object client.Object) (isFrozen bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +195,7 @@ func (r *Recorder) write(what string, object any, dry bool, send func() error) e
 	return ErrCrashed
 }
 
-// note counts a request. It says whether the controller is to crash at it, or what it is to be told.
+// note counts a request. It reports whether the controller is to crash at it, or what it is to be told.
 func (r *Recorder) note(what string, dry bool) (hit bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -135,12 +135,12 @@ func apply(t *testing.T, api client.Client, heard *warnings, f form) outcome {
 	return out
 }
 
-// planned is the condition that says whether there is a plan.
+// planned is the condition that reports whether there is a plan.
 func (o outcome) planned() metav1.Condition {
 	return *meta.FindStatusCondition(o.ws.Status.Conditions, v1beta1.ConditionPlanned)
 }
 
-// tells says whether a user learns of anything that is not as the manifest has it.
+// tells reports whether a user learns of anything that is not as the manifest has it.
 func (o outcome) tells() bool {
 	return len(o.warned) > 0 || o.planned().Status == metav1.ConditionFalse ||
 		o.ws.Status.Plan != nil && len(o.ws.Status.Plan.Warnings) > 0

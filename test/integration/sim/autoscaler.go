@@ -123,7 +123,7 @@ func (a *Autoscaler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return again, a.tell(ctx, podRef(pod), "NotTriggerScaleUp", "pod didn't trigger scale-up: "+strings.Join(parts, ", "))
 }
 
-// reasonAgainst is why a group is not scaled up for a pod; empty where it is.
+// reasonAgainst is why a group is not scaled up for a pod; empty if it is.
 func (a *Autoscaler) reasonAgainst(group *NodeGroup, pod *corev1.Pod) string {
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(group.node("template"))
 	switch {

@@ -71,7 +71,7 @@ func (k *Karpenter) fulfil(ctx context.Context, st *story, claim *karpv1.NodeCla
 	return wait, err
 }
 
-// canMeet says whether there is something for the fate to befall.
+// canMeet reports whether there is something for the fate to befall.
 func (st *story) canMeet(claim *karpv1.NodeClaim) bool {
 	switch st.fate.Outcome {
 	case cloudscript.NotReady:

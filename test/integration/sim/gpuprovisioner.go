@@ -14,7 +14,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// isAgentPool says whether gpu-provisioner, and not Karpenter, answers a claim.
+// isAgentPool reports whether gpu-provisioner, and not Karpenter, answers a claim.
 func isAgentPool(claim *karpv1.NodeClaim) bool {
 	ref := claim.Spec.NodeClassRef
 	return ref != nil && ref.Group == "kaito.sh" && ref.Kind == "KaitoNodeClass"

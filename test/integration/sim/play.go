@@ -63,7 +63,7 @@ func (k *Karpenter) Play(namespace string, s cloudscript.Script) {
 	k.players[namespace] = cloudscript.NewPlayer(s)
 }
 
-// playing returns the player and the story of a claim; nil where no script is played.
+// playing returns the player and the story of a claim; nil if no script is played.
 func (k *Karpenter) playing(claim *karpv1.NodeClaim) (*cloudscript.Player, *story) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -113,7 +113,7 @@ func (k *Karpenter) play(ctx context.Context, player *cloudscript.Player, st *st
 	return result, err
 }
 
-// ask makes the claim's next attempt or goes on with the one under way, and says how long there is
+// ask makes the claim's next attempt or goes on with the one under way, and reports how long there is
 // no answer.
 func (k *Karpenter) ask(player *cloudscript.Player, st *story, claim *karpv1.NodeClaim, now time.Time) time.Duration {
 	if !st.underWay {

@@ -22,7 +22,7 @@ const gpu corev1.ResourceName = "nvidia.com/gpu"
 // schedulerDelay is when a pod that fits nowhere is looked at again.
 const schedulerDelay = 50 * time.Millisecond
 
-// isPlaced says whether a pod asks for certain nodes; where it does not it is known by labels.
+// isPlaced reports whether a pod asks for certain nodes; where it does not it is known by labels.
 func isPlaced(pod *corev1.Pod) bool {
 	affinity := pod.Spec.Affinity
 	return affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
@@ -82,7 +82,7 @@ func (w *Workloads) schedule(ctx context.Context, pod *corev1.Pod) (bool, error)
 	return false, w.client.Status().Update(ctx, pod)
 }
 
-// hasRoom says whether a node is Ready and has as many GPUs left as a pod asks for.
+// hasRoom reports whether a node is Ready and has as many GPUs left as a pod asks for.
 func (w *Workloads) hasRoom(ctx context.Context, name string, pod *corev1.Pod) (bool, error) {
 	node := &corev1.Node{}
 	if err := w.client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {

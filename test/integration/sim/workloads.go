@@ -247,7 +247,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// fits says whether a node carries every label that the pod selects, and no taint that it does not tolerate.
+// fits reports whether a node carries every label that the pod selects, and no taint that it does not tolerate.
 func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	nodes := &corev1.NodeList{}
 	if err := w.client.List(ctx, nodes, client.MatchingLabels(pod.Spec.NodeSelector)); err != nil {
@@ -264,13 +264,13 @@ func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return false, nil
 }
 
-// ofMachines says whether a taint keeps pods away as those do that machines are bought with. Others, by which a story has a
+// ofMachines reports whether a taint keeps pods away as those do that machines are bought with. Others, by which a story has a
 // node taken back, come after the pods.
 func ofMachines(taint *corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectNoSchedule && (taint.Key == v1beta1.TaintKey || taint.Key == v1beta1.TaintKeyWorkspace)
 }
 
-// wanted says whether updates are held, and which status a pod of that revision is to have.
+// wanted reports whether updates are held, and which status a pod of that revision is to have.
 func (w *Workloads) wanted(key types.NamespacedName, revision string) (hold bool, status corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/workload"
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
@@ -24,7 +23,7 @@ func tells(commit string) corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		InitContainerStatuses: []corev1.ContainerStatus{{Name: workload.CommitContainer, State: corev1.ContainerState{
+		InitContainerStatuses: []corev1.ContainerStatus{{Name: "commit", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{Message: fmt.Sprintf(`{"commit":%q}`, commit)},
 		}}},
 	}

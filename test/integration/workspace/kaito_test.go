@@ -341,7 +341,7 @@ func (s *served) staysAsItIs(t *testing.T, life *life, names string, before map[
 	}
 }
 
-// isLook says whether a request looks for a Deployment, of which the controller keeps none, or is of the other Workspace's.
+// isLook reports whether a request looks for a Deployment, of which the controller keeps none, or is of the other Workspace's.
 func isLook(request string) bool {
 	return strings.Contains(request, "/deployments/") || strings.Contains(request, "/leases/")
 }

@@ -22,7 +22,7 @@ import (
 // those that were.
 func TestLadderKeepsWhatItHolds(t *testing.T) {
 	stories := []ladderStory{
-		{"an attempt that an earlier version wrote down, without zone and revision, keeps its machine", upgraded},
+		{"an attempt that has recorded nothing of its machine keeps it", unrecorded},
 		{"an edit keeps the machine although others are refused its type", editedWhileOthersWait},
 		{"a pass from an old Workspace lets nothing of a newer attempt go", oldPass},
 		{"what is told is why the plan has to wait, not what was refused before", othersRefused},
@@ -44,7 +44,7 @@ func (c *climber) keeps(t *testing.T, ws *v1beta1.Workspace) {
 	c.untilServing(t, ws)
 }
 
-func upgraded(t *testing.T, c *climber) {
+func unrecorded(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	ws.Resource.Placement.Zones = []string{"z-1", "z-2"}
 	c.create(t, ws)
@@ -57,6 +57,7 @@ func upgraded(t *testing.T, c *climber) {
 	a := ws.Status.Attempts[0]
 	ws.Status.Attempts[0] = v1beta1.Attempt{
 		Number: a.Number, InstanceType: a.InstanceType, NodeClaims: a.NodeClaims, CapacityType: a.CapacityType, StartTime: a.StartTime,
+		Zone: a.Zone, Revision: a.Revision,
 	}
 	if err := c.client.Status().Update(t.Context(), ws); err != nil {
 		t.Fatal(err)

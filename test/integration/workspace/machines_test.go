@@ -108,7 +108,7 @@ func otherCapacityType(t *testing.T, life *life) {
 }
 
 // watchReady watches a Workspace. What it returns waits for the first word on the generation after
-// the present one, and says whether that was Ready.
+// the present one, and reports whether that was Ready.
 func (w *world) watchReady(t *testing.T, ws *v1beta1.Workspace) (first func() metav1.Condition) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &v1beta1.WorkspaceList{}, client.InNamespace(ws.Namespace))
@@ -139,7 +139,7 @@ func capacityTypeOf(claim *karpv1.NodeClaim) string {
 	return ""
 }
 
-// watchClaims watches the NodeClaims of a Workspace. What it returns stops watching and says how many
+// watchClaims watches the NodeClaims of a Workspace. What it returns stops watching and reports how many
 // there were at once at most.
 func (w *world) watchClaims(t *testing.T, ws *v1beta1.Workspace) (stop func() int) {
 	t.Helper()

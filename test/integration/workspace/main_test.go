@@ -28,7 +28,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/app"
-	"github.com/modelberth/modelberth/pkg/capacity/gpuplugin"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/test/integration/faults"
@@ -99,7 +99,7 @@ func (w *world) options() options.Controller {
 		MultiNode: isolation.Allow, // nothing here has a network to probe
 		Metrics:   options.Metrics{Address: "0"}, HealthAddress: "0", Workers: 4, QPS: 200, Burst: 400, CatalogOverlay: w.overlay,
 		AgentImage: "registry.example/agent:test", HubEndpoint: "http://hub.example",
-		Dedication: gpuplugin.Auto,
+		Dedication: preflight.Auto,
 		NodeClasses: []v1beta1.NodeClassReference{
 			{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
 		},

@@ -142,7 +142,7 @@ func poolsWait(t *testing.T, c *climber) {
 	c.patch(t, none, nil)
 	eventually(t, "it says that there is no claim", func() (bool, string) {
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(none), none)
-		return err == nil && strings.Contains(condition(none, v1beta1.ConditionNodeClaimReady).Message, "Karpenter has made no NodeClaim"), saying(none)
+		return err == nil && strings.Contains(condition(none, v1beta1.ConditionNodeClaimReady).Message, "Karpenter has not created a NodeClaim"), saying(none)
 	})
 	c.checkSilent(t, "pools wait")
 	c.remove(t, one)

@@ -4,6 +4,7 @@
 package workspace_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -77,9 +78,11 @@ func errorsInBursts(t *testing.T, w *world) {
 	if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
 		t.Errorf("NodeClaims ever made: %d, want 1", got)
 	}
-	if got := gather(t)["modelberth_spending_usd_per_hour running"]; got < 1 {
-		t.Errorf("a machine that serves costs %v USD/h, want its price", got)
-	}
+	// A scrape reads caches, which may be behind the API server that the checks above read.
+	eventually(t, "a machine that serves costs its price", func() (bool, string) {
+		got := gather(t)["modelberth_spending_usd_per_hour running"]
+		return got >= 1, fmt.Sprintf("%v USD/h", got)
+	})
 	w.remove(t, ws)
 }
 

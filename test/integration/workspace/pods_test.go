@@ -220,7 +220,7 @@ func nobodyBrings(t *testing.T, c *climber) {
 	c.patch(t, ws, nil)
 	c.until(t, ws, "1 "+dear+" TimedOut")
 	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonTimedOut)
-	for _, want := range []string{"every suitable machine type is cooling down until", "nobody answered the pod", "check that cluster autoscaler runs"} {
+	for _, want := range []string{"every suitable machine type is cooling down until", "no autoscaler reacted to the pending pod", "check that cluster autoscaler runs"} {
 		eventually(t, "NodeClaimReady says "+want, func() (bool, string) {
 			err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
 			return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, want), saying(ws)

@@ -122,7 +122,7 @@ func TestPlansKeepToLimits(t *testing.T) {
 	}
 }
 
-// quiet says whether nothing was sent to the API server since it was first asked. Leader election is off.
+// quiet reports whether nothing was sent to the API server since it was first asked. Leader election is off.
 func quiet(life *life) func() (bool, string) {
 	time.Sleep(time.Second) // what was seen last is written down
 	before := life.requests.Load()

@@ -55,9 +55,9 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 func checkWrites(t *testing.T, requests []string) {
 	t.Helper()
 	const (
-		// The status is written when the machine is about to be asked for, when it was, when it is usable
-		// and when the model answers. What happens between is told along with the next of these, or after
-		// a while by itself, which is longer than these stand-ins take.
+		// The status is written before the machine is asked for, in the same pass after it was, when it is usable,
+		// and when the model answers. Progress in between is written with the next of these, or ten seconds after
+		// the last write, which is longer than these stand-ins take.
 		mostStatus = 4
 		// Beside it: the finalizer, the revision, the Service, the NetworkPolicy, the NodeClaim and the
 		// StatefulSet. The NodePool that NodeClaims name is made once in a process, and comes on top.
@@ -77,6 +77,70 @@ func checkWrites(t *testing.T, requests []string) {
 	if writes > mostWrites || status > mostStatus {
 		t.Errorf("writes: %d, of the status: %d; want at most %d and %d", writes, status, mostWrites, mostStatus)
 	}
+}
+
+// TestWorkspaceCostsFewRequests holds what Workspaces together cost the API server to the budgets of docs/benchmarks.md, once
+// the controller has read what they share. Watches, Leases and Events do not count, and a dry run is a read.
+func TestWorkspaceCostsFewRequests(t *testing.T) {
+	const (
+		count      = 10
+		mostWrites = 12 * count
+		mostReads  = 3 * count
+	)
+	w := enter(t)
+	life := w.begin(t, faults.NewRecorder())
+	namespace := w.namespace(t)
+	first := kaitoForm(namespace, "first")
+	w.create(t, first)
+	w.untilServing(t, first)
+	before := life.requests.Load()
+	var all []*v1beta1.Workspace
+	for i := range count {
+		ws := kaitoForm(namespace, fmt.Sprintf("chat-%d", i))
+		w.create(t, ws)
+		all = append(all, ws)
+	}
+	for _, ws := range all {
+		w.untilServing(t, ws)
+	}
+	reads, writes, kinds := 0, 0, map[string]int{}
+	for _, request := range life.requests.about("")[before:] {
+		if strings.Contains(request, "/leases/") || strings.Contains(request, "/events") {
+			continue
+		}
+		kinds[kindOfRequest(request)]++
+		if strings.HasPrefix(request, "GET ") || strings.Contains(request, "dryRun=All") {
+			reads++
+		} else {
+			writes++
+		}
+	}
+	t.Logf("%d Workspaces cost %d writes and %d reads: %v", count, writes, reads, kinds)
+	if reads > mostReads || writes > mostWrites {
+		t.Errorf("%d writes and %d reads, want at most %d and %d", writes, reads, mostWrites, mostReads)
+	}
+	for _, ws := range append(all, first) {
+		w.remove(t, ws)
+	}
+}
+
+// kindOfRequest is its method and the kind that it is about, without names.
+func kindOfRequest(request string) string {
+	method, address, _ := strings.Cut(request, " ")
+	address, query, _ := strings.Cut(address, "?")
+	parts := strings.Split(address, "/")
+	out := parts[len(parts)-1]
+	for i, part := range parts {
+		if part == "namespaces" && len(parts) > i+2 {
+			out = parts[i+2]
+		} else if part == "nodeclaims" || part == "nodes" || part == "nodepools" {
+			out = part
+		}
+	}
+	if strings.Contains(query, "dryRun") {
+		method += " (dry run)"
+	}
+	return method + " " + out
 }
 
 func (w *world) checkServing(t *testing.T, ws *v1beta1.Workspace) {
@@ -264,7 +328,7 @@ func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recor
 	}
 }
 
-// crashStory tells the whole story with one crash, and says whether the crash came.
+// crashStory tells the whole story with one crash, and reports whether the crash came.
 func (w *world) crashStory(t *testing.T, number int, moment faults.Moment) (crashed bool) {
 	t.Helper()
 	var c *crash

@@ -75,7 +75,7 @@ func (w *world) crashSurge(t *testing.T, number int, moment faults.Moment) (cras
 	return crashed
 }
 
-// watchEarly watches the NodeClaims of a Workspace. What it returns stops watching and says whether one was let
+// watchEarly watches the NodeClaims of a Workspace. What it returns stops watching and reports whether one was let
 // go before another one was usable.
 func (w *world) watchEarly(t *testing.T, ws *v1beta1.Workspace) (stop func() bool) {
 	t.Helper()

@@ -116,7 +116,7 @@ func (c *climber) checkServes(t *testing.T, ws *v1beta1.Workspace, pod types.UID
 	})
 }
 
-// attemptSelected is the attempt whose machines the pods of a Workspace select; empty where they select none.
+// attemptSelected is the attempt whose machines the pods of a Workspace select; empty if they select none.
 func (c *climber) attemptSelected(t *testing.T, ws *v1beta1.Workspace) string {
 	t.Helper()
 	set := &appsv1.StatefulSet{}

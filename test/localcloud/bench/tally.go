@@ -64,7 +64,7 @@ func (c *Course) add(r Request) {
 	case r.resource() == "nodeclaims" && labels[v1beta1.LabelMachineWorkspaceNamespace] == c.namespace:
 		c.Claimed.first(labels[v1beta1.LabelMachineWorkspaceName], r.Done)
 		if r.User.Username == administrator {
-			// Where there is no Workspace its NodeClaim is what is applied first.
+			// If there is no Workspace its NodeClaim is what is applied first.
 			c.Applied.first(labels[v1beta1.LabelMachineWorkspaceName], r.Received)
 		}
 	case r.resource() == "pods/status" && ours:

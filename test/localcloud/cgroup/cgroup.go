@@ -32,7 +32,7 @@ type Host struct {
 	Hierarchies []Hierarchy
 }
 
-// Unified says whether the machine has only the version 2 hierarchy.
+// Unified reports whether the machine has only the version 2 hierarchy.
 func (h Host) Unified() bool {
 	return len(h.Hierarchies) > 0 && !slices.ContainsFunc(h.Hierarchies, func(x Hierarchy) bool { return !x.V2 })
 }

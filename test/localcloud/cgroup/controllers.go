@@ -59,7 +59,7 @@ func SaveControllers(path string, controllers []string) error {
 	return nil
 }
 
-// LoadControllers reads the list of a file and says whether there is one.
+// LoadControllers reads the list of a file and reports whether there is one.
 func LoadControllers(path string) (controllers []string, saved bool, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

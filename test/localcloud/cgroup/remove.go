@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exists says whether any hierarchy has the group.
+// Exists reports whether any hierarchy has the group.
 func (h Host) Exists(name string) bool {
 	for _, hierarchy := range h.Hierarchies {
 		if _, err := os.Stat(filepath.Join(hierarchy.Dir, name)); err == nil {

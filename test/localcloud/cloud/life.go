@@ -41,7 +41,7 @@ func (m Machine) startsAfter() time.Duration {
 	return 0
 }
 
-// pause waits, and says whether ctx is still alive after that.
+// pause waits, and reports whether ctx is still alive after that.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -84,7 +84,7 @@ func (m Machine) ShownGPUs() int {
 	return m.GPUs
 }
 
-// meets says whether the machine's fate is of that kind.
+// meets reports whether the machine's fate is of that kind.
 func (m Machine) meets(outcome script.Outcome) bool {
 	return m.Fate != nil && m.Fate.Outcome == outcome
 }
@@ -173,7 +173,7 @@ func NodeLabels(request Request, s sku.SKU) map[string]string {
 	return labels
 }
 
-// kubeletMaySet says whether a kubelet is allowed to give its node the label:
+// kubeletMaySet reports whether a kubelet is allowed to give its node the label:
 // it refuses to start with most of Kubernetes' own.
 func kubeletMaySet(key string) bool {
 	domain, _, qualified := strings.Cut(key, "/")

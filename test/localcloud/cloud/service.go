@@ -180,7 +180,7 @@ func again(existing Machine, request Request) (Machine, error) {
 	return Machine{}, &Error{Code: CodeConflict, Message: fmt.Sprintf("the name %s belongs to machine %s, which is %s", request.Name, existing.ID, existing.State)}
 }
 
-// refusal turns what the script answers into an error; nil where it sells.
+// refusal turns what the script answers into an error; nil if it sells.
 func refusal(answer script.Answer, request Request) error {
 	code, refuses := map[script.Outcome]Code{
 		script.NoCapacity: CodeNoCapacity,

@@ -32,7 +32,7 @@ const (
 	HollowCommand    = "hollow"
 )
 
-// Where the programs answer inside the private network.
+// If the programs answer inside the private network.
 const (
 	etcdURL     = "http://127.0.0.1:2379"
 	etcdPeerURL = "http://127.0.0.1:2380"

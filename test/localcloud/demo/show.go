@@ -53,7 +53,7 @@ func (d *Demo) showAll(ctx context.Context, commands [][]string) {
 	}
 }
 
-// showWayOn says how to look around and how to stop.
+// showWayOn reports how to look around and how to stop.
 func (d *Demo) showWayOn() {
 	d.console.Step("the cluster stays up; look around:")
 	d.console.Print("export KUBECONFIG=" + d.tools.kubeconfig + " PATH=" + filepath.Dir(d.tools.kubectl) + ":$PATH")

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// Where the local cloud's nodes and pods find things.
+// If the local cloud's nodes and pods find things.
 const (
 	hubEndpoint = "http://hub.local:8081"
 	// soldAs is the cloud whose machine types are bought here.

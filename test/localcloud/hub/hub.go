@@ -161,7 +161,7 @@ func (h *Hub) find(w http.ResponseWriter, r *http.Request) (string, repository, 
 	return name, repo, true
 }
 
-// isCommit says whether a revision is git's name of a commit and not of a branch.
+// isCommit reports whether a revision is git's name of a commit and not of a branch.
 func isCommit(revision string) bool {
 	sum, err := hex.DecodeString(revision)
 	return err == nil && len(sum) == sha1.Size

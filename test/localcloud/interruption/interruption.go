@@ -100,7 +100,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	return reconciler.Result{RequeueAfter: interval}, errors.Join(errs...)
 }
 
-// tell makes the machine's fate visible, and says whether it could: a node that
+// tell makes the machine's fate visible, and reports whether it could: a node that
 // has not registered yet cannot be told about.
 func (c *Controller) tell(ctx context.Context, m cloud.Machine) (bool, error) {
 	var condition script.Condition

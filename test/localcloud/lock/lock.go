@@ -124,7 +124,7 @@ func try(path string) (*Lock, error) {
 	return &Lock{file: file}, nil
 }
 
-// isAt says whether the file was not removed, by the holder before, between its opening and its locking.
+// isAt reports whether the file was not removed, by the holder before, between its opening and its locking.
 func isAt(file *os.File, path string) bool {
 	mine, err := file.Stat()
 	if err != nil {

@@ -18,7 +18,7 @@ const budget = 5 * time.Second
 type Times struct {
 	// Claimed is when Karpenter asked for a node, and Running when the pod ran on it.
 	Claimed, Running time.Duration
-	// Removed is when it gave an empty node up; 0 where that was not waited for.
+	// Removed is when it gave an empty node up; 0 if that was not waited for.
 	Removed time.Duration
 }
 

@@ -237,7 +237,7 @@ func of(claims []karpv1.NodeClaim, pool string) *karpv1.NodeClaim {
 	return nil
 }
 
-// runs says whether the pool's pod runs, and makes it where it is not there: Kubernetes' taint eviction may see
+// runs reports whether the pool's pod runs, and makes it where it is not there: Kubernetes' taint eviction may see
 // late that a new node has lost the taint of those that Karpenter does not know yet, and then ends a pod that
 // has just come to it.
 func (b *bench) runs(ctx context.Context, pool string) (bool, error) {

@@ -69,7 +69,7 @@ func (c Config) Send(w io.Writer) error {
 	return nil
 }
 
-// Where things are inside a node.
+// If things are inside a node.
 const (
 	binDir        = "/node/bin"
 	configDir     = "/node/config"

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where a kubelet, by its library cAdvisor, reads what its machine has.
+// If a kubelet, by its library cAdvisor, reads what its machine has.
 const (
 	processorsDir = "/sys/devices/system/cpu"
 	numaDir       = "/sys/devices/system/node"

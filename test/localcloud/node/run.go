@@ -141,7 +141,7 @@ func proxyCommand() process.Command {
 	}
 }
 
-// lacksResourceCapability says whether the process may not lower a process's
+// lacksResourceCapability reports whether the process may not lower a process's
 // chance of being killed for memory. containerd has to know: it fails to start
 // any pod when it tries and may not.
 func lacksResourceCapability() (bool, error) {

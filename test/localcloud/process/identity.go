@@ -60,7 +60,7 @@ func parseStat(stat []byte) (start uint64, state byte, err error) {
 	return start, fields[0][0], nil
 }
 
-// Alive says whether the process still runs.
+// Alive reports whether the process still runs.
 func (id Identity) Alive() bool {
 	now, err := Identify(id.PID)
 	return err == nil && now == id

@@ -44,7 +44,7 @@ type State struct {
 	PID      int       `json:"pid,omitempty"`
 	Since    time.Time `json:"since"`
 	Restarts int       `json:"restarts"`
-	// LastExit says how it ended the last time it did.
+	// LastExit reports how it ended the last time it did.
 	LastExit string `json:"lastExit,omitempty"`
 }
 

@@ -44,7 +44,7 @@ type SKU struct {
 	Prices map[string]float64 `json:"prices"`
 }
 
-// Offers says whether the type is sold in the zone under the capacity type.
+// Offers reports whether the type is sold in the zone under the capacity type.
 func (s SKU) Offers(zone, capacityType string) bool {
 	_, priced := s.Prices[capacityType]
 	return priced && slices.Contains(s.Zones, zone)

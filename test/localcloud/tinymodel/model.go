@@ -5,7 +5,7 @@ package tinymodel
 
 import "fmt"
 
-// Where the local hub offers the model.
+// If the local hub offers the model.
 const (
 	Repo = "modelberth/tiny-chat-GGUF"
 	File = "tiny-chat-f16.gguf"

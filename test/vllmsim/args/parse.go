@@ -129,7 +129,7 @@ func (p *parser) classify(argument string) (option *spelling, value *string, err
 	return nil, nil, refuse("ambiguous option: %s could match %s", argument, strings.Join(matches, ", "))
 }
 
-// isOption says whether argparse takes an argument for an option, known or not: not what looks like a
+// isOption reports whether argparse takes an argument for an option, known or not: not what looks like a
 // negative number, and not what has a blank in it.
 func (p *parser) isOption(argument string) bool {
 	if !strings.HasPrefix(argument, "-") || argument == "-" {

@@ -62,7 +62,7 @@ func Table() ([]Flag, error) {
 	return table, nil
 }
 
-// takesNone says whether the flag is there or not, without a value.
+// takesNone reports whether the flag is there or not, without a value.
 func (f Flag) takesNone() bool { return f.Kind == Switch || f.Kind == Bool }
 
 // spelling is one way to write a flag.

@@ -14,13 +14,13 @@ import (
 
 // Parsed is a command line that has the right form.
 type Parsed struct {
-	// Model is the path or name to serve; empty where none was given.
+	// Model is the path or name to serve; empty if none was given.
 	Model    string
 	hasModel bool
 	values   map[string][]string
 }
 
-// Has says whether the flag was given.
+// Has reports whether the flag was given.
 func (p *Parsed) Has(name string) bool { return p.values[name] != nil }
 
 // List returns the values of a flag.
@@ -34,7 +34,7 @@ func (p *Parsed) Text(name, other string) string {
 	return other
 }
 
-// On says whether a bool is on; it is other where it was not given.
+// On reports whether a bool is on; it is other where it was not given.
 func (p *Parsed) On(name string, other bool) bool {
 	return p.Text(name, strconv.FormatBool(other)) == "true"
 }
@@ -133,7 +133,7 @@ func (f Flag) choices() string {
 	return strings.Join(values, ", ")
 }
 
-// decimalsError says that a fraction has a suffix for powers of 1024.
+// decimalsError is returned if a fraction has a suffix for powers of 1024.
 type decimalsError struct{ number, suffix string }
 
 func (e *decimalsError) Error() string {

@@ -42,7 +42,7 @@ type Model struct {
 	Config Config
 	// WeightBytes of all tensors.
 	WeightBytes int64
-	// Words are the tokens of tokenizer.json by text, empty where it is another kind of tokenizer.
+	// Words are the tokens of tokenizer.json by text, empty if it is another kind of tokenizer.
 	Words map[string]int
 }
 

@@ -217,7 +217,7 @@ func (l *Leader) tell(say string) error {
 	return nil
 }
 
-// Step has every member do its part once. Where one is lost it waits until ctx ends, and so does every
+// Step has every member do its part once. If one is lost it waits until ctx ends, and so does every
 // later step.
 func (l *Leader) Step(ctx context.Context) error {
 	select {

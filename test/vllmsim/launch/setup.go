@@ -47,7 +47,7 @@ type Adapter struct {
 type Environment struct {
 	// Variables by name.
 	Variables map[string]string
-	// UserKnown says whether the system has a name for the user id.
+	// UserKnown reports whether the system has a name for the user id.
 	UserKnown bool
 	UserID    int
 	// SharedBytes is the size of /dev/shm; negative where it is not known.
@@ -96,7 +96,7 @@ func (s *Setup) readLayout() {
 	s.Rank = int(s.Args.Int("node-rank", 0))
 }
 
-// Headless says whether the process serves nobody.
+// Headless reports whether the process serves nobody.
 func (s *Setup) Headless() bool { return s.Args.On("headless", false) }
 
 // LocalGPUs is how many GPUs this machine contributes.

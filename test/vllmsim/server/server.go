@@ -34,7 +34,7 @@ type Options struct {
 	MaxLen, Sequences, CacheTokens int
 	// CacheInfo are the labels of vllm:cache_config_info.
 	CacheInfo string
-	// MaxAdapters is 0 where there can be none.
+	// MaxAdapters is 0 if there can be none.
 	MaxAdapters int
 	// Vocabulary by text, and its size.
 	Vocabulary     map[string]int

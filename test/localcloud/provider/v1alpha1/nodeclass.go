@@ -35,7 +35,7 @@ type LocalNodeClass struct {
 	Status LocalNodeClassStatus `json:"status,omitzero"`
 }
 
-// LocalNodeClassStatus says whether machines may be bought by the class.
+// LocalNodeClassStatus reports whether machines may be bought by the class.
 type LocalNodeClassStatus struct {
 	Conditions []status.Condition `json:"conditions,omitempty"`
 }

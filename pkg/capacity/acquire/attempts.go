@@ -1,0 +1,209 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package acquire decides about the attempts of one Workspace to get machines. It is pure: callers pass what they
+// observed and the current time as values, and get values back. It must not know how machines are made, how plans are
+// found, or how a status is written.
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Bounds of the attempts in a status, as in the schema.
+const (
+	attemptLimit    = 10
+	claimLimit      = 1000
+	endedClaimLimit = 64
+)
+
+// ReasonReleased ends an attempt whose machines the controller released. Every other reason is a refusal.Cause.
+const ReasonReleased = "Released"
+
+// Attempts are those of one Workspace, oldest first. An attempt without a reason is open: it is getting its machines, or
+// has them. At most two are open: that of the machines that serve, and a later one for their successors.
+type Attempts []v1beta1.Attempt
+
+// Clone returns a deep copy.
+func (a Attempts) Clone() []v1beta1.Attempt {
+	return (&v1beta1.WorkspaceStatus{Attempts: a}).DeepCopy().Attempts
+}
+
+// Begin appends an open attempt. Beyond the bounds of the schema, the oldest attempts that have ended go, and names of
+// machines are cut off.
+func (a *Attempts) Begin(begun v1beta1.Attempt) {
+	begun.NodeClaims = Names(begun.NodeClaims)
+	begun.StartTime = begun.StartTime.Rfc3339Copy()
+	*a = append(*a, begun)
+	for over := len(*a) - attemptLimit; over > 0; over-- {
+		oldest := slices.IndexFunc(*a, func(attempt v1beta1.Attempt) bool { return attempt.Reason != "" })
+		if oldest < 0 {
+			return // no open attempt is ever lost
+		}
+		*a = slices.Delete(*a, oldest, oldest+1)
+	}
+}
+
+// Names returns as many names of machines as an open attempt may list.
+func Names(names []string) []string { return names[:min(len(names), claimLimit)] }
+
+// Last returns the attempt that began last, or nil.
+func (a Attempts) Last() *v1beta1.Attempt {
+	if len(a) == 0 {
+		return nil
+	}
+	return &a[len(a)-1]
+}
+
+// NextNumber returns the number of the next attempt, from 1.
+func (a Attempts) NextNumber() int32 {
+	if last := a.Last(); last != nil {
+		return last.Number + 1
+	}
+	return 1
+}
+
+// Open returns all open attempts, oldest first.
+func (a Attempts) Open() []*v1beta1.Attempt {
+	var open []*v1beta1.Attempt
+	for i := range a {
+		if a[i].Reason == "" {
+			open = append(open, &a[i])
+		}
+	}
+	return open
+}
+
+// OpenNumber returns the open attempt of that number, or nil.
+func (a Attempts) OpenNumber(number int32) *v1beta1.Attempt {
+	for _, open := range a.Open() {
+		if open.Number == number {
+			return open
+		}
+	}
+	return nil
+}
+
+// OpenBut returns the newest open attempt whose number differs from the given one, or nil.
+func (a Attempts) OpenBut(number int32) *v1beta1.Attempt {
+	for _, open := range slices.Backward(a.Open()) {
+		if open.Number != number {
+			return open
+		}
+	}
+	return nil
+}
+
+// LatestBut returns the newest open attempt whose number differs from the given one, else the last attempt if that has
+// ended, or nil.
+func (a Attempts) LatestBut(number int32) *v1beta1.Attempt {
+	if open := a.OpenBut(number); open != nil {
+		return open
+	}
+	if last := a.Last(); last != nil && last.Reason != "" {
+		return last
+	}
+	return nil
+}
+
+// IsNamed reports whether an attempt names a machine.
+func (a Attempts) IsNamed(machine string) bool {
+	return slices.ContainsFunc(a, func(attempt v1beta1.Attempt) bool { return slices.Contains(attempt.NodeClaims, machine) })
+}
+
+// Known returns the machines of open attempts that were seen and are not lost.
+func (a Attempts) Known() []capacity.Created {
+	var out []capacity.Created
+	for _, open := range a.Open() {
+		for _, claim := range open.Claims {
+			if claim.UID != "" {
+				out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(claim.UID)})
+			}
+		}
+	}
+	return out
+}
+
+// Lost returns the machines that open attempts have lost while they keep the others.
+func (a Attempts) Lost() []capacity.Created {
+	var out []capacity.Created
+	for _, open := range a.Open() {
+		for _, claim := range open.Claims {
+			if lost := claim.Lost; lost != nil {
+				out = append(out, capacity.Created{Name: claim.Name, UID: types.UID(lost.UID), LostAt: lost.Time.Time})
+			}
+		}
+	}
+	return out
+}
+
+// LostUIDs returns the UIDs of the machines that open attempts have lost while they keep the others.
+func (a Attempts) LostUIDs() []types.UID {
+	var out []types.UID
+	for _, lost := range a.Lost() {
+		out = append(out, lost.UID)
+	}
+	return out
+}
+
+// Noted returns the machines of open attempts that were seen: those that are known, and those that were lost.
+func (a Attempts) Noted() []capacity.Created { return append(a.Known(), a.Lost()...) }
+
+// Note records in an open attempt what is observed of its machines, which have these names. Lost ones are left out.
+func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names []string, now time.Time) {
+	lost := a.LostUIDs()
+	for i := range machines {
+		machine := &machines[i]
+		if slices.Contains(names, machine.Name) && machine.UID != "" && !slices.Contains(lost, machine.UID) {
+			noteMachine(open, machine, now)
+		}
+	}
+}
+
+// ReadyTime returns when the machines of an attempt became usable; false where there is no such attempt, or they never
+// did.
+func (a Attempts) ReadyTime(number int32) (time.Time, bool) {
+	for i := range a {
+		if a[i].Number == number && a[i].ReadyTime != nil {
+			return a[i].ReadyTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// Release ends all open attempts because their machines are no longer wanted.
+func (a Attempts) Release(why string, generation int64, now time.Time) {
+	for _, open := range a.Open() {
+		Close(open, Released(why), generation, now)
+	}
+}
+
+// Close ends an attempt with a verdict. Generation is that of the Workspace. What the attempt keeps of its machines is
+// what others learn from: the lost ones.
+func Close(open *v1beta1.Attempt, verdict refusal.Verdict, generation int64, now time.Time) {
+	ended := seconds(now)
+	open.EndTime, open.Generation = &ended, generation
+	open.Reason = string(verdict.Cause)
+	open.Message, open.Fix = shorten(verdict.Message, messageLimit), shorten(verdict.Fix, fixLimit)
+	open.MendedBy, open.NodeClass = string(verdict.MendedBy), string(verdict.Class)
+	open.Claims = slices.DeleteFunc(open.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Lost == nil })
+	open.NodeClaims = open.NodeClaims[:min(len(open.NodeClaims), endedClaimLimit)]
+	if verdict.Cooldown > 0 {
+		open.Scope = verdict.Scope.String()
+		open.Cooldown = &metav1.Duration{Duration: verdict.Cooldown}
+		open.Guessed = verdict.Guessed
+	}
+}
+
+// Released is the verdict on an attempt whose machines are no longer wanted.
+func Released(why string) refusal.Verdict {
+	return refusal.Verdict{Cause: ReasonReleased, Message: why}
+}

@@ -1,0 +1,167 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+// Bounds of text in an attempt, in bytes, and of the messages that it keeps of one machine, as in the schema.
+const (
+	messageLimit      = 1024
+	fixLimit          = 512
+	heardLimit        = 4
+	heardMessageLimit = 512
+	heardReasonLimit  = 128
+)
+
+// Stages that a machine of an attempt reached.
+const (
+	stageLaunched   = "Launched"
+	stageRegistered = "Registered"
+)
+
+// NoteCreated records the UIDs of machines that were created now.
+func NoteCreated(open *v1beta1.Attempt, created []capacity.Created, now time.Time) {
+	for _, machine := range created {
+		if machine.UID == "" {
+			continue // its object does not exist yet
+		}
+		if claim := entry(open, machine.Name, string(machine.UID)); claim != nil && claim.CreationTime == nil {
+			claim.CreationTime = new(seconds(now))
+		}
+	}
+}
+
+// noteMachine records what would explain the end of a machine, should it vanish.
+func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) {
+	claim := entry(open, machine.Name, string(machine.UID))
+	if claim == nil {
+		return
+	}
+	if claim.CreationTime == nil && !machine.CreatedAt.IsZero() {
+		claim.CreationTime = new(seconds(machine.CreatedAt))
+		if claim.CreationTime.Before(&open.StartTime) { // the clocks differ
+			claim.CreationTime = new(open.StartTime)
+		}
+	}
+	switch {
+	case machine.Registered || machine.NodeName != "":
+		claim.Stage = stageRegistered
+	case machine.Launched || machine.ProviderID != "":
+		claim.Stage = stageLaunched
+	}
+	claim.Heard = heard(claim.Heard, machine.Words.Launched, now)
+}
+
+// entry returns the claim of that name and UID, which it adds where there is none; nil where there is no room for it. A
+// claim of the same name with another UID is a successor, and begins anew.
+func entry(open *v1beta1.Attempt, name, uid string) *v1beta1.AttemptClaim {
+	for i := range open.Claims {
+		if open.Claims[i].Name != name {
+			continue
+		}
+		if open.Claims[i].UID != uid {
+			open.Claims[i] = v1beta1.AttemptClaim{Name: name, UID: uid, Lost: open.Claims[i].Lost}
+		}
+		return &open.Claims[i]
+	}
+	if len(open.Claims) >= claimLimit {
+		return nil
+	}
+	open.Claims = append(open.Claims, v1beta1.AttemptClaim{Name: name, UID: uid})
+	return &open.Claims[len(open.Claims)-1]
+}
+
+// heard appends what a machine reports about its launch, if that is new.
+func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) []v1beta1.AttemptWords {
+	if said.Status == refusal.StatusTrue || refusal.IsNeutral(said.Reason) {
+		return words
+	}
+	next := v1beta1.AttemptWords{
+		Reason: shorten(said.Reason, heardReasonLimit), Message: shorten(said.Message, heardMessageLimit), Time: seconds(now),
+	}
+	isSame := func(known v1beta1.AttemptWords) bool {
+		return known.Reason == next.Reason && known.Message == next.Message
+	}
+	if slices.ContainsFunc(words, isSame) {
+		return words
+	}
+	words = append(words, next)
+	return words[max(0, len(words)-heardLimit):]
+}
+
+// Lose records that a machine is lost while the attempt keeps the others. A machine that the attempt never saw cannot be
+// lost.
+func Lose(open *v1beta1.Attempt, name string, verdict refusal.Verdict, now time.Time) {
+	i := slices.IndexFunc(open.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Name == name })
+	if i < 0 {
+		return
+	}
+	lost := &v1beta1.LostClaim{
+		UID: open.Claims[i].UID, CreationTime: open.Claims[i].CreationTime, Time: seconds(now), Reason: string(verdict.Cause),
+		Message: shorten(verdict.Message, heardMessageLimit),
+	}
+	if verdict.Cooldown > 0 {
+		lost.Scope, lost.Cooldown, lost.Guessed = verdict.Scope.String(), &metav1.Duration{Duration: verdict.Cooldown}, verdict.Guessed
+	}
+	open.Claims[i] = v1beta1.AttemptClaim{Name: name, Lost: lost}
+}
+
+// Recall fills an observation with what an attempt recorded of a machine.
+func Recall(seen *refusal.Observation, attempt *v1beta1.Attempt, name string) {
+	i := slices.IndexFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Name == name })
+	if i < 0 {
+		return
+	}
+	claim := &attempt.Claims[i]
+	seen.UID = types.UID(claim.UID)
+	if claim.CreationTime != nil {
+		seen.CreatedAt = claim.CreationTime.Time
+	}
+	if claim.Stage != "" {
+		seen.Launched.Status = refusal.StatusTrue
+	}
+	if claim.Stage == stageRegistered {
+		seen.Registered.Status = refusal.StatusTrue
+	}
+	for _, words := range claim.Heard {
+		seen.Noted = append(seen.Noted, refusal.Note{Reason: words.Reason, Message: words.Message, At: words.Time.Time})
+	}
+}
+
+// HasLaunched reports whether a machine of an attempt was launched, other than the one of this name.
+func HasLaunched(attempt *v1beta1.Attempt, but string) bool {
+	return slices.ContainsFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Stage != "" && claim.Name != but })
+}
+
+// Misses reports whether one of so many machines of an attempt has yet to be bought.
+func Misses(attempt *v1beta1.Attempt, machines int) bool {
+	bought := 0
+	for i := range attempt.Claims {
+		if attempt.Claims[i].UID != "" {
+			bought++
+		}
+	}
+	return bought < machines
+}
+
+// WasUsable reports whether a machine that was created then is one of those that made the attempt ready.
+func WasUsable(attempt *v1beta1.Attempt, created time.Time) bool {
+	return attempt.ReadyTime != nil && !created.After(attempt.ReadyTime.Time)
+}
+
+// seconds is a time as the API server stores it.
+func seconds(at time.Time) metav1.Time { return metav1.NewTime(at).Rfc3339Copy() }
+
+func shorten(text string, limit int) string { return request.Shorten(text, limit) }

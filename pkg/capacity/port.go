@@ -1,0 +1,64 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacity
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// A back end is an Observer, an Actor and a Biller, and may be a Surger. The parts are declared here because each is
+// used by several packages: those that call it, and those that combine back ends.
+
+// Observer reads what a back end has. It writes nothing.
+type Observer interface {
+	// Kind returns the name that kubectl has for the objects that stand for machines.
+	Kind(owner Owner) string
+	// Observe returns the machines of a Workspace from caches. Known are those that its status names.
+	Observe(ctx context.Context, owner Owner, known []Created, gpuResource string) ([]Machine, error)
+	// Held returns the machines that the API server has for a Workspace and that are not being deleted.
+	Held(ctx context.Context, owner Owner, known []Created) ([]Machine, error)
+	// Names returns the names of the machines of an attempt, which follow from its number.
+	Names(owner Owner, attempt int32, count int) ([]string, error)
+	// Owners returns every Workspace of that name, by UID, that has machines.
+	Owners(ctx context.Context, namespace, name string) ([]Owner, error)
+	// Events returns what was published about machines.
+	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
+	// Class returns the state of a node class and, unless it is ready, a phrase that describes the problem.
+	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
+}
+
+// Actor gets machines and deletes them. Every method may be called again.
+type Actor interface {
+	// Aim makes pods run on the machines of a request, where that takes more than they were rendered with.
+	Aim(request Request, pods *corev1.PodTemplateSpec) error
+	// Ensure creates the machines of a request that are missing, and deletes all others of its owner but those to keep.
+	Ensure(ctx context.Context, request Request) (Outcome, error)
+	// Release deletes all machines of a Workspace, and returns the names of those that are left.
+	Release(ctx context.Context, owner Owner) ([]string, error)
+}
+
+// Biller reads what machines cost.
+type Biller interface {
+	// Bills returns the bills of all machines from caches.
+	Bills(ctx context.Context) ([]Bill, error)
+	// LiveBills returns the same from the API server.
+	LiveBills(ctx context.Context) ([]Bill, error)
+}
+
+// Surger is a back end that may distinguish the machines of one attempt from those of another, so that two attempts
+// can have machines at once.
+type Surger interface {
+	// CanSurge reports whether it does for a Workspace.
+	CanSurge(owner Owner) bool
+	// Replaces returns how one machine of an attempt is replaced without the others.
+	Replaces(owner Owner) Replacing
+	// ReleaseBut deletes all machines of a Workspace but those to keep, and returns the names of those that are left.
+	ReleaseBut(ctx context.Context, owner Owner, keep []string) ([]string, error)
+}

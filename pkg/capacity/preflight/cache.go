@@ -1,0 +1,85 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"time"
+
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/lookup"
+)
+
+const (
+	// keepFor is how long a read counts for all Workspaces.
+	keepFor = 10 * time.Minute
+	// keepBadFor is how long it counts where a check fails on it. It ends before the retry of the failed check, so that
+	// each retry reads again.
+	keepBadFor = retry - 5*time.Second
+	// mostKept bounds the cache. There is one read of DaemonSets and two per node class.
+	mostKept = 128
+)
+
+// readCache keeps what was read for a check, because all Workspaces need the same. No lock is held during a read, and of
+// concurrent callers one reads and the others wait briefly. A failed read counts for a few seconds.
+type readCache struct {
+	clock clock.PassiveClock
+	reads lookup.Reads
+	kept  *utilcache.LRUExpireCache
+}
+
+// kept is a value and the time at which it was read.
+type kept struct {
+	value any
+	at    time.Time
+}
+
+func newReadCache(clock clock.PassiveClock) *readCache {
+	return &readCache{clock: clock, kept: utilcache.NewLRUExpireCacheWithClock(mostKept, clock)}
+}
+
+// source is something to read, by the name that errors mention.
+type source[T any] struct {
+	name string
+	read func(context.Context) (T, error)
+}
+
+// problemOf returns what find objects to in a source; empty where that is nothing.
+func problemOf[T any](ctx context.Context, cache *readCache, from source[T], find func(T) string) (string, error) {
+	for {
+		now := cache.clock.Now()
+		if value, age, isKept := keptValue[T](cache, from.name, now); isKept {
+			if problem := find(value); problem == "" || age < keepBadFor {
+				return problem, nil
+			}
+		}
+		var value T
+		isOurs, err := cache.reads.Do(ctx, from.name, now, func(ctx context.Context) error {
+			var err error
+			if value, err = from.read(ctx); err == nil {
+				cache.kept.Add(from.name, kept{value, now}, keepFor)
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		if isOurs {
+			return find(value), nil
+		}
+	}
+}
+
+// keptValue returns what was read of a source, and how long ago. A clock that was set back ends it.
+func keptValue[T any](cache *readCache, name string, now time.Time) (value T, age time.Duration, isKept bool) {
+	found, _ := cache.kept.Get(name)
+	entry, isKept := found.(kept)
+	if !isKept || now.Before(entry.at) {
+		return value, 0, false
+	}
+	value, isKept = entry.value.(T)
+	return value, now.Sub(entry.at), isKept
+}

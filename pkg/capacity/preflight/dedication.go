@@ -1,0 +1,119 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// Dedication decides when machines get the taint of their Workspace, which keeps other pods away.
+type Dedication string
+
+// Dedications.
+const (
+	// Auto sets the taint where it keeps no DaemonSet away that a machine needs.
+	Auto Dedication = "Auto"
+	// Enabled sets it always: nothing is bought while it would keep such a DaemonSet away.
+	Enabled Dedication = "Enabled"
+	// Disabled never sets it.
+	Disabled Dedication = "Disabled"
+)
+
+// Dedications returns the values that may be set.
+func Dedications() []Dedication { return []Dedication{Auto, Enabled, Disabled} }
+
+// IsDedicated reports whether the machines of a purchase get the taint of their Workspace: where its pods and all
+// DaemonSets that a machine needs tolerate it. It returns a *progress.StalledError where the policy is Enabled and a
+// DaemonSet does not.
+func (c *Checker) IsDedicated(ctx context.Context, p Purchase) (bool, error) {
+	isWanted := c.policy.Dedication == Auto || c.policy.Dedication == Enabled
+	if !isWanted || !p.ToleratesDedication {
+		return false, nil
+	}
+	problem, err := problemOf(ctx, c.reads, c.plugins(), func(found plugins) string {
+		return found.undedicated(p.GPUResource, c.policy.Dedication)
+	})
+	if err != nil || problem == "" {
+		return err == nil, err
+	}
+	if c.policy.Dedication == Enabled {
+		return false, &progress.StalledError{
+			Reason: v1beta1.ReasonTaintNotTolerated, RetryAfter: retry,
+			Message: fmt.Sprintf("%s%s, or set the chart's capacity.dedicatedTaint to Auto", nothingBought, problem),
+		}
+	}
+	if c.isNews(problem) {
+		log.FromContext(ctx).Info("machines get no taint of their Workspace: pods of others that tolerate sku=gpu may use them",
+			"reason", problem)
+	}
+	return false, nil
+}
+
+// isNews reports whether a problem differs from the one that was logged last, and notes it as logged.
+func (c *Checker) isNews(problem string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	isNews := c.logged != problem
+	c.logged = problem
+	return isNews
+}
+
+// undedicated returns why machines should not get the taint of their Workspace.
+func (p plugins) undedicated(resource string, policy Dedication) string {
+	problem := ExcludedDaemonSets(p.daemonSets)
+	switch {
+	case problem != "" || policy == Enabled:
+		return problem
+	case !p.isListed:
+		return "the controller may not list DaemonSets"
+	case !p.hasOperator || resource == "":
+		return ""
+	default: // the operator creates its DaemonSets once there is a node for them, so the first node comes without
+		return missingTolerations(p.daemonSets, resource)
+	}
+}
+
+// ExcludedDaemonSets returns a sentence that names the DaemonSets that tolerate the taint of all our machines but not that
+// of a Workspace, and what to do; empty where there are none. Such a DaemonSet is the device plugin, or something that it
+// or the administrator needs there. One that tolerates everything is not among them.
+func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
+	var excluded []string
+	for i := range daemonSets {
+		tolerations := daemonSets[i].Spec.Template.Spec.Tolerations
+		if tolerates(tolerations, ours()) && !tolerates(tolerations, anyWorkspaces()) {
+			excluded = append(excluded, daemonSets[i].Namespace+"/"+daemonSets[i].Name)
+		}
+	}
+	if len(excluded) == 0 {
+		return ""
+	}
+	slices.Sort(excluded)
+	return fmt.Sprintf("the taint %s=UID:%s would keep DaemonSet %s off the machine, which tolerates %s only: "+
+		"add the toleration {key: %[1]s, operator: Exists, effect: %[2]s} to it",
+		v1beta1.TaintKeyWorkspace, corev1.TaintEffectNoSchedule, strings.Join(excluded, ", "), ours().ToString())
+}
+
+// missingTolerations returns a sentence if no device plugin exists whose tolerations could be read.
+func missingTolerations(daemonSets []appsv1.DaemonSet, resource string) string {
+	vendor, _, _ := strings.Cut(resource, ".")
+	if slices.ContainsFunc(daemonSets, func(each appsv1.DaemonSet) bool { return isPlugin(&each, vendor) }) {
+		return ""
+	}
+	return "there is no DaemonSet yet that advertises " + resource + ", whose tolerations could be read"
+}
+
+// anyWorkspaces is the taint of a Workspace's machines with a value that nothing can tolerate by itself.
+func anyWorkspaces() *corev1.Taint {
+	return &corev1.Taint{Key: v1beta1.TaintKeyWorkspace, Value: "*", Effect: corev1.TaintEffectNoSchedule}
+}

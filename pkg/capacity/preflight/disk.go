@@ -1,0 +1,132 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"fmt"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+const (
+	bytesPerGiB = 1 << 30
+	gbPerGiB    = float64(bytesPerGiB) / 1e9
+
+	// azureDefaultGB is the OS disk of an AKSNodeClass that names none (karpenter-provider-azure v1.10.2,
+	// pkg/apis/v1beta1/aksnodeclass.go).
+	azureDefaultGB = 128
+	// awsDefaultGiB is the root volume of an EC2NodeClass that maps none, of every AMI family
+	// (karpenter-provider-aws v1.10.0, DefaultEBS in pkg/providers/amifamily).
+	awsDefaultGiB = 20
+
+	// podsShare of a disk is left to pods and images: a kubelet evicts pods when a tenth is left, and the system needs
+	// some, too. It only decides the size that a message advises.
+	podsShare = 0.85
+)
+
+// Disk is what the disk of a machine has to hold.
+type Disk struct {
+	// GiB of weights and image.
+	GiB int
+	// LocalGiB of the local disks that the machine type has beside its OS disk.
+	LocalGiB float64
+}
+
+// isDescribed reports whether a node class says how large a disk its machines get.
+func isDescribed(ref v1beta1.NodeClassReference) bool {
+	provider := refusal.ProviderOf(ref.Group, ref.Kind)
+	return provider == refusal.KarpenterAzure || provider == refusal.KarpenterAWS
+}
+
+// LacksDisk returns a sentence if the machines of a class have too small a disk, so that Karpenter would find none that
+// fits, and the setting to change. It is empty where the disk is large enough, or of unknown size.
+func LacksDisk(class *unstructured.Unstructured, need Disk) string {
+	gvk := class.GroupVersionKind()
+	switch refusal.ProviderOf(gvk.Group, gvk.Kind) {
+	case refusal.KarpenterAzure:
+		return need.onAzure(class)
+	case refusal.KarpenterAWS:
+		return need.onAWS(class)
+	case refusal.UnknownProvider, refusal.GPUProvisioner: // the latter's claims say how large a disk they need
+	}
+	return ""
+}
+
+// onAzure judges an AKSNodeClass: only the OS disk counts.
+func (d Disk) onAzure(class *unstructured.Unstructured) string {
+	size, found, err := unstructured.NestedInt64(class.Object, "spec", "osDiskSizeGB")
+	if err != nil {
+		return ""
+	}
+	isDefault := ""
+	if !found {
+		size, isDefault = azureDefaultGB, ", the default"
+	}
+	if float64(d.GiB)*gbPerGiB <= float64(size) {
+		return ""
+	}
+	return fmt.Sprintf("%s %q gives its machines an OS disk of %d GB%s, and weights and image need %d GiB: set its spec.osDiskSizeGB to %.0f or more",
+		class.GetKind(), class.GetName(), size, isDefault, d.GiB, math.Ceil(float64(d.GiB)*gbPerGiB/podsShare))
+}
+
+// onAWS judges an EC2NodeClass: local disks count where they are joined for pods, otherwise the root volume.
+func (d Disk) onAWS(class *unstructured.Unstructured) string {
+	policy, _, err := unstructured.NestedString(class.Object, "spec", "instanceStorePolicy")
+	if err != nil || policy == "RAID0" && d.LocalGiB > 0 {
+		return d.onLocalDisk(class, err == nil)
+	}
+	size, isKnown := rootVolume(class)
+	if !isKnown || float64(d.GiB) <= size {
+		return ""
+	}
+	way := fmt.Sprintf("map a root volume of %.0fGi or more in its spec.blockDeviceMappings (ebs.volumeSize)", math.Ceil(float64(d.GiB)/podsShare))
+	if d.LocalGiB >= float64(d.GiB) {
+		way += fmt.Sprintf(", or set its spec.instanceStorePolicy to RAID0, which uses the machine's local disks of %.0f GiB", d.LocalGiB)
+	}
+	return fmt.Sprintf("%s %q gives its machines a root volume of %.0f GiB, and weights and image need %d GiB: %s",
+		class.GetKind(), class.GetName(), size, d.GiB, way)
+}
+
+func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string {
+	if !isKnown || float64(d.GiB) <= d.LocalGiB {
+		return ""
+	}
+	return fmt.Sprintf("%s %q puts pods on the machine's local disks of %.0f GiB, and weights and image need %d GiB: "+
+		"allow another machine type, or unset its spec.instanceStorePolicy and map a root volume of %.0fGi or more",
+		class.GetKind(), class.GetName(), d.LocalGiB, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
+}
+
+// rootVolume returns the size in GiB of the volume that pods live on: the root volume if one is marked, otherwise the
+// largest, because the image decides. A custom image may bring any size.
+func rootVolume(class *unstructured.Unstructured) (size float64, isKnown bool) {
+	mappings, _, err := unstructured.NestedSlice(class.Object, "spec", "blockDeviceMappings")
+	if err != nil {
+		return 0, false
+	}
+	for _, item := range mappings {
+		mapping, ok := item.(map[string]any)
+		if !ok {
+			return 0, false
+		}
+		text, _, err := unstructured.NestedString(mapping, "ebs", "volumeSize")
+		volume, parseErr := resource.ParseQuantity(text)
+		if err != nil || parseErr != nil {
+			return 0, false // of a snapshot's size, for one
+		}
+		gib := float64(volume.Value()) / bytesPerGiB
+		if mapping["rootVolume"] == true {
+			return gib, true
+		}
+		size = max(size, gib)
+	}
+	if family, _, _ := unstructured.NestedString(class.Object, "spec", "amiFamily"); len(mappings) == 0 && family != "Custom" {
+		return awsDefaultGiB, true
+	}
+	return size, len(mappings) > 0
+}

@@ -1,0 +1,96 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+)
+
+const (
+	aks = "apiVersion: karpenter.azure.com/v1beta1\nkind: AKSNodeClass\nmetadata: {name: gpu}\n"
+	ec2 = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: gpu}\n"
+)
+
+func TestLacksDisk(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		class  string
+		need   int
+		local  float64
+		want   string
+	}{
+		{"the default of Azure does, 128 GB being 119 GiB", aks, 119, 0, ""},
+		{
+			"the default of Azure is too small", aks + "spec: {}", 120, 894,
+			`AKSNodeClass "gpu" gives its machines an OS disk of 128 GB, the default, and weights and image need 120 GiB: ` +
+				`set its spec.osDiskSizeGB to 152 or more`,
+		},
+		{"a larger one does", aks + "spec: {osDiskSizeGB: 512}", 400, 0, ""},
+		{
+			"so large a one does not", aks + "spec: {osDiskSizeGB: 512}", 500, 0,
+			`AKSNodeClass "gpu" gives its machines an OS disk of 512 GB, and weights and image need 500 GiB: ` +
+				`set its spec.osDiskSizeGB to 632 or more`,
+		},
+		{"a size that is none", aks + "spec: {osDiskSizeGB: large}", 500, 0, ""},
+
+		{
+			"the default of AWS is too small, and the machine has local disks", ec2 + "spec: {amiFamily: AL2023}", 60, 600,
+			`EC2NodeClass "gpu" gives its machines a root volume of 20 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+				`or more in its spec.blockDeviceMappings (ebs.volumeSize), or set its spec.instanceStorePolicy to RAID0, which uses the ` +
+				`machine's local disks of 600 GiB`,
+		},
+		{
+			"the local disks would be too small, too", ec2 + "spec: {blockDeviceMappings: [{deviceName: /dev/xvda, ebs: {volumeSize: 50Gi}}]}", 60, 30,
+			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
+		},
+		{"the root volume does", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 100Gi}}]}", 60, 0, ""},
+		{"local disks are joined, and do", ec2 + "spec: {instanceStorePolicy: RAID0}", 60, 600, ""},
+		{
+			"local disks are joined, and are too small", ec2 + "spec: {instanceStorePolicy: RAID0}", 300, 125,
+			`EC2NodeClass "gpu" puts pods on the machine's local disks of 125 GiB, and weights and image need 300 GiB: allow another ` +
+				`machine type, or unset its spec.instanceStorePolicy and map a root volume of 353Gi or more`,
+		},
+		{
+			"local disks would be joined, but the machine has none",
+			ec2 + "spec: {instanceStorePolicy: RAID0, blockDeviceMappings: [{ebs: {volumeSize: 50Gi}}]}", 60, 0,
+			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
+		},
+		{
+			"of several the one that is called root counts",
+			ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 500Gi}}, {rootVolume: true, ebs: {volumeSize: 50Gi}}]}", 60, 0,
+			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
+		},
+		{"of several any may be the one", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 5Gi}}, {ebs: {volumeSize: 500Gi}}]}", 60, 0, ""},
+		{"a snapshot says how large it is", ec2 + "spec: {blockDeviceMappings: [{ebs: {snapshotID: snap-1}}]}", 60, 0, ""},
+		{"an image of one's own may bring any size", ec2 + "spec: {amiFamily: Custom}", 60, 0, ""},
+		{"a mapping that is none", ec2 + "spec: {blockDeviceMappings: [large]}", 60, 0, ""},
+		{"a policy that is none", ec2 + "spec: {instanceStorePolicy: 5}", 60, 0, ""},
+
+		{"another cloud's class is not judged", "apiVersion: karpenter.example/v1\nkind: SomeNodeClass\nspec: {osDiskSizeGB: 1}", 500, 0, ""},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			asJSON, err := yaml.YAMLToJSON([]byte(test.class))
+			if err != nil {
+				t.Fatal(err)
+			}
+			class := &unstructured.Unstructured{}
+			if err := class.UnmarshalJSON(asJSON); err != nil {
+				t.Fatal(err)
+			}
+			got := preflight.LacksDisk(class, preflight.Disk{GiB: test.need, LocalGiB: test.local})
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("LacksDisk (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,50 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Defaults of an EC2NodeClass (karpenter-provider-aws v1.10.0, MetadataOptions in pkg/apis/v1/ec2nodeclass.go).
+const (
+	awsDefaultHops   = 1
+	awsDefaultTokens = "required"
+)
+
+// ExposesMetadata returns a sentence if pods can read the metadata of a class's machines, and with it the credentials of
+// their role, and the setting to change. It is empty where they cannot, or where the class does not say.
+func ExposesMetadata(class *unstructured.Unstructured) string {
+	gvk := class.GroupVersionKind()
+	if refusal.ProviderOf(gvk.Group, gvk.Kind) != refusal.KarpenterAWS {
+		return ""
+	}
+	options := func(name string) []string { return []string{"spec", "metadataOptions", name} }
+	endpoint, _, endpointErr := unstructured.NestedString(class.Object, options("httpEndpoint")...)
+	tokens, hasTokens, tokensErr := unstructured.NestedString(class.Object, options("httpTokens")...)
+	hops, hasHops, hopsErr := unstructured.NestedInt64(class.Object, options("httpPutResponseHopLimit")...)
+	if endpointErr != nil || tokensErr != nil || hopsErr != nil || endpoint == "disabled" {
+		return ""
+	}
+	if !hasTokens {
+		tokens = awsDefaultTokens
+	}
+	if !hasHops {
+		hops = awsDefaultHops
+	}
+	switch {
+	case tokens != awsDefaultTokens: // the hop limit only holds back answers that carry a token
+		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from its metadata: "+
+			"set its spec.metadataOptions.httpTokens to required and httpPutResponseHopLimit to 1", class.GetKind(), class.GetName())
+	case hops > awsDefaultHops:
+		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from its metadata, %d hops away: "+
+			"set its spec.metadataOptions.httpPutResponseHopLimit to 1", class.GetKind(), class.GetName(), hops)
+	default:
+		return ""
+	}
+}

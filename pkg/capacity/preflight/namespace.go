@@ -1,0 +1,97 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/admission"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// retryNamespace is the interval at which a Workspace is checked again whose namespace refuses its pods. Watches report
+// what changes, and the check reads caches.
+const retryNamespace = 10 * time.Minute
+
+// checkNamespace returns an error if the namespace would refuse the pods. Otherwise it reserves room for them in the
+// namespace's quotas.
+func (c *Checker) checkNamespace(ctx context.Context, p Purchase) error {
+	if c.policy.Admission == nil {
+		return nil
+	}
+	c.setRefused(p.Workspace, true) // before the rules are read: a change from here on must wake the Workspace
+	rules, err := c.rules(ctx, p)
+	if err != nil {
+		return err
+	}
+	problem := c.policy.Admission.Reserve(c.clock.Now(), p.UID, rules, p.Pods)
+	if problem == nil {
+		c.setRefused(p.Workspace, false)
+		return nil
+	}
+	reason, message := admissionReason(problem.Rule), nothingBought+problem.Message
+	if problem.Passing {
+		return &progress.WaitingError{Reason: reason, Message: message, After: retryNamespace}
+	}
+	return &progress.StalledError{Reason: reason, Message: message, RetryAfter: retryNamespace}
+}
+
+// rules reads the namespace's rules for pods from caches.
+func (c *Checker) rules(ctx context.Context, p Purchase) (admission.Namespace, error) {
+	name := p.Workspace.Namespace
+	out := admission.Namespace{Name: name, Labels: p.NamespaceLabels}
+	quotas, limits := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
+	if err := c.cluster.Cached.List(ctx, quotas, client.InNamespace(name), client.UnsafeDisableDeepCopy); err != nil {
+		return out, fmt.Errorf("listing the ResourceQuotas of namespace %s: %w", name, err)
+	}
+	if err := c.cluster.Cached.List(ctx, limits, client.InNamespace(name), client.UnsafeDisableDeepCopy); err != nil {
+		return out, fmt.Errorf("listing the LimitRanges of namespace %s: %w", name, err)
+	}
+	out.Quotas, out.Limits = quotas.Items, limits.Items
+	return out, nil
+}
+
+// Refused returns the Workspaces of a namespace that does not admit their pods, sorted by name.
+func (c *Checker) Refused(namespace string) []types.NamespacedName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []types.NamespacedName
+	for key := range c.refused {
+		if key.Namespace == namespace {
+			out = append(out, key)
+		}
+	}
+	slices.SortFunc(out, func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (c *Checker) setRefused(workspace types.NamespacedName, isRefused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if isRefused {
+		c.refused[workspace] = struct{}{}
+	} else {
+		delete(c.refused, workspace)
+	}
+}
+
+func admissionReason(rule admission.Rule) string {
+	switch rule {
+	case admission.PodSecurity:
+		return v1beta1.ReasonPodSecurityViolation
+	case admission.LimitRange:
+		return v1beta1.ReasonLimitRangeViolation
+	default:
+		return v1beta1.ReasonResourceQuotaExceeded
+	}
+}

@@ -1,0 +1,109 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// checkPlugins returns an error if nothing would advertise the GPUs of the machines.
+func (c *Checker) checkPlugins(ctx context.Context, p Purchase) error {
+	if !c.policy.DevicePlugins || p.GPUResource == "" {
+		return nil
+	}
+	problem, err := problemOf(ctx, c.reads, c.plugins(), func(found plugins) string {
+		// An operator creates its DaemonSets once there is a node for them.
+		if found.hasOperator || !found.isListed {
+			return ""
+		}
+		return MissingPlugin(found.daemonSets, p.GPUResource)
+	})
+	return cmp.Or(err, misconfigured(problem))
+}
+
+// plugins are what may advertise GPUs in a cluster.
+type plugins struct {
+	// hasOperator reports whether NVIDIA's GPU operator is installed.
+	hasOperator bool
+	daemonSets  []appsv1.DaemonSet
+	// isListed is false where the controller may not list DaemonSets.
+	isListed bool
+}
+
+// plugins reads the DaemonSets once for the device plugins and for the taints that they tolerate.
+func (c *Checker) plugins() source[plugins] {
+	return source[plugins]{name: "device plugins", read: func(ctx context.Context) (plugins, error) {
+		_, err := c.cluster.Cached.RESTMapper().RESTMapping(schema.GroupKind{Group: "nvidia.com", Kind: "ClusterPolicy"})
+		if err != nil && !meta.IsNoMatchError(err) {
+			return plugins{}, fmt.Errorf("looking for a GPU operator: %w", err)
+		}
+		out, list := plugins{hasOperator: err == nil}, &appsv1.DaemonSetList{}
+		err = c.cluster.Live.List(ctx, list)
+		if apierrors.IsForbidden(err) {
+			return out, nil
+		}
+		if err != nil {
+			return plugins{}, fmt.Errorf("listing DaemonSets: %w", err)
+		}
+		out.daemonSets, out.isListed = list.Items, true
+		return out, nil
+	}}
+}
+
+// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and what to do; empty where one would.
+func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
+	vendor, _, _ := strings.Cut(resource, ".")
+	var intolerant []string
+	for i := range daemonSets {
+		daemonSet := &daemonSets[i]
+		if !isPlugin(daemonSet, vendor) {
+			continue
+		}
+		if tolerates(daemonSet.Spec.Template.Spec.Tolerations, ours()) {
+			return ""
+		}
+		intolerant = append(intolerant, daemonSet.Namespace+"/"+daemonSet.Name)
+	}
+	sentence := fmt.Sprintf("nothing would advertise %s on a node with the taint %s: ", resource, ours().ToString())
+	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes bring one of their own"
+	if len(intolerant) == 0 {
+		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it" + otherwise
+	}
+	slices.Sort(intolerant)
+	return sentence + "add the toleration to DaemonSet " + strings.Join(intolerant, ", ") + otherwise
+}
+
+// isPlugin reports whether a DaemonSet is a vendor's device plugin, by its name or its images.
+func isPlugin(daemonSet *appsv1.DaemonSet, vendor string) bool {
+	names := []string{daemonSet.Name}
+	for _, container := range daemonSet.Spec.Template.Spec.Containers {
+		names = append(names, container.Image)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		return strings.Contains(name, "device-plugin") && strings.Contains(name, vendor)
+	})
+}
+
+// ours is the taint of every machine that is bought.
+func ours() *corev1.Taint {
+	return &corev1.Taint{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}
+}
+
+func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	return corev1helpers.TolerationsTolerateTaint(klog.Logger{}, tolerations, taint, false)
+}

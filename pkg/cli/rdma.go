@@ -1,0 +1,51 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// commonRDMA is the resource that --rdma without a name stands for: the example of the chart.
+const commonRDMA = "rdma/hca_shared_devices_a"
+
+// rdmaFlag is a resource for RDMA between machines, as name or name=count.
+type rdmaFlag workload.RDMA
+
+// String returns the resource as a flag has it.
+func (r *rdmaFlag) String() string {
+	if r.Count <= 1 {
+		return r.Resource
+	}
+	return fmt.Sprintf("%s=%d", r.Resource, r.Count)
+}
+
+// Type names the value in help.
+func (r *rdmaFlag) Type() string { return "resource" }
+
+// Set reads a flag.
+func (r *rdmaFlag) Set(text string) error {
+	switch text {
+	case "false":
+		*r = rdmaFlag{}
+		return nil
+	case "true": // the flag without a value
+		text = commonRDMA
+	}
+	name, count, isCounted := strings.Cut(text, "=")
+	out := rdmaFlag{Resource: name, Count: 1}
+	if isCounted {
+		var err error
+		if out.Count, err = strconv.Atoi(count); err != nil || out.Count < 1 {
+			return errors.New("write name or name=count, with a count of at least 1")
+		}
+	}
+	*r = out
+	return nil
+}

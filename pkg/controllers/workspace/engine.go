@@ -1,0 +1,104 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
+	"github.com/modelberth/modelberth/pkg/planning"
+)
+
+// EngineProbe reads the figures of a running engine.
+type EngineProbe interface {
+	Read(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Result, error)
+}
+
+// probeDelay is the time from the first answer of an engine to its probe. No user waits for the figures.
+const probeDelay = 10 * time.Second
+
+// mostProbes bounds the probes at one time to half of the chart's workers: a probe of an engine that does not answer
+// blocks its worker.
+const mostProbes = 16
+
+// awaitProbe asks for another pass to probe the engine once the status says that the model answers: a status that this
+// controller writes causes no pass.
+func (r *Reconciler) awaitProbe(s *scope) {
+	if r.Engines != nil && meta.IsStatusConditionTrue(s.ws.Status.Conditions, v1beta1.ConditionReady) && !meta.IsStatusConditionTrue(s.before.Conditions, v1beta1.ConditionReady) {
+		s.lookAgain(probeDelay)
+	}
+}
+
+// observeEngine probes the engine once for each revision, some time after the status says that the model answers. A
+// failed probe is not repeated.
+func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
+	leader := s.leader()
+	ready := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionReady)
+	isReady := ready != nil && ready.Status == metav1.ConditionTrue
+	if r.Engines == nil || leader == nil || !isReady || !s.lacksFigures() {
+		return nil
+	}
+	// The clock of a controller that led before may be ahead.
+	if since := r.Clock.Since(ready.LastTransitionTime.Time); since >= 0 && since < probeDelay {
+		s.lookAgain(probeDelay - since)
+		return nil
+	}
+	select {
+	case r.probes <- struct{}{}:
+		defer func() { <-r.probes }()
+	default:
+		s.lookAgain(probeDelay / 2)
+		return nil
+	}
+	at := engineprobe.Endpoint{Address: net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))}
+	var found engineprobe.Result
+	var err error
+	if at.Key, err = planning.APIKey(ctx, r.Live, s.ws); err == nil {
+		found, err = r.Engines.Read(ctx, s.running().Plan.Engine, at)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("probing the engine: %w", ctx.Err()) // this pass is over, not the engine's fault
+	}
+	s.engine = &status.Engine{
+		Revision: s.running().Name, Plan: &s.running().Plan,
+		KVCacheTokens: found.KVCacheTokens, WeightBytes: found.WeightBytes, Err: err,
+	}
+	return nil
+}
+
+// lacksFigures reports whether the engine of the revision that the pods run has not been probed.
+func (s *scope) lacksFigures() bool {
+	known, runs := s.ws.Status.Engine, s.running()
+	return runs != nil && runs.Plan.Engine != "" && s.isCurrent() && (known == nil || known.Revision != runs.Name)
+}
+
+// leader is the pod that answers, once it is ready; nil before.
+func (s *scope) leader() *corev1.Pod {
+	for i := range s.pods {
+		pod := &s.pods[i]
+		if pod.Name == s.ws.Name+"-0" && pod.Status.PodIP != "" && isPodReady(pod) {
+			return pod
+		}
+	}
+	return nil
+}
+
+func isPodReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,54 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// suspendedMessage says what is still being released, or else what to do.
+func (p pass) suspendedMessage(why string) string {
+	if p.Machines.Count > 0 {
+		return fmt.Sprintf("the Workspace is suspended: %d machine(s) are being released", p.Machines.Count)
+	}
+	return "the Workspace is suspended: set suspend to false to " + why
+}
+
+// stalled returns what the user has to change; nil if nothing.
+func stalled(facts *Facts, err error) *progress.StalledError {
+	for _, problem := range []error{err, facts.Attempts.Err} {
+		if out, ok := errors.AsType[*progress.StalledError](problem); ok {
+			return out
+		}
+	}
+	return facts.Plan.Err
+}
+
+// isNameTaken reports whether the name of the endpoint belongs to another object.
+func (p pass) isNameTaken() bool {
+	return p.stalled != nil && p.stalled.Reason == v1beta1.ReasonNameTaken
+}
+
+func yes(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func no(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func unknown(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: message}
+}
+
+// absent is a condition that must not be there.
+func absent(kind string) metav1.Condition { return metav1.Condition{Type: kind} }
+
+func holds(condition metav1.Condition) bool { return condition.Status == metav1.ConditionTrue }

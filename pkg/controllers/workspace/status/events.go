@@ -1,0 +1,126 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Event is something that happened.
+type Event struct {
+	// IsWarning distinguishes the type Warning from Normal.
+	IsWarning bool
+	Reason    string
+	Message   string
+}
+
+// Reasons of events that are no conditions.
+const (
+	eventCreated  = "NodeClaimCreated"
+	eventFallback = "FallingBack"
+	// eventRecreating: machines that serve are released before others are requested.
+	eventRecreating = "Recreating"
+	// eventExposed: pods can read the metadata of their machine.
+	eventExposed = "MetadataExposed"
+)
+
+// changes are the transitions between two statuses that a user reads as events.
+func changes(before, after *v1beta1.WorkspaceStatus) []Event {
+	var events []Event
+	for _, kind := range []string{
+		v1beta1.ConditionPlanned, v1beta1.ConditionResourceReady, v1beta1.ConditionInferenceReady, v1beta1.ConditionStalled,
+	} {
+		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(after.Conditions, kind)
+		if is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason) {
+			continue
+		}
+		isLost := is.Status == metav1.ConditionFalse && was != nil && was.Status == metav1.ConditionTrue
+		isStalled := kind == v1beta1.ConditionStalled
+		if is.Status == metav1.ConditionTrue || isLost || isStalled {
+			events = append(events, Event{IsWarning: isLost || isStalled, Reason: is.Reason, Message: is.Message})
+		}
+	}
+	return events
+}
+
+// Refusals returns an event for each attempt that a refusal ended between two lists of attempts, and for each machine
+// that an attempt lost while it kept the others.
+func Refusals(before, after []v1beta1.Attempt) []Event {
+	var events []Event
+	for i := range after {
+		a := &after[i]
+		isTold := refusal.Cause(a.Reason).NeedsPerson() // by Stalled
+		if a.Reason == "" || a.Reason == acquire.ReasonReleased || isTold || hasEnded(before, a.Number) {
+			continue
+		}
+		message := fmt.Sprintf("attempt %d, %s: %s", a.Number, a.InstanceType, a.Message)
+		if a.Fix != "" {
+			message += "; " + a.Fix
+		}
+		events = append(events, Event{IsWarning: true, Reason: a.Reason, Message: message})
+	}
+	return append(events, losses(before, after)...)
+}
+
+// hasEnded reports whether the attempt of a number had ended.
+func hasEnded(attempts []v1beta1.Attempt, number int32) bool {
+	return slices.ContainsFunc(attempts, func(a v1beta1.Attempt) bool { return a.Number == number && a.Reason != "" })
+}
+
+// losses are the machines that were lost between two statuses while their attempt kept the others.
+func losses(before, after []v1beta1.Attempt) []Event {
+	var events []Event
+	for i := range after {
+		for _, claim := range after[i].Claims {
+			if claim.Lost == nil || after[i].Reason != "" || wasLost(before, claim.Lost) {
+				continue
+			}
+			events = append(events, Event{IsWarning: true, Reason: claim.Lost.Reason, Message: fmt.Sprintf(
+				"attempt %d, %s: %s: %s; the other machines stay", after[i].Number, after[i].InstanceType, claim.Name, claim.Lost.Message)})
+		}
+	}
+	return events
+}
+
+func wasLost(before []v1beta1.Attempt, lost *v1beta1.LostClaim) bool {
+	return slices.ContainsFunc(before, func(a v1beta1.Attempt) bool {
+		return slices.ContainsFunc(a.Claims, func(claim v1beta1.AttemptClaim) bool {
+			return equality.Semantic.DeepEqual(claim.Lost, lost)
+		})
+	})
+}
+
+// happened are the events of this pass, except those of refusals that the stored status already has.
+func (p pass) happened() []Event {
+	events := Refusals(p.Stored.Attempts, p.Attempts.All)
+	if p.Pass.ReplacesGroup && !meta.IsStatusConditionTrue(p.Stored.Conditions, v1beta1.ConditionInferenceReady) {
+		events = append(events, Event{IsWarning: true, Reason: v1beta1.ReasonGroupReplaced, Message: p.Pods.Replacement})
+	}
+	if p.Pass.FellBackFrom != "" {
+		message := fmt.Sprintf("%s, instead of %s", p.Plan.Plan.Summary(), p.Pass.FellBackFrom)
+		events = append(events, Event{Reason: eventFallback, Message: message})
+	}
+	if p.Pass.Recreates != "" {
+		events = append(events, Event{Reason: eventRecreating, Message: p.Pass.Recreates})
+	}
+	if len(p.Pass.Created) > 0 {
+		last := p.Attempts.All[len(p.Attempts.All)-1]
+		events = append(events, Event{
+			Reason: eventCreated, Message: fmt.Sprintf("asked for %s: %v", last.InstanceType, p.Pass.Created),
+		})
+	}
+	if p.Pass.Exposed != "" {
+		events = append(events, Event{IsWarning: true, Reason: eventExposed, Message: p.Pass.Exposed})
+	}
+	return events
+}

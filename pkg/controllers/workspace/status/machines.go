@@ -1,0 +1,171 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// machines are the conditions NodeClaimReady, NodesReady and ResourceReady.
+func (p pass) machines() (claims, nodes, resource metav1.Condition) {
+	claims = absent(v1beta1.ConditionNodeClaimReady)
+	nodes = no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, "no machine yet")
+	switch {
+	case p.Plan.Plan == nil && p.Plan.Err != nil:
+		nodes.Message = "no machine is bought: " + p.Plan.Err.Message
+	case p.Workspace.IsSuspended:
+		nodes.Reason, nodes.Message = v1beta1.ReasonSuspended, p.suspendedMessage("buy machines")
+	case p.Plan.isOnNodes():
+		nodes = p.existingNodes()
+	case p.Attempts.Err != nil:
+		claims = no(v1beta1.ConditionNodeClaimReady, Reason(p.Attempts.Err), progress.Message(p.Attempts.Err))
+		nodes.Message = claims.Message
+	case p.Plan.Plan != nil && p.stalled != nil && p.Machines.Count == 0:
+		nodes.Message = "no machine is bought: " + p.stalled.Message
+	case p.Plan.Plan != nil:
+		claims, nodes = p.claims(), nodesOf(p.Machines.Serving, p.Plan.Plan, p.Machines.Unheard)
+	}
+	if holds(nodes) {
+		return claims, nodes, yes(v1beta1.ConditionResourceReady, v1beta1.ReasonResourceSuccess, nodes.Message)
+	}
+	resource = no(v1beta1.ConditionResourceReady, nodes.Reason, nodes.Message)
+	if p.Machines.Count == 0 && !p.Plan.isOnNodes() && nodes.Reason == v1beta1.ReasonNodeNotReady {
+		resource.Reason = v1beta1.ReasonResourceNotReady
+	}
+	if claims.Status == metav1.ConditionFalse {
+		resource.Reason, resource.Message = claims.Reason, claims.Message
+	}
+	resource.Message += p.Endpoint.Meanwhile
+	return claims, nodes, resource
+}
+
+// claims says how far the requested machines are. If one is held up, it quotes the provisioner's reason and message.
+func (p pass) claims() metav1.Condition {
+	serving, want := p.Machines.Serving, p.Plan.Plan.Nodes
+	for i := range serving {
+		if machine := &serving[i]; !machine.Initialized {
+			return p.pending(machine)
+		}
+	}
+	if len(serving) < want {
+		return no(v1beta1.ConditionNodeClaimReady, v1beta1.ReasonNodeClaimNotReady,
+			fmt.Sprintf("waiting for %d of %d machines of type %s", want-len(serving), want, p.Plan.Plan.InstanceType))
+	}
+	return yes(v1beta1.ConditionNodeClaimReady, v1beta1.ReasonNodeClaimsReady,
+		fmt.Sprintf("%d of %d machines initialised", want, want))
+}
+
+// pending is about a machine that is not usable yet.
+func (p pass) pending(machine *capacity.Machine) metav1.Condition {
+	reason, message := machine.Reason, machine.Message
+	if reason != "" && refusal.IsNeutral(reason) { // the provisioner has not looked at the machine yet
+		reason, message = "", ""
+	}
+	stage := "being launched"
+	if machine.Registered {
+		stage = "registered, not initialised yet"
+	} else if machine.Launched {
+		stage = "launched, not registered yet"
+	}
+	text := fmt.Sprintf("machine %s (%s) is %s", machine.Name, machine.InstanceType, stage)
+	verdict := &p.Attempts.Verdict
+	isRefused := verdict.Cause != refusal.None && !verdict.Final && !verdict.LookAgain.IsZero()
+	switch {
+	case isRefused:
+		text += fmt.Sprintf("; refused so far (%s: %s); the attempt times out at %s",
+			verdict.Cause, verdict.Message, verdict.LookAgain.UTC().Format(timeLayout))
+	case message != "":
+		text += ": " + message
+	}
+	return no(v1beta1.ConditionNodeClaimReady, cmp.Or(reason, v1beta1.ReasonNodeClaimNotReady), text)
+}
+
+// timeLayout is how messages give a time.
+const timeLayout = time.DateTime + " MST"
+
+// AreUsable reports whether the machines of a plan are there with their nodes and GPUs.
+func AreUsable(machines []capacity.Machine, plan *planner.Plan) bool {
+	return holds(nodesOf(machines, plan, ""))
+}
+
+// nodesOf is the condition NodesReady of machines that match a plan.
+func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
+	ready := 0
+	for i := range machines {
+		switch machine := &machines[i]; {
+		case machine.NodeName == "" || !machine.Initialized:
+			continue
+		case !machine.NodeReady:
+			return nodeNotReady(machine.NodeName, unheard)
+		case machine.GPUs < plan.GPUsPerNode:
+			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan)
+		}
+		ready++
+	}
+	message := fmt.Sprintf("%d of %d nodes ready", ready, plan.Nodes)
+	if ready < plan.Nodes {
+		return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
+	}
+	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message)
+}
+
+// existingNodes is the condition NodesReady of nodes that the plan names.
+func (p pass) existingNodes() metav1.Condition {
+	plan := p.Plan.Plan
+	if p.Attempts.Err != nil {
+		return no(v1beta1.ConditionNodesReady, Reason(p.Attempts.Err), progress.Message(p.Attempts.Err))
+	}
+	for i := range p.Nodes {
+		switch node := &p.Nodes[i]; {
+		case !node.Exists:
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, fmt.Sprintf("node %s is gone", node.Name))
+		case !node.IsReady:
+			return nodeNotReady(node.Name, p.Machines.Unheard)
+		case plan.GPUResource != "" && node.GPUs < int64(plan.GPUsPerNode):
+			return lacksGPUs(node.Name, node.GPUs, plan)
+		}
+	}
+	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady,
+		fmt.Sprintf("%d of %d nodes ready: %s", plan.Nodes, plan.Nodes, strings.Join(plan.NodeNames, ", ")))
+}
+
+// nodeNotReady also says why it has no consequence, if it has none.
+func nodeNotReady(name, unheard string) metav1.Condition {
+	message := fmt.Sprintf("node %s is not Ready", name)
+	if unheard != "" {
+		message += "; " + unheard
+	}
+	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
+}
+
+func lacksGPUs(name string, gpus int64, plan *planner.Plan) metav1.Condition {
+	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady, fmt.Sprintf(
+		"node %s shows %d of %d %s: is the device plugin running there?", name, gpus, plan.GPUsPerNode, plan.GPUResource))
+}
+
+// workerNodes are the names of the nodes in use: those of the plan in its order, or those of machines, sorted.
+func (p pass) workerNodes() []string {
+	if !p.Plan.isOnNodes() {
+		return slices.Sorted(slices.Values(p.Machines.NodeNames))
+	}
+	var names []string
+	for i := range p.Nodes {
+		if p.Nodes[i].Exists {
+			names = append(names, p.Nodes[i].Name)
+		}
+	}
+	return names
+}

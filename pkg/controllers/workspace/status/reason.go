@@ -1,0 +1,23 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// Reason is that of a condition about machines that an error keeps from being acquired.
+func Reason(err error) string {
+	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
+		return stalled.Reason
+	}
+	if waiting, ok := errors.AsType[*progress.WaitingError](err); ok {
+		return cmp.Or(waiting.Reason, v1beta1.ReasonNodeClaimNotReady)
+	}
+	return v1beta1.ReasonReconcileFailed
+}

@@ -1,0 +1,167 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+var now = metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+
+// serving are the facts of a Workspace whose model answers on one machine.
+func serving() *status.Facts {
+	plan := &planner.Plan{InstanceType: "gpu-small", Nodes: 1, GPUsPerNode: 1, GPUResource: "nvidia.com/gpu"}
+	return &status.Facts{
+		Workspace: status.Workspace{
+			Namespace: "team-a", Name: "chat", Generation: 2, CreationTime: metav1.NewTime(now.Add(-time.Minute)), FetchesWeights: true,
+		},
+		Stored:   &v1beta1.WorkspaceStatus{},
+		Plan:     status.Plan{Revision: "chat-1", Plan: plan, IsForSpec: true, Message: "1 × gpu-small"},
+		Attempts: status.Attempts{All: []v1beta1.Attempt{{Number: 1, InstanceType: "gpu-small"}}, Open: 1},
+		Machines: status.Machines{
+			Serving:   []capacity.Machine{{Name: "m", Initialized: true, NodeName: "node-1", NodeReady: true, GPUs: 1}},
+			NodeNames: []string{"node-1"}, Count: 1,
+		},
+		Pods: status.Pods{
+			HasSet: true, ArePlaced: true, AreCurrent: true,
+			Diagnosis: diagnosis.Finding{Ready: true, Reason: v1beta1.ReasonInferenceSuccess, Message: "the inference server answers"},
+		},
+		Endpoint: status.Endpoint{HasService: true, Revision: "chat-1", Models: []string{"model"}},
+	}
+}
+
+func TestReady(t *testing.T) {
+	stalled := &progress.StalledError{Reason: v1beta1.ReasonMisconfigured, Message: "mend it"}
+	tests := []struct {
+		reason string
+		change func(*status.Facts)
+		err    error
+		want   string
+	}{
+		{reason: "everything is there", want: "True Serving"},
+		{
+			reason: "an error does not make a model unready that answers", err: errors.New("away"), want: "True Serving",
+		},
+		{
+			reason: "there is no Service yet", want: "False Progressing",
+			change: func(f *status.Facts) { f.Endpoint.HasService = false },
+		},
+		{
+			reason: "the name belongs to another object", want: "False NameTaken",
+			err: &progress.StalledError{Reason: v1beta1.ReasonNameTaken, Message: "Service team-a/chat exists"},
+		},
+		{
+			reason: "it is suspended", want: "False Suspended",
+			change: func(f *status.Facts) { f.Workspace.IsSuspended = true },
+		},
+		{
+			reason: "other machines serve what the spec asks for", want: "True Serving",
+			change: func(f *status.Facts) { f.Machines.Serving, f.Endpoint.ServesSpec = nil, true },
+		},
+		{
+			reason: "the machines serve a former spec", want: "False NodeClaimNotReady",
+			change: func(f *status.Facts) { f.Machines.Serving = nil },
+		},
+		{
+			reason: "a node that the plan names is gone", want: "False NodeNotReady",
+			change: func(f *status.Facts) {
+				f.Plan.Plan.NodeNames, f.Nodes = []string{"node-1"}, []status.Node{{Name: "node-1"}}
+			},
+		},
+		{
+			reason: "the user has to act", want: "False Misconfigured",
+			change: func(f *status.Facts) { f.Machines.Serving, f.Attempts.Err = nil, stalled },
+		},
+		{
+			reason: "KAITO's controller serves it", want: "Unknown Misconfigured", err: stalled,
+			change: func(f *status.Facts) { f.Workspace.IsKAITOs = true },
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			facts := serving()
+			if test.change != nil {
+				test.change(facts)
+			}
+			after, _ := status.Compute(facts, test.err, now)
+			ready := meta.FindStatusCondition(after.Conditions, v1beta1.ConditionReady)
+			if got := string(ready.Status) + " " + ready.Reason; got != test.want {
+				t.Errorf("Ready is %s (%s), want %s", got, ready.Message, test.want)
+			}
+		})
+	}
+}
+
+// TestComputeIsPure: the facts stay as they are, and what is computed from its own result is the same, without events.
+func TestComputeIsPure(t *testing.T) {
+	facts := serving()
+	before, err := json.Marshal(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, events := status.Compute(facts, nil, now)
+	if after, _ := json.Marshal(facts); string(after) != string(before) {
+		t.Errorf("the facts changed:\n%s\n%s", before, after)
+	}
+	if len(events) == 0 {
+		t.Error("the first status has no events")
+	}
+	facts.Stored = &first
+	second, events := status.Compute(facts, nil, metav1.NewTime(now.Add(time.Hour)))
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("the second status differs (-first +second):\n%s", diff)
+	}
+	if len(events) > 0 {
+		t.Errorf("nothing happened, and there are events: %+v", events)
+	}
+}
+
+// TestKept: our own conditions say why, and KAITO's stay.
+func TestKept(t *testing.T) {
+	stored := &v1beta1.WorkspaceStatus{
+		Conditions:  []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue, Reason: "x"}},
+		WorkerNodes: []string{"node-1"},
+	}
+	after, events := status.Kept(stored, 7, &progress.StalledError{Reason: v1beta1.ReasonServedByKAITO, Message: "left alone"}, now)
+	if !meta.IsStatusConditionTrue(after.Conditions, v1beta1.ConditionInferenceReady) || len(after.WorkerNodes) != 1 {
+		t.Errorf("KAITO's part of the status changed: %+v", after)
+	}
+	if !meta.IsStatusConditionTrue(after.Conditions, v1beta1.ConditionStalled) || after.ObservedGeneration != 7 || len(events) != 1 {
+		t.Errorf("conditions %+v of generation %d and %d events; want Stalled, generation 7 and one event",
+			after.Conditions, after.ObservedGeneration, len(events))
+	}
+}
+
+func TestAreUsable(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		change func(*capacity.Machine)
+		want   bool
+	}{
+		{"it is", func(*capacity.Machine) {}, true},
+		{"it is not initialised", func(m *capacity.Machine) { m.Initialized = false }, false},
+		{"its node is not Ready", func(m *capacity.Machine) { m.NodeReady = false }, false},
+		{"its GPUs do not show", func(m *capacity.Machine) { m.GPUs = 0 }, false},
+	} {
+		facts := serving()
+		test.change(&facts.Machines.Serving[0])
+		if got := status.AreUsable(facts.Machines.Serving, facts.Plan.Plan); got != test.want {
+			t.Errorf("%s: usable %v, want %v", test.reason, got, test.want)
+		}
+	}
+}

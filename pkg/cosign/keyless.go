@@ -1,0 +1,119 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cosign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/redact"
+)
+
+// Bounds of a question to the verifier: how long it takes, and how many bytes the answer has.
+const (
+	verifierDeadline  = 5 * time.Second
+	maxVerifierAnswer = 4 << 10
+)
+
+// Identity is who signs without a key of their own: a certificate has been issued to them for an issuer's token.
+type Identity struct {
+	Issuer string
+	// Subject, or SubjectRegExp, which the whole subject must match.
+	Subject       string
+	SubjectRegExp string
+}
+
+// Question is whether an identity has signed a digest.
+type Question struct {
+	// Bundle is Sigstore's, in JSON.
+	Bundle []byte `json:"bundle"`
+	// Digest is the artifact's SHA-256: 64 hexadecimal digits.
+	Digest        string `json:"digest"`
+	PredicateType string `json:"predicateType"`
+	Issuer        string `json:"issuer"`
+	Subject       string `json:"subject,omitempty"`
+	SubjectRegExp string `json:"subjectRegExp,omitempty"`
+}
+
+// Verifier is modelberth-verifier, which runs beside the controller: the libraries that verify certificates and transparency
+// logs are a third of the controller's size (docs/adr/0014-verified-weights.md).
+type Verifier struct {
+	// Socket is its Unix socket; empty where there is none.
+	Socket string
+}
+
+// Verify returns nil if the identity has signed the digest. Errors are *VerifierError where the verifier could not be asked;
+// any other is what is wrong with the bundle.
+func (v Verifier) Verify(ctx context.Context, asked Question) error {
+	ctx, cancel := context.WithTimeout(ctx, verifierDeadline)
+	defer cancel()
+	content, err := json.Marshal(asked)
+	if err != nil {
+		return fmt.Errorf("encoding the question to the verifier: %w", err)
+	}
+	said, err := v.exchange(ctx, content)
+	if err != nil {
+		return &VerifierError{err}
+	}
+	var answer struct {
+		Verified bool   `json:"verified"`
+		Problem  string `json:"problem"`
+	}
+	decoder := json.NewDecoder(strings.NewReader(said))
+	decoder.DisallowUnknownFields()
+	switch err := decoder.Decode(&answer); {
+	case err != nil:
+		return &VerifierError{errors.New("its answer is malformed")}
+	case answer.Verified && answer.Problem == "":
+		return nil
+	default: // its words quote whoever made the bundle
+		return fmt.Errorf("%.300q", redact.Text(answer.Problem))
+	}
+}
+
+// exchange sends a question and returns the answer.
+func (v Verifier) exchange(ctx context.Context, question []byte) (string, error) {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "unix", v.Socket)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = connection.Close() }()
+	until, _ := ctx.Deadline()
+	if err := connection.SetDeadline(until); err != nil {
+		return "", err
+	}
+	if _, err := connection.Write(question); err != nil {
+		return "", err
+	}
+	if half, ok := connection.(*net.UnixConn); ok {
+		if err := half.CloseWrite(); err != nil {
+			return "", err
+		}
+	}
+	answer, err := io.ReadAll(io.LimitReader(connection, maxVerifierAnswer+1))
+	if err != nil {
+		return "", err
+	}
+	if len(answer) > maxVerifierAnswer {
+		return "", fmt.Errorf("it answered with more than %d bytes", maxVerifierAnswer)
+	}
+	return string(answer), nil
+}
+
+// VerifierError says that the verifier could not be asked.
+type VerifierError struct{ err error }
+
+// Error names the program and its logs.
+func (e *VerifierError) Error() string {
+	return fmt.Sprintf("modelberth-verifier did not answer (%v): see the log of container verifier of the controller's pod", e.err)
+}
+
+// Unwrap returns what happened.
+func (e *VerifierError) Unwrap() error { return e.err }

@@ -1,0 +1,88 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+)
+
+// The names of 16-bit formats, and the engine's flag for the one that it computes in.
+const (
+	bfloat16  = "bf16"
+	float16   = "fp16"
+	dtypeFlag = "dtype"
+	half      = "half"
+)
+
+// computed is weights as they are published, or in another 16-bit format than that.
+type computed struct {
+	artifact  model.Artifact
+	insteadOf string
+}
+
+// computed adds fp16 to weights that are published in bf16: in place of it where the user says so, else after it, for
+// GPUs that lack bf16, where the model is known to survive that or the user consents.
+func (p *Planner) computed(r Request, artifacts []model.Artifact) ([]computed, error) {
+	asked := r.Constraints.Engine.DType
+	inFloat16 := asked == half || asked == "float16"
+	var out []computed
+	for _, a := range artifacts {
+		same := computed{artifact: a}
+		if !p.isBFloat16(a) {
+			out = append(out, same)
+			continue
+		}
+		switch {
+		case inFloat16 && r.Model.Float16 == model.Float16Breaks:
+			return nil, &InfeasibleError{
+				Reason: v1beta1.ReasonSpecInvalid,
+				Message: fmt.Sprintf("flag %s: %s overflows in %s, and engine %s refuses to compute it so: leave the flag out",
+					dtypeFlag, r.Model.Name, float16, a.Engine),
+			}
+		case inFloat16:
+			out = append(out, computed{artifact: inHalf(a, "inference.engine.args asks for it")})
+		case p.mayConvert(r):
+			converted := inHalf(a, "the GPUs cannot compute in "+bfloat16)
+			out = append(out, same, computed{artifact: converted, insteadOf: a.Quantization})
+		default:
+			out = append(out, same)
+		}
+	}
+	return out, nil
+}
+
+// mayConvert says whether fp16 may stand in for bf16.
+func (p *Planner) mayConvert(r Request) bool {
+	if asked := r.Constraints.Engine.DType; asked != "" && asked != automatic || r.Model.Float16 == model.Float16Breaks {
+		return false
+	}
+	return r.Model.Float16 == model.Float16Survives || slices.ContainsFunc(r.Constraints.AllowedQuantizations, p.isFloat16)
+}
+
+// inHalf is an artifact that the engine converts to fp16 as it loads it.
+func inHalf(a model.Artifact, why string) model.Artifact {
+	out := a.Clone()
+	out.Quantization = float16
+	out.Flags = append(out.Flags, model.Flag{Name: dtypeFlag, Value: half, Why: why})
+	return out
+}
+
+// isBFloat16 says whether weights are in bf16, on an engine that can be told another type.
+func (p *Planner) isBFloat16(a model.Artifact) bool {
+	e := p.engines[strings.ToLower(a.Engine)]
+	return a.Quantization == bfloat16 && e != nil && e.Split == catalog.SplitTensor
+}
+
+// isFloat16 says whether a name stands for fp16.
+func (p *Planner) isFloat16(name string) bool {
+	format, known := p.catalog.Quantization(float16)
+	same := func(other string) bool { return strings.EqualFold(name, other) }
+	return known && (same(format.Name) || slices.ContainsFunc(format.Aliases, same))
+}

@@ -1,0 +1,241 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planning
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// Limits of a plan, for now.
+type Limits struct {
+	// Ceiling on the price.
+	Ceiling planner.Ceiling
+	// OneMachine says in words why no model may be spread over several machines; empty where it may.
+	OneMachine string
+	// Excluded offers are not considered, for example while they are cooling down.
+	Excluded []planner.Exclusion
+	// MaxNodes replaces the most machines that the Workspace allows; 0 leaves that as it is.
+	MaxNodes int
+}
+
+// Settings of the installation that shape revisions.
+type Settings struct {
+	Render render.Settings
+	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
+	InstanceTypes []string
+	// NodeClass that machines are bought with where a Workspace names none.
+	NodeClass v1beta1.NodeClassReference
+}
+
+// Builder decides without I/O.
+type Builder struct {
+	Planner  Planner
+	Catalog  Catalog
+	Settings Settings
+
+	// skus are those of the catalogue, which copies them on each call. They must not change.
+	skus func() []sku.SKU
+}
+
+// NewBuilder returns a Builder.
+func NewBuilder(plans Planner, known Catalog, settings Settings) *Builder {
+	return &Builder{
+		Planner: plans, Catalog: known, Settings: settings,
+		skus: sync.OnceValue(func() []sku.SKU { return known.SKUs() }),
+	}
+}
+
+// Restrict adds the limits to the constraints of a Workspace that names a NodeClass, or none. The error is a
+// *progress.StalledError: the Workspace asks for a machine type that the administrator does not allow.
+func (b *Builder) Restrict(c *planner.Constraints, class *v1beta1.NodeClassReference, limits Limits) error {
+	if class == nil {
+		class = &b.Settings.NodeClass
+	}
+	if buysOnDemandOnly(*class) {
+		c.Excluded = append(c.Excluded, b.withoutDiscounts()...)
+	}
+	c.Ceiling, c.OneMachine = limits.Ceiling, limits.OneMachine
+	if limits.MaxNodes > 0 {
+		c.MaxNodes = limits.MaxNodes
+	}
+	if err := b.restrictTypes(c); err != nil {
+		return err
+	}
+	c.Excluded = append(c.Excluded, limits.Excluded...)
+	return nil
+}
+
+func (b *Builder) restrictTypes(c *planner.Constraints) error {
+	if len(b.Settings.InstanceTypes) == 0 {
+		return nil
+	}
+	allowed := strings.Join(b.Settings.InstanceTypes, ", ")
+	if named, err := b.Catalog.ResolveSKU(c.InstanceType); c.InstanceType != "" && err == nil && !b.allows(named.Name) {
+		return &progress.StalledError{
+			Reason: v1beta1.ReasonNoMachineAllowed,
+			Message: fmt.Sprintf("resource.instanceType: the administrator does not allow %s, but %s: name one of those, "+
+				"or leave instanceType out", named.Name, allowed),
+		}
+	}
+	for _, known := range b.skus() {
+		if !b.allows(known.Name) {
+			c.Excluded = append(c.Excluded, planner.Exclusion{
+				InstanceType: known.Name, Reason: "the administrator allows only " + allowed,
+			})
+		}
+	}
+	return nil
+}
+
+// allows reports whether the administrator allows a machine type.
+func (b *Builder) allows(name string) bool {
+	return slices.ContainsFunc(b.Settings.InstanceTypes, func(pattern string) bool {
+		isMatch, err := path.Match(strings.ToLower(pattern), strings.ToLower(name))
+		return err == nil && isMatch
+	})
+}
+
+// buysOnDemandOnly reports whether machines of a NodeClass are bought on demand, in a zone that nobody can choose.
+func buysOnDemandOnly(class v1beta1.NodeClassReference) bool {
+	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
+}
+
+// withoutDiscounts excludes reserved and spot machines.
+func (b *Builder) withoutDiscounts() []planner.Exclusion {
+	var out []planner.Exclusion
+	for _, known := range b.skus() {
+		for _, capacityType := range []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacitySpot} {
+			out = append(out, planner.Exclusion{
+				InstanceType: known.Name, CapacityType: capacityType, Reason: "gpu-provisioner buys machines on demand only",
+			})
+		}
+	}
+	return out
+}
+
+// ZoneProblem says why machines of a NodeClass cannot be bought in the zones of a plan; empty if they can.
+func ZoneProblem(plan *planner.Plan, class v1beta1.NodeClassReference) string {
+	if !buysOnDemandOnly(class) || len(plan.Zones) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("resource.placement.zones: gpu-provisioner cannot choose a zone (%s): leave zones out",
+		strings.Join(plan.Zones, ", "))
+}
+
+// Quote returns an accepted revision at the price of the day, or why its machines may not be bought today. A revision
+// whose price has not changed is returned as it is. A pinned plan decides how a model is laid out, but not what may be
+// spent: each purchase is made within the limits of the day.
+func (b *Builder) Quote(accepted *revision.Revision, ws *v1beta1.Workspace, limits Limits) (*revision.Revision, string) {
+	constraints := request.Constraints(ws)
+	if err := b.Restrict(&constraints, accepted.NodeClass, limits); err != nil {
+		return accepted, progress.Message(err)
+	}
+	plan, refused := b.Planner.Quote(accepted.Plan, constraints)
+	if refused != "" || plan.HourlyPrice == accepted.Plan.HourlyPrice {
+		return accepted, refused
+	}
+	quoted := *accepted
+	quoted.Plan = plan
+	return &quoted, ""
+}
+
+// Build renders the pods of a plan. The error is a *progress.StalledError if the engine cannot run what the Workspace
+// asks for.
+func (b *Builder) Build(d *Demand, plan planner.Plan) (*revision.Revision, error) {
+	out := &revision.Revision{Revision: render.Revision{Plan: plan, NodeClass: d.NodeClass}}
+	if d.Workspace.Inference.Template != nil {
+		out.Rendered = render.Template(d.Workspace, &out.Plan)
+	} else if err := b.render(d, out); err != nil {
+		return nil, err
+	}
+	labels, warnings := nodeLabels(d.Workspace)
+	out.NodeLabels = labels
+	out.Plan.Warnings = append(out.Plan.Warnings, warnings...)
+	return out, nil
+}
+
+// render fills in the pods of a preset.
+func (b *Builder) render(d *Demand, out *revision.Revision) error {
+	data, known := b.Catalog.Engine(out.Plan.Engine)
+	if !known || !slices.Contains(render.Engines(), data.Name) {
+		return &progress.StalledError{
+			Reason:  v1beta1.ReasonEngineUnknown,
+			Message: fmt.Sprintf("this version cannot run engine %q", out.Plan.Engine),
+		}
+	}
+	hash, err := revision.Hash(d.Inputs)
+	if err != nil {
+		return err
+	}
+	rendered, warnings, err := render.Preset(render.Input{
+		Workspace: d.Workspace, Model: d.Model, Plan: out.Plan, Config: d.Config, Data: data,
+		Commits: workload.CommitsOf(d.Workspace, revision.ShortHash(hash)), Settings: b.Settings.Render,
+	})
+	if err != nil {
+		return progress.Invalid(err.Error())
+	}
+	out.Rendered = rendered
+	out.Plan.Warnings = slices.Concat(out.Plan.Warnings, d.Notes, warnings)
+	return nil
+}
+
+// foreignDomains are those of labels that belong to the cluster, the provisioner or us. On a machine they decide
+// things that a namespace's user must not decide.
+func foreignDomains() []string {
+	return []string{
+		"kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.azure.com", "karpenter.k8s.aws", "kaito.sh", "modelberth.dev",
+		"kubernetes.azure.com", "eks.amazonaws.com", "cloud.google.com", "nvidia.com",
+	}
+}
+
+// nodeLabels are the user's labels for machines, and a warning that names the labels that are left out.
+func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
+	out := map[string]string{}
+	if ws.Resource.LabelSelector == nil {
+		return out, nil
+	}
+	maps.Copy(out, ws.Resource.LabelSelector.MatchLabels)
+	for _, expression := range ws.Resource.LabelSelector.MatchExpressions {
+		if len(expression.Values) == 1 {
+			out[expression.Key] = expression.Values[0]
+		}
+	}
+	reserved := v1beta1.ReservedSelectorKeys()
+	var left []string
+	for _, key := range slices.Sorted(maps.Keys(out)) {
+		if isForeign(key) {
+			delete(out, key)
+			if !slices.Contains(reserved, key) { // those are known to be left out
+				left = append(left, key)
+			}
+		}
+	}
+	if len(left) == 0 {
+		return out, nil
+	}
+	return out, []string{fmt.Sprintf("resource.labelSelector: machines that are bought do not get %s, which the cluster sets",
+		strings.Join(left, ", "))}
+}
+
+func isForeign(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	return ok && slices.ContainsFunc(foreignDomains(), func(foreign string) bool {
+		return domain == foreign || strings.HasSuffix(domain, "."+foreign)
+	})
+}

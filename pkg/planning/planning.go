@@ -1,0 +1,156 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package planning turns a Workspace into a revision: a plan, and the pods that serve it. The controller and the
+// command line plan with the same code.
+//
+// It decides what is read for a plan, in which order, and how a Workspace that cannot be planned is reported. The reads
+// come first (Resolver), then the decision without I/O (Builder). Only the commit or digest of the chosen weights is
+// read in between, because a plan names them. It must not know attempts, machines, money, or what happens to a
+// revision.
+package planning
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Looks from time to time at what no watch covers.
+const (
+	retrySecret  = 30 * time.Second
+	retryHub     = time.Minute
+	retryNodes   = time.Minute
+	retryAdapter = 5 * time.Minute
+)
+
+// Planner makes plans.
+type Planner interface {
+	Plan(request planner.Request) (planner.Plan, error)
+	// Quote returns an accepted plan at the price of the day, or why its machines may not be bought today.
+	Quote(accepted planner.Plan, constraints planner.Constraints) (planner.Plan, string)
+}
+
+// Catalog has the facts about models, engines and machine types.
+type Catalog interface {
+	ResolveModel(name string) (model.Model, error)
+	Engine(name string) (catalog.Engine, bool)
+	ResolveSKU(name string) (sku.SKU, error)
+	SKUs() []sku.SKU
+	Quantization(name string) (model.Quantization, bool)
+	Identify(node sku.Node) (sku.Machine, error)
+}
+
+// Objects reads objects of a cluster.
+type Objects interface {
+	Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error
+}
+
+// Pipeline makes revisions.
+type Pipeline struct {
+	Resolver *Resolver
+	Builder  *Builder
+	// Nodes that exist may be used before anything is bought; nil if there are none.
+	Nodes *Nodes
+	// Weights pins the chosen weights; nil pins nothing.
+	Weights *Weights
+}
+
+// Ask is what a revision is wanted for.
+type Ask struct {
+	// Workspace to plan for.
+	Workspace *v1beta1.Workspace
+	// Inputs of the revision.
+	Inputs render.Inputs
+	// Replaces is the plan that the new one replaces; nil if there is none. The weights stay the same.
+	Replaces *planner.Plan
+	// Limits of the plan.
+	Limits Limits
+	// LeftNodes are not used.
+	LeftNodes []render.LeftNode
+	// CannotBuy says that nothing is installed to buy machines with.
+	CannotBuy bool
+}
+
+// Make returns a revision that is not pinned yet. The error is a *progress.StalledError if the user or the
+// administrator must act, and a *progress.WaitingError if something else must happen first.
+func (p *Pipeline) Make(ctx context.Context, ask Ask) (*revision.Revision, error) {
+	demand, err := p.Demand(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	return p.Decide(ctx, ask, demand)
+}
+
+// Decide returns a revision for a demand, with the errors of Make.
+func (p *Pipeline) Decide(ctx context.Context, ask Ask, demand *Demand) (*revision.Revision, error) {
+	plan, err := p.plan(ctx, ask, demand.Request)
+	if err != nil {
+		return nil, err
+	}
+	if p.Weights != nil {
+		if err := p.Weights.Pin(ctx, demand, &plan); err != nil {
+			return nil, err
+		}
+	}
+	out, err := p.Builder.Build(demand, plan)
+	if err != nil {
+		return nil, err
+	}
+	out.LeftNodes = ask.LeftNodes
+	return out, nil
+}
+
+// Demand returns what a Workspace asks for within the limits.
+func (p *Pipeline) Demand(ctx context.Context, ask Ask) (*Demand, error) {
+	out, err := p.Resolver.Resolve(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	return out, p.Builder.Restrict(&out.Request.Constraints, out.NodeClass, ask.Limits)
+}
+
+// plan has the planner decide between existing nodes and machines to buy.
+func (p *Pipeline) plan(ctx context.Context, ask Ask, asked planner.Request) (planner.Plan, error) {
+	if p.Nodes == nil || asked.NodeSource == v1beta1.NodeSourceProvisioned {
+		plan, err := p.Builder.Planner.Plan(asked)
+		return plan, Classify(err)
+	}
+	if ask.CannotBuy {
+		asked.NodeSource = v1beta1.NodeSourceExisting
+	}
+	return p.Nodes.plan(ctx, p.Builder, ask, asked)
+}
+
+// Classify turns what the planner, the catalogue or the checks before them refuse into a *progress.StalledError. Other
+// errors stay as they are.
+func Classify(err error) error {
+	var stalled *progress.StalledError
+	var infeasible *planner.InfeasibleError
+	var unknown *catalog.UnknownError
+	var refused *request.RefusedError
+	switch {
+	case errors.As(err, &stalled):
+		return err
+	case errors.As(err, &refused):
+		return &progress.StalledError{Reason: refused.Reason, Message: refused.Message, Err: err}
+	case errors.As(err, &infeasible):
+		return &progress.StalledError{Reason: infeasible.Reason, Message: infeasible.Message, Err: err}
+	case errors.As(err, &unknown):
+		return &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: unknown.Error(), Err: err}
+	default:
+		return err
+	}
+}

@@ -1,0 +1,72 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planning
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/cosign"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// Signatures says whose signatures artifacts need.
+type Signatures struct {
+	// Registries that the controller may ask, some with a path; empty means that it asks none.
+	Registries []string
+	// Signers are the administrator's keys, one of which must have signed each artifact; empty demands nothing.
+	Signers []cosign.Key
+	// VerifiesIdentities says that there is a verifier of signatures without keys.
+	VerifiesIdentities bool
+	// Verify returns the reference by digest of an artifact that was signed as is required. It trusts authorities besides
+	// the system's.
+	Verify func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error)
+}
+
+const administrator = "the administrator (chart value weights.oci.requireVerify)"
+
+func notVerified(message string) error {
+	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: message, RetryAfter: retryHub}
+}
+
+// unverifiable names a source whose signatures nobody verifies, although the administrator demands them; empty if there
+// is none.
+func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
+	if len(s.Signers) == 0 {
+		return ""
+	}
+	if in.Weights != nil && in.Weights.Image != nil {
+		return fmt.Sprintf("inference.weights.image.reference is %q, and %s demands signatures, which are not verified of images "+
+			"that are mounted: use inference.weights.oci", in.Weights.Image.Reference, administrator)
+	}
+	for i := range in.Adapters {
+		if source := in.Adapters[i].Source; source != nil && source.Image != "" {
+			return fmt.Sprintf("inference.adapters[%d].source.image is %q, and %s demands signatures, which are not verified of "+
+				"adapters: use source.repository or source.volumeSource", i, source.Image, administrator)
+		}
+	}
+	return ""
+}
+
+// Unverified says why machines may not be bought for an accepted plan that was made under other demands; empty if they
+// may.
+func (s Signatures) Unverified(ws *v1beta1.Workspace, accepted *planner.Plan) string {
+	in := ws.Inference
+	if in == nil || in.Preset == nil || len(s.Signers) == 0 {
+		return ""
+	}
+	if problem := s.unverifiable(in); problem != "" {
+		return problem
+	}
+	if in.Weights == nil || in.Weights.OCI == nil {
+		return ""
+	}
+	signers, err := cosign.Fingerprint(s.Signers)
+	if err != nil || accepted.Weights == nil || accepted.Weights.Signers != signers {
+		return "its weights were not verified with the keys of " + administrator
+	}
+	return ""
+}

@@ -1,0 +1,229 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planning
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/cosign"
+	"github.com/modelberth/modelberth/pkg/hub"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+const (
+	// verifyDeadline bounds the reads of one artifact's signatures, mostVerifying how many artifacts are read at once: a
+	// registry that does not answer must not hold all workers.
+	verifyDeadline = 10 * time.Second
+	mostVerifying  = 4
+	// signerKey is where a ConfigMap has a public key, authoritiesKey where one has authorities.
+	signerKey      = "cosign.pub"
+	authoritiesKey = "ca.crt"
+)
+
+// Weights pins the weights of plans, so that all pods of a revision serve the same: a branch or tag to its commit, an
+// artifact to its digest. Signatures are verified once, for the digest that is pinned, and the agents compare each byte
+// with it (docs/adr/0014-verified-weights.md).
+type Weights struct {
+	objects    Objects
+	hub        Hub
+	signatures Signatures
+	// authorities is the ConfigMap with the certificates that pods trust besides the system's; empty if there is none.
+	authorities string
+	// verifying has an entry for each artifact whose signatures are being read.
+	verifying chan struct{}
+}
+
+// NewWeights returns a Weights. The hub is nil where the administrator does not allow it; then the agents fetch what a
+// branch is at. authorities names a ConfigMap in each namespace; empty if there is none.
+func NewWeights(objects Objects, asked Hub, signatures Signatures, authorities string) *Weights {
+	return &Weights{
+		objects: objects, hub: asked, signatures: signatures, authorities: authorities, verifying: make(chan struct{}, mostVerifying),
+	}
+}
+
+// Pin pins the weights of a plan. The error is a *progress.StalledError if they may not be read. A hub that does not
+// answer delays nothing: the agents ask it again.
+func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error {
+	if d.Workspace.Inference.Weights != nil {
+		return w.pinDigest(ctx, d, plan)
+	}
+	if w.hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
+		return nil
+	}
+	artifact, commit := *plan.Artifact, pinnedCommit(d.replaces, plan.Artifact.Repo) // other machines need no other weights
+	if commit == "" {
+		var err error
+		if commit, err = w.commitOf(ctx, d.credentials.Token, plan); err != nil || commit == "" {
+			return err
+		}
+	}
+	artifact.Revision = commit
+	plan.Artifact = &artifact
+	return nil
+}
+
+// commitOf asks the hub for the commit of a plan's weights. If the hub does not answer, the commit is empty and the plan
+// gets a warning.
+func (w *Weights) commitOf(ctx context.Context, token string, plan *planner.Plan) (string, error) {
+	artifact := plan.Artifact
+	asked := hub.File{Repo: artifact.Repo, Revision: artifact.Revision, Path: "config.json"}
+	if asked.Revision == "" {
+		asked.Revision = "main"
+	}
+	if len(artifact.Files) > 0 {
+		asked.Path = artifact.Files[0].Path
+	}
+	commit, err := w.hub.Commit(ctx, asked, token)
+	_, isRefused := errors.AsType[*hub.UnauthorizedError](err)
+	missing, isMissing := errors.AsType[*hub.NotFoundError](err)
+	// A repository need not have a config.json; the files that an artifact lists it must have.
+	isMissing = isMissing && (missing.Missing == "repository" || missing.Missing == "revision" || len(artifact.Files) > 0)
+	switch {
+	case isRefused || isMissing:
+		return "", &progress.StalledError{Reason: v1beta1.ReasonModelNotDescribed, Message: err.Error(), RetryAfter: retryHub}
+	case err != nil:
+		log.FromContext(ctx).Info("the hub did not return the commit of the weights", "repo", asked.Repo, "reason", err.Error())
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf(
+			"cannot resolve %s of %s to a commit: a later pod may fetch other weights", asked.Revision, asked.Repo))
+		return "", nil
+	}
+	return commit, nil
+}
+
+// pinnedCommit is that of a repository in a plan; empty if it has none.
+func pinnedCommit(plan *planner.Plan, repo string) string {
+	if plan == nil || plan.Artifact == nil || plan.Artifact.Repo != repo || !hub.IsCommit(plan.Artifact.Revision) {
+		return ""
+	}
+	return plan.Artifact.Revision
+}
+
+// pinDigest verifies the signatures of an artifact where somebody demands them, and pins the digest that was signed.
+func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) error {
+	from := d.Workspace.Inference.Weights.OCI
+	if from == nil || from.Verify == nil && len(w.signatures.Signers) == 0 {
+		return nil
+	}
+	signers, err := cosign.Fingerprint(w.signatures.Signers)
+	if err != nil {
+		return err
+	}
+	reference := from.Reference
+	if d.replaces != nil && d.replaces.Weights != nil { // other machines need no other weights
+		if d.replaces.Weights.Signers == signers {
+			plan.Weights = d.replaces.Weights
+			return nil
+		}
+		reference = d.replaces.Weights.Reference
+	}
+	if !cosign.IsBelow(reference, w.signatures.Registries) {
+		allowed := "no registry"
+		if len(w.signatures.Registries) > 0 {
+			allowed = "only " + strings.Join(w.signatures.Registries, ", ")
+		}
+		return notVerified(fmt.Sprintf("inference.weights.oci.reference is %q, whose signature cannot be verified, because the controller may "+
+			"ask %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
+	}
+	if reference, err = w.verify(ctx, d, reference); err != nil {
+		return err
+	}
+	plan.Weights = &planner.VerifiedWeights{Reference: reference, Signers: signers}
+	return nil
+}
+
+// verify returns a reference by the digest that was signed as is required.
+func (w *Weights) verify(ctx context.Context, d *Demand, reference string) (string, error) {
+	select {
+	case w.verifying <- struct{}{}:
+		defer func() { <-w.verifying }()
+	default:
+		return "", &progress.WaitingError{Message: "waiting for the signatures of other artifacts to be read", IsBrief: true}
+	}
+	required, err := w.required(ctx, d.Workspace)
+	if err != nil {
+		return "", err
+	}
+	credentials, err := credentialsOf(d)
+	if err != nil {
+		return "", err
+	}
+	var authorities string
+	if w.authorities != "" {
+		key := client.ObjectKey{Namespace: d.Workspace.Namespace, Name: w.authorities}
+		authorities, err = configMapKey(ctx, w.objects, key, authoritiesKey)
+		if err != nil {
+			return "", err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyDeadline)
+	defer cancel()
+	signed, err := w.signatures.Verify(ctx, cosign.Artifact{Reference: reference, Keychain: credentials}, []byte(authorities), required)
+	if err != nil {
+		return "", notVerified(fmt.Sprintf("inference.weights.oci.reference is %q, which cannot be verified: %v", reference, err))
+	}
+	return signed, nil
+}
+
+// required are the keys of the administrator and of the Workspace: each has to be satisfied.
+func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign.Requirement, error) {
+	var out []cosign.Requirement
+	if len(w.signatures.Signers) > 0 {
+		out = append(out, cosign.Requirement{Field: administrator, Keys: w.signatures.Signers})
+	}
+	wanted := ws.Inference.Weights.OCI.Verify
+	if wanted == nil {
+		return out, nil
+	}
+	if identity := wanted.Keyless; identity != nil {
+		const field = "inference.weights.oci.verify.keyless"
+		if !w.signatures.VerifiesIdentities {
+			return nil, notVerified(field + " demands the signature of an identity, and the administrator has not named whose certificates " +
+				"count: have the administrator set weights.oci.keyless.trustedRootConfigMap in the chart's values, or sign with a key")
+		}
+		return append(out, cosign.Requirement{Field: field, Identity: &cosign.Identity{
+			Issuer: identity.Issuer, Subject: identity.Subject, SubjectRegExp: identity.SubjectRegExp,
+		}}), nil
+	}
+	field, text := "inference.weights.oci.verify.publicKey", wanted.PublicKey
+	if name := wanted.PublicKeyConfigMap; name != "" {
+		found, err := configMapKey(ctx, w.objects, client.ObjectKey{Namespace: ws.Namespace, Name: name}, signerKey)
+		if err != nil {
+			return nil, err
+		}
+		field, text = "inference.weights.oci.verify.publicKeyConfigMap", found
+		if text == "" {
+			return nil, notVerified(fmt.Sprintf("%s names ConfigMap %q, which must exist in namespace %q with the key %s: "+
+				"kubectl create configmap %s --from-file=%s", field, name, ws.Namespace, signerKey, name, signerKey))
+		}
+	}
+	keys, err := cosign.ParseKeys(text)
+	if err != nil {
+		return nil, notVerified(fmt.Sprintf("%s is of no use: %v", field, err))
+	}
+	return append(out, cosign.Requirement{Field: field, Keys: keys}), nil
+}
+
+// credentialsOf are those that the Workspace names; nobody's if it names none.
+func credentialsOf(d *Demand) (cosign.Credentials, error) {
+	if len(d.credentials.Registries) == 0 {
+		return cosign.Credentials{}, nil
+	}
+	credentials, err := cosign.ParseCredentials(d.credentials.Registries)
+	if err != nil {
+		return credentials, notVerified(fmt.Sprintf("inference.weights.oci.pullSecret names Secret %q, whose key %s is of no use: %v",
+			d.Workspace.Inference.Weights.OCI.PullSecret, corev1.DockerConfigJsonKey, err))
+	}
+	return credentials, nil
+}

@@ -1,0 +1,34 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package progress
+
+import (
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// IsWaiting reports whether an error is, or wraps, a *WaitingError.
+func IsWaiting(err error) bool {
+	_, isWaiting := errors.AsType[*WaitingError](err)
+	return isWaiting
+}
+
+// Message returns the part of an error that is for users: the message of a *StalledError, of a *WaitingError or of the
+// API server, without the chain around it, which is for logs. It returns all of any other error.
+func Message(err error) string {
+	var stalled *StalledError
+	var waiting *WaitingError
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &stalled):
+		return stalled.Message
+	case errors.As(err, &waiting):
+		return waiting.Message
+	case errors.As(err, &status):
+		return status.Status().Message
+	default:
+		return err.Error()
+	}
+}

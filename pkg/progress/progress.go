@@ -1,0 +1,57 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package progress classifies why a pass over an object ends before everything is done: the user must act
+// (StalledError), or something else must happen first (WaitingError). Any other error is transient and is retried
+// with backoff.
+//
+// It decides nothing about conditions, events or queues. Controllers derive those from the class.
+package progress
+
+import (
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// StalledError means that somebody must act before a retry can succeed.
+type StalledError struct {
+	// Reason is one of the API's reasons.
+	Reason string
+	// Message says what is wrong and what to do.
+	Message string
+	// RetryAfter asks for another pass at intervals, where no watch reports the remedy; 0 asks for none.
+	RetryAfter time.Duration
+	// Err is the error that the message words; nil where there is none.
+	Err error
+}
+
+// Error returns the reason and the message.
+func (e *StalledError) Error() string { return e.Reason + ": " + e.Message }
+
+// Unwrap returns the error that the message words.
+func (e *StalledError) Unwrap() error { return e.Err }
+
+// WaitingError means that something else must happen first. It is not logged as an error.
+type WaitingError struct {
+	Message string
+	// Reason is one of the API's reasons; empty if nothing is wrong.
+	Reason string
+	// After asks for another pass after that time; 0 if a watch reports the change.
+	After time.Duration
+	// IsBrief asks for another pass at once, and for rarer ones if the obstacle stays.
+	IsBrief bool
+}
+
+// Error returns the message.
+func (e *WaitingError) Error() string { return e.Message }
+
+// Behind returns a *WaitingError: the cache does not show yet what the API server has.
+func Behind(what string) error {
+	return &WaitingError{Message: "waiting for the cache to show the newest " + what, IsBrief: true}
+}
+
+// Invalid returns a *StalledError: the spec must change.
+func Invalid(message string) error {
+	return &StalledError{Reason: v1beta1.ReasonSpecInvalid, Message: message}
+}

@@ -1,0 +1,39 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package revision
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/lru"
+
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// cacheLimit is how many decoded revisions are kept, of some 16 KB each. It covers the Workspaces that are reconciled
+// again and again while something happens to them.
+const cacheLimit = 256
+
+// cache keeps decoded revisions by their UIDs. The content of a revision never changes, each pass reads several of
+// them, and decoding was a third of a pass. Callers share the content and must not write to it.
+type cache struct{ decoded *lru.Cache }
+
+func newCache() *cache { return &cache{decoded: lru.New(cacheLimit)} }
+
+// decode returns the content of a ControllerRevision. A nil cache keeps nothing.
+func (c *cache) decode(object *appsv1.ControllerRevision) (*Revision, error) {
+	if c != nil {
+		known, _ := c.decoded.Get(object.UID)
+		if decoded, ok := known.(render.Revision); ok {
+			return &Revision{Name: object.Name, Revision: decoded}, nil
+		}
+	}
+	decoded, err := render.Decode(object)
+	if err != nil {
+		return nil, err
+	}
+	if c != nil && object.UID != "" {
+		c.decoded.Add(object.UID, decoded)
+	}
+	return &Revision{Name: object.Name, Revision: decoded}, nil
+}

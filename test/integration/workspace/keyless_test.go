@@ -1,0 +1,145 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace_test
+
+import (
+	"io"
+	"log"
+	"net"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	ocitypes "github.com/google/go-containerregistry/pkg/v1/types"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/test/integration/faults"
+)
+
+// signedArtifact pushes an artifact with a bundle beside it, and returns its reference and digest.
+func signedArtifact(t *testing.T) (reference, digest string) {
+	t.Helper()
+	const media = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	ref, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/team/model:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := mutate.AppendLayers(empty.Image, static.NewLayer([]byte("weights"), "application/octet-stream"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := model.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := `{"dsseEnvelope":{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"AA=="}]}}`
+	beside, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, ocitypes.OCIManifestSchema1), media),
+		mutate.Addendum{Layer: static.NewLayer([]byte(bundle), media)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	referring, isImage := mutate.Subject(beside, v1.Descriptor{MediaType: ocitypes.DockerManifestSchema2, Digest: of, Size: 1}).(v1.Image)
+	if !isImage {
+		t.Fatal("no image refers to the artifact")
+	}
+	besides, err := referring.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, image := range map[string]v1.Image{ref.Name(): model, ref.Context().Digest(besides.String()).Name(): referring} {
+		to := mustReference(t, at)
+		if err := remote.Write(to, image, remote.WithContext(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ref.Name(), of.String()
+}
+
+func mustReference(t *testing.T, text string) name.Reference {
+	t.Helper()
+	ref, err := name.ParseReference(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// verifier stands in for modelberth-verifier and answers as it is told.
+func verifier(t *testing.T, answer *atomic.Value) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, connection)
+			said, _ := answer.Load().(string)
+			_, _ = io.WriteString(connection, said)
+			_ = connection.Close()
+		}
+	}()
+	return socket
+}
+
+// TestNothingIsBoughtForAnUnverifiedIdentity: weights that must be signed by an identity cost nothing before the verifier has
+// said that they are, and then the pods fetch the digest that it was asked about.
+func TestNothingIsBoughtForAnUnverifiedIdentity(t *testing.T) {
+	w := enter(t)
+	reference, digest := signedArtifact(t)
+	var answer atomic.Value
+	answer.Store(`{"verified":false,"problem":"another issuer"}`)
+	o := w.options()
+	o.Artifacts.Registries = []string{strings.TrimSuffix(reference, "/team/model:v1")}
+	o.Artifacts.VerifierSocket = verifier(t, &answer)
+	w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
+	ws := plannerForm(w.namespace(t), "chat")
+	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{dear}}
+	ws.Inference.Weights = &v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: reference, Verify: &v1beta1.OCIVerification{
+		Keyless: &v1beta1.KeylessIdentity{Issuer: "https://accounts.example", SubjectRegExp: `.*@example`},
+	}}}
+	w.create(t, ws)
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonWeightsNotVerified)
+	if message := condition(ws, v1beta1.ConditionPlanned).Message; !strings.Contains(message, `"another issuer"`) {
+		t.Errorf("message %q does not say what the verifier said", message)
+	}
+	w.checkNothingBought(t, ws)
+
+	answer.Store(`{"verified":true}`)
+	before := ws.DeepCopy()
+	ws.Annotations = map[string]string{"example.com/again": "true"}
+	if err := w.client.Patch(t.Context(), ws, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	w.untilServing(t, ws)
+	set := &appsv1.StatefulSet{}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), set); err != nil {
+		t.Fatal(err)
+	}
+	if fetched := strings.Join(set.Spec.Template.Spec.InitContainers[0].Args, " "); !strings.Contains(fetched, digest) {
+		t.Errorf("the agent fetches with %s, want it to name %s", fetched, digest)
+	}
+	w.remove(t, ws)
+}
