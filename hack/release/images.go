@@ -1,0 +1,199 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// imageNames are the images of the project, and imageArchitectures what each is built for.
+func imageNames() []string { return []string{"controller", "agent"} }
+
+func imageArchitectures() []string { return []string{"amd64", "arm64"} }
+
+// annotationReference names an image of a layout, below whatever registry it is sent to.
+const annotationReference = "org.opencontainers.image.ref.name"
+
+// content is an image or the chart in the bundle.
+type content struct {
+	// reference is PATH:TAG below a registry.
+	reference string
+	digest    v1.Hash
+}
+
+// addImages puts the images of all architectures under one reference each, with a signature where there is a key.
+func (r *release) addImages(context.Context) error {
+	dir, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	r.store, err = layout.Write(filepath.Join(r.out, "bundle"), empty.Index)
+	if err != nil {
+		return err
+	}
+	for _, name := range imageNames() {
+		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+		for _, arch := range imageArchitectures() {
+			tarball := filepath.Join(r.images, name+"-"+arch+".tar")
+			if arch == runtime.GOARCH { // hack/images.sh names only the other architectures
+				tarball = filepath.Join(r.images, name+".tar")
+			}
+			img, err := readImage(tarball, filepath.Join(dir, name+arch))
+			if err != nil {
+				return err
+			}
+			index = mutate.AppendManifests(index, mutate.IndexAddendum{
+				Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+			})
+		}
+		if err := r.addIndex("modelberth-"+name, index); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readImage reads the one image of an OCI image layout in a tar; its content lies in dir from then on.
+func readImage(tarball, dir string) (v1.Image, error) {
+	if err := unpack(tarball, dir); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", tarball, err)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no OCI image layout: %w", tarball, err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", tarball, err)
+	}
+	if len(manifest.Manifests) != 1 {
+		return nil, fmt.Errorf("%s holds %d images, want one", tarball, len(manifest.Manifests))
+	}
+	return index.Image(manifest.Manifests[0].Digest)
+}
+
+func unpack(tarball, dir string) error {
+	f, err := os.Open(tarball)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := os.MkdirAll(dir, modeDir); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	archive := tar.NewReader(f)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		data, err := io.ReadAll(archive)
+		if err == nil {
+			err = root.MkdirAll(filepath.Dir(header.Name), modeDir)
+		}
+		if err == nil {
+			err = root.WriteFile(header.Name, data, modeFile)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *release) addIndex(repository string, index v1.ImageIndex) error {
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	reference := repository + ":" + r.version
+	if err := r.store.AppendIndex(index, layout.WithAnnotations(map[string]string{annotationReference: reference})); err != nil {
+		return err
+	}
+	return r.added(repository, reference, digest)
+}
+
+func (r *release) addImage(repository, tag string, img v1.Image) error {
+	digest, err := img.Digest()
+	if err != nil {
+		return err
+	}
+	reference := repository + ":" + tag
+	if err := r.store.AppendImage(img, layout.WithAnnotations(map[string]string{annotationReference: reference})); err != nil {
+		return err
+	}
+	return r.added(repository, reference, digest)
+}
+
+// added notes what is in the bundle by now, and signs it.
+func (r *release) added(repository, reference string, digest v1.Hash) error {
+	r.contents = append(r.contents, content{reference, digest})
+	if r.key == nil {
+		return nil
+	}
+	signature, tag, err := signatureOf(r.key, r.registry+"/"+repository, digest)
+	if err != nil {
+		return err
+	}
+	return r.store.AppendImage(signature, layout.WithAnnotations(map[string]string{annotationReference: repository + ":" + tag}))
+}
+
+// bundle packs the layout into one file.
+func (r *release) bundle(context.Context) error {
+	dir := filepath.Join(r.out, "bundle")
+	var out bytes.Buffer
+	archive := tar.NewWriter(&out)
+	root := os.DirFS(dir)
+	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: modeFile, Size: int64(len(data)), ModTime: epoch()}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err = archive.Write(data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return r.write("modelberth-"+r.version+"-bundle.tar", out.Bytes())
+}
