@@ -101,9 +101,16 @@ func isLost(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
 // letsOthers says that a machine which works and serves by itself is let go because another one of its attempt was lost.
 func (r *rules) letsOthers(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1beta1.Attempt) {
 	isApart := ws.Inference.Template != nil && ws.Generation == r.wanted[claim.UID]
-	if a != nil && isApart && a.ReadyTime != nil && a.Reason == v1beta1.ReasonLost && r.world.isWorking(claim) {
+	if a != nil && isApart && a.ReadyTime != nil && a.Reason == v1beta1.ReasonLost && r.world.isWorking(claim) && !arrivedLate(a, claim) {
 		r.world.fail("%s works by itself, and was let go because another machine of attempt %d was lost", claim.Name, a.Number)
 	}
+}
+
+// arrivedLate reports whether a machine became usable only after its attempt had ended. The end was decided and written
+// down while no machine was usable; the next controller carries it out.
+func arrivedLate(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
+	usable := claim.StatusConditions().Get(karpv1.ConditionTypeInitialized)
+	return a.EndTime != nil && usable != nil && usable.LastTransitionTime.After(a.EndTime.Time)
 }
 
 // letsWanted says that a machine is let go that was bought for what is wanted now. It must not be where all machines of

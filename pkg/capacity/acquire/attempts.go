@@ -25,9 +25,6 @@ const (
 	endedClaimLimit = 64
 )
 
-// ReasonReleased ends an attempt whose machines the controller released. Every other reason is a refusal.Cause.
-const ReasonReleased = "Released"
-
 // Attempts are those of one Workspace, oldest first. An attempt without a reason is open: it is getting its machines, or
 // has them. At most two are open: that of the machines that serve, and a later one for their successors.
 type Attempts []v1beta1.Attempt
@@ -205,5 +202,5 @@ func Close(open *v1beta1.Attempt, verdict refusal.Verdict, generation int64, now
 
 // Released is the verdict on an attempt whose machines are no longer wanted.
 func Released(why string) refusal.Verdict {
-	return refusal.Verdict{Cause: ReasonReleased, Message: why}
+	return refusal.Verdict{Cause: v1beta1.ReasonReleased, Message: why}
 }

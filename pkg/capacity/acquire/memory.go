@@ -42,7 +42,7 @@ func Remember(who refusal.Asker, attempts []v1beta1.Attempt, offer Offer) []refu
 
 // teaches reports whether the end of an attempt says something of what it asked for.
 func teaches(reason string) bool {
-	return reason != "" && reason != ReasonReleased && reason != v1beta1.ReasonCannotServe
+	return reason != "" && reason != v1beta1.ReasonReleased && reason != v1beta1.ReasonCannotServe
 }
 
 // losses are the machines that an attempt lost while it kept the others.

@@ -68,7 +68,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	}
 	out.Last = &ladder.Attempt{Open: last.Reason == "", Former: isFormer, Unchanged: s.isUnchangedSince(last)}
 	if !out.Last.Open {
-		if last.Reason != acquire.ReasonReleased {
+		if last.Reason != v1beta1.ReasonReleased {
 			out.Last.Cause = refusal.Cause(last.Reason)
 		}
 		return out, nil
@@ -376,6 +376,18 @@ func awaitUsable(shown, held []capacity.Machine) error {
 	for i := range held {
 		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && !m.Initialized }
 		if held[i].Initialized && slices.ContainsFunc(shown, isBehind) {
+			return progress.Behind("machines")
+		}
+	}
+	return nil
+}
+
+// awaitSame returns an error while the API server has another machine of a name than the cache shows. An attempt that is
+// about to end, because the one in the cache does not fit its plan, would release the new one.
+func awaitSame(shown, held []capacity.Machine) error {
+	for i := range held {
+		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && m.UID != held[i].UID }
+		if slices.ContainsFunc(shown, isBehind) {
 			return progress.Behind("machines")
 		}
 	}

@@ -118,16 +118,16 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 
 // end closes the open attempt.
 func (r *Reconciler) end(ctx context.Context, s *scope, step ladder.Step) error {
-	if step.Recheck {
+	verdict := step.Verdict
+	if step.Recheck || verdict.Cause == refusal.None {
 		held, err := r.heldLive(ctx, s)
 		if err == nil {
-			err = awaitUsable(s.machines, held)
+			err = cmp.Or(awaitUsable(s.machines, held), awaitSame(s.machines, held))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	verdict := step.Verdict
 	if s.asksAgain {
 		verdict = refusal.Verdict{Message: s.recreates + "; " + verdict.Message}
 	}
@@ -236,7 +236,7 @@ func (s *scope) awaitRelease(left []string) error {
 	switch {
 	case last == nil || last.Reason == "":
 		return wait
-	case last.Reason == acquire.ReasonReleased:
+	case last.Reason == v1beta1.ReasonReleased:
 		return &progress.WaitingError{Message: last.Message + "; " + wait.Error(), After: retryRelease}
 	}
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
@@ -36,7 +35,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 	}{
 		{"nothing is known", nil, "", nil, "its words"},
 		{"an attempt goes on", []v1beta1.Attempt{{Number: 3, InstanceType: "big"}}, "", nil, "next best"},
-		{"let go", ended(acquire.ReasonReleased, ""), "", nil, "next best"},
+		{"let go", ended(v1beta1.ReasonReleased, ""), "", nil, "next best"},
 		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the next best machine type follows"}, ""},
 		{"misconfigured", ended("Misconfigured", "mend it"), "Misconfigured", []string{"its words", "mend it"}, "next best"},
 	}

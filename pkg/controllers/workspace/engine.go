@@ -35,7 +35,9 @@ const mostProbes = 16
 // awaitProbe asks for another pass to probe the engine once the status says that the model answers: a status that this
 // controller writes causes no pass.
 func (r *Reconciler) awaitProbe(s *scope) {
-	if r.Engines != nil && meta.IsStatusConditionTrue(s.ws.Status.Conditions, v1beta1.ConditionReady) && !meta.IsStatusConditionTrue(s.before.Conditions, v1beta1.ConditionReady) {
+	isReady := meta.IsStatusConditionTrue(s.ws.Status.Conditions, v1beta1.ConditionReady)
+	wasReady := meta.IsStatusConditionTrue(s.before.Conditions, v1beta1.ConditionReady)
+	if r.Engines != nil && isReady && !wasReady {
 		s.lookAgain(probeDelay)
 	}
 }

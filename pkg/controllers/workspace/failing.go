@@ -71,7 +71,8 @@ func (r *Reconciler) failingForGood(s *scope, open *v1beta1.Attempt) (string, bo
 	if open.FailingTime == nil || !s.lacksPods() && (!s.isGroup() || s.group.Failures == 0) {
 		return "", false
 	}
-	if was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady); was != nil && diagnosis.IsHopeless(was.Reason) {
+	was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady)
+	if was != nil && diagnosis.IsHopeless(was.Reason) {
 		return was.Message, true
 	}
 	return "see the condition InferenceReady", true

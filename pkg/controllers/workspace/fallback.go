@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -101,7 +100,7 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, going *ladder.Exclusi
 	}
 	isCooling := slices.ContainsFunc(excluded, func(e ladder.Exclusion) bool { return isOffer(e, &s.revision.Plan) })
 	last := s.attempts.LatestBut(s.held)
-	isFresh := last == nil || last.Reason == acquire.ReasonReleased
+	isFresh := last == nil || last.Reason == v1beta1.ReasonReleased
 	if !isCooling && !s.revision.Passing && isFresh {
 		return accepted, nil
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -200,7 +199,7 @@ func TestWhatIsAskedForAgainIsNotLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := s.attempts.Last()
-		if left := len(r.remembered(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == acquire.ReasonReleased) != asksAgain {
+		if left := len(r.remembered(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == v1beta1.ReasonReleased) != asksAgain {
 			t.Errorf("asks again: %v: left alone: %v, %s: %s", asksAgain, left, ended.Reason, ended.Message)
 		}
 		if want := "no room for both; " + lost.Message; asksAgain && ended.Message != want {

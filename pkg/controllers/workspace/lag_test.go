@@ -24,7 +24,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
@@ -39,6 +38,7 @@ type live struct {
 	machines []capacity.Machine
 	names    []string
 	usable   []string
+	uid      types.UID
 	released *int
 }
 
@@ -51,7 +51,7 @@ func (l live) Observe(context.Context, capacity.Owner, []capacity.Created, strin
 func (l live) Held(context.Context, capacity.Owner, []capacity.Created) ([]capacity.Machine, error) {
 	var out []capacity.Machine
 	for _, name := range l.names {
-		out = append(out, capacity.Machine{Name: name, Initialized: slices.Contains(l.usable, name)})
+		out = append(out, capacity.Machine{Name: name, UID: l.uid, Initialized: slices.Contains(l.usable, name)})
 	}
 	return out, nil
 }
@@ -296,7 +296,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	ws.Status.Attempts = []v1beta1.Attempt{{
 		Number: 1, InstanceType: "X", CapacityType: v1beta1.CapacitySpot, StartTime: ended, EndTime: &ended, Reason: v1beta1.ReasonQuota,
 		Scope: "sku/X/*/spot", Cooldown: &metav1.Duration{Duration: time.Hour},
-	}, {Number: 2, Reason: acquire.ReasonReleased}}
+	}, {Number: 2, Reason: v1beta1.ReasonReleased}}
 	r := New(Config{
 		Client: server(t), Live: server(t), Provisioner: live{}, Planner: thrifty{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
 		Clock: testclock.NewFakePassiveClock(now.Time),
@@ -476,6 +476,33 @@ func TestAttemptEndsOnlyWithoutUsableMachine(t *testing.T) {
 			s.begin(s.revision, 1, names, now.Time)
 			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name, m.Initialized = names[0], test.shown })}
 			_, err := r.take(t.Context(), s, test.step)
+			if progress.IsWaiting(err) == test.ends || (s.openAttempt() == nil) != test.ends {
+				t.Errorf("error %v, open %v; want the end: %v", err, s.openAttempt(), test.ends)
+			}
+		})
+	}
+}
+
+// A status that is lost has numbers begin anew, and a machine get the name of one that is gone. A controller that has just
+// started may see the old one, which does not fit the plan, and would release the new one.
+func TestAttemptEndsForAnotherPlanOnlyByItsOwnMachine(t *testing.T) {
+	names := names(t, 1)
+	tests := []struct {
+		reason string
+		shown  types.UID
+		ends   bool
+	}{
+		{"the cache shows the machine of the attempt", "new", true},
+		{"the cache shows a machine of the same name that is gone", "old", false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			r := New(Config{Provisioner: live{names: names, uid: "new"}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			s := newScope(workspaceObject())
+			s.revision = accepted(1)
+			s.begin(s.revision, 1, names, now.Time)
+			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name, m.UID = names[0], test.shown })}
+			_, err := r.take(t.Context(), s, ladder.Step{Do: ladder.End})
 			if progress.IsWaiting(err) == test.ends || (s.openAttempt() == nil) != test.ends {
 				t.Errorf("error %v, open %v; want the end: %v", err, s.openAttempt(), test.ends)
 			}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -103,7 +102,7 @@ func TestNextKnowsTheMachines(t *testing.T) {
 		{"nothing is held", false, nil, nil, 1},
 		{"a machine is held that does not show yet", false, names(t, 1), nil, 0},
 		{"it is the first pass", true, names(t, 1), nil, 1},
-		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: acquire.ReasonReleased}}, 2},
+		{"the status tells of an attempt", false, names(t, 1), []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonReleased}}, 2},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

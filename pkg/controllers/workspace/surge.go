@@ -89,7 +89,7 @@ func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta
 	if err != nil {
 		return ladder.Open{}, err
 	}
-	s.trouble = cmp.Or(s.troubleOf(first, r.Clock.Now()), r.irreplaceable(s, first))
+	s.trouble = cmp.Or(s.troubleOf(first, first == last, r.Clock.Now()), r.irreplaceable(s, first))
 	// Trouble goes with its node: machines without one will not do again, whatever else is known of them.
 	answering := slices.DeleteFunc(s.machinesOf(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
 	isWhole := first == last || len(answering) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
@@ -104,10 +104,13 @@ func (r *Reconciler) isWantedOf(s *scope, attempt *v1beta1.Attempt) (bool, error
 }
 
 // troubleOf says which machine of an attempt is broken or about to be taken back, and has been for too long to
-// mend by itself; empty where none is.
-func (s *scope) troubleOf(attempt *v1beta1.Attempt, now time.Time) string {
-	if serves := s.revisionOf(s.statefulSet).IsGroup() && s.isServing(now); s.keepsOthers(attempt) && !serves {
-		return "" // a broken machine is replaced by itself
+// mend by itself; empty where none is. While an attempt is alone and does not serve, a broken machine is replaced by
+// itself. Once another attempt has begun, the trouble for which it began stays: its machines would be released, and
+// the broken one be lost after that.
+func (s *scope) troubleOf(attempt *v1beta1.Attempt, isAlone bool, now time.Time) string {
+	serves := s.revisionOf(s.statefulSet).IsGroup() && s.isServing(now)
+	if isAlone && s.keepsOthers(attempt) && !serves {
+		return ""
 	}
 	for _, machine := range s.machinesOf(attempt) {
 		if trouble := machine.Trouble; trouble.Message != "" && !now.Before(trouble.Since.Add(trouble.Grace)) {
@@ -300,7 +303,7 @@ func (s *scope) isVacated() bool {
 func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verdict) {
 	held := s.heldAttempt()
 	if verdict.Cause == refusal.None {
-		verdict = refusal.Verdict{Cause: acquire.ReasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
+		verdict = refusal.Verdict{Cause: v1beta1.ReasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
 	}
 	acquire.Close(held, verdict, s.ws.Generation, r.Clock.Now())
 	log.FromContext(ctx).Info("the former machines are not held any longer", "attempt", held.Number, "cause", held.Reason,

@@ -19,7 +19,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/progress"
@@ -162,6 +161,34 @@ func TestHold(t *testing.T) {
 			}
 			if s.held != test.held || open != test.open {
 				t.Errorf("held %d, open %d; want %d, %d", s.held, open, test.held, test.open)
+			}
+		})
+	}
+}
+
+// TestTroubleOfAGroup says when a broken machine is trouble of the whole attempt, for which others are got in its place.
+func TestTroubleOfAGroup(t *testing.T) {
+	broken := nodehealth.Trouble{Message: "GPU has fallen off the bus", Since: now.Add(-time.Hour)}
+	tests := []struct {
+		reason  string
+		isAlone bool
+		want    string
+	}{
+		{"it is replaced by itself", true, ""},
+		{"another attempt has begun in its place, and stays", false, broken.Message},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newScope(workspaceObject())
+			s.revision, s.replaces = accepted(1), capacity.ReplacesLater
+			s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
+			s.attempts[0].ReadyTime = &now
+			for _, name := range s.attempts[0].NodeClaims {
+				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name = name }))
+			}
+			s.machines[1].Trouble = broken
+			if got := s.troubleOf(&s.attempts[0], test.isAlone, now.Time); got != test.want {
+				t.Errorf("trouble %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -374,7 +401,7 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 	last := s.attempts.Last()
 	want := "the machines were released: the serving machines are released first: resource.placement.maxHourlyPrice of $6.00/h " +
 		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)"
-	if last.Reason != acquire.ReasonReleased || last.Message != want {
+	if last.Reason != v1beta1.ReasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
 	}
 	if held := s.heldAttempt(); held == nil || held.Reason != "" {

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -60,7 +59,7 @@ func Refusals(before, after []v1beta1.Attempt) []Event {
 	for i := range after {
 		a := &after[i]
 		isTold := refusal.Cause(a.Reason).NeedsPerson() // by Stalled
-		if a.Reason == "" || a.Reason == acquire.ReasonReleased || isTold || hasEnded(before, a.Number) {
+		if a.Reason == "" || a.Reason == v1beta1.ReasonReleased || isTold || hasEnded(before, a.Number) {
 			continue
 		}
 		message := fmt.Sprintf("attempt %d, %s: %s", a.Number, a.InstanceType, a.Message)
