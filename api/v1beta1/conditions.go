@@ -94,8 +94,6 @@ const (
 	ReasonUnknown          = "Unknown"
 	// ReasonCannotServe: the machines launched, and were released because their pods failed permanently.
 	ReasonCannotServe = "CannotServe"
-	// ReasonReleased: the controller released the machines, and no refusal ended the attempt.
-	ReasonReleased = "Released"
 )
 
 // Reasons of InferenceReady.

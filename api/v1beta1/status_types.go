@@ -235,6 +235,10 @@ type PlanAlternative struct {
 	Reason string `json:"reason"`
 }
 
+// ReasonReleased ends an attempt whose machines the controller released. No condition has it. All other attempts end with
+// the reason of a refusal.
+const ReasonReleased = "Released"
+
 // Attempt is one try to get machines.
 type Attempt struct {
 	// number of the attempt, counted from 1.
