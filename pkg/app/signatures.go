@@ -5,9 +5,12 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 
 	"golang.org/x/net/http/httpproxy"
 
@@ -22,6 +25,7 @@ func signatures(o options.Controller) planning.Signatures {
 	proxy := (&httpproxy.Config{HTTPSProxy: o.Weights.HTTPSProxy, NoProxy: o.Weights.NoProxy}).ProxyFunc()
 	return planning.Signatures{
 		Registries: o.Artifacts.Registries, Signers: o.Artifacts.Signers, VerifiesIdentities: o.Artifacts.VerifierSocket != "",
+		TrustedRoots: trustedRoots(o.Artifacts.TrustedRoot),
 		Verify: func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error) {
 			client := hub.NewHTTPClient(1)
 			defer client.CloseIdleConnections()
@@ -36,5 +40,20 @@ func signatures(o options.Controller) planning.Signatures {
 			artifact.HTTP, artifact.Verifier = client.Transport, cosign.Verifier{Socket: o.Artifacts.VerifierSocket}
 			return cosign.Verify(ctx, artifact, required...)
 		},
+	}
+}
+
+// trustedRoots identifies the roots of trust that the verifier reads from the same file; nil where there is none.
+func trustedRoots(path string) func() (string, error) {
+	if path == "" {
+		return nil
+	}
+	return func() (string, error) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("reading the roots of trust: %w", err)
+		}
+		sum := sha256.Sum256(content)
+		return hex.EncodeToString(sum[:]), nil
 	}
 }

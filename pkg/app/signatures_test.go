@@ -8,10 +8,14 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,5 +88,31 @@ func TestSignaturesAreReadOnTheWayOfPods(t *testing.T) {
 				t.Errorf("Verify() = %q, %v, want %s: %v", got, err, want, tc.want)
 			}
 		})
+	}
+}
+
+// TestTrustedRoots tells one content of the file from another, and where no file is named, nobody asks.
+func TestTrustedRoots(t *testing.T) {
+	if trustedRoots("") != nil {
+		t.Error("there are roots of trust without a file")
+	}
+	path := filepath.Join(t.TempDir(), "trusted_root.json")
+	roots := trustedRoots(path)
+	if _, err := roots(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the file: %v", err)
+	}
+	seen := map[string]bool{}
+	for _, content := range []string{"former", "former", "present"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id, err := roots()
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[id] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("two contents are told apart as %d", len(seen))
 	}
 }

@@ -11,12 +11,9 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 )
 
 // maxKeys bounds the comparisons of each signature. The size of RSA keys is bounded because larger keys make a
@@ -57,24 +54,6 @@ func ParseKeys(text string) ([]Key, error) {
 		return nil, fmt.Errorf("it has %d keys: give at most %d", len(keys), maxKeys)
 	}
 	return keys, nil
-}
-
-// Fingerprint is the same for the same keys in any order; empty for none.
-func Fingerprint(keys []Key) (string, error) {
-	var encoded []string
-	for _, key := range keys {
-		der, err := x509.MarshalPKIXPublicKey(key.public)
-		if err != nil {
-			return "", fmt.Errorf("encoding a public key: %w", err)
-		}
-		encoded = append(encoded, string(der))
-	}
-	if len(encoded) == 0 {
-		return "", nil
-	}
-	slices.Sort(encoded)
-	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(encoded), "")))
-	return hex.EncodeToString(sum[:]), nil
 }
 
 func check(public crypto.PublicKey) error {

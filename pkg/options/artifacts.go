@@ -18,6 +18,9 @@ type Artifacts struct {
 	Signers []cosign.Key
 	// VerifierSocket is the Unix socket of the program that verifies signatures of identities; empty means that none are.
 	VerifierSocket string
+	// TrustedRoot is the file with the roots of trust that this program reads. Once they change, weights are verified again
+	// before anything else begins with them; empty where that does not matter.
+	TrustedRoot string
 }
 
 func (a *Artifacts) bind(flags *flag.FlagSet) {
@@ -37,6 +40,8 @@ func (a *Artifacts) bind(flags *flag.FlagSet) {
 	})
 	flags.StringVar(&a.VerifierSocket, "weights-verifier-socket", "", "Unix socket of modelberth-verifier, which verifies signatures without keys "+
 		"(inference.weights.oci.verify.keyless); default: none are verified")
+	flags.StringVar(&a.TrustedRoot, "weights-trusted-root", "", "file with the roots of trust that modelberth-verifier uses; after a change, "+
+		"weights are verified again before the next purchase")
 }
 
 func (a *Artifacts) validate() []error {

@@ -162,8 +162,9 @@ type TemplateDemand struct {
 type VerifiedWeights struct {
 	// Reference by digest.
 	Reference string `json:"reference"`
-	// Signers is the fingerprint of the administrator's keys one of which has signed it; empty where there were none.
-	Signers string `json:"signers,omitempty"`
+	// Demands is the fingerprint of what was demanded of its signatures: the administrator's keys, the Workspace's key or
+	// identity, and the roots of trust.
+	Demands string `json:"demands,omitempty"`
 }
 
 // Plan is the machines and the layout that serve a model. It is stored with the revision that was

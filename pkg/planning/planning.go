@@ -13,6 +13,7 @@ package planning
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,6 +112,42 @@ func (p *Pipeline) Decide(ctx context.Context, ask Ask, demand *Demand) (*revisi
 	}
 	out.LeftNodes = ask.LeftNodes
 	return out, nil
+}
+
+// Verify returns an accepted revision once its weights are verified under the demands of today. Its machines, layout and
+// digest stay; pods that named no digest are rendered anew. The errors are those of Make.
+func (p *Pipeline) Verify(ctx context.Context, ask Ask, accepted *revision.Revision) (*revision.Revision, error) {
+	ask.Replaces = &accepted.Plan
+	demand, err := p.Resolver.Resolve(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	plan := accepted.Plan
+	if err := p.Weights.Pin(ctx, demand, &plan); err != nil {
+		return nil, err
+	}
+	if former := accepted.Plan.Weights; former != nil && plan.Weights != nil && former.Reference == plan.Weights.Reference {
+		out := &revision.Revision{Revision: accepted.Revision}
+		out.Plan = plan
+		return out, nil
+	}
+	out, err := p.Builder.Build(demand, plan)
+	if err != nil {
+		return nil, err
+	}
+	out.LeftNodes, out.Plan.Warnings = accepted.LeftNodes, distinct(out.Plan.Warnings)
+	return out, nil
+}
+
+// distinct are texts in their order, each once.
+func distinct(texts []string) []string {
+	var out []string
+	for _, text := range texts {
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // Demand returns what a Workspace asks for within the limits.

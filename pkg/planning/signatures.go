@@ -6,10 +6,10 @@ package planning
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/cosign"
-	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
@@ -19,8 +19,10 @@ type Signatures struct {
 	Registries []string
 	// Signers are the administrator's keys, one of which must have signed each artifact; empty demands nothing.
 	Signers []cosign.Key
-	// VerifiesIdentities says that there is a verifier of signatures without keys.
+	// VerifiesIdentities says that there is a verifier of signatures without keys, and TrustedRoots identifies the roots of
+	// trust that it has now; nil where nobody knows.
 	VerifiesIdentities bool
+	TrustedRoots       func() (string, error)
 	// Verify returns the reference by digest of an artifact that was signed as is required. It trusts authorities besides
 	// the system's.
 	Verify func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error)
@@ -51,22 +53,20 @@ func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	return ""
 }
 
-// Unverified says why machines may not be bought for an accepted plan that was made under other demands; empty if they
-// may.
-func (s Signatures) Unverified(ws *v1beta1.Workspace, accepted *planner.Plan) string {
-	in := ws.Inference
-	if in == nil || in.Preset == nil || len(s.Signers) == 0 {
-		return ""
+// demands reports whether somebody demands a signature of a Workspace's weights.
+func (s Signatures) demands(in *v1beta1.InferenceSpec) bool {
+	return in.Weights != nil && in.Weights.OCI != nil && (in.Weights.OCI.Verify != nil || len(s.Signers) > 0)
+}
+
+// fingerprint of what is required today.
+func (s Signatures) fingerprint(required []cosign.Requirement) (string, error) {
+	roots := ""
+	isIdentity := func(r cosign.Requirement) bool { return r.Identity != nil }
+	if s.TrustedRoots != nil && slices.ContainsFunc(required, isIdentity) {
+		var err error
+		if roots, err = s.TrustedRoots(); err != nil {
+			return "", err
+		}
 	}
-	if problem := s.unverifiable(in); problem != "" {
-		return problem
-	}
-	if in.Weights == nil || in.Weights.OCI == nil {
-		return ""
-	}
-	signers, err := cosign.Fingerprint(s.Signers)
-	if err != nil || accepted.Weights == nil || accepted.Weights.Signers != signers {
-		return "its weights were not verified with the keys of " + administrator
-	}
-	return ""
+	return cosign.Fingerprint(required, roots)
 }

@@ -36,17 +36,23 @@ func publicKey(t *testing.T, seed byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-func keysOf(t *testing.T, text string) ([]cosign.Key, string) {
+func keysOf(t *testing.T, text string) []cosign.Key {
 	t.Helper()
 	keys, err := cosign.ParseKeys(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fingerprint, err := cosign.Fingerprint(keys)
+	return keys
+}
+
+// demandsOf is the fingerprint of some requirements, with the roots of trust for identities.
+func demandsOf(t *testing.T, roots string, required ...cosign.Requirement) string {
+	t.Helper()
+	out, err := cosign.Fingerprint(required, roots)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keys, fingerprint
+	return out
 }
 
 const (
@@ -100,11 +106,16 @@ func (r *reads) Get(ctx context.Context, key client.ObjectKey, into client.Objec
 // signed.
 func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 	ours := publicKey(t, 1)
-	theirs, fingerprint := keysOf(t, publicKey(t, 2))
+	theirs := keysOf(t, publicKey(t, 2))
+	byUs, byThem := cosign.Requirement{Keys: keysOf(t, ours)}, cosign.Requirement{Keys: theirs}
+	byIdentity := cosign.Requirement{Identity: &cosign.Identity{Issuer: "https://accounts.example", Subject: "me@example"}}
+	verified := func(required ...cosign.Requirement) *planner.VerifiedWeights {
+		return &planner.VerifiedWeights{Reference: newDigest, Demands: demandsOf(t, "", required...)}
+	}
 	inline := &v1beta1.OCIVerification{PublicKey: ours}
 	keyless := &v1beta1.OCIVerification{Keyless: &v1beta1.KeylessIdentity{Issuer: "https://accounts.example", Subject: "me@example"}}
 	const publicKeyField = "inference.weights.oci.verify.publicKey"
-	pinned := &planner.VerifiedWeights{Reference: oldDigest}
+	pinned := &planner.VerifiedWeights{Reference: oldDigest, Demands: demandsOf(t, "", byUs)}
 	objects := []client.Object{
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "signer"}, Data: map[string]string{signerKey: ours}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "foreign"}, Data: map[string]string{signerKey: ours}},
@@ -128,12 +139,12 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 		{reason: "nobody demands a signature", registries: "a.example"},
 		{
 			reason: "the Workspace does", verify: inline, registries: "a.example", asked: "a.example/model:v1", fields: []string{publicKeyField},
-			want: &planner.VerifiedWeights{Reference: newDigest},
+			want: verified(byUs),
 		},
 		{
 			reason: "by a ConfigMap", verify: &v1beta1.OCIVerification{PublicKeyConfigMap: "signer"}, registries: "a.example",
 			asked: "a.example/model:v1", fields: []string{"inference.weights.oci.verify.publicKeyConfigMap"},
-			want: &planner.VerifiedWeights{Reference: newDigest},
+			want: verified(byUs),
 		},
 		{
 			reason: "by another namespace's ConfigMap", verify: &v1beta1.OCIVerification{PublicKeyConfigMap: "foreign"}, registries: "a.example",
@@ -141,21 +152,21 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 		},
 		{
 			reason: "the administrator does", signers: theirs, registries: "a.example", asked: "a.example/model:v1", fields: []string{administrator},
-			want: &planner.VerifiedWeights{Reference: newDigest, Signers: fingerprint},
+			want: verified(byThem),
 		},
 		{
 			reason: "both do", verify: inline, signers: theirs, registries: "a.example", asked: "a.example/model:v1",
 			fields: []string{administrator, publicKeyField},
-			want:   &planner.VerifiedWeights{Reference: newDigest, Signers: fingerprint},
+			want:   verified(byThem, byUs),
 		},
 		{
 			reason: "of an identity", verify: keyless, identities: true, registries: "a.example", asked: "a.example/model:v1",
-			fields: []string{"inference.weights.oci.verify.keyless of me@example"}, want: &planner.VerifiedWeights{Reference: newDigest},
+			fields: []string{"inference.weights.oci.verify.keyless of me@example"}, want: verified(byIdentity),
 		},
 		{
 			reason: "of an identity and with the administrator's key", verify: keyless, identities: true, signers: theirs, registries: "a.example",
 			asked: "a.example/model:v1", fields: []string{administrator, "inference.weights.oci.verify.keyless of me@example"},
-			want: &planner.VerifiedWeights{Reference: newDigest, Signers: fingerprint},
+			want: verified(byThem, byIdentity),
 		},
 		{
 			reason: "of an identity that nobody can verify", verify: keyless, registries: "a.example",
@@ -181,7 +192,7 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 		{
 			reason: "what was pinned is verified with the keys that the administrator has added since", verify: inline, signers: theirs,
 			registries: "a.example", pinned: pinned, asked: pinned.Reference, fields: []string{administrator, publicKeyField},
-			want: &planner.VerifiedWeights{Reference: newDigest, Signers: fingerprint},
+			want: verified(byUs, byThem),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -227,8 +238,16 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 // A plan that was accepted before the administrator demanded signatures buys nothing, and what nobody verifies is no way
 // around the demand.
 func TestNothingIsBoughtForWeightsThatNobodyVerified(t *testing.T) {
-	signers, fingerprint := keysOf(t, publicKey(t, 2))
-	_, former := keysOf(t, publicKey(t, 3))
+	signers, former := keysOf(t, publicKey(t, 2)), keysOf(t, publicKey(t, 3))
+	users := keysOf(t, publicKey(t, 4))
+	identity := cosign.Requirement{Identity: &cosign.Identity{Issuer: "https://accounts.example", Subject: "me@example"}}
+	under := func(roots string, required ...cosign.Requirement) *planner.VerifiedWeights {
+		return &planner.VerifiedWeights{Demands: demandsOf(t, roots, required...)}
+	}
+	by := func(keys []cosign.Key) cosign.Requirement { return cosign.Requirement{Keys: keys} }
+	demanding := func(verify v1beta1.OCIVerification) *v1beta1.InferenceSpec { return signedWorkspace(&verify).Inference }
+	inMap := demanding(v1beta1.OCIVerification{PublicKeyConfigMap: "signer"})
+	keyless := demanding(v1beta1.OCIVerification{Keyless: &v1beta1.KeylessIdentity{Issuer: "https://accounts.example", Subject: "me@example"}})
 	inference := func(change func(*v1beta1.InferenceSpec)) *v1beta1.InferenceSpec {
 		in := signedWorkspace(nil).Inference
 		if change != nil {
@@ -244,17 +263,28 @@ func TestNothingIsBoughtForWeightsThatNobodyVerified(t *testing.T) {
 		want    string
 	}{
 		{"nobody demands it", inference(nil), nil, nil, ""},
-		{"verified with these keys", inference(nil), signers, &planner.VerifiedWeights{Signers: fingerprint}, ""},
+		{"verified with these keys", inference(nil), signers, under("", by(signers)), ""},
 		{"not verified", inference(nil), signers, nil, "its weights were not verified"},
-		{"verified with the user's key alone", inference(nil), signers, &planner.VerifiedWeights{}, "its weights were not verified"},
-		{"verified with a key that was withdrawn", inference(nil), signers, &planner.VerifiedWeights{Signers: former}, "its weights were not verified"},
+		{"verified with the user's key alone", inference(nil), signers, under("", by(users)), "its weights were not verified"},
+		{"verified with a key that was withdrawn", inference(nil), signers, under("", by(former)), "its weights were not verified"},
+		{"an earlier version noted no demands", inference(nil), signers, &planner.VerifiedWeights{}, "its weights were not verified"},
+		{"verified with the user's key in its ConfigMap", inMap, nil, under("", by(users)), ""},
+		{"the ConfigMap has another key since", inMap, nil, under("", by(former)), "its weights were not verified"},
+		{"the administrator demands a signature since", inMap, signers, under("", by(users)), "its weights were not verified"},
+		{"the administrator's demand has gone", inMap, nil, under("", by(users), by(signers)), "its weights were not verified"},
+		{
+			"the ConfigMap has gone", demanding(v1beta1.OCIVerification{PublicKeyConfigMap: "gone"}), nil, under("", by(users)),
+			"which must exist in namespace",
+		},
+		{"verified with an identity", keyless, nil, under("roots", identity), ""},
+		{"the roots of trust have changed since", keyless, nil, under("former roots", identity), "its weights were not verified"},
 		{"the hub has no signatures", inference(func(in *v1beta1.InferenceSpec) { in.Weights = nil }), signers, nil, ""},
 		{"an image that is mounted", inference(func(in *v1beta1.InferenceSpec) {
 			in.Weights = &v1beta1.WeightsSource{Image: &v1beta1.ImageWeights{Reference: "a.example/model:v1"}}
 		}), signers, nil, "use inference.weights.oci"},
 		{"an adapter's image", inference(func(in *v1beta1.InferenceSpec) {
 			in.Adapters = []v1beta1.AdapterSpec{{Source: &v1beta1.DataSource{Image: "a.example/adapter:v1"}}}
-		}), signers, &planner.VerifiedWeights{Signers: fingerprint}, "inference.adapters[0].source.image"},
+		}), signers, under("", by(signers)), "inference.adapters[0].source.image"},
 		{"a template has no weights of ours", inference(func(in *v1beta1.InferenceSpec) {
 			*in = v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 		}), signers, nil, ""},
@@ -262,7 +292,16 @@ func TestNothingIsBoughtForWeightsThatNobodyVerified(t *testing.T) {
 		t.Run(tc.reason, func(t *testing.T) {
 			ws := workspace()
 			ws.Inference = tc.in
-			got := Signatures{Signers: tc.signers}.Unverified(ws, &planner.Plan{Weights: tc.weights})
+			objects := fake.NewClientBuilder().WithObjects(&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "signer"}, Data: map[string]string{signerKey: publicKey(t, 4)},
+			}).Build()
+			weights := NewWeights(objects, nil, Signatures{
+				Signers: tc.signers, VerifiesIdentities: true, TrustedRoots: func() (string, error) { return "roots", nil },
+			}, "")
+			got, err := weights.Unverified(t.Context(), ws, &planner.Plan{Weights: tc.weights})
+			if err != nil {
+				t.Fatal(err)
+			}
 			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("Unverified() = %q, want %q", got, tc.want)
 			}

@@ -34,7 +34,8 @@ const (
 
 // Weights pins the weights of plans, so that all pods of a revision serve the same: a branch or tag to its commit, an
 // artifact to its digest. Signatures are verified once, for the digest that is pinned, and the agents compare each byte
-// with it (docs/adr/0014-verified-weights.md).
+// with it. After a change of what is demanded, they are verified again before anything begins with the plan
+// (docs/adr/0014-verified-weights.md).
 type Weights struct {
 	objects    Objects
 	hub        Hub
@@ -110,19 +111,47 @@ func pinnedCommit(plan *planner.Plan, repo string) string {
 	return plan.Artifact.Revision
 }
 
+// Unverified says why nothing may be begun with an accepted plan of a Workspace: neither a purchase nor pods that run
+// nowhere yet. Its weights were verified under other demands than those of today. It is empty if they were not; then
+// nothing is read unless a ConfigMap holds the key.
+func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepted *planner.Plan) (string, error) {
+	in := ws.Inference
+	if in == nil || in.Preset == nil {
+		return "", nil
+	}
+	if problem := w.signatures.unverifiable(in); problem != "" || !w.signatures.demands(in) {
+		return problem, nil
+	}
+	required, err := w.required(ctx, ws)
+	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
+		return stalled.Message, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	demands, err := w.signatures.fingerprint(required)
+	if err != nil || accepted.Weights != nil && accepted.Weights.Demands == demands {
+		return "", err
+	}
+	return "its weights were not verified with the keys, identities and roots of trust of today", nil
+}
+
 // pinDigest verifies the signatures of an artifact where somebody demands them, and pins the digest that was signed.
 func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) error {
-	from := d.Workspace.Inference.Weights.OCI
-	if from == nil || from.Verify == nil && len(w.signatures.Signers) == 0 {
+	if !w.signatures.demands(d.Workspace.Inference) {
 		return nil
 	}
-	signers, err := cosign.Fingerprint(w.signatures.Signers)
+	required, err := w.required(ctx, d.Workspace)
 	if err != nil {
 		return err
 	}
-	reference := from.Reference
+	demands, err := w.signatures.fingerprint(required) // before the verifier reads the roots: what changes since is verified again
+	if err != nil {
+		return err
+	}
+	reference := d.Workspace.Inference.Weights.OCI.Reference
 	if d.replaces != nil && d.replaces.Weights != nil { // other machines need no other weights
-		if d.replaces.Weights.Signers == signers {
+		if d.replaces.Weights.Demands == demands {
 			plan.Weights = d.replaces.Weights
 			return nil
 		}
@@ -136,24 +165,20 @@ func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) 
 		return notVerified(fmt.Sprintf("inference.weights.oci.reference is %q, whose signature cannot be verified, because the controller may "+
 			"ask %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
 	}
-	if reference, err = w.verify(ctx, d, reference); err != nil {
+	if reference, err = w.verify(ctx, d, reference, required); err != nil {
 		return err
 	}
-	plan.Weights = &planner.VerifiedWeights{Reference: reference, Signers: signers}
+	plan.Weights = &planner.VerifiedWeights{Reference: reference, Demands: demands}
 	return nil
 }
 
 // verify returns a reference by the digest that was signed as is required.
-func (w *Weights) verify(ctx context.Context, d *Demand, reference string) (string, error) {
+func (w *Weights) verify(ctx context.Context, d *Demand, reference string, required []cosign.Requirement) (string, error) {
 	select {
 	case w.verifying <- struct{}{}:
 		defer func() { <-w.verifying }()
 	default:
 		return "", &progress.WaitingError{Message: "waiting for the signatures of other artifacts to be read", IsBrief: true}
-	}
-	required, err := w.required(ctx, d.Workspace)
-	if err != nil {
-		return "", err
 	}
 	credentials, err := credentialsOf(d)
 	if err != nil {

@@ -30,6 +30,8 @@ const shortHashLength = 10
 type Revision struct {
 	// Name of the ControllerRevision; empty while it is not pinned.
 	Name string `json:"-"`
+	// Unverified says why no machine is bought and no pod begins with it today; empty where they may.
+	Unverified string `json:"-"`
 	render.Revision
 }
 

@@ -215,8 +215,7 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 }
 
 // stillLeft are the nodes that a plan left, as long as that counts.
-func (r *Reconciler) stillLeft(accepted *revision) []render.LeftNode {
-	now := r.Clock.Now()
+func stillLeft(accepted *revision, now time.Time) []render.LeftNode {
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
 }
 

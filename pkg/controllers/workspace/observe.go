@@ -123,7 +123,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 	gpuResource, names := "", []string(nil)
 	if accepted := s.accepted(); accepted != nil {
 		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
-		s.leftNodes = r.stillLeft(accepted)
+		s.leftNodes = stillLeft(accepted, r.Clock.Now())
 	}
 	machines, err := r.Provisioner.Observe(ctx, s.owner, s.attempts.Noted(), gpuResource)
 	if err != nil {

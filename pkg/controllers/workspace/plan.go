@@ -42,7 +42,7 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 		return stalled
 	}
 	s.goOnWithAccepted()
-	return nil
+	return s.noteUnverified(ctx, r.planning.Weights)
 }
 
 // acceptedLast is the newest revision that was made from the same as the accepted one. What was accepted last may be in
@@ -109,8 +109,11 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	}
 	in := revisions.Inputs(s.ws, config)
 	s.inputs = in
-	if s.revision, err = s.revisions.Match(s.ws, in); err != nil || s.revision != nil {
+	if s.revision, err = s.revisions.Match(s.ws, in); err != nil {
 		return err
+	}
+	if s.revision != nil {
+		return r.ensureVerified(ctx, s, in)
 	}
 	if refused != nil {
 		return planning.Classify(refused)
@@ -206,8 +209,8 @@ func (r *Reconciler) planFor(s *scope, in render.Inputs) (planning.Ask, error) {
 
 // today returns an accepted plan at the price of the day, or why its machines may not be bought today.
 func (r *Reconciler) today(s *scope, accepted *revision) (*revision, string) {
-	if unverified := r.Signatures.Unverified(s.spec, &accepted.Plan); unverified != "" || accepted.IsOnNodes() {
-		return accepted, unverified
+	if accepted.Unverified != "" || accepted.IsOnNodes() {
+		return accepted, accepted.Unverified
 	}
 	limits, err := r.planLimits(s)
 	if err != nil {

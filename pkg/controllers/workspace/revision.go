@@ -5,9 +5,14 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
@@ -53,4 +58,69 @@ func (s *scope) namedRevisions() []string {
 	}
 	slices.Sort(names)
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+}
+
+// A plan names its verified weights and the demands of its day. After a change of the demands, a serving model goes on; no
+// machine is bought and no pod begins before the weights are verified again (docs/adr/0014-verified-weights.md).
+
+// ensureVerified verifies the weights of a stored revision again before something begins with it under other demands. The
+// error is a *progress.StalledError if they cannot be verified, and the revision is not the accepted one.
+func (r *Reconciler) ensureVerified(ctx context.Context, s *scope, in render.Inputs) error {
+	err := s.noteUnverified(ctx, r.planning.Weights)
+	if err != nil || s.revision.Unverified == "" {
+		return err
+	}
+	ask, err := r.planFor(s, in)
+	if err != nil {
+		return err
+	}
+	made, err := r.planning.Verify(ctx, ask, s.revision)
+	if stalled, ok := errors.AsType[*progress.StalledError](err); ok && s.isAccepted(s.revision) {
+		s.revision.Unverified = stalled.Message
+		return nil
+	}
+	if err == nil {
+		err = r.confirm(ctx, s)
+	}
+	if err != nil {
+		return err
+	}
+	if s.revision, err = r.createRevision(ctx, s, in, made, fallbackRevision); err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("the weights of a stored plan were verified again", "plan", s.revision.Plan.Summary())
+	if err := s.noteUnverified(ctx, r.planning.Weights); err != nil || s.revision.Unverified == "" {
+		return err
+	}
+	return progress.Behind("revision") // another pass has pinned its own under that name
+}
+
+// noteUnverified notes why nothing may begin with the revision. A revision serving from held machines begins nothing.
+func (s *scope) noteUnverified(ctx context.Context, weights *planning.Weights) error {
+	if s.isRunning(s.revision) && (s.isOnNodes() || s.holdsAll(s.revision)) {
+		return nil
+	}
+	var err error
+	s.revision.Unverified, err = weights.Unverified(ctx, s.spec, &s.revision.Plan)
+	return err
+}
+
+// checkVerified returns a *progress.StalledError if pods of the revision would begin with weights not verified under the
+// demands of today.
+func (s *scope) checkVerified() error {
+	runs := s.running()
+	if runs.Unverified == "" || s.isRunning(runs) {
+		return nil
+	}
+	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: runs.Unverified}
+}
+
+// isRunning says whether the pods are told to run a revision.
+func (s *scope) isRunning(made *revision) bool {
+	return s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] == made.Name
+}
+
+// isAccepted says whether the status names a revision, or the pods are told to run it.
+func (s *scope) isAccepted(made *revision) bool {
+	return s.isRunning(made) || s.ws.Status.Plan != nil && s.ws.Status.Plan.Revision == made.Name
 }

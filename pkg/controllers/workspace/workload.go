@@ -97,6 +97,9 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && (len(s.created) > 0 || !s.hasMachines()) {
 		return nil
 	}
+	if err := s.checkVerified(); err != nil {
+		return err
+	}
 	if !s.isOnNodes() && s.openAttempt() == nil && s.heldAttempt() == nil {
 		return nil // whatever runs goes on: nobody knows which machines it was made for
 	}

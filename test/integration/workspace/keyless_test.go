@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -140,6 +141,68 @@ func TestNothingIsBoughtForAnUnverifiedIdentity(t *testing.T) {
 	}
 	if fetched := strings.Join(set.Spec.Template.Spec.InitContainers[0].Args, " "); !strings.Contains(fetched, digest) {
 		t.Errorf("the agent fetches with %s, want it to name %s", fetched, digest)
+	}
+	w.remove(t, ws)
+}
+
+// TestRollbackIsVerifiedAgain goes back to a stored plan whose machine is held and whose identity counts no longer, since the
+// administrator replaced the roots of trust. What serves goes on; pods of the stored plan begin once it is verified, with
+// the digest of that day and on the same machine.
+func TestRollbackIsVerifiedAgain(t *testing.T) {
+	w := enter(t)
+	reference, digest := signedArtifact(t)
+	var answer atomic.Value
+	answer.Store(`{"verified":true}`)
+	o := w.options()
+	o.Artifacts.Registries = []string{strings.TrimSuffix(reference, "/team/model:v1")}
+	o.Artifacts.VerifierSocket = verifier(t, &answer)
+	o.Artifacts.TrustedRoot = filepath.Join(t.TempDir(), "trusted_root.json")
+	trust := func(roots string) {
+		t.Helper()
+		if err := os.WriteFile(o.Artifacts.TrustedRoot, []byte(roots), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust("former")
+	life := w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
+	ws := plannerForm(w.namespace(t), "chat")
+	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{dear}}
+	ws.Inference.Weights = &v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: reference, Verify: &v1beta1.OCIVerification{
+		Keyless: &v1beta1.KeylessIdentity{Issuer: "https://accounts.example", SubjectRegExp: `.*@example`},
+	}}}
+	w.create(t, ws)
+	w.untilServing(t, ws)
+	former := ws.Status.Plan.Revision
+	w.patch(t, ws, func() { ws.Inference.Engine = &v1beta1.EngineSpec{Args: map[string]v1beta1.EngineArg{"threads": "3"}} })
+	w.untilArgs(t, ws, "--threads 3")
+
+	trust("of today")
+	answer.Store(`{"verified":false,"problem":"a foreign root"}`)
+	w.passes(t, life, ws, 2) // what serves is left alone
+	if got := condition(ws, v1beta1.ConditionPlanned); got.Status != metav1.ConditionTrue {
+		t.Errorf("new roots of trust alone: %+v", got)
+	}
+	w.patch(t, ws, func() { ws.Inference.Engine = nil })
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonWeightsNotVerified)
+	w.passes(t, life, ws, 2)
+	w.untilArgs(t, ws, "--threads 3")
+	if ws.Status.Plan.Revision == former {
+		t.Errorf("the accepted revision is %s, whose weights nobody has verified with the roots of today", former)
+	}
+
+	answer.Store(`{"verified":true}`)
+	w.patch(t, ws, func() { ws.Annotations = map[string]string{"example.com/again": "true"} })
+	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionTrue, "")
+	set := &appsv1.StatefulSet{}
+	eventually(t, "the pods of the stored plan", func() (bool, string) {
+		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), set); err != nil {
+			return false, err.Error()
+		}
+		args := strings.Join(set.Spec.Template.Spec.InitContainers[0].Args, " ")
+		return !strings.Contains(strings.Join(set.Spec.Template.Spec.Containers[0].Args, " "), "--threads 3") && strings.Contains(args, digest), args
+	})
+	if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("%d machines were bought, want 1", got)
 	}
 	w.remove(t, ws)
 }

@@ -1,0 +1,89 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"testing"
+
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/cosign"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// TestNothingBeginsWithUnverifiedWeights has the administrator demand signatures of an accepted plan whose weights nobody
+// verified: what serves goes on, and neither machines nor pods begin.
+func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
+	der, err := x509.MarshalPKIXPublicKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)).Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signers, err := cosign.ParseKeys(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bought := planner.Plan{InstanceType: "A", Nodes: 2, HourlyPrice: 2}
+	onNodes := planner.Plan{NodeNames: []string{"node-1"}, Nodes: 1}
+	for _, test := range []struct {
+		reason string
+		plan   planner.Plan
+		held   int
+		runs   string
+		// forbidden says that nothing may be bought, stalled that no pod may begin.
+		forbidden, stalled bool
+	}{
+		{"it serves from its machines", bought, 2, "chat-1", false, false},
+		{"one of its machines is lost", bought, 1, "chat-1", true, false},
+		{"it has machines and no pods yet", bought, 2, "", true, true},
+		{"pods of an edit run on its machines", bought, 2, "chat-2", true, true},
+		{"nothing is there", bought, 0, "", true, true},
+		{"it serves from an existing node", onNodes, 0, "chat-1", false, false},
+		{"it is to serve from an existing node", onNodes, 0, "", true, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			books := account{}
+			r := New(Config{
+				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Signatures: planning.Signatures{Signers: signers},
+				Planner: ranked{bought}, Catalog: typesCatalog{plans: ranked{bought}}, Memory: &ladder.Memory{},
+				Clock: testclock.NewFakePassiveClock(now.Time),
+			})
+			ws := workspaceObject()
+			ws.Inference = &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "phi-4"}, Weights: &v1beta1.WeightsSource{
+				OCI: &v1beta1.OCIWeights{Reference: "a.example/model:v1"},
+			}}
+			s := newScope(ws)
+			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: test.plan}}
+			names := []string{"chat-aaaa", "chat-bbbb"}
+			s.begin(s.revision, 1, names, now.Time)
+			for _, name := range names[:test.held] {
+				s.machines = append(s.machines, capacity.Machine{Name: name, InstanceType: "A"})
+			}
+			if test.runs != "" {
+				s.statefulSet = pinnedSet(0)
+				s.statefulSet.Annotations[v1beta1.AnnotationRevision] = test.runs
+			}
+			if err := s.noteUnverified(t.Context(), r.planning.Weights); err != nil {
+				t.Fatal(err)
+			}
+			if _, why := r.today(s, s.revision); (why != "") != test.forbidden {
+				t.Errorf("nothing may be bought because %q, want a reason: %v", why, test.forbidden)
+			}
+			stalled, isStalled := errors.AsType[*progress.StalledError](s.checkVerified())
+			if isStalled != test.stalled || isStalled && stalled.Reason != v1beta1.ReasonWeightsNotVerified {
+				t.Errorf("pods begin: %v, want stalled: %v", stalled, test.stalled)
+			}
+		})
+	}
+}
