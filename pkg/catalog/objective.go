@@ -17,6 +17,9 @@ type Objective struct {
 	Premium float64 `json:"premium,omitempty"`
 	// Saving is the part of the hour that several machines must save against fewer ones.
 	Saving Saving `json:"saving,omitzero"`
+	// LeastModelLen is the length in tokens down to which sequences of an unset length become shorter before a second
+	// machine or a dearer class of GPU is bought; 0 means that they do not.
+	LeastModelLen int `json:"leastModelLen,omitempty"`
 }
 
 // Saving is what several machines must save, by how they reach each other.
@@ -33,9 +36,15 @@ func (c *Catalog) Objective(aim v1beta1.OptimizeFor) Objective {
 // validateObjective checks one objective.
 func validateObjective(o Objective) error {
 	var c check
-	if o.Name != v1beta1.OptimizeForBalanced && o.Name != v1beta1.OptimizeForLatency {
-		c.fail("name", fmt.Sprintf("%q", o.Name), "must be Balanced or Latency: nothing is added to the cheapest price for others")
+	switch {
+	case o.Name != v1beta1.OptimizeForBalanced && o.Name != v1beta1.OptimizeForCost && o.Name != v1beta1.OptimizeForLatency:
+		c.fail("name", fmt.Sprintf("%q", o.Name), "must be Balanced, Cost or Latency")
+	case o.Name == v1beta1.OptimizeForCost && o.Premium != 0:
+		c.fail("premium", o.Premium, "must be 0: for Cost, nothing is added to the cheapest price")
+	case o.Name == v1beta1.OptimizeForLatency && o.LeastModelLen != 0:
+		c.fail("leastModelLen", o.LeastModelLen, "must be 0: for Latency, machines that hold less do not come first")
 	}
+	c.within("leastModelLen", float64(o.LeastModelLen), 0, 1e8)
 	c.within("premium", o.Premium, 0, 10)
 	c.within("saving.rdma", o.Saving.RDMA, 0, 0.9)
 	c.within("saving.network", o.Saving.Network, 0, 0.9)

@@ -4,6 +4,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,15 +16,15 @@ import (
 
 // advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
 // or a KV cache in fewer bits, or a part of a GPU; and what is dearer by the hour and not by the token.
-func (p *Planner) advice(r Request, d demand, found []*option) []string {
-	chosen := found[0]
+func (p *Planner) advice(r Request, d demand, found outcome) []string {
+	options, chosen := found.options, found.options[0]
 	m, ok := d.(*modelDemand)
 	if !ok {
 		return nil
 	}
 	var out []string
 	for _, text := range []string{
-		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(found), m.whole(found),
+		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(options), cmp.Or(found.longer(m), m.whole(options)),
 	} {
 		if text != "" {
 			out = append(out, clip(text, longestWarning))

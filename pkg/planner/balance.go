@@ -79,6 +79,7 @@ func weigh(options []*option, d *modelDemand) {
 		case o.price > fewer*(1-d.saving(o)):
 			o.standing = scattered
 		default:
+			o.standing = affordable
 			cheapest = min(cheapest, o.price)
 		}
 	}
@@ -102,7 +103,7 @@ func byBalance(a, b *option) int {
 	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing != affordable {
 		return order
 	}
-	return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), byToken(a, b))
+	return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), boolOrder(!a.layout.short, !b.layout.short), byToken(a, b))
 }
 
 // byToken orders options by what a token costs.

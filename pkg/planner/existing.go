@@ -31,6 +31,12 @@ func (p *Planner) find(d demand, r Request) (outcome, error) {
 		return there.outcome, nil
 	}
 	bought, err := p.search(d, r.Constraints)
+	if short := bought.shorter(d); len(there.options) == 0 && short != nil {
+		// What is there costs nothing more than what would be bought for as little.
+		if again := p.onNodes(short, r); len(again.options) > 0 {
+			there = again
+		}
+	}
 	if len(there.options) == 0 {
 		if err == nil && len(bought.options) == 0 {
 			err = p.infeasible(r, bought)
@@ -50,7 +56,7 @@ func yielding(d demand, r Request) (demand, bool) {
 		return nil, false
 	}
 	out := *m
-	out.named, out.target.shortens, out.floors = true, true, floorsFor(r.Objectives, true)
+	out.named, out.target.shortest, out.floors = true, leastModelLen, floorsFor(r.Objectives, true)
 	out.placements = nil
 	return &out, true
 }

@@ -85,13 +85,14 @@ type target struct {
 	lengthSet, concurrencySet bool
 	// context is the longest sequence that the model was made for.
 	context int
-	// shortens says that sequences may become shorter than the usual, because the user named the machine type.
-	// Elsewhere there are only fewer of them: they wait, but nothing that the usual length holds is refused.
-	shortens bool
+	// shortest is the length down to which sequences may become shorter than the usual, because the user named the
+	// machine type, or to save a machine; 0 where there are only fewer of them: they wait, but nothing that the usual
+	// length holds is refused.
+	shortest int
 }
 
 // lowerable says whether something is left open that is lowered before another machine is bought for it.
-func (t target) lowerable() bool { return !t.concurrencySet || t.shortens && !t.lengthSet }
+func (t target) lowerable() bool { return !t.concurrencySet || t.shortest > 0 && !t.lengthSet }
 
 // below says whether a target is less than another one.
 func (t target) below(other target) bool {
@@ -104,7 +105,10 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	t := target{
 		length: min(m.Context, max(targetModelLen, typical.Input+typical.Output)), concurrency: targetSequences,
 		lengthSet: o.MaxModelLen > 0, concurrencySet: o.Concurrency > 0,
-		context: m.Context, shortens: named,
+		context: m.Context,
+	}
+	if named {
+		t.shortest = leastModelLen
 	}
 	var warnings []string
 	if t.concurrencySet {
@@ -144,8 +148,8 @@ func (t target) least() target {
 	if !t.concurrencySet {
 		t.concurrency = 1
 	}
-	if t.shortens && !t.lengthSet {
-		t.length = min(t.context, leastModelLen)
+	if t.shortest > 0 && !t.lengthSet {
+		t.length = min(t.length, t.shortest)
 	}
 	return t
 }

@@ -41,8 +41,8 @@ type layout struct {
 	needed float64
 	// linked says that all GPUs of its machine reach each other by a fast link.
 	linked bool
-	// lowered says that it holds less than what is aimed at.
-	lowered bool
+	// lowered says that it holds less than what is aimed at, short that its sequences are shorter.
+	lowered, short bool
 }
 
 // place lays the model out on machines of one type. Types that differ in what a layout does not depend on share one.
@@ -204,7 +204,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 		why.record(l.form, l.fitted.target, l.spread.nodes, lack)
 		return false
 	}
-	l.lowered = l.fitted.target.below(d.target)
+	l.lowered, l.short = l.fitted.target.below(d.target), l.fitted.target.length < d.target.length
 	d.judge(l, m)
 	if d.isTooSlow(l, m) {
 		// Stages on further machines take requests in turn, which helps a little.

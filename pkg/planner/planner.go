@@ -108,7 +108,7 @@ func (p *Planner) Plan(r Request) (Plan, error) {
 		return Plan{}, p.infeasible(r, found)
 	}
 	plan := found.plan(d)
-	plan.Advice = p.advice(r, d, found.options)
+	plan.Advice = p.advice(r, d, found)
 	return plan, nil
 }
 
@@ -148,6 +148,10 @@ func perMillion(price, speed float64) float64 {
 type outcome struct {
 	// options that meet the demand and the constraints, best first.
 	options []*option
+	// usual is the best option with sequences of the usual length, and short the demand of the options; both nil if
+	// the options have the usual length.
+	usual *option
+	short *modelDemand
 	// tooDear are options that only the price limit forbids, cheapest first.
 	tooDear []*option
 	// unpriced are options that are not considered because nobody knows their price.
@@ -173,6 +177,16 @@ func (p *Planner) search(d demand, c Constraints) (outcome, error) {
 	for i := range candidates {
 		p.consider(d, c, &candidates[i], &found)
 	}
+	found.rank(d)
+	if m, ok := d.(*modelDemand); ok {
+		found = p.shortened(m, c, candidates, found)
+	}
+	found.capLatency(d, c)
+	return found, nil
+}
+
+// rank puts options in order, best first.
+func (found *outcome) rank(d demand) {
 	level(found.options)
 	level(found.tooDear)
 	if m, ok := d.(*modelDemand); ok {
@@ -180,8 +194,6 @@ func (p *Planner) search(d demand, c Constraints) (outcome, error) {
 	}
 	slices.SortFunc(found.options, ranking(d))
 	slices.SortFunc(found.tooDear, byPrice)
-	found.capLatency(d, c)
-	return found, nil
 }
 
 // consider tries one machine type and adds it to where it belongs.

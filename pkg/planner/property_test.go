@@ -146,64 +146,85 @@ func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, g
 	return (weights + kv + overhead) / (1 << 30)
 }
 
-// bruteForce returns the machines that are best by price and number of GPUs used, and that number.
+// bruteForce returns the machines that are best before their names, and the number of GPUs used.
 // Sizes within rounding of a GPU's memory are told apart by neither side, so it says when to skip.
 func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline bool) {
-	m, c := *r.Model, r.Constraints
+	c := r.Constraints
 	if r.Objectives.TimeToFirstToken > 0 || r.Objectives.TimePerOutputToken > 0 {
 		return nil, 0, false // nothing is known of this engine's speed
 	}
 	length, concurrency := aim(r)
-	type score struct {
-		price float64
-		gpus  int
-	}
-	bestScore, gpuOf := score{math.Inf(1), 99}, map[string]sku.GPU{}
+	gpuOf := map[string]sku.GPU{}
 	for _, g := range w.GPUs {
 		gpuOf[g.Name] = g
 	}
-	for _, s := range w.SKUs {
-		g := gpuOf[s.GPU]
-		price, sold := excluded(s, g, c)
-		if !sold || c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice {
+	search := func(shortest, _ int, wanted func(tried) bool) (options []tried) {
+		for _, s := range w.SKUs {
+			g := gpuOf[s.GPU]
+			price, sold := excluded(s, g, c)
+			o := tried{name: s.Name, class: g.Class, score: score{price: price, nodes: 1, machineGPUs: s.GPUs}}
+			if !sold || c.MaxHourlyPrice > 0 && price > c.MaxHourlyPrice || !wanted(o) {
+				continue
+			}
+			try := layerTrial{request: &r, law: &w.Engines[0].Memory, gpu: g, length: length, concurrency: concurrency, shortest: shortest}
+			if try.best(&o) {
+				options = append(options, o)
+			}
+			borderline = borderline || try.borderline
+		}
+		return options
+	}
+	best, gpus = firsts(r, shortened(r, search(0, 0, func(tried) bool { return true }), search))
+	return best, gpus, borderline
+}
+
+// layerTrial tries one machine type for an engine that gives each GPU a run of layers.
+type layerTrial struct {
+	request             *planner.Request
+	law                 *catalog.EngineMemory
+	gpu                 sku.GPU
+	length, concurrency int
+	// shortest is the least length of sequences that nobody set the length of; 0 where they are not shortened.
+	shortest   int
+	borderline bool
+}
+
+// best finds the preferred form that fits, with the fewest GPUs, and at last with what the user left open lowered as far
+// as it goes.
+func (t *layerTrial) best(o *tried) bool {
+	m, c := t.request.Model, t.request.Constraints
+	for i := range 2 * len(m.Artifacts) {
+		a := m.Artifacts[i%len(m.Artifacts)]
+		length, concurrency := t.length, t.concurrency
+		if i >= len(m.Artifacts) {
+			concurrency = fewer(*t.request, concurrency, func(int) bool { return false })
+			if t.shortest > 0 {
+				length = min(length, t.shortest)
+			}
+		}
+		if !a.Native && !slices.Contains(c.AllowedQuantizations, a.Quantization) || a.Quantization == "bf16" && t.gpu.ComputeCapability == "7.5" {
 			continue
 		}
-	forms:
-		for i := range 2 * len(m.Artifacts) {
-			a := m.Artifacts[i%len(m.Artifacts)]
-			concurrency := concurrency
-			if i >= len(m.Artifacts) { // what the user left open is lowered as far as it goes
-				concurrency = fewer(r, concurrency, func(int) bool { return false })
-			}
-			if !a.Native && !slices.Contains(c.AllowedQuantizations, a.Quantization) {
+		for gpus := 1; gpus <= o.machineGPUs; gpus++ {
+			if c.GPUs > 0 && gpus != c.GPUs || gpus > m.Shape.Layers+1 || !t.fits(a, gpus, length, concurrency) {
 				continue
 			}
-			if a.Quantization == "bf16" && g.ComputeCapability == "7.5" {
-				continue
-			}
-			for gpus := 1; gpus <= s.GPUs; gpus++ {
-				if c.GPUs > 0 && gpus != c.GPUs || gpus > m.Shape.Layers+1 {
-					continue
-				}
-				most := 0.0
-				for gpu := range gpus {
-					most = max(most, bruteNeed(m, a, w.Engines[0].Memory, gpu, gpus, length, concurrency))
-				}
-				borderline = borderline || math.Abs(most-g.MemoryGiB) < 0.01
-				if most > g.MemoryGiB {
-					continue
-				}
-				switch this := (score{price, gpus}); {
-				case this == bestScore:
-					best = append(best, s.Name)
-				case this.price < bestScore.price || this.price == bestScore.price && this.gpus < bestScore.gpus:
-					bestScore, best = this, []string{s.Name}
-				}
-				break forms // the preferred form that fits is used, with the fewest GPUs
-			}
+			o.gpus, o.short = gpus, length < t.length && !t.fits(a, gpus, t.length, concurrency)
+			o.lowered = o.short || concurrency < t.concurrency
+			return true
 		}
 	}
-	return best, bestScore.gpus, borderline
+	return false
+}
+
+// fits says whether every GPU of some holds its layers.
+func (t *layerTrial) fits(a model.Artifact, gpus, length, concurrency int) bool {
+	most := 0.0
+	for gpu := range gpus {
+		most = max(most, bruteNeed(*t.request.Model, a, *t.law, gpu, gpus, length, concurrency))
+	}
+	t.borderline = t.borderline || math.Abs(most-t.gpu.MemoryGiB) < 0.01
+	return most <= t.gpu.MemoryGiB
 }
 
 // checkProperties plans once for a random world and checks what must hold of every plan.

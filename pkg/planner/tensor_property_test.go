@@ -57,31 +57,81 @@ func tensorBest(w world, r planner.Request, formats map[string]model.Quantizatio
 		gpuOf[g.Name] = g
 	}
 	length, concurrency := aim(r)
-	var options []tried
-	for _, s := range w.SKUs {
-		g := gpuOf[s.GPU]
-		price, sold := excluded(s, g, r.Constraints)
-		if !sold {
-			continue
+	search := func(shortest, mostNodes int, wanted func(tried) bool) []tried {
+		var options []tried
+		for _, s := range w.SKUs {
+			g := gpuOf[s.GPU]
+			price, sold := excluded(s, g, r.Constraints)
+			if !sold || !wanted(tried{name: s.Name, class: g.Class, score: score{price: price}}) {
+				continue
+			}
+			try := tensorTrial{
+				sku: s, gpu: g, engine: &w.Engines[0], request: &r, length: length, concurrency: concurrency, price: price,
+				shortest: shortest, mostNodes: mostNodes,
+			}
+			o, ok := try.best(formats)
+			borderline = borderline || try.borderline
+			if limit := r.Constraints.MaxHourlyPrice; ok && (limit == 0 || o.price <= limit) {
+				options = append(options, o)
+			}
 		}
-		try := tensorTrial{sku: s, gpu: g, engine: &w.Engines[0], request: &r, length: length, concurrency: concurrency, price: price}
-		o, ok := try.best(formats)
-		borderline = borderline || try.borderline
-		if limit := r.Constraints.MaxHourlyPrice; ok && (limit == 0 || o.price <= limit) {
-			options = append(options, o)
-		}
+		return options
 	}
-	options = affordable(r, options)
+	options := shortened(r, search(0, 0, func(tried) bool { return true }), search)
+	best, gpus = firsts(r, options)
+	return best, gpus, borderline
+}
+
+// shortened adds machines alone with shorter sequences to options, where one of them is the best then.
+func shortened(r planner.Request, options []tried, search func(shortest, mostNodes int, wanted func(tried) bool) []tried) []tried {
+	asked := r.Objectives.InputTokens + r.Objectives.OutputTokens
+	if r.Objectives.InputTokens == 0 {
+		asked += 1024
+	}
+	if r.Objectives.OutputTokens == 0 {
+		asked += 256
+	}
+	names, _ := firsts(r, options)
+	switch aim := aimOf(r); {
+	case r.Objectives.MaxModelLen > 0 || r.Constraints.Engine.MaxModelLen > 0:
+		return options
+	case len(names) == 0:
+		return search(max(2048, asked), 0, func(tried) bool { return true })
+	case aim == v1beta1.OptimizeForLatency || aim == v1beta1.OptimizeForThroughput:
+		return options
+	}
+	best := options[slices.IndexFunc(options, func(o tried) bool { return o.name == slices.Min(names) })]
+	less := search(max(leastLength, asked), 1, func(m tried) bool {
+		return best.price < math.MaxFloat64 && m.price < best.price-0.01 && (best.nodes > 1 || m.class != best.class) &&
+			!slices.ContainsFunc(options, func(o tried) bool { return o.name == m.name && o.nodes == 1 })
+	})
+	less = slices.DeleteFunc(less, func(o tried) bool { return !o.short })
+	all := append(slices.DeleteFunc(slices.Clone(options), func(o tried) bool {
+		return slices.ContainsFunc(less, func(l tried) bool { return l.name == o.name })
+	}), less...)
+	now, _ := firsts(r, all)
+	if slices.ContainsFunc(less, func(l tried) bool { return l.name == slices.Min(now) }) {
+		return all
+	}
+	return options
+}
+
+// firsts are the names of the options that are best before their names, and how many GPUs they use.
+func firsts(r planner.Request, options []tried) (best []string, gpus int) {
+	options = affordable(r, slices.Clone(options))
 	if isBalanced(r) {
 		options = balanced(options)
 	}
 	if len(options) == 0 {
-		return nil, 0, borderline
+		return nil, 0
 	}
 	if isBalanced(r) && slices.ContainsFunc(options, tried.isWhole) || aimOf(r) == v1beta1.OptimizeForLatency || aimOf(r) == v1beta1.OptimizeForThroughput {
 		if whole := slices.DeleteFunc(slices.Clone(options), func(o tried) bool { return o.lowered }); len(whole) > 0 {
 			options = whole
 		}
+	}
+	if long := slices.DeleteFunc(slices.Clone(options), func(o tried) bool { return o.short }); isBalanced(r) && len(long) > 0 {
+		options = long
 	}
 	byObjective := func(a, b tried) int { return a.compare(b, aimOf(r)) }
 	first := slices.MinFunc(options, byObjective)
@@ -90,7 +140,7 @@ func tensorBest(w world, r planner.Request, formats map[string]model.Quantizatio
 			best = append(best, o.name)
 		}
 	}
-	return best, first.gpus, borderline
+	return best, first.gpus
 }
 
 // aim is the context and the concurrency that a request without a machine's name must get.
@@ -194,8 +244,9 @@ type tried struct {
 	score
 	name string
 	pace physics.Pace
-	// lowered says that it holds less than what is aimed at.
-	lowered bool
+	// lowered says that it holds less than what is aimed at, short that its sequences are shorter.
+	lowered, short bool
+	class          string
 }
 
 func (o tried) isWhole() bool { return !o.lowered }
@@ -284,6 +335,10 @@ type tensorTrial struct {
 	borderline          bool
 	// lowering says that what the user left open may be lowered.
 	lowering bool
+	// shortest is the least length of sequences that nobody set the length of; 0 where they are not shortened.
+	shortest int
+	// mostNodes is another limit of machines; 0 means none.
+	mostNodes int
 	// slow and lacking say that layouts on a number of machines were too slow and lacked memory.
 	slow, lacking bool
 }
@@ -291,7 +346,8 @@ type tensorTrial struct {
 // tensorLayout is a layout that works.
 type tensorLayout struct {
 	tp, stages, replicas int
-	whole, lowered       bool
+	whole                bool
+	lowered, short       bool
 	linked               bool
 	pace                 physics.Pace
 }
@@ -303,8 +359,10 @@ func (t *tensorTrial) best(formats map[string]model.Quantization) (tried, bool) 
 	if t.sku.NetworkGBs == 0 {
 		most = min(most, 2)
 	}
-	if c.MaxNodes > 0 {
-		most = min(most, c.MaxNodes)
+	for _, limit := range []int{c.MaxNodes, t.mostNodes} {
+		if limit > 0 {
+			most = min(most, limit)
+		}
 	}
 	for nodes := 1; nodes <= most; nodes++ {
 		t.slow, t.lacking = false, false
@@ -341,7 +399,7 @@ func (t *tensorTrial) option(l tensorLayout, nodes int) tried {
 	if price < math.MaxFloat64 {
 		price = math.Round(price*float64(nodes)*1e6) / 1e6
 	}
-	return tried{name: t.sku.Name, pace: l.pace, lowered: l.lowered, score: score{
+	return tried{name: t.sku.Name, class: t.gpu.Class, pace: l.pace, lowered: l.lowered, short: l.short, score: score{
 		price: price, network: t.sku.NetworkGBs > 0, nodes: nodes, gpus: l.tp * l.stages * l.replicas, machineGPUs: t.sku.GPUs,
 	}}
 }
@@ -471,8 +529,14 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 			t.borderline = t.borderline || math.Abs(spare) < 1e-6
 			return spare >= 0
 		})
+		_, _, spare := least()
+		for down := length; spare < 0 && t.shortest > 0 && length > t.shortest; _, _, spare = least() {
+			down = (down - 1) / 256 * 256
+			length = max(down, t.shortest)
+		}
 	}
-	l.lowered = concurrency < t.concurrency
+	l.short = length < t.length
+	l.lowered = l.short || concurrency < t.concurrency
 	fewest := cmp.Or(told.MaxNumSeqs, sequences())
 	s, b, spare := least()
 	t.borderline = t.borderline || math.Abs(spare) < 1e-6

@@ -27,13 +27,17 @@ type world struct {
 	Objectives []catalog.Objective
 }
 
+// leastLength is how short sequences become before a machine is added.
+const leastLength = 1024
+
 // load makes a catalogue of it. JSON is YAML.
 func (w world) load(t testing.TB) *catalog.Catalog {
 	t.Helper()
 	objectives := w.Objectives
 	if objectives == nil {
 		objectives = []catalog.Objective{
-			{Name: v1beta1.OptimizeForBalanced, Premium: 0.25, Saving: catalog.Saving{RDMA: 0.25, Network: 0.4}},
+			{Name: v1beta1.OptimizeForBalanced, Premium: 0.25, Saving: catalog.Saving{RDMA: 0.25, Network: 0.4}, LeastModelLen: leastLength},
+			{Name: v1beta1.OptimizeForCost, LeastModelLen: leastLength},
 			{Name: v1beta1.OptimizeForLatency, Premium: 1},
 		}
 	}
