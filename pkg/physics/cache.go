@@ -13,6 +13,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
+// caching is what the layers of a model keep of its tokens.
+type caching struct {
+	// caches are the kinds of KV cache, those of most bytes first.
+	caches []cache
+	// uniform says that every cache keeps every token; group is the layers of a group where not.
+	uniform bool
+	group   int
+}
+
 // cache is what layers of one kind keep of each sequence.
 type cache struct {
 	// cacheKind are the properties that make layers share a kind.

@@ -95,7 +95,7 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 }
 
 // perToken is the machine that costs more by the hour and less by the token, if there is one.
-func (d *modelDemand) perToken(found []*option) string {
+func (g *goals) perToken(found []*option) string {
 	chosen, best := found[0], found[0]
 	for _, o := range found[1:] {
 		if o.nodeNames == nil && o.perMillion() > 0 && o.perMillion() < best.perMillion() {
@@ -103,7 +103,7 @@ func (d *modelDemand) perToken(found []*option) string {
 		}
 	}
 	was, is := significant(chosen.perMillion()), significant(best.perMillion())
-	if !comparesHours(d.optimizeFor) || chosen.nodeNames != nil || is >= was {
+	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || is >= was {
 		return ""
 	}
 	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+
@@ -112,7 +112,7 @@ func (d *modelDemand) perToken(found []*option) string {
 }
 
 // whole is the cheapest machine that holds what is aimed at, where the chosen one holds less.
-func (d *modelDemand) whole(found []*option) string {
+func (g *goals) whole(found []*option) string {
 	if !found[0].layout.lowered {
 		return ""
 	}
@@ -126,7 +126,7 @@ func (d *modelDemand) whole(found []*option) string {
 		return ""
 	}
 	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and concurrency: %d to have it",
-		priced(best), d.target, d.target.length, d.target.concurrency)
+		priced(best), g.target, g.target.length, g.target.concurrency)
 }
 
 // slice is the smallest part of the chosen GPU that would meet the objectives.

@@ -91,11 +91,11 @@ func weigh(options []*option, d *modelDemand) {
 }
 
 // saving is the part of the hour that the machines of an option must save.
-func (d *modelDemand) saving(o *option) float64 {
+func (g *goals) saving(o *option) float64 {
 	if o.layout.rdma {
-		return d.objective.Saving.RDMA
+		return g.objective.Saving.RDMA
 	}
-	return d.objective.Saving.Network
+	return g.objective.Saving.Network
 }
 
 // byBalance orders affordable options by whether they hold what is aimed at, then by what a token costs.
@@ -112,13 +112,13 @@ func byToken(a, b *option) int {
 }
 
 // outbalanced says why an option is not affordable, or costs more by the token.
-func (d *modelDemand) outbalanced(best, other *option) string {
+func (g *goals) outbalanced(best, other *option) string {
 	switch {
 	case other.price < 0 || best.price < 0:
 		return ""
 	case other.standing == scattered && other.level <= best.level:
 		return fmt.Sprintf("takes %s for %s: they must save %.0f %% against fewer", count(other.nodes, "machine"),
-			usd.PerHour(other.price), 100*d.saving(other))
+			usd.PerHour(other.price), 100*g.saving(other))
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
 		return "how fast it serves is not known"
 	case other.standing == affordable && byToken(best, other) != 0:
@@ -175,4 +175,27 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 		})
 		return true
 	})
+}
+
+// dearerToken says what a token costs more.
+func dearerToken(best, other *option) string {
+	return fmt.Sprintf("dearer per token: %s per million against %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
+}
+
+// outranked says in what an option falls short of the best by the objective; empty where the price says it.
+func (g *goals) outranked(best, other *option) string {
+	if other.layout.lowered && !best.layout.lowered && other.standing == affordable {
+		return other.layout.holdsLess(best)
+	}
+	switch g.optimizeFor {
+	case v1beta1.OptimizeForBalanced:
+		return g.outbalanced(best, other)
+	case v1beta1.OptimizeForLatency:
+		return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
+	case v1beta1.OptimizeForThroughput:
+		if other.price >= 0 {
+			return dearerToken(best, other)
+		}
+	}
+	return ""
 }

@@ -15,30 +15,30 @@ import (
 
 // candidates returns the machines to consider: the one that the manifest names, else all. It warns of
 // names that stand for nothing, and refuses a request in which no name stands for something.
-func (p *Planner) candidates(c Constraints) ([]machine, []string, error) {
+func (mkt *market) candidates(c Constraints) ([]machine, []string, error) {
 	if c.InstanceType != "" {
-		m, err := p.named(c.InstanceType)
+		m, err := mkt.named(c.InstanceType)
 		if err != nil {
 			return nil, nil, err
 		}
-		return []machine{m}, p.unknownAccelerators(c), nil
+		return []machine{m}, mkt.unknownAccelerators(c), nil
 	}
-	unknown, all, err := p.unknownTypes(c.InstanceTypes)
+	unknown, all, err := mkt.unknownTypes(c.InstanceTypes)
 	if err != nil && all {
 		return nil, nil, &InfeasibleError{
 			Reason:  v1beta1.ReasonUnknownInstanceType,
 			Message: "none of resource.placement.instanceTypes is known: " + err.Error(),
 		}
 	}
-	return p.machines, append(unknown, p.unknownAccelerators(c)...), nil
+	return mkt.machines, append(unknown, mkt.unknownAccelerators(c)...), nil
 }
 
 // unknownTypes warns of instance types that the catalogue does not have, and returns what it says of
 // the first one and whether it has none of them.
-func (p *Planner) unknownTypes(names []string) (warnings []string, all bool, first error) {
+func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, first error) {
 	var unknown []string
 	for _, name := range distinct(names) {
-		if _, err := p.catalog.ResolveSKU(name); err != nil {
+		if _, err := mkt.catalog.ResolveSKU(name); err != nil {
 			unknown = append(unknown, name)
 			first = cmp.Or(first, err)
 		}
@@ -54,18 +54,18 @@ func (p *Planner) unknownTypes(names []string) (warnings []string, all bool, fir
 }
 
 // named returns the machine type that a manifest names, in any case.
-func (p *Planner) named(name string) (machine, error) {
-	s, err := p.catalog.ResolveSKU(name)
+func (mkt *market) named(name string) (machine, error) {
+	s, err := mkt.catalog.ResolveSKU(name)
 	if err != nil {
 		return machine{}, &InfeasibleError{
 			Reason: v1beta1.ReasonUnknownInstanceType, Message: "resource.instanceType: " + err.Error(),
 		}
 	}
-	if len(p.settings.Clouds) > 0 && !slices.Contains(p.settings.Clouds, s.Cloud) {
+	if len(mkt.settings.Clouds) > 0 && !slices.Contains(mkt.settings.Clouds, s.Cloud) {
 		return machine{}, &InfeasibleError{
 			Reason: v1beta1.ReasonInstanceTypeUnusable,
 			Message: fmt.Sprintf("resource.instanceType: %s is a machine type of %s, but this installation buys from %s: "+
-				"name one of its machine types, or leave instanceType out", s.Name, s.Cloud, strings.Join(p.settings.Clouds, ", ")),
+				"name one of its machine types, or leave instanceType out", s.Name, s.Cloud, strings.Join(mkt.settings.Clouds, ", ")),
 		}
 	}
 	if s.Unusable != "" {
@@ -75,19 +75,19 @@ func (p *Planner) named(name string) (machine, error) {
 				"instanceType out", s.Name, s.Unusable),
 		}
 	}
-	return p.machine(s), nil
+	return mkt.machine(s), nil
 }
 
 // unknownAccelerators warns of names that no machine's GPU has.
-func (p *Planner) unknownAccelerators(c Constraints) []string {
+func (mkt *market) unknownAccelerators(c Constraints) []string {
 	unknown := slices.DeleteFunc(distinct(c.Accelerators), func(name string) bool {
-		return slices.ContainsFunc(p.machines, func(m machine) bool { return isAccelerator(&m, name) })
+		return slices.ContainsFunc(mkt.machines, func(m machine) bool { return isAccelerator(&m, name) })
 	})
 	if len(unknown) == 0 {
 		return nil
 	}
 	warning := "resource.placement.accelerators: no machine has a GPU named " + strings.Join(unknown, ", ")
-	if similar := p.catalog.SimilarGPUs(unknown[0]); len(similar) > 0 {
+	if similar := mkt.catalog.SimilarGPUs(unknown[0]); len(similar) > 0 {
 		warning += ": did you mean " + strings.Join(similar, " or ") + "?"
 	}
 	return []string{clip(warning, longestWarning)}
@@ -112,8 +112,8 @@ func isAccelerator(m *machine, name string) bool {
 
 // allowed returns how a machine would be paid for, or why it may not be used. The price limit and the
 // number of machines are looked at later, so that what does not fit says so.
-func (p *Planner) allowed(c Constraints, m *machine) (v1beta1.CapacityType, string) {
-	types, reason := p.payable(c, m)
+func (mkt *market) allowed(c Constraints, m *machine) (v1beta1.CapacityType, string) {
+	types, reason := mkt.payable(c, m)
 	if reason != "" {
 		return "", reason
 	}
@@ -121,16 +121,16 @@ func (p *Planner) allowed(c Constraints, m *machine) (v1beta1.CapacityType, stri
 }
 
 // payable returns the ways in which a machine may be paid for, or why it may not be used.
-func (p *Planner) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
+func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	launches := func() bool {
-		return p.settings.Provisioner == "" || len(m.Provisioners) == 0 || slices.Contains(m.Provisioners, p.settings.Provisioner)
+		return mkt.settings.Provisioner == "" || len(m.Provisioners) == 0 || slices.Contains(m.Provisioners, mkt.settings.Provisioner)
 	}
 	switch {
 	case m.Unusable != "":
 		return nil, "cannot be bought: " + m.Unusable
 	case !launches():
-		return nil, fmt.Sprintf("cannot be bought: %s does not launch it", p.settings.Provisioner)
+		return nil, fmt.Sprintf("cannot be bought: %s does not launch it", mkt.settings.Provisioner)
 	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
 		return nil, "not among the allowed instance types"
 	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
@@ -216,19 +216,4 @@ func (c Constraints) limit() Ceiling {
 		return c.Ceiling
 	}
 	return own
-}
-
-// regionName is the region for a message.
-func (m *machine) regionName() string {
-	if m.region == "" {
-		return "the region"
-	}
-	return m.region
-}
-
-// distinct returns names without empty ones and repetitions, in order.
-func distinct(names []string) []string {
-	out := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
-	slices.Sort(out)
-	return slices.Compact(out)
 }

@@ -6,7 +6,6 @@ package planner
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -67,9 +66,45 @@ func (d templateDemand) place(m *machine) (*option, refusal) {
 
 // modelDemand wants machines for one deployment of a model.
 type modelDemand struct {
-	model model.Model
+	parallelism
+	goals
 	// forms that may be served, best first.
-	forms  []form
+	forms []form
+	// limit of machines; 0 means any number.
+	limit int
+	// named says that the user named the machine type.
+	named bool
+	// singleNode says why nothing here spreads a model over machines; empty where something does.
+	singleNode string
+	// noRDMA says that machines reach each other over the ordinary network only.
+	noRDMA bool
+	warns  []string
+	// trial, kept and fastest are the layout that is being tried, the best one and the fastest so far.
+	trial, kept, fastest layout
+	// order of the forms on the machine that is being tried.
+	order []int
+	// placements that were found, by hardware.
+	placements map[hardware]*placement
+	// terse says that nobody reads why a machine does not do.
+	terse bool
+}
+
+// parallelism is how a model may be laid out over GPUs.
+type parallelism struct {
+	model model.Model
+	// format of the preferred form's weights.
+	format *model.Quantization
+	// settings of the engine that the user chose, where legal; tp, pp, dp and cp are 0 where not chosen.
+	settings       EngineSettings
+	tp, pp, dp, cp int
+	// gpus that the user asked for on each machine; 0 means any number.
+	gpus int
+	// ways to try on the machine that is being tried; the memory is reused.
+	ways []spread
+}
+
+// goals are what must fit, how fast it must be, and what is best.
+type goals struct {
 	target target
 	floors floors
 	// typical load at which speed is judged; a Concurrency of 0 stands for the target's. saturate says
@@ -78,28 +113,6 @@ type modelDemand struct {
 	saturate    bool
 	optimizeFor v1beta1.OptimizeFor
 	objective   catalog.Objective
-	// settings of the engine that the user chose, where legal; tp, pp, dp and cp are 0 where not chosen.
-	settings       EngineSettings
-	tp, pp, dp, cp int
-	// gpus that the user asked for on each machine and limit of machines; 0 means any number.
-	gpus, limit int
-	// named says that the user named the machine type.
-	named bool
-	// singleNode says why nothing here spreads a model over machines; empty where something does.
-	singleNode string
-	// noRDMA says that machines reach each other over the ordinary network only.
-	noRDMA bool
-	warns  []string
-	// trial, kept and fastest are the layout that is being tried, the best one and the fastest so far, ways those to
-	// try.
-	trial, kept, fastest layout
-	ways                 []spread
-	// order of the forms on the machine that is being tried.
-	order []int
-	// placements that were found, by hardware.
-	placements map[hardware]*placement
-	// terse says that nobody reads why a machine does not do.
-	terse bool
 }
 
 func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
@@ -109,12 +122,14 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	}
 	c := r.Constraints
 	named := c.InstanceType != ""
-	d := &modelDemand{
-		model: *r.Model, forms: forms, settings: c.Engine, named: named, gpus: c.GPUs, limit: c.MaxNodes,
-		singleNode: c.OneMachine, noRDMA: p.settings.NoRDMA,
+	d := &modelDemand{forms: forms, named: named, limit: c.MaxNodes, singleNode: c.OneMachine, noRDMA: p.settings.NoRDMA}
+	d.parallelism = parallelism{
+		model: *r.Model, format: &forms[0].format, settings: c.Engine, gpus: c.GPUs,
+		pp: c.Engine.PipelineParallel, dp: c.Engine.DataParallel,
+	}
+	d.goals = goals{
 		optimizeFor: cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForBalanced),
 		typical:     typicalLoad(r.Objectives), floors: floorsFor(r.Objectives, named),
-		pp: c.Engine.PipelineParallel, dp: c.Engine.DataParallel,
 	}
 	d.objective = p.catalog.Objective(d.optimizeFor)
 	if p.settings.SingleNode {
@@ -173,29 +188,29 @@ func (d *modelDemand) legalise(gpus int) []string {
 
 // legalReplicas is the number of replicas next to what the user asks for that a mixture's experts come out even
 // over, and why it is another one.
-func (d *modelDemand) legalReplicas() (int, string) {
-	moe := d.model.Shape.MoE
+func (p *parallelism) legalReplicas() (int, string) {
+	moe := p.model.Shape.MoE
 	switch {
-	case d.dp <= 1 || moe == nil:
-		return d.dp, ""
-	case d.settings.keepsExpertsCut():
+	case p.dp <= 1 || moe == nil:
+		return p.dp, ""
+	case p.settings.keepsExpertsCut():
 		return 1, "replicas of a mixture share its experts, which enable-expert-parallel forbids"
 	}
-	for replicas := d.dp; ; replicas-- {
-		if over := max(d.tp, 1) * replicas; moe.Experts%over == 0 || replicas == 1 {
-			if replicas == d.dp {
-				return d.dp, ""
+	for replicas := p.dp; ; replicas-- {
+		if over := max(p.tp, 1) * replicas; moe.Experts%over == 0 || replicas == 1 {
+			if replicas == p.dp {
+				return p.dp, ""
 			}
-			return replicas, fmt.Sprintf("%d experts cannot be spread evenly over %d GPUs", moe.Experts, max(d.tp, 1)*d.dp)
+			return replicas, fmt.Sprintf("%d experts cannot be spread evenly over %d GPUs", moe.Experts, max(p.tp, 1)*p.dp)
 		}
 	}
 }
 
 // mostGPUs is the largest number of GPUs of a machine that the constraints may allow.
-func (p *Planner) mostGPUs(c Constraints) int {
+func (mkt *market) mostGPUs(c Constraints) int {
 	most := 1
-	for i := range p.machines {
-		m := &p.machines[i]
+	for i := range mkt.machines {
+		m := &mkt.machines[i]
 		if m.Unusable == "" && (c.InstanceType == "" && len(c.InstanceTypes) == 0 || strings.EqualFold(m.Name, c.InstanceType) ||
 			len(c.InstanceTypes) > 0 && isNamed(Constraints{InstanceTypes: c.InstanceTypes}, m)) {
 			most = max(most, m.GPUs)
@@ -214,9 +229,9 @@ func (d *modelDemand) fewest() int        { return 1 }
 func (d *modelDemand) warnings() []string { return d.warns }
 
 // compare orders options by the objective; for Cost, the price decides.
-func (d *modelDemand) compare(a, b *option) int {
+func (g *goals) compare(a, b *option) int {
 	whole := boolOrder(!a.layout.lowered, !b.layout.lowered)
-	switch d.optimizeFor {
+	switch g.optimizeFor {
 	case v1beta1.OptimizeForBalanced:
 		return byBalance(a, b)
 	case v1beta1.OptimizeForLatency:
@@ -229,12 +244,4 @@ func (d *modelDemand) compare(a, b *option) int {
 	default:
 		return 0
 	}
-}
-
-// capability orders compute capabilities, whose form the catalogue has checked.
-func capability(text string) int {
-	major, minor, _ := strings.Cut(text, ".")
-	a, _ := strconv.Atoi(major)
-	b, _ := strconv.Atoi(minor)
-	return a*10 + b
 }

@@ -6,7 +6,6 @@ package planner
 import (
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/physics"
@@ -224,8 +223,8 @@ func (d *modelDemand) needed(l *layout) float64 {
 }
 
 // loadFor is what the speed is judged at, no longer than the target's sequences.
-func (d *modelDemand) loadFor(t target) physics.Load {
-	out := d.typical
+func (g *goals) loadFor(t target) physics.Load {
+	out := g.typical
 	out.Open = true
 	out.Output = max(1, min(out.Output, t.length/2))
 	out.Input = max(1, min(out.Input, t.length-out.Output))
@@ -291,55 +290,58 @@ func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 
 // isSlow says whether a layout does not keep a floor. Where its pace is not known, it keeps the usual
 // floors, but none that the user set.
-func (d *modelDemand) isSlow(l *layout) bool {
+func (g *goals) isSlow(l *layout) bool {
 	if l.pace.TPOT == 0 {
-		return d.floors.set
+		return g.floors.set
 	}
-	return !d.floors.kept(&l.pace)
+	return !g.floors.kept(&l.pace)
 }
 
 // slowness says which floor a layout does not keep.
-func (d *modelDemand) slowness(l *layout) string {
+func (g *goals) slowness(l *layout) string {
 	p := &l.pace
 	if p.TPOT == 0 {
-		if d.floors.set {
+		if g.floors.set {
 			return "how fast it serves is not known, and inference.objectives sets a limit"
 		}
 		return ""
 	}
 	at := "at " + count(l.load.Concurrency, "request")
-	ttft, tpot := d.floors.limits(p.Basis)
+	ttft, tpot := g.floors.limits(p.Basis)
 	switch {
-	case p.TPOT > millis(d.floors.tpot):
-		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, at, d.floors.tpot)
-	case p.TTFT > millis(d.floors.ttft):
-		return fmt.Sprintf("too slow: %.1f s to the first token %s, the limit is %v", p.TTFT/1000, at, d.floors.ttft)
+	case p.TPOT > millis(g.floors.tpot):
+		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, at, g.floors.tpot)
+	case p.TTFT > millis(g.floors.ttft):
+		return fmt.Sprintf("too slow: %.1f s to the first token %s, the limit is %v", p.TTFT/1000, at, g.floors.ttft)
 	case p.TPOT > tpot:
 		return fmt.Sprintf("too slow: %.0f ms per token %s; of the limit of %v, a figure that is %s may use %.0f ms",
-			p.TPOT, at, d.floors.tpot, p.Basis, tpot)
+			p.TPOT, at, g.floors.tpot, p.Basis, tpot)
 	case p.TTFT > ttft:
 		return fmt.Sprintf("too slow: %.1f s to the first token %s; of the limit of %v, a figure that is %s may use %.1f s",
-			p.TTFT/1000, at, d.floors.ttft, p.Basis, ttft/1000)
+			p.TTFT/1000, at, g.floors.ttft, p.Basis, ttft/1000)
 	default:
 		return ""
 	}
 }
 
 // closeness says which floor a layout keeps by little.
-func (d *modelDemand) closeness(l *layout) string {
+func (g *goals) closeness(l *layout) string {
 	p := &l.pace
-	ttft, tpot := d.floors.limits(p.Basis)
+	ttft, tpot := g.floors.limits(p.Basis)
 	switch {
 	case p.TPOT > closeTo*tpot:
-		return fmt.Sprintf("a token takes %.0f ms (%s), which keeps the limit of %v by little", p.TPOT, p.Basis, d.floors.tpot)
+		return fmt.Sprintf("a token takes %.0f ms (%s), which keeps the limit of %v by little", p.TPOT, p.Basis, g.floors.tpot)
 	case p.TTFT > closeTo*ttft:
-		return fmt.Sprintf("the first token takes %.1f s (%s), which keeps the limit of %v by little", p.TTFT/1000, p.Basis, d.floors.ttft)
+		return fmt.Sprintf("the first token takes %.1f s (%s), which keeps the limit of %v by little", p.TTFT/1000, p.Basis, g.floors.ttft)
 	default:
 		return ""
 	}
 }
 
-// millis is a duration in the unit of a pace.
-func millis(t time.Duration) float64 {
-	return float64(t) / float64(time.Millisecond)
+// networkGBs is the RDMA between machines of a type that pods may use, for one GPU in GB/s; 0 where there is none.
+func (d *modelDemand) networkGBs(m *machine) float64 {
+	if d.noRDMA {
+		return 0
+	}
+	return m.NetworkGBs
 }

@@ -196,26 +196,3 @@ func (p *Planner) quantizationWarnings(r Request, loadable []model.Artifact) []s
 	return []string{clip(fmt.Sprintf("inference.engine.allowedQuantizations: %s is published as %s, not as %s",
 		r.Model.Name, quantizations(loadable), strings.Join(unknown, ", ")), longestWarning)}
 }
-
-// quantizations lists the forms of a model.
-func quantizations(artifacts []model.Artifact) string {
-	names := make([]string, 0, len(artifacts))
-	for _, a := range artifacts {
-		if !slices.Contains(names, a.Quantization) {
-			names = append(names, a.Quantization)
-		}
-	}
-	return strings.Join(names, ", ")
-}
-
-// boolOrder puts true first.
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
-}

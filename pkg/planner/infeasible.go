@@ -5,59 +5,11 @@ package planner
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/usd"
 )
-
-// engineUnknown says that the user named an engine that does not exist.
-func (p *Planner) engineUnknown(r Request) error {
-	return &InfeasibleError{
-		Reason: v1beta1.ReasonEngineUnknown,
-		Message: fmt.Sprintf("inference.engine.name: %q is not an engine of this version: use %s, or leave it out",
-			r.Engine, strings.Join(slices.Sorted(maps.Keys(p.engines)), " or ")),
-	}
-}
-
-// notSupported says that the model is known and nothing here can load it.
-func (p *Planner) notSupported(r Request) error {
-	if r.Engine != "" && len(r.Model.Artifacts) > 0 {
-		return &InfeasibleError{
-			Reason: v1beta1.ReasonNotSupported,
-			Message: fmt.Sprintf("inference.engine.name: preset %s has no weights for engine %s: leave inference.engine.name out",
-				r.Model.Name, r.Engine),
-		}
-	}
-	needs := r.Model.Needs
-	if len(r.Model.Artifacts) > 0 {
-		needs = r.Model.Artifacts[0].Engine
-	}
-	var served []string
-	for _, m := range p.catalog.Models() {
-		if slices.ContainsFunc(m.Artifacts, func(a model.Artifact) bool { return p.engines[strings.ToLower(a.Engine)] != nil }) {
-			served = append(served, m.Name)
-		}
-	}
-	return &InfeasibleError{
-		Reason: v1beta1.ReasonNotSupported,
-		Message: fmt.Sprintf("preset %s needs the %s engine, which this version cannot run; it serves %s",
-			r.Model.Name, needs, strings.Join(served, ", ")),
-	}
-}
-
-// consentNeeded says that only reduced precision is to be had.
-func consentNeeded(r Request, loadable []model.Artifact) error {
-	return &InfeasibleError{
-		Reason: v1beta1.ReasonNotSupported,
-		Message: fmt.Sprintf("preset %s is published for engine %s in reduced precision only (%s), which needs your consent: "+
-			"set inference.engine.allowedQuantizations, for example to [%s]",
-			r.Model.Name, loadable[0].Engine, quantizations(loadable), loadable[0].Quantization),
-	}
-}
 
 // infeasible says why nothing was found, with the numbers and the way out.
 func (p *Planner) infeasible(r Request, found outcome) error {
@@ -213,34 +165,4 @@ func (p *Planner) anotherMachine(r Request, try relaxations) string {
 		return "; " + priced(o) + " would do"
 	}
 	return "; no machine type of the catalogue would do"
-}
-
-// best returns the best option for a request, if there is one.
-func (p *Planner) best(r Request) (*option, bool) {
-	d, err := p.demand(r)
-	if err != nil {
-		return nil, false
-	}
-	return p.bestFor(d, r.Constraints)
-}
-
-// bestFor returns the best option for a demand, if there is one.
-func (p *Planner) bestFor(d demand, c Constraints) (*option, bool) {
-	found, err := p.search(d, c)
-	if err != nil || len(found.options) == 0 {
-		return nil, false
-	}
-	return found.options[0], true
-}
-
-// priced names an option's machine and its price.
-func priced(o *option) string {
-	name := o.machine.Name
-	if o.nodes > 1 {
-		name = fmt.Sprintf("%d × %s", o.nodes, name)
-	}
-	if o.price < 0 {
-		return name
-	}
-	return fmt.Sprintf("%s (%s)", name, usd.PerHour(o.price))
 }

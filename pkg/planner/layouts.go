@@ -44,27 +44,27 @@ func (s spread) pipeline() int { return s.nodes * s.stages }
 
 // spreads returns the ways to use a number of machines, and why the larger tensor-parallel sizes are
 // not among them.
-func (d *modelDemand) spreads(f *form, m *machine, nodes int) (ways []spread, illegal string) {
+func (p *parallelism) spreads(f *form, m *machine, nodes int) (ways []spread, illegal string) {
 	if f.engine.Split == catalog.SplitLayers {
-		return d.layerSpreads(m, nodes), ""
+		return p.layerSpreads(m, nodes), ""
 	}
-	first := max(d.tp, 1)
+	first := max(p.tp, 1)
 	if first > m.GPUs {
 		return nil, fmt.Sprintf("has %s, tensor parallelism over %d is asked for", count(m.GPUs, "GPU"), first)
 	}
-	ways = d.ways[:0]
+	ways = p.ways[:0]
 	for tp := first; tp <= m.GPUs; tp *= 2 {
-		cut, whole := f.unsplittable(&d.model.Shape, tp), f.unspreadable(&d.model.Shape, tp)
-		if illegal = cut; illegal != "" && (whole != "" || d.settings.keepsExpertsCut()) {
+		cut, whole := f.unsplittable(&p.model.Shape, tp), f.unspreadable(&p.model.Shape, tp)
+		if illegal = cut; illegal != "" && (whole != "" || p.settings.keepsExpertsCut()) {
 			break
 		}
 		illegal = ""
-		ways = d.tensorSpreads(ways, m, nodes, tp, cut == "")
-		if d.tp > 0 {
+		ways = p.tensorSpreads(ways, m, nodes, tp, cut == "")
+		if p.tp > 0 {
 			break
 		}
 	}
-	d.ways = ways
+	p.ways = ways
 	return ways, illegal
 }
 
@@ -100,10 +100,10 @@ func remembered(answers *[7]*string, parts int, ask func() string) string {
 }
 
 // layerSpreads gives each GPU a run of layers.
-func (d *modelDemand) layerSpreads(m *machine, nodes int) []spread {
-	least, most := 1, min(m.GPUs, (d.model.Shape.Layers+1)/nodes)
-	if d.gpus > 0 {
-		least, most = d.gpus, min(d.gpus, most)
+func (p *parallelism) layerSpreads(m *machine, nodes int) []spread {
+	least, most := 1, min(m.GPUs, (p.model.Shape.Layers+1)/nodes)
+	if p.gpus > 0 {
+		least, most = p.gpus, min(p.gpus, most)
 	}
 	var ways []spread
 	for stages := least; stages <= most; stages++ {
@@ -114,30 +114,30 @@ func (d *modelDemand) layerSpreads(m *machine, nodes int) []spread {
 
 // tensorSpreads adds the ways to use machines with one tensor-parallel size. cut says that experts can be cut
 // into so many parts.
-func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int, cut bool) []spread {
+func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cut bool) []spread {
 	first := 1
-	if d.pp > 0 {
-		first = d.pp / nodes
-		if first*nodes != d.pp {
+	if p.pp > 0 {
+		first = p.pp / nodes
+		if first*nodes != p.pp {
 			return ways
 		}
 	}
 	next := func(n int) int { return 2 * n }
-	if d.gpus > 0 {
+	if p.gpus > 0 {
 		next = func(n int) int { return n + 1 } // the number that is asked for need not be a power of two
 	}
-	for stages := first; tp*stages <= m.GPUs && nodes*stages <= d.mostStages(); stages = next(stages) {
-		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(d.dp, 1), cp: d.cp}
+	for stages := first; tp*stages <= m.GPUs && nodes*stages <= p.mostStages(); stages = next(stages) {
+		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(p.dp, 1), cp: p.cp}
 		for ; way.gpus() <= m.GPUs && (nodes == 1 || way.replicas == 1); way.replicas = next(way.replicas) {
-			way.ep = d.sharesExperts(way, cut)
-			if d.isLegal(way, cut) {
+			way.ep = p.sharesExperts(way, cut)
+			if p.isLegal(way, cut) {
 				ways = append(ways, way)
 			}
-			if d.dp > 0 {
+			if p.dp > 0 {
 				break
 			}
 		}
-		if d.pp > 0 {
+		if p.pp > 0 {
 			break
 		}
 	}
@@ -147,19 +147,19 @@ func (d *modelDemand) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 // sharesExperts says whether a way leaves experts whole: where the user says so, where they cannot be cut, and
 // between replicas, because the engine would cut them over the GPUs of all replicas else, which only makes
 // them smaller.
-func (d *modelDemand) sharesExperts(way spread, cut bool) bool {
-	if d.model.Shape.MoE == nil || way.tp*way.replicas == 1 || d.settings.keepsExpertsCut() {
+func (p *parallelism) sharesExperts(way spread, cut bool) bool {
+	if p.model.Shape.MoE == nil || way.tp*way.replicas == 1 || p.settings.keepsExpertsCut() {
 		return false
 	}
-	return way.replicas > 1 || !cut || d.settings.keepsExpertsWhole()
+	return way.replicas > 1 || !cut || p.settings.keepsExpertsWhole()
 }
 
 // isLegal says whether a way uses as many GPUs as are asked for, and gives each as many experts as the others.
 // Nothing unusual is asked of the engine: replicas that share experts have one stage.
-func (d *modelDemand) isLegal(way spread, cut bool) bool {
-	moe := d.model.Shape.MoE
+func (p *parallelism) isLegal(way spread, cut bool) bool {
+	moe := p.model.Shape.MoE
 	switch {
-	case d.gpus > 0 && d.gpus != way.gpus(), !cut && !way.ep, cannotShareContext(&d.model.Shape, way.tp, way.cp) != "":
+	case p.gpus > 0 && p.gpus != way.gpus(), !cut && !way.ep, cannotShareContext(&p.model.Shape, way.tp, way.cp) != "":
 		return false
 	case moe == nil:
 		return true
@@ -172,8 +172,8 @@ func (d *modelDemand) isLegal(way spread, cut bool) bool {
 
 // mostStages is the longest pipeline that is worth planning, of three layers to two stages: with one layer
 // to a stage, GPUs mostly wait.
-func (d *modelDemand) mostStages() int {
-	return max((2*d.model.Shape.Layers+2)/3, d.pp)
+func (p *parallelism) mostStages() int {
+	return max((2*p.model.Shape.Layers+2)/3, p.pp)
 }
 
 // cannotSplit says why a model's layers cannot be cut in a number of parts, their experts with them or whole.
@@ -225,14 +225,14 @@ func cannotShareContext(s *model.Shape, tp, parts int) string {
 
 // legalContext is the largest number of GPUs up to the one that a user asked for which can hold other tokens each,
 // and why it is another one.
-func (d *modelDemand) legalContext(wanted, gpus int) (int, string) {
-	tp := max(d.tp, 1)
-	for d.tp == 0 && 2*tp <= gpus && cannotSplit(&d.model.Shape, &d.forms[0].format, 2*tp, d.model.Shape.MoE != nil) == "" {
+func (p *parallelism) legalContext(wanted, gpus int) (int, string) {
+	tp := max(p.tp, 1)
+	for p.tp == 0 && 2*tp <= gpus && cannotSplit(&p.model.Shape, p.format, 2*tp, p.model.Shape.MoE != nil) == "" {
 		tp *= 2
 	}
-	reason := cannotShareContext(&d.model.Shape, tp, wanted)
+	reason := cannotShareContext(&p.model.Shape, tp, wanted)
 	legal := wanted
-	for legal > 1 && cannotShareContext(&d.model.Shape, tp, legal) != "" {
+	for legal > 1 && cannotShareContext(&p.model.Shape, tp, legal) != "" {
 		legal--
 	}
 	return legal, reason
@@ -263,10 +263,10 @@ func inBlocks(block int, q *model.Quantization) string {
 
 // legalParallel returns the tensor-parallel size nearest to the one that a user asked for which the
 // model's shape and the machines' GPUs admit, and why that one is not.
-func (d *modelDemand) legalParallel(wanted, gpus int) (int, string) {
+func (p *parallelism) legalParallel(wanted, gpus int) (int, string) {
 	cannot := func(parts int) string {
-		reason := cannotSplit(&d.model.Shape, &d.forms[0].format, parts, false)
-		if reason != "" && !d.settings.keepsExpertsCut() && cannotSplit(&d.model.Shape, &d.forms[0].format, parts, true) == "" {
+		reason := cannotSplit(&p.model.Shape, p.format, parts, false)
+		if reason != "" && !p.settings.keepsExpertsCut() && cannotSplit(&p.model.Shape, p.format, parts, true) == "" {
 			return ""
 		}
 		return reason
@@ -279,7 +279,7 @@ func (d *modelDemand) legalParallel(wanted, gpus int) (int, string) {
 		return wanted, ""
 	}
 	nearest := 1
-	for parts := 2; parts <= min(d.model.Shape.Heads, gpus); parts++ {
+	for parts := 2; parts <= min(p.model.Shape.Heads, gpus); parts++ {
 		if cannot(parts) == "" && abs(parts-wanted) < abs(nearest-wanted) {
 			nearest = parts
 		}

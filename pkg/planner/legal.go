@@ -6,6 +6,7 @@ package planner
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -159,4 +160,12 @@ func orList(names []string) string {
 // standsBack says whether a form is not for a GPU, because that can compute in the format that it stands in for.
 func (f *form) standsBack(s *model.Shape, m *machine) bool {
 	return f.insteadOf != "" && CannotRun(f.engine, s, f.insteadOf, f.kvName(), &m.gpu) == ""
+}
+
+// capability orders compute capabilities, whose form the catalogue has checked.
+func capability(text string) int {
+	major, minor, _ := strings.Cut(text, ".")
+	a, _ := strconv.Atoi(major)
+	b, _ := strconv.Atoi(minor)
+	return a*10 + b
 }

@@ -5,9 +5,7 @@ package planner
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/sku"
@@ -132,25 +130,4 @@ func names(nodes []Node) []string {
 		out[i] = nodes[i].Name
 	}
 	return out
-}
-
-// existing words the names of nodes.
-func existing(nodeNames []string) string {
-	const most = 4
-	if len(nodeNames) == 1 {
-		return "existing node " + nodeNames[0]
-	}
-	listed := strings.Join(nodeNames[:min(len(nodeNames), most)], ", ")
-	if len(nodeNames) > most {
-		listed += ", …"
-	}
-	return fmt.Sprintf("%d existing nodes %s", len(nodeNames), listed)
-}
-
-// elsewhere is how a user has a machine bought in place of the one that was asked for.
-func (m *machine) elsewhere() string {
-	if m.there != nil {
-		return "set resource.placement.nodeSource: Any"
-	}
-	return "leave resource.instanceType out"
 }

@@ -204,3 +204,8 @@ func (d *modelDemand) loweredWarning(to target, m *machine) string {
 func (t target) String() string {
 	return fmt.Sprintf("%d tokens × %d", t.length, t.concurrency)
 }
+
+// millis is a duration in the unit of a pace.
+func millis(t time.Duration) float64 {
+	return float64(t) / float64(time.Millisecond)
+}

@@ -147,8 +147,8 @@ func (why *misfit) count() int {
 }
 
 // passes are whether objectives are lowered: never, or not at first.
-func (d *modelDemand) passes() []bool {
-	if d.target.lowerable() {
+func (g *goals) passes() []bool {
+	if g.target.lowerable() {
 		return []bool{false, true}
 	}
 	return []bool{false}
@@ -247,18 +247,18 @@ func byTokens(a, b *layout) int {
 }
 
 // byLayout orders the layouts on the same machines, which cost the same.
-func (d *modelDemand) byLayout(a, b *layout) int {
+func (g *goals) byLayout(a, b *layout) int {
 	// Replicas that share experts are known from one start-up log and no benchmark, so where nobody asks for
 	// most tokens they come after what is measured.
 	measured := boolOrder(!a.spread.inStep(), !b.spread.inStep())
 	// A floor that is not insisted on is kept where a layout keeps it.
-	waived := boolOrder(!d.floors.waived || !d.isSlow(a), !d.floors.waived || !d.isSlow(b))
+	waived := boolOrder(!g.floors.waived || !g.isSlow(a), !g.floors.waived || !g.isSlow(b))
 	// Between GPUs that are linked, cutting layers costs less than waiting for another stage.
 	stages := 0
 	if a.linked && b.linked {
 		stages = cmp.Compare(a.spread.stages, b.spread.stages)
 	}
-	switch d.optimizeFor {
+	switch g.optimizeFor {
 	case v1beta1.OptimizeForLatency:
 		return cmp.Or(
 			measured, boolOrder(a.pace.TPOT > 0, b.pace.TPOT > 0), cmp.Compare(a.pace.TPOT, b.pace.TPOT),
@@ -314,14 +314,6 @@ func (d *modelDemand) mostNodes(m *machine) int {
 		most = min(most, len(m.there))
 	}
 	return most
-}
-
-// networkGBs is the RDMA between machines of a type that pods may use, for one GPU in GB/s; 0 where there is none.
-func (d *modelDemand) networkGBs(m *machine) float64 {
-	if d.noRDMA {
-		return 0
-	}
-	return m.NetworkGBs
 }
 
 // spreadsOverNodes says whether one copy of the model can be served from several machines.
@@ -447,4 +439,17 @@ func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 		return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit", layer)
 	}
 	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit with their KV cache and overhead", layer)
+}
+
+// better orders the layouts on the same machines. What is left of bought ones is paid for and may be used;
+// GPUs of nodes that are there are others', so no copies of the model are made for the sake of speed.
+func (d *modelDemand) better(m *machine, a, b *layout) int {
+	switch {
+	case m.there == nil:
+		return d.byLayout(a, b)
+	case d.optimizeFor == v1beta1.OptimizeForLatency:
+		return cmp.Or(cmp.Compare(a.spread.replicas, b.spread.replicas), d.byLayout(a, b))
+	default:
+		return cmp.Or(cmp.Compare(a.spread.gpus(), b.spread.gpus()), d.byLayout(a, b))
+	}
 }

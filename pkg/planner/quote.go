@@ -5,11 +5,9 @@ package planner
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // Quote returns an accepted plan at the price of the day, in USD per hour, or the reason why its machines may not
@@ -63,21 +61,6 @@ func notBudgeted(c Constraints, m *machine, price float64) string {
 // unknownPrice says that nobody knows what a machine costs.
 func unknownPrice(m *machine) string {
 	return fmt.Sprintf("no price known in %s%s, so it is not chosen unless it is named", m.regionName(), m.soldElsewhere())
-}
-
-// soldElsewhere words where a machine is cheapest, beside the region that has no price for it; empty where no price of
-// it is known.
-func (m *machine) soldElsewhere() string {
-	best := ""
-	for _, region := range slices.Sorted(maps.Keys(m.Prices)) {
-		if best == "" || m.Prices[region] < m.Prices[best] {
-			best = region
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (%s in %s)", usd.PerHour(m.Prices[best]), best)
 }
 
 // at is the plan at another price per hour.

@@ -4,9 +4,7 @@
 package planner
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -16,14 +14,6 @@ import (
 
 // mostAlternatives are listed in order; further options are among the rejected.
 const mostAlternatives = 8
-
-// diskSpareGiB is kept free of weights and image: logs, caches, a file that is being replaced.
-const diskSpareGiB = 1
-
-// byName orders verdicts.
-func byName(a, b Verdict) int {
-	return cmp.Compare(a.InstanceType, b.InstanceType)
-}
 
 // plan describes the best option and why the others were not chosen.
 func (found outcome) plan(d demand) Plan {
@@ -93,34 +83,6 @@ func (o *option) describe(plan *Plan) {
 	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))
 }
 
-// diskGiB is what weights, adapters and image take of each machine's disk. Every machine has all weights.
-func (l *layout) diskGiB() int {
-	weights := l.form.weights.copies() * float64(l.form.artifact.Bytes())
-	return int(math.Ceil((weights+l.form.physics.AdapterBytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
-}
-
-// performance is what to expect of an option; nil for a template, and where nothing is known.
-func (o *option) performance() *Performance {
-	if o.layout.pace.TPOT == 0 {
-		return nil
-	}
-	p, load := o.layout.pace, o.layout.load
-	return &Performance{
-		InputTokens: load.Input, OutputTokens: load.Output, Concurrency: load.Concurrency,
-		TTFTMillis: significant(p.TTFT), TPOTMillis: significant(p.TPOT),
-		OutputTokensPerSecond: significant(p.OutputTokensPerSecond), PricePerMillion: significant(o.perMillion()), Basis: p.Basis,
-	}
-}
-
-// significant rounds to three digits: finer figures would pretend to be measured.
-func significant(value float64) float64 {
-	if value <= 0 {
-		return value
-	}
-	scale := math.Pow(10, 2-math.Floor(math.Log10(value)))
-	return math.Round(value*scale) / scale
-}
-
 // second says why an option that works is not the best.
 func (found outcome) second(d demand, best, other *option) string {
 	if best.nodeNames != nil {
@@ -144,34 +106,6 @@ func (found outcome) second(d demand, best, other *option) string {
 	}
 }
 
-// outranked says in what an option falls short of the best by the objective; empty where the price says it.
-func (d *modelDemand) outranked(best, other *option) string {
-	if other.layout.lowered && !best.layout.lowered && other.standing == affordable {
-		return other.layout.holdsLess(best)
-	}
-	switch d.optimizeFor {
-	case v1beta1.OptimizeForBalanced:
-		return d.outbalanced(best, other)
-	case v1beta1.OptimizeForLatency:
-		return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
-	case v1beta1.OptimizeForThroughput:
-		if other.price >= 0 {
-			return dearerToken(best, other)
-		}
-	}
-	return ""
-}
-
-// dearerToken says what a token costs more.
-func dearerToken(best, other *option) string {
-	return fmt.Sprintf("dearer per token: %s per million against %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
-}
-
-// holdsLess says what a layout holds of what the plan holds.
-func (l *layout) holdsLess(best *option) string {
-	return fmt.Sprintf("holds %s, the plan %s", l.fitted.target, best.layout.fitted.target)
-}
-
 // tieBreak says what decided between two options of the same price.
 func tieBreak(best, other *option) string {
 	switch {
@@ -185,5 +119,14 @@ func tieBreak(best, other *option) string {
 		return fmt.Sprintf("has %s, the plan's machine has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
 	default:
 		return "later by name"
+	}
+}
+
+// describeNodes fills in what a plan says about existing nodes.
+func (o *option) describeNodes(plan *Plan) {
+	plan.InstanceType, plan.MachineGPUs, plan.NodeNames = "", o.machine.fullGPUs, o.nodeNames
+	plan.Zones = nil
+	if zone := o.machine.there[0].Zone; zone != "" {
+		plan.Zones = []string{zone}
 	}
 }

@@ -42,11 +42,6 @@ func (p *Planner) byReplicas(r Request) string {
 	return ""
 }
 
-// holds is how many sequences of its length an option's KV cache has room for; 0 where the engine does not say.
-func (o *option) holds() int {
-	return int(o.layout.fitted.budget.MaxConcurrency) * o.layout.spread.replicas
-}
-
 // sideBySide words several deployments of an option.
 func (o *option) sideBySide(replicas, concurrency int) string {
 	text := fmt.Sprintf("; %d Workspaces with inference.objectives.concurrency: %d serve it on %s each", replicas, concurrency, priced(o))

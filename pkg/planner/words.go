@@ -6,7 +6,9 @@ package planner
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // The bounds of texts in the API, in characters.
@@ -62,4 +64,36 @@ func clip(text string, most int) string {
 		return string(runes[:most-1]) + "…"
 	}
 	return text
+}
+
+// distinct returns names without empty ones and repetitions, in order.
+func distinct(names []string) []string {
+	out := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// boolOrder puts true first.
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// existing words the names of nodes.
+func existing(nodeNames []string) string {
+	const most = 4
+	if len(nodeNames) == 1 {
+		return "existing node " + nodeNames[0]
+	}
+	listed := strings.Join(nodeNames[:min(len(nodeNames), most)], ", ")
+	if len(nodeNames) > most {
+		listed += ", …"
+	}
+	return fmt.Sprintf("%d existing nodes %s", len(nodeNames), listed)
 }

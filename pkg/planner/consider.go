@@ -1,0 +1,62 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import "fmt"
+
+// consider tries one machine type and adds it to where it belongs.
+func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) {
+	reject := func(nodes int, price float64, reason string) Verdict {
+		v := Verdict{InstanceType: m.Name, Nodes: nodes, HourlyPrice: total(price, nodes), Reason: clip(reason, longestVerdict)}
+		found.rejected = append(found.rejected, v)
+		return v
+	}
+	capacityType, reason := p.allowed(c, m)
+	if nodes := d.fewest(); reason == "" && c.MaxNodes > 0 && nodes > c.MaxNodes {
+		reason = fmt.Sprintf("%d nodes are needed, at most %d are allowed", nodes, c.MaxNodes)
+	}
+	price := m.priceAs(capacityType)
+	if reason != "" {
+		reject(d.fewest(), m.price, reason)
+		return
+	}
+	found.tried++
+	o, refused := d.place(m)
+	if o != nil {
+		refused = refusal{o.nodes, p.lacksDisk(o, m)}
+	}
+	if refused.reason != "" {
+		found.misfits = append(found.misfits, reject(refused.nodes, price, refused.reason))
+		return
+	}
+	o.machine, o.capacityType, o.price = m, capacityType, total(price, o.nodes)
+	o.warnings = append(o.warnings, p.priceWarnings(m, capacityType)...)
+	if o.price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
+		found.unpriced = append(found.unpriced, o)
+		reject(o.nodes, price, unknownPrice(m))
+		return
+	}
+	if reason := tooDear(c, m, o.price); reason != "" {
+		reject(o.nodes, price, reason)
+		found.tooDear = append(found.tooDear, o)
+		return
+	}
+	found.options = append(found.options, o)
+}
+
+// lacksDisk says why the machine's disks do not hold weights and image.
+func (mkt *market) lacksDisk(o *option, m *machine) string {
+	if o.layout.form == nil || mkt.settings.OSDiskGiB == 0 {
+		return ""
+	}
+	need, has := o.layout.diskGiB(), float64(mkt.settings.OSDiskGiB)
+	if mkt.settings.LocalDisk {
+		has = max(has, m.LocalDiskGiB)
+	}
+	if float64(need) <= has {
+		return ""
+	}
+	return fmt.Sprintf("needs %d GiB of disk for image and weights, has %.0f: have the administrator give its NodeClass a larger OS disk",
+		need, has)
+}

@@ -1,0 +1,132 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/usd"
+)
+
+// market is the machine types that may be bought, and their prices.
+type market struct {
+	catalog  *catalog.Catalog
+	settings Settings
+	// machines of the allowed clouds, by cloud and name.
+	machines []machine
+}
+
+// machine is a machine type with its GPU and what it costs here.
+type machine struct {
+	sku.SKU
+	gpu sku.GPU
+	// price and spotPrice per hour, negative where the catalogue has none for the region.
+	price, spotPrice float64
+	region           string
+	// there are the existing nodes that are such a machine, the first to be used first, and fullGPUs how
+	// many GPUs each has, of which GPUs are free; nil for machines that are bought.
+	there    []Node
+	fullGPUs int
+}
+
+// unpriced is the price of what the catalogue has no price for.
+const unpriced = -1
+
+// machine joins the facts about one machine type.
+func (mkt *market) machine(s sku.SKU) machine {
+	m := machine{SKU: s, price: unpriced, spotPrice: unpriced, region: mkt.settings.Region}
+	if m.region == "" {
+		m.region = mkt.catalog.ReferenceRegion(s.Cloud)
+	}
+	if price, known := s.Prices[m.region]; known {
+		m.price = price
+	}
+	if price, known := s.SpotPrices[m.region]; known {
+		m.spotPrice = price
+	}
+	m.gpu, _ = mkt.catalog.GPU(s.GPU) // the catalogue checked that the GPU exists; a machine may have none
+	return m
+}
+
+// perMillion is the price of a million tokens in USD at a price per hour and a number of tokens per second; negative
+// where one of them is not known.
+func perMillion(price, speed float64) float64 {
+	if price < 0 || speed <= 0 {
+		return unpriced
+	}
+	return price / 3600 / speed * 1e6
+}
+
+// priceAs is the price per hour of one machine that is paid for in a way; negative where it is not known.
+func (m *machine) priceAs(t v1beta1.CapacityType) float64 {
+	switch {
+	case t == v1beta1.CapacityReserved && m.Reserved:
+		return 0
+	case t == v1beta1.CapacitySpot && m.spotPrice >= 0:
+		return m.spotPrice
+	default:
+		return m.price
+	}
+}
+
+// MachinePrice returns the price per hour of one machine in USD; negative where it is not known.
+func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) float64 {
+	at := slices.IndexFunc(p.machines, func(m machine) bool { return m.Name == instanceType })
+	if at < 0 {
+		return unpriced
+	}
+	return p.machines[at].priceAs(t)
+}
+
+// priceWarnings tells where the quoted price is not what will be paid.
+func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
+	var out []string
+	switch {
+	case t == v1beta1.CapacitySpot && m.spotPrice < 0:
+		out = append(out, "the price is that of on-demand machines: the catalogue has no spot price for it, which is lower")
+	case t == v1beta1.CapacityReserved && !m.Reserved:
+		out = append(out, "the price is that of on-demand machines: a reservation is paid for already")
+	}
+	if mkt.settings.RegionUnknown != "" && m.priceAs(t) >= 0 {
+		out = append(out, fmt.Sprintf("the price is that of %s, and this cluster's region is unknown (%s): "+
+			"have the administrator set the chart's region", m.regionName(), mkt.settings.RegionUnknown))
+	}
+	return out
+}
+
+// soldElsewhere words where a machine is cheapest, beside the region that has no price for it; empty where no price of
+// it is known.
+func (m *machine) soldElsewhere() string {
+	best := ""
+	for _, region := range slices.Sorted(maps.Keys(m.Prices)) {
+		if best == "" || m.Prices[region] < m.Prices[best] {
+			best = region
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s in %s)", usd.PerHour(m.Prices[best]), best)
+}
+
+// regionName is the region for a message.
+func (m *machine) regionName() string {
+	if m.region == "" {
+		return "the region"
+	}
+	return m.region
+}
+
+// elsewhere is how a user has a machine bought in place of the one that was asked for.
+func (m *machine) elsewhere() string {
+	if m.there != nil {
+		return "set resource.placement.nodeSource: Any"
+	}
+	return "leave resource.instanceType out"
+}

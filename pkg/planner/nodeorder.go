@@ -1,0 +1,79 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/usd"
+)
+
+// byNodes orders options on existing nodes: by the objective, then what the user prefers, then what takes
+// least from others: fewer nodes, less GPU memory, no InfiniBand, fewer GPUs left alone.
+func byNodes(d demand) func(a, b *option) int {
+	return func(a, b *option) int {
+		return cmp.Or(
+			boolOrder(!a.layout.lowered, !b.layout.lowered),
+			bySpeed(d, a, b),
+			boolOrder(a.preferred(), b.preferred()),
+			cmp.Compare(a.nodes, b.nodes),
+			cmp.Compare(a.memoryGiB(), b.memoryGiB()),
+			cmp.Compare(a.gpus, b.gpus),
+			boolOrder(a.machine.NetworkGBs == 0, b.machine.NetworkGBs == 0),
+			cmp.Compare(a.machine.GPUs, b.machine.GPUs),
+			slices.Compare(a.nodeNames, b.nodeNames),
+		)
+	}
+}
+
+// bySpeed orders options on existing nodes by what the request optimises for. Their price is 0, so tokens
+// per dollar are tokens.
+func bySpeed(d demand, a, b *option) int {
+	m, ok := d.(*modelDemand)
+	known := func(o *option) bool { return o.layout.pace.TPOT > 0 }
+	switch {
+	case !ok:
+		return 0
+	case m.optimizeFor == v1beta1.OptimizeForLatency:
+		return cmp.Or(boolOrder(known(a), known(b)), cmp.Compare(a.layout.pace.TPOT, b.layout.pace.TPOT))
+	case m.optimizeFor == v1beta1.OptimizeForThroughput:
+		return cmp.Compare(b.layout.pace.OutputTokensPerSecond, a.layout.pace.OutputTokensPerSecond)
+	default:
+		return 0
+	}
+}
+
+// besideNodes says why an option is not better than existing nodes.
+func besideNodes(d demand, best, other *option) string {
+	switch {
+	case other.nodeNames == nil && other.price < 0:
+		return "would be bought, at a price that is not known; the plan's nodes are there already"
+	case other.nodeNames == nil:
+		return fmt.Sprintf("would be bought for %s; the plan's nodes are there already", usd.PerHour(other.price))
+	case other.layout.lowered && !best.layout.lowered:
+		return other.layout.holdsLess(best)
+	case bySpeed(d, best, other) != 0 && other.layout.pace.TPOT == 0:
+		return "how fast it serves is not known"
+	case bySpeed(d, best, other) != 0:
+		return fmt.Sprintf("slower: %.3g ms per token and %.3g tokens/s against %.3g and %.3g", other.layout.pace.TPOT,
+			other.layout.pace.OutputTokensPerSecond, best.layout.pace.TPOT, best.layout.pace.OutputTokensPerSecond)
+	case best.preferred() != other.preferred():
+		return "resource.preferredNodes names others"
+	case other.nodes != best.nodes:
+		return fmt.Sprintf("takes %s, the plan takes %d", count(other.nodes, "node"), best.nodes)
+	case other.memoryGiB() > best.memoryGiB():
+		return fmt.Sprintf("takes %.0f GiB of GPU memory from others, the plan takes %.0f", other.memoryGiB(), best.memoryGiB())
+	case other.gpus != best.gpus:
+		return fmt.Sprintf("uses %s, the plan uses %d", count(other.gpus, "GPU"), best.gpus)
+	case (other.machine.NetworkGBs > 0) != (best.machine.NetworkGBs > 0):
+		return "has InfiniBand, which the plan does not need"
+	case other.machine.GPUs != best.machine.GPUs:
+		return fmt.Sprintf("has %s free, the plan's node has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
+	default:
+		return "as good, and later by name"
+	}
+}
