@@ -26,15 +26,15 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Cluster is what the commands need of a cluster, with the rights of the user.
+// Cluster is the part of a cluster that the commands use, with the user's rights.
 type Cluster struct {
-	// Namespace that the flags or the kubeconfig name.
+	// Namespace of the flags or the kubeconfig.
 	Namespace string
 	Objects   Objects
 	Pods      Pods
 }
 
-// Objects are read, watched and changed.
+// Objects reads, watches and changes objects.
 type Objects interface {
 	client.Reader
 	Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error)
@@ -43,13 +43,13 @@ type Objects interface {
 	Status() client.SubResourceWriter
 }
 
-// Pods are reached through the API server.
+// Pods reaches pods through the API server.
 type Pods interface {
-	// Log streams what a container writes.
+	// Log streams the output of a container.
 	Log(ctx context.Context, pod types.NamespacedName, options *corev1.PodLogOptions) (io.ReadCloser, error)
-	// Get asks a server in a pod for a path.
+	// Get requests a path from a server in a pod.
 	Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error)
-	// Forward returns an address on this machine that leads to a port of a pod until the context ends.
+	// Forward returns a local address for a port of a pod; it works until the context ends.
 	Forward(ctx context.Context, pod types.NamespacedName, port int32) (string, error)
 }
 
@@ -59,13 +59,13 @@ const (
 	completeLimit = 2 * time.Second
 )
 
-// connection is the flags that say which cluster, and as whom.
+// connection holds kubectl's flags for cluster and user.
 type connection struct {
 	world World
 	flags *genericclioptions.ConfigFlags
 }
 
-// bind declares those flags of kubectl that lead to a cluster, and completes names of Workspaces.
+// bind declares kubectl's connection flags, and completes names of Workspaces.
 func (c *connection) bind(cmd *cobra.Command, w World) {
 	c.world = w
 	all := genericclioptions.NewConfigFlags(true)
@@ -78,7 +78,7 @@ func (c *connection) bind(cmd *cobra.Command, w World) {
 	cmd.ValidArgsFunction = c.completeNames
 }
 
-// open connects; nothing is asked of the cluster yet.
+// open prepares a connection without a request.
 func (c *connection) open() (*Cluster, error) {
 	if c.world.Cluster == nil {
 		return nil, clusterError("no cluster is available here")
@@ -106,7 +106,7 @@ func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspac
 	return ws, nil
 }
 
-// leader is the set that serves a Workspace, or nil.
+// leader returns the StatefulSet of the pods behind the Service, or nil.
 func (c *Cluster) leader(ctx context.Context, ws *v1beta1.Workspace) (*appsv1.StatefulSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -143,7 +143,7 @@ func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) 
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// worded says what an API server's refusal means for an object, and what to do.
+// worded explains a refusal of the API server for an object, with the way out.
 func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {

@@ -18,7 +18,7 @@ import (
 
 // diffCommand is kubectl berth diff.
 type diffCommand struct {
-	office
+	planOptions
 	output
 }
 
@@ -38,12 +38,12 @@ above 3 are errors.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), w, args[0], args[1]) },
 	}
-	d.office.bind(cmd, w)
+	d.planOptions.bind(cmd, w)
 	d.output.bind(cmd, false)
 	return cmd
 }
 
-// effect is what a change does to what runs.
+// effect is the consequence of a change for running pods and machines.
 type effect string
 
 // The effects, from none to most.
@@ -57,7 +57,7 @@ const (
 	effectRefused  effect = "refused"
 )
 
-// difference is what becomes of one Workspace.
+// difference is the outcome for one Workspace.
 type difference struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -69,16 +69,16 @@ type difference struct {
 	New     *side         `json:"new,omitempty"`
 }
 
-// side is one of the two plans in short.
+// side summarises one of the two plans.
 type side struct {
 	Machines    string   `json:"machines,omitempty"`
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
-	// Problem says why there is no plan.
+	// Problem is the reason for a missing plan.
 	Problem  string   `json:"problem,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 
 	plan planner.Plan
-	// buys says that machines are held: it is planned for and not suspended.
+	// buys is true if machines are held: there is a plan, and the Workspace is not suspended.
 	buys bool
 	err  error
 }
@@ -95,7 +95,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	if err != nil {
 		return err
 	}
-	d.settings.AllowRemoteCode = true // it shapes pods alone
+	d.settings.AllowRemoteCode = true // affects pods only
 	if err := d.open(); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	return resultOf(found)
 }
 
-// resultOf is the exit code that tells a pipeline what was found.
+// resultOf returns the exit code for pipelines.
 func resultOf(found []difference) error {
 	for i := range found {
 		if now := found[i].New; now != nil && now.err != nil {
@@ -127,8 +127,7 @@ func resultOf(found []difference) error {
 	return nil
 }
 
-// differences compares the Workspaces of two manifests, in the order of the new one; what is gone comes
-// last.
+// differences compares the Workspaces of two manifests, in the order of the new one; deleted ones come last.
 func (d *diffCommand) differences(ctx context.Context, old, updated *manifest) ([]difference, error) {
 	out := []difference{}
 	for _, ws := range updated.workspaces {
@@ -161,7 +160,7 @@ func (m *manifest) workspace(name string) *v1beta1.Workspace {
 	return nil
 }
 
-// configText is the text of the ConfigMap that a Workspace names; empty if the file does not have it.
+// configText returns the text of a Workspace's ConfigMap; empty if the file lacks it.
 func (m *manifest) configText(ws *v1beta1.Workspace) string {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return ""
@@ -192,7 +191,7 @@ func (d *diffCommand) difference(ctx context.Context, old, updated *manifest, na
 	return out, nil
 }
 
-// side plans for one of two manifests; nil if it does not have the Workspace.
+// side plans for one of two manifests; nil if the Workspace is not in it.
 func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspace) *side {
 	if ws == nil {
 		return nil
@@ -208,7 +207,7 @@ func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspa
 	return out
 }
 
-// effectOf says what a change does.
+// effectOf returns the effect of a change and a sentence about it.
 func effectOf(d *difference) (effect, string) {
 	switch old, updated := d.Old, d.New; {
 	case updated != nil && updated.err != nil:
@@ -230,7 +229,7 @@ func effectOf(d *difference) (effect, string) {
 	}
 }
 
-// effectOfUpdate is effectOf where a Workspace stays and may be updated.
+// effectOfUpdate is effectOf for a Workspace that stays and may be updated.
 func effectOfUpdate(d *difference) (effect, string) {
 	old, updated := d.Old, d.New
 	switch {
@@ -251,7 +250,7 @@ func effectOfUpdate(d *difference) (effect, string) {
 	}
 }
 
-// sameMachines reports whether machines that were bought for one plan serve the other.
+// sameMachines reports whether the machines of one plan serve the other.
 func sameMachines(d *difference) bool {
 	old, updated := &d.Old.plan, &d.New.plan
 	class := func(c fieldChange) bool {
@@ -266,7 +265,7 @@ func sameLayout(a, b *planner.Plan) bool {
 	return reflect.DeepEqual(rendered(a), rendered(b))
 }
 
-// rendered is what of a plan shows in pods.
+// rendered keeps the parts of a plan that show in pods.
 func rendered(p *planner.Plan) planner.Plan {
 	out := *p
 	out.Memory, out.Performance, out.HourlyPrice = nil, nil, 0
@@ -274,7 +273,7 @@ func rendered(p *planner.Plan) planner.Plan {
 	return out
 }
 
-// sentenceOf is what there is to say of an error beside where it was found.
+// sentenceOf returns an error's message without its location.
 func sentenceOf(err error) string {
 	if text, ok := errors.AsType[*sentence](err); ok {
 		return text.text

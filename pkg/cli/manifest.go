@@ -23,11 +23,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// manifest is what a file holds for us.
+// manifest holds the Workspaces and ConfigMaps of a file.
 type manifest struct {
 	file       string
 	workspaces []*v1beta1.Workspace
-	// configs are the ConfigMaps by namespace and name.
+	// configs holds the ConfigMaps by namespace and name.
 	configs map[string]map[string]string
 }
 
@@ -97,7 +97,7 @@ func decode(document []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// yamlError is what a YAML parser says, without its own name.
+// yamlError returns a YAML parser's message without the parser's name.
 func yamlError(err error) string {
 	text := oneLine(err)
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
@@ -106,7 +106,7 @@ func yamlError(err error) string {
 	return text
 }
 
-// add takes over an object that is for us, and those within a list.
+// add keeps an object of our kinds; of a list, its items.
 func (m *manifest) add(where string, object map[string]any) error {
 	kind, _ := object["kind"].(string)
 	apiVersion, _ := object["apiVersion"].(string)
@@ -189,7 +189,7 @@ func read(object map[string]any, into any) error {
 	return nil
 }
 
-// named is an object for a message.
+// named returns kind and name of an object for a message.
 func named(kind string, object map[string]any) string {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)

@@ -14,9 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mistake says what is wrong with a value that was decoded from JSON where a Go type is to be read, or
-// nothing. The decoder itself would be lax, because an API's types read what is stored, and its errors
-// name Go's types instead of fields.
+// mistake describes a value, decoded from JSON, that does not fit a Go type; empty if it fits. The decoder itself is
+// lax, because an API's types also read stored objects, and its errors name Go types instead of fields.
 func mistake(value any, t reflect.Type, path string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -47,8 +46,7 @@ func mistake(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// isOpaque says that a type reads itself, or that its contents are nobody's business here: what is within
-// a pod or a volume is Kubernetes's.
+// isOpaque reports whether a type decodes itself or belongs to Kubernetes, as pods and volumes do.
 func isOpaque(t reflect.Type) bool {
 	ours := strings.HasSuffix(t.PkgPath(), "/api/v1beta1")
 	if !ours && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
@@ -104,7 +102,7 @@ func mistakeInList(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// fieldsOf are the fields of a struct by their names in JSON.
+// fieldsOf returns the fields of a struct by their JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for field := range t.Fields() {
@@ -129,7 +127,7 @@ func isWhole(value any, t reflect.Type) bool {
 	return err == nil && !reflect.Zero(t).OverflowInt(whole)
 }
 
-// wrong words a value of the wrong kind.
+// wrong describes a value of the wrong kind.
 func wrong(path string, value any, must string) string {
 	shown := fmt.Sprintf("%v", value)
 	switch v := value.(type) {
@@ -143,7 +141,7 @@ func wrong(path string, value any, must string) string {
 	return fmt.Sprintf("%s is %s, it must be %s", path, shorten(shown), must)
 }
 
-// noField words a name that no field has.
+// noField describes an unknown field.
 func noField(path, name string, known []string) string {
 	for _, other := range known {
 		if strings.EqualFold(other, name) {
@@ -161,7 +159,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shorten keeps what a file holds from flooding a message.
+// shorten bounds a file's text in a message.
 func shorten(text string) string {
 	const most = 120
 	if runes := []rune(text); len(runes) > most {

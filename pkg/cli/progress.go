@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// milestone is something that has happened; what has the same key is told once.
+// milestone is an event in a Workspace's life. Each key is printed once.
 type milestone struct{ key, text string }
 
-// journal adds a line for each thing that has happened since the last time.
-func (s *statusCommand) journal(w World) func(*sight) {
+// printProgress prints a line for each new milestone.
+func (s *statusCommand) printProgress(w World) func(*snapshot) {
 	told := map[string]bool{}
-	return func(seen *sight) {
+	return func(seen *snapshot) {
 		now := w.Clock.Now()
 		for _, m := range seen.milestones(now) {
 			if !told[m.key] {
@@ -27,8 +27,7 @@ func (s *statusCommand) journal(w World) func(*sight) {
 	}
 }
 
-// milestones are what can be told of a Workspace, in the order in which it happens. Nothing in a key
-// changes by itself.
+// milestones returns all milestones so far, in order. Keys do not change with time.
 func (r *report) milestones(now time.Time) []milestone {
 	var out []milestone
 	add := func(format string, args ...any) {
@@ -52,7 +51,7 @@ func (r *report) milestones(now time.Time) []milestone {
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		said := fmt.Sprintf("pod %s %s", p.Name, strings.TrimSuffix(p.Stage+": "+p.Message, ": "))
-		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // what comes after a restart is told again
+		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // a restart begins anew
 		out = append(out, milestone{key: life + said, text: said})
 		if p.Weights != nil && p.Weights.TotalBytes > 0 {
 			tenths := int(math.Floor(fetched(p.Weights) * 10))
