@@ -52,7 +52,7 @@ type WorkspaceStatus struct {
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`
 	// attempts are the latest tries to get machines, newest last.
-	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:MaxItems=20
 	// +optional
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// startup lists the stages from plan to ready, with start and end.

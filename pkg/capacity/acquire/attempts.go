@@ -18,9 +18,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Bounds of the attempts in a status, as in the schema.
+// Bounds of the attempts in a status, as in the schema. Repeated refusals of a machine type take longer to be tried again,
+// and after a restart the status is all that counts them. With ten attempts, six broken offers pushed each other out of
+// it, and the seventh, which worked, was never asked for.
 const (
-	attemptLimit    = 10
+	attemptLimit    = 20
 	claimLimit      = 1000
 	endedClaimLimit = 64
 )

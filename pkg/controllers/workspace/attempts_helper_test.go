@@ -11,7 +11,7 @@ import (
 )
 
 // attemptLimit is how many attempts a status has room for.
-const attemptLimit = 10
+const attemptLimit = 20
 
 // begin opens an attempt for a plan.
 func (s *scope) begin(made *revision, number int32, names []string, start time.Time) {

@@ -379,10 +379,10 @@ func TestAttempts(t *testing.T) {
 				}
 				s.attempts = slices.Delete(s.attempts, 1, attemptLimit-1)
 			},
-			want: []string{"1  [chat-aaaa] 0 claims", "13 Released [] 0 claims generation 3"},
+			want: []string{"1  [chat-aaaa] 0 claims", "23 Released [] 0 claims generation 3"},
 		},
 		{
-			reason: "the newest ten are kept",
+			reason: "the newest twenty are kept",
 			do: func(s *scope) {
 				for i := range attemptLimit + 2 {
 					s.begin(s.revision, int32(i+1), nil, now.Time)
@@ -390,7 +390,7 @@ func TestAttempts(t *testing.T) {
 				}
 				s.attempts = s.attempts[attemptLimit-1:]
 			},
-			want: []string{"12 Released [] 0 claims generation 3"},
+			want: []string{"22 Released [] 0 claims generation 3"},
 		},
 	}
 	for _, test := range tests {
