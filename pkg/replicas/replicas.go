@@ -1,0 +1,247 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replicas keeps a number of equal Workspaces and rolls an edit of their template out.
+//
+// It decides which replicas a set creates, updates and deletes, from what exists at one moment: it has no memory, so a
+// crash between two writes loses nothing. It must not know what a replica serves, or how it gets its machines.
+package replicas
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mostCreated is how many replicas one decision creates. The next one follows when they exist.
+const mostCreated = 16
+
+// Policy is the desired state of a set.
+type Policy struct {
+	// Replicas is the desired number.
+	Replicas int
+	// OnDelete leaves existing replicas with a former template alone.
+	OnDelete bool
+	// MaxUnavailable is how many replicas may be unready for a rollout.
+	MaxUnavailable int
+	// Partition is how many replicas keep a former template.
+	Partition int
+	// NodeLimit is the most machines of all replicas; 0 means no limit.
+	NodeLimit int
+}
+
+// Replica is one existing replica.
+type Replica struct {
+	Name    string
+	Created time.Time
+	// IsLeaving: it is being deleted, and may hold its machines.
+	IsLeaving bool
+	// IsCurrent: it has the current template.
+	IsCurrent bool
+	// IsReady: it answers, with the template that it has.
+	IsReady bool
+	// CanUpdate: the current template can be applied over its own.
+	CanUpdate bool
+	// LacksMachine: it waits for a machine that it cannot have now.
+	LacksMachine bool
+	// Nodes is the number of its machines; 0 means that it has no plan yet.
+	Nodes int
+}
+
+// Decision is what to do next.
+type Decision struct {
+	// Create is how many replicas to create with the current template.
+	Create int
+	// Update and Delete name existing replicas.
+	Update, Delete []string
+	// IsRolling: replicas with a former template are to be replaced.
+	IsRolling bool
+	// IsLimited: the limit of machines keeps the set from creating a replica.
+	IsLimited bool
+}
+
+// IsIdle reports whether nothing is to be done.
+func (d Decision) IsIdle() bool {
+	return d.Create == 0 && len(d.Update) == 0 && len(d.Delete) == 0
+}
+
+// Decide returns what to do next. It takes small steps: each leaves a state that the next decision starts from.
+func Decide(policy Policy, all []Replica) Decision {
+	s := observe(policy, all)
+	d := Decision{IsRolling: s.isRolling}
+	switch excess := len(s.live) - policy.Replicas; {
+	case excess > s.surge():
+		for _, victim := range s.live[:excess-s.surge()] {
+			d.Delete = append(d.Delete, victim.Name)
+		}
+	case excess > 0:
+		d.Delete = s.retired()
+	case excess < 0:
+		room := s.room()
+		d.Create = max(0, min(-excess, room, mostCreated))
+		d.IsLimited = room < -excess
+	case s.isRolling:
+		s.roll(&d)
+	}
+	return d
+}
+
+// state is what a decision is made from.
+type state struct {
+	policy Policy
+	all    []Replica
+	// live are the replicas that stay, in the order in which they can best be spared.
+	live  []Replica
+	ready int
+	// updating is the number of those with the current template that do not answer yet.
+	updating, current int
+	isRolling         bool
+}
+
+func observe(policy Policy, all []Replica) state {
+	s := state{policy: policy, all: all}
+	for _, replica := range all {
+		if replica.IsLeaving {
+			continue
+		}
+		s.live = append(s.live, replica)
+		if replica.IsReady {
+			s.ready++
+		}
+		if replica.IsCurrent {
+			s.current++
+		}
+		if replica.IsCurrent && !replica.IsReady {
+			s.updating++
+		}
+	}
+	slices.SortFunc(s.live, bySparing)
+	s.isRolling = s.toRoll() > 0
+	return s
+}
+
+// bySparing puts those first that do not answer, then those with a former template, then the newest.
+func bySparing(a, b Replica) int {
+	return cmp.Or(
+		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent),
+		b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
+	)
+}
+
+func trueLast(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// toRoll is how many replicas are to get the current template.
+func (s *state) toRoll() int {
+	if s.policy.OnDelete || s.policy.Replicas == 0 {
+		return 0
+	}
+	return max(0, len(s.live)-s.current-min(s.policy.Partition, s.policy.Replicas))
+}
+
+// surge is how many replicas may exist above the desired number: one, while a rollout goes on.
+func (s *state) surge() int {
+	if s.isRolling {
+		return 1
+	}
+	return 0
+}
+
+// floor is how many replicas a rollout leaves ready. The last one is never taken down for it.
+func (s *state) floor() int {
+	return max(1, s.policy.Replicas-s.policy.MaxUnavailable)
+}
+
+// canSpare reports whether a rollout may take a replica down.
+func (s *state) canSpare(replica Replica) bool {
+	return !replica.IsReady || s.ready-1 >= s.floor()
+}
+
+// retired is the replica with a former template that the surplus one replaces; none until that one is ready. If the
+// surplus one lacks a machine, the machine of a replica that can be spared may help.
+func (s *state) retired() []string {
+	i := slices.IndexFunc(s.live, func(r Replica) bool { return !r.IsCurrent })
+	if i < 0 {
+		return nil
+	}
+	victim := s.live[i]
+	isReplaced := s.updating == 0 && (!victim.IsReady || s.ready-1 >= s.policy.Replicas)
+	lacksMachine := slices.ContainsFunc(s.live, func(r Replica) bool { return r.IsCurrent && !r.IsReady && r.LacksMachine })
+	if isReplaced || lacksMachine && s.policy.MaxUnavailable > 0 && s.canSpare(victim) {
+		return []string{victim.Name}
+	}
+	return nil
+}
+
+// roll brings the current template to further replicas: in place where the update leaves enough of them ready, else by
+// one surplus replica. Replicas that do not become ready stop it.
+func (s *state) roll(d *Decision) {
+	left, mayUpdate := s.toRoll(), max(1, s.policy.MaxUnavailable)-s.updating
+	for _, replica := range s.live {
+		if replica.IsCurrent {
+			continue
+		}
+		if left == 0 || mayUpdate <= 0 {
+			return
+		}
+		if !replica.CanUpdate || !s.canSpare(replica) {
+			if d.IsIdle() {
+				s.replace(replica, d)
+			}
+			return
+		}
+		d.Update = append(d.Update, replica.Name)
+		left--
+		mayUpdate--
+		if replica.IsReady {
+			s.ready--
+		}
+	}
+}
+
+// replace creates a surplus replica that will replace one. Where the limit of machines leaves no room, it deletes the
+// replica first, if that can be spared.
+func (s *state) replace(replica Replica, d *Decision) {
+	switch {
+	case len(s.all) > len(s.live): // the machines of those that are leaving are not free yet
+	case s.room() > 0:
+		d.Create = 1
+	case s.canSpare(replica):
+		d.Delete = []string{replica.Name}
+	default:
+		d.IsLimited = true
+	}
+}
+
+// room is how many replicas can be created within the limit of machines. While no plan says how many machines one
+// needs, there is room for the first only.
+func (s *state) room() int {
+	if s.policy.NodeLimit == 0 {
+		return math.MaxInt
+	}
+	each := 0
+	for _, replica := range s.all {
+		each = max(each, replica.Nodes)
+	}
+	if each == 0 {
+		return max(0, 1-len(s.all))
+	}
+	held := 0
+	for _, replica := range s.all {
+		if replica.Nodes == 0 {
+			held += each
+		}
+		held += replica.Nodes
+	}
+	return max(0, (s.policy.NodeLimit-held)/each)
+}
