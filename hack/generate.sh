@@ -18,4 +18,27 @@ fi
 "$CONTROLLER_GEN" object:headerFile=hack/tools/controller-gen/header.txt paths=./api/...
 "$CONTROLLER_GEN" crd paths=./api/... output:crd:dir=charts/modelberth/files/crds
 go run -buildvcs=false ./hack/crdgen
+go run -buildvcs=false ./hack/crdgen -crd charts/modelberth/files/crds/kaito.sh_inferencesets.yaml \
+	-rules api/v1beta1/inferenceset_rules.yaml -template api/v1beta1/rules.yaml
+
 go run -buildvcs=false ./hack/clidocs
+
+# A set's template obeys the policies of Workspaces: the same rules, at the template's place.
+policies=charts/modelberth/files/policies
+for file in workspaces workspaces-warnings; do
+	sed -e 's/modelberth-workspaces/modelberth-inferencesets/' \
+		-e 's/resources: \[workspaces\] # and never workspaces/resources: [inferencesets] # and never inferencesets/' \
+		-e 's/object\.?resource != oldObject\.?resource/object.?spec != oldObject.?spec/' \
+		-e 's/bject\.?resource\.?labelSelector/bject.?spec.?labelSelector/g' \
+		-e 's/bject\.?resource/bject.?spec.?template.?resource/g' \
+		-e 's/bject\.?inference/bject.?spec.?template.?inference/g' \
+		-e 's/bject\.metadata\.?annotations/bject.?spec.?template.?metadata.?annotations/g' \
+		-e 's/object\.metadata\.annotations\[/object.spec.template.metadata.annotations[/g' \
+		-e "s/\([\"' ]\)annotation kaito/\1spec.template.metadata: annotation kaito/g" \
+		-e 's/: "resource\.labelSelector/: "spec.labelSelector/' \
+		-e 's/: "preset\./: "spec.template.inference.preset./' -e 's/: "\(resource\|inference\)\./: "spec.template.\1./' \
+		-e 's/<= 52$/<= 46/' -e 's/<= 52"/<= 46"/' -e 's/, and 52 are possible/, and 46 are possible/' \
+		-e 's/because its pods carry it in a label/because the pods of its Workspaces carry it, longer by 6, in a label/' \
+		-e '3a # Generated from '"$file"'.yaml by hack/generate.sh. DO NOT EDIT.\n#' \
+		"$policies/$file.yaml" >"$policies/${file/workspaces/inferencesets}.yaml"
+done

@@ -22,7 +22,7 @@ func GroupVersion() schema.GroupVersion {
 
 // AddToScheme registers the types of this package with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion(), &Workspace{}, &WorkspaceList{})
+	scheme.AddKnownTypes(GroupVersion(), &Workspace{}, &WorkspaceList{}, &InferenceSet{}, &InferenceSetList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())
 	return nil
 }

@@ -19,14 +19,15 @@ import (
 func main() {
 	crd := flag.String("crd", "charts/modelberth/files/crds/kaito.sh_workspaces.yaml", "the CRD to finish, in place")
 	rules := flag.String("rules", "api/v1beta1/rules.yaml", "the bounds and rules to add")
+	template := flag.String("template", "", "the bounds and rules of Workspaces, to add for a template of them")
 	flag.Parse()
-	if err := run(*crd, *rules); err != nil {
+	if err := run(*crd, *rules, *template); err != nil {
 		fmt.Fprintln(os.Stderr, "crdgen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(crdPath, rulesPath string) error {
+func run(crdPath, rulesPath, templatePath string) error {
 	var crd apiextensionsv1.CustomResourceDefinition
 	if err := read(crdPath, &crd); err != nil {
 		return err
@@ -34,6 +35,13 @@ func run(crdPath, rulesPath string) error {
 	var add additions
 	if err := read(rulesPath, &add); err != nil {
 		return err
+	}
+	if templatePath != "" {
+		var workspaces additions
+		if err := read(templatePath, &workspaces); err != nil {
+			return err
+		}
+		add = add.and(workspaces.forTemplate())
 	}
 	if err := finish(&crd, add); err != nil {
 		return fmt.Errorf("%s: %w", crdPath, err)

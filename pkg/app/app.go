@@ -129,7 +129,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
+	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks), applier)
 }
 
 // settle probes the cluster for settings that the options leave open, completes the options, and returns the site
@@ -193,8 +193,13 @@ func limitsOf(o options.Controller) workspace.Limits {
 // setUp has the caches indexed and then the controllers run, once this replica leads.
 func (at site) setUp(
 	ctx context.Context, workspaces *workspace.Reconciler, news []workspace.News, endpoints *endpoint.Desk, run controller.Options,
+	applier *apply.Applier,
 ) error {
 	if err := workspace.Index(ctx, at.indexes); err != nil {
+		return err
+	}
+	sets, err := at.inferenceSets(ctx, applier, run)
+	if err != nil {
 		return err
 	}
 	return onceElected(at.mgr,
@@ -202,6 +207,7 @@ func (at site) setUp(
 		func(ctx context.Context) error { return restartOnRestoredSchema(ctx, at.mgr) },
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, news, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
+		sets,
 		func(context.Context) error { close(at.leads); return nil },
 	)
 }

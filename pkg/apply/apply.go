@@ -9,6 +9,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,12 +38,14 @@ type TakenError struct {
 	Kind      string
 	Namespace string
 	Name      string
+	// Owner is the kind of the object that wants the name.
+	Owner string
 }
 
 // Error names the object and the way out.
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %s/%s exists and has another owner: "+
-		"delete or rename it, or create the Workspace under another name", e.Kind, e.Namespace, e.Name)
+		"delete or rename it, or create the %s under another name", e.Kind, e.Namespace, e.Name, cmp.Or(e.Owner, v1beta1.WorkspaceKind))
 }
 
 // TerminatingError is returned if an object of the desired name is on its way out.
@@ -242,7 +245,11 @@ func (a *Applier) ours(
 	if existing == nil {
 		return nil, gvk, nil
 	}
-	return existing, gvk, mayWrite(gvk.Kind, owner, existing)
+	of, err := apiutil.GVKForObject(owner, a.cached.Scheme())
+	if err != nil {
+		return nil, gvk, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
+	}
+	return existing, gvk, mayWrite(gvk.Kind, of.Kind, owner, existing)
 }
 
 // isOfAnotherUID reports whether the API server has an object of that name with another UID.
@@ -278,16 +285,16 @@ func (a *Applier) existing(
 	return object, nil
 }
 
-func mayWrite(kind string, owner, existing client.Object) error {
+func mayWrite(kind, ownerKind string, owner, existing client.Object) error {
 	if metav1.IsControlledBy(existing, owner) && existing.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
 	controller := metav1.GetControllerOf(existing)
-	former := controller != nil && controller.Kind == v1beta1.WorkspaceKind && controller.Name == owner.GetName()
+	former := controller != nil && controller.Kind == ownerKind && controller.Name == owner.GetName()
 	if former || metav1.IsControlledBy(existing, owner) {
 		return &TerminatingError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName()}
 	}
-	return &TakenError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName()}
+	return &TakenError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName(), Owner: ownerKind}
 }
 
 // intentOf returns our fields, with their hash among the annotations.

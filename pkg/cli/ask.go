@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ask holds the flags that replace a manifest.
+// ask holds the flags that say in place of a manifest what is wanted.
 type ask struct {
 	model, instanceType, engine string
 
@@ -35,7 +35,7 @@ type ask struct {
 	args                   map[string]string
 }
 
-// fields returns the manifest's field for each flag.
+// fields are what a manifest has in place of the flags.
 func fields() map[string]string {
 	return map[string]string{
 		"model": "inference.preset.name", "instance-type": "resource.instanceType", "engine": "inference.engine.name",
@@ -74,7 +74,7 @@ func (a *ask) bind(cmd *cobra.Command) {
 	complete(cmd, "capacity-type", capacityTypes)
 }
 
-// beside refuses flags beside a manifest, which has their fields.
+// beside refuses flags that a manifest answers.
 func (a *ask) beside(cmd *cobra.Command) error {
 	known := fields()
 	for _, flag := range slices.Sorted(maps.Keys(known)) {
@@ -85,7 +85,7 @@ func (a *ask) beside(cmd *cobra.Command) error {
 	return nil
 }
 
-// workspace returns the manifest that the flags stand for.
+// workspace is the manifest that says the same as the flags.
 func (a *ask) workspace() (*v1beta1.Workspace, error) {
 	aim, err := a.aim()
 	if err != nil {
@@ -139,7 +139,7 @@ func (a *ask) aim() (v1beta1.OptimizeFor, error) {
 	return "", usageError("--optimize-for: %q is not possible: use balanced, cost, latency or throughput", a.optimizeFor)
 }
 
-// flagged replaces fields by their flags in a message.
+// flagged names flags in place of the fields that they stand for.
 func flagged(message string) string {
 	known := fields()
 	// The longer names first, because some begin like others.
@@ -153,7 +153,7 @@ func flagged(message string) string {
 	})
 }
 
-// given returns a pointer to a number; nil for 0, an absent flag.
+// given is a number for a field; 0 stands for a flag that was not given.
 func given(value int32) *int32 {
 	if value == 0 {
 		return nil
@@ -168,7 +168,7 @@ func duration(value time.Duration) *metav1.Duration {
 	return &metav1.Duration{Duration: value}
 }
 
-// title names a Workspace in headings: its own name, or its model if it has none.
+// title is how a Workspace is called in headings: by its own name, or by the model where it has none.
 func title(ws *v1beta1.Workspace, hubID string) string {
 	if ws.Name == "workspace" && ws.Namespace == "" {
 		return hubID

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// outOfBounds names a field that a plan depends on and whose value the API server would refuse; empty if none.
+// outOfBounds says which field has a value that the API server would refuse and a plan depends on.
 func outOfBounds(ws *v1beta1.Workspace) string {
 	if count := ws.Resource.Count; count != nil && (*count < 1 || *count > 1000) {
 		return fmt.Sprintf("resource.count is %d, it must be between 1 and 1000", *count)
@@ -76,12 +76,12 @@ func badObjectives(o *v1beta1.ObjectivesSpec) string {
 	return ""
 }
 
-// capacityTypes returns the capacity types of the API.
+// capacityTypes are the ways to pay.
 func capacityTypes() []string {
 	return []string{string(v1beta1.CapacityReserved), string(v1beta1.CapacityOnDemand), string(v1beta1.CapacitySpot)}
 }
 
-// aims returns the values of --optimize-for.
+// aims are what can be optimised for.
 func aims() []string {
 	return []string{
 		string(v1beta1.OptimizeForBalanced), string(v1beta1.OptimizeForCost), string(v1beta1.OptimizeForLatency),

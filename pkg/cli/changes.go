@@ -13,14 +13,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// fieldChange is a field with different values in two manifests; empty means absent.
+// fieldChange is one field that two manifests have different values of; empty means that it is absent.
 type fieldChange struct {
 	Field string `json:"field"`
 	Old   string `json:"old,omitempty"`
 	New   string `json:"new,omitempty"`
 }
 
-// changesOf returns the fields that differ, by name. oldConfig and newConfig are the texts of the ConfigMaps.
+// changesOf are the fields that differ, by name. config is the text of the ConfigMap that each names.
 func changesOf(old, updated *v1beta1.Workspace, oldConfig, newConfig string) ([]fieldChange, error) {
 	before, err := leaves(old, oldConfig)
 	if err != nil {
@@ -41,10 +41,10 @@ func changesOf(old, updated *v1beta1.Workspace, oldConfig, newConfig string) ([]
 	return out, nil
 }
 
-// configField names a change within the ConfigMap.
+// configField is how a change within the ConfigMap is called.
 const configField = "ConfigMap"
 
-// leaves returns the values of a Workspace by field name.
+// leaves are the values of a Workspace by their fields' names.
 func leaves(ws *v1beta1.Workspace, config string) (map[string]string, error) {
 	text, err := json.Marshal(map[string]any{
 		"resource": ws.Resource, "inference": ws.Inference, "tuning": ws.Tuning, "suspend": ws.Suspend,
@@ -64,7 +64,7 @@ func leaves(ws *v1beta1.Workspace, config string) (map[string]string, error) {
 	if config != "" {
 		out[configField] = config
 	}
-	// Defaults of the API mean the same as an absent field.
+	// What is stored where nothing was given means the same as nothing.
 	for field, standard := range map[string]string{"resource.count": "1", "suspend": "false", "inference.preset.accessMode": "public"} {
 		if out[field] == standard {
 			delete(out, field)
@@ -112,8 +112,8 @@ func isPlain(list []any) bool {
 	})
 }
 
-// isFixed reports whether the API server refuses a change, so that the object has to be created anew. The fields in
-// settable may be set once.
+// fixed are the fields that the API server lets nobody change: the object must be made anew. Of those in
+// settable, only a value that is there cannot be changed.
 func isFixed(change *fieldChange) bool {
 	switch {
 	case change.Field == "inference.preset.name", change.Field == "resource.count",
@@ -128,13 +128,13 @@ func isFixed(change *fieldChange) bool {
 	}
 }
 
-// under reports whether a field is the parent or within it.
+// under reports whether a field is another one or within it.
 func under(field, parent string) bool {
 	rest, ok := strings.CutPrefix(field, parent)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// isRendered reports whether a change alters the pods even if the plan stays.
+// isRendered reports whether a change shows in the pods by itself, whatever it does to the plan.
 func isRendered(change *fieldChange) bool {
 	for _, planned := range []string{
 		"inference.objectives", "inference.engine.allowedQuantizations", "inference.engine.allowedKVCacheTypes",

@@ -105,16 +105,16 @@ func piped(in io.Reader) (string, error) {
 	return string(text), nil
 }
 
-// conversation is a chat so far.
+// conversation is what was said so far.
 type conversation struct {
-	// reach returns the server; the connection lasts until the context ends.
+	// reach leads to the server until the context ends.
 	reach    func(context.Context) (*endpoint, error)
 	out      io.Writer
 	style    style
 	question question
 }
 
-// converse answers each line of the input until it ends.
+// converse asks what somebody types, until nothing more comes.
 func (t *conversation) converse(ctx context.Context, w World) error {
 	lines := bufio.NewScanner(w.In)
 	lines.Buffer(nil, mostBytes)
@@ -152,7 +152,7 @@ func (w World) interruptible(ctx context.Context) (context.Context, context.Canc
 	return w.Interrupt(ctx)
 }
 
-// say sends one prompt and prints the answer. A failure leaves the conversation unchanged.
+// say asks one thing and prints the answer. What fails leaves the conversation as it was.
 func (t *conversation) say(ctx context.Context, prompt string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -19,24 +19,24 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// World is the process as the command sees it.
+// World is what the command needs of the process it runs in.
 type World struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(string) string
 	// Presets are the files of the catalogue.
 	Presets fs.FS
-	// Terminal is true if Out is a terminal with colours.
+	// Terminal says that Out is a terminal that shows colours.
 	Terminal bool
-	// Hub returns a describer for models outside the catalogue.
+	// Hub returns what describes models that the catalogue does not have.
 	Hub func(endpoint, token string) (Describer, error)
-	// Cluster connects to the cluster of the flags. Warnings of its API server go to the writer.
+	// Cluster connects to the cluster that flags name; what its API server warns of goes to the writer.
 	Cluster func(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster, error)
-	// Clock measures ages.
+	// Clock tells how old things are.
 	Clock clock.WithTicker
 	// Size of the terminal in columns and lines.
 	Size func() (width, height int)
-	// Typing is true if a person types at In.
+	// Typing says that In is a terminal that somebody types at.
 	Typing bool
 	// Interrupt returns a context that Ctrl-C cancels instead of ending the process.
 	Interrupt func(context.Context) (context.Context, context.CancelFunc)
@@ -50,7 +50,7 @@ func Process(in, out *os.File, err io.Writer, getenv func(string) string) World 
 		Typing:   term.IsTerminal(int(in.Fd())),
 		Clock:    clock.RealClock{},
 		Size: func() (int, int) {
-			width, height, _ := term.GetSize(int(out.Fd())) // zeros without a terminal
+			width, height, _ := term.GetSize(int(out.Fd())) // zeros where there is no terminal
 			return width, height
 		},
 		Interrupt: func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -73,7 +73,7 @@ func Main(ctx context.Context, args []string, w World) int {
 	return codeOf(err)
 }
 
-// New returns the root command with all subcommands.
+// New returns the command with everything below it.
 func New(w World) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-berth",

@@ -26,15 +26,15 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Cluster is the part of a cluster that the commands use, with the user's rights.
+// Cluster is what the commands need of a cluster, with the rights of the user.
 type Cluster struct {
-	// Namespace of the flags or the kubeconfig.
+	// Namespace that the flags or the kubeconfig name.
 	Namespace string
 	Objects   Objects
 	Pods      Pods
 }
 
-// Objects reads, watches and changes objects.
+// Objects are read, watched and changed.
 type Objects interface {
 	client.Reader
 	Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error)
@@ -43,13 +43,13 @@ type Objects interface {
 	Status() client.SubResourceWriter
 }
 
-// Pods reaches pods through the API server.
+// Pods are reached through the API server.
 type Pods interface {
-	// Log streams the output of a container.
+	// Log streams what a container writes.
 	Log(ctx context.Context, pod types.NamespacedName, options *corev1.PodLogOptions) (io.ReadCloser, error)
-	// Get requests a path from a server in a pod.
+	// Get asks a server in a pod for a path.
 	Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error)
-	// Forward returns a local address for a port of a pod; it works until the context ends.
+	// Forward returns an address on this machine that leads to a port of a pod until the context ends.
 	Forward(ctx context.Context, pod types.NamespacedName, port int32) (string, error)
 }
 
@@ -59,13 +59,13 @@ const (
 	completeLimit = 2 * time.Second
 )
 
-// connection holds kubectl's flags for cluster and user.
+// connection is the flags that say which cluster, and as whom.
 type connection struct {
 	world World
 	flags *genericclioptions.ConfigFlags
 }
 
-// bind declares kubectl's connection flags, and completes names of Workspaces.
+// bind declares those flags of kubectl that lead to a cluster, and completes names of Workspaces.
 func (c *connection) bind(cmd *cobra.Command, w World) {
 	c.world = w
 	all := genericclioptions.NewConfigFlags(true)
@@ -78,7 +78,7 @@ func (c *connection) bind(cmd *cobra.Command, w World) {
 	cmd.ValidArgsFunction = c.completeNames
 }
 
-// open prepares a connection without a request.
+// open connects; nothing is asked of the cluster yet.
 func (c *connection) open() (*Cluster, error) {
 	if c.world.Cluster == nil {
 		return nil, clusterError("no cluster is available here")
@@ -106,7 +106,7 @@ func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspac
 	return ws, nil
 }
 
-// leader returns the StatefulSet of the pods behind the Service, or nil.
+// leader is the set that serves a Workspace, or nil.
 func (c *Cluster) leader(ctx context.Context, ws *v1beta1.Workspace) (*appsv1.StatefulSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -143,7 +143,7 @@ func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) 
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// worded explains a refusal of the API server for an object, with the way out.
+// worded says what an API server's refusal means for an object, and what to do.
 func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {

@@ -18,7 +18,7 @@ import (
 
 // diffCommand is kubectl berth diff.
 type diffCommand struct {
-	planOptions
+	office
 	output
 }
 
@@ -38,12 +38,12 @@ above 3 are errors.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), w, args[0], args[1]) },
 	}
-	d.planOptions.bind(cmd, w)
+	d.office.bind(cmd, w)
 	d.output.bind(cmd, false)
 	return cmd
 }
 
-// effect is the consequence of a change for running pods and machines.
+// effect is what a change does to what runs.
 type effect string
 
 // The effects, from none to most.
@@ -57,7 +57,7 @@ const (
 	effectRefused  effect = "refused"
 )
 
-// difference is the outcome for one Workspace.
+// difference is what becomes of one Workspace.
 type difference struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -69,16 +69,16 @@ type difference struct {
 	New     *side         `json:"new,omitempty"`
 }
 
-// side summarises one of the two plans.
+// side is one of the two plans in short.
 type side struct {
 	Machines    string   `json:"machines,omitempty"`
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
-	// Problem is the reason for a missing plan.
+	// Problem says why there is no plan.
 	Problem  string   `json:"problem,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 
 	plan planner.Plan
-	// buys is true if machines are held: there is a plan, and the Workspace is not suspended.
+	// buys says that machines are held: it is planned for and not suspended.
 	buys bool
 	err  error
 }
@@ -95,7 +95,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	if err != nil {
 		return err
 	}
-	d.settings.AllowRemoteCode = true // affects pods only
+	d.settings.AllowRemoteCode = true // it shapes pods alone
 	if err := d.open(); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	return resultOf(found)
 }
 
-// resultOf returns the exit code for pipelines.
+// resultOf is the exit code that tells a pipeline what was found.
 func resultOf(found []difference) error {
 	for i := range found {
 		if now := found[i].New; now != nil && now.err != nil {
@@ -127,7 +127,8 @@ func resultOf(found []difference) error {
 	return nil
 }
 
-// differences compares the Workspaces of two manifests, in the order of the new one; deleted ones come last.
+// differences compares the Workspaces of two manifests, in the order of the new one; what is gone comes
+// last.
 func (d *diffCommand) differences(ctx context.Context, old, updated *manifest) ([]difference, error) {
 	out := []difference{}
 	for _, ws := range updated.workspaces {
@@ -160,7 +161,7 @@ func (m *manifest) workspace(name string) *v1beta1.Workspace {
 	return nil
 }
 
-// configText returns the text of a Workspace's ConfigMap; empty if the file lacks it.
+// configText is the text of the ConfigMap that a Workspace names; empty if the file does not have it.
 func (m *manifest) configText(ws *v1beta1.Workspace) string {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return ""
@@ -191,7 +192,7 @@ func (d *diffCommand) difference(ctx context.Context, old, updated *manifest, na
 	return out, nil
 }
 
-// side plans for one of two manifests; nil if the Workspace is not in it.
+// side plans for one of two manifests; nil if it does not have the Workspace.
 func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspace) *side {
 	if ws == nil {
 		return nil
@@ -207,7 +208,7 @@ func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspa
 	return out
 }
 
-// effectOf returns the effect of a change and a sentence about it.
+// effectOf says what a change does.
 func effectOf(d *difference) (effect, string) {
 	switch old, updated := d.Old, d.New; {
 	case updated != nil && updated.err != nil:
@@ -229,7 +230,7 @@ func effectOf(d *difference) (effect, string) {
 	}
 }
 
-// effectOfUpdate is effectOf for a Workspace that stays and may be updated.
+// effectOfUpdate is effectOf where a Workspace stays and may be updated.
 func effectOfUpdate(d *difference) (effect, string) {
 	old, updated := d.Old, d.New
 	switch {
@@ -250,7 +251,7 @@ func effectOfUpdate(d *difference) (effect, string) {
 	}
 }
 
-// sameMachines reports whether the machines of one plan serve the other.
+// sameMachines reports whether machines that were bought for one plan serve the other.
 func sameMachines(d *difference) bool {
 	old, updated := &d.Old.plan, &d.New.plan
 	class := func(c fieldChange) bool {
@@ -265,7 +266,7 @@ func sameLayout(a, b *planner.Plan) bool {
 	return reflect.DeepEqual(rendered(a), rendered(b))
 }
 
-// rendered keeps the parts of a plan that show in pods.
+// rendered is what of a plan shows in pods.
 func rendered(p *planner.Plan) planner.Plan {
 	out := *p
 	out.Memory, out.Performance, out.HourlyPrice = nil, nil, 0
@@ -273,7 +274,7 @@ func rendered(p *planner.Plan) planner.Plan {
 	return out
 }
 
-// sentenceOf returns an error's message without its location.
+// sentenceOf is what there is to say of an error beside where it was found.
 func sentenceOf(err error) string {
 	if text, ok := errors.AsType[*sentence](err); ok {
 		return text.text

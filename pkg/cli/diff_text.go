@@ -10,10 +10,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// hoursPerMonth is the month of the clouds' price lists.
+// hoursPerMonth is what clouds reckon with.
 const hoursPerMonth = 730
 
-// describeDifferences prints the outcome for each Workspace.
+// describeDifferences words what becomes of each Workspace.
 func describeDifferences(out page, found []difference) {
 	for i := range found {
 		if i > 0 {
@@ -63,7 +63,7 @@ func value(text string) string {
 	return shorten(text)
 }
 
-// machines names the machines of a side.
+// machines are those that are held.
 func (s *side) machines() string {
 	switch {
 	case s == nil:
@@ -77,7 +77,7 @@ func (s *side) machines() string {
 	}
 }
 
-// hourly returns the price of the machines in USD per hour; false if unknown.
+// hourly is what the machines that are held cost; false if that is not known.
 func (s *side) hourly() (float64, bool) {
 	switch {
 	case s == nil, s.err == nil && !s.buys:
@@ -97,7 +97,7 @@ func (s *side) price() string {
 	return hourly(price)
 }
 
-// monthly returns the change of the price in USD per month.
+// monthly is what a change costs in a month.
 func monthly(d *difference) string {
 	before, known := d.Old.hourly()
 	after, alsoKnown := d.New.hourly()

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command kubectl-berth. It reads manifests and flags, plans with the controller's pipeline, and
-// prints the result for a terminal or as data. For Workspaces in a cluster it shows their objects, talks to their
-// endpoints and edits their specs, with the user's rights.
+// Package cli is the command kubectl-berth: it reads manifests and flags, has the planner decide, and
+// words the answer for a person at a terminal or for a program. For Workspaces in a cluster it shows what
+// their objects say, talks to their endpoints, and edits their specs, with the rights of whoever runs it.
 //
-// It decides about flags, formats and words. The planner decides about fit, price and choice; this package must not
-// know how a plan is carried out. It reaches a cluster only through Objects and Pods, and shows their state without a
-// judgement of its own.
+// It decides how things are asked for and shown. What fits, what it costs and which is best it asks the
+// packages that decide; it must not know how a plan is carried out. It reaches a cluster only through
+// Objects and Pods: an object there says what is true, and nothing here works it out anew.
 package cli

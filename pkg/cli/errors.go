@@ -9,23 +9,24 @@ import (
 	"strings"
 )
 
-// The exit codes, as in docs/reference/cli.md.
+// The exit codes; docs/reference/cli.md tells users.
 const (
 	codeDone = 0
-	// codeDiffers ends diff if something changes. codeStalled ends status --watch if waiting is of no use.
+	// codeDiffers is what diff ends with where something changes, and codeStalled what status --watch ends
+	// with where waiting is of no use.
 	codeDiffers = 1
 	codeStalled = 1
-	// codeUsage: a flag, a file or a name in it is wrong.
+	// codeUsage means that a flag, a file or a name in it is wrong.
 	codeUsage = 2
-	// codeInfeasible: nothing serves the request.
+	// codeInfeasible means that nothing serves what was asked for.
 	codeInfeasible = 3
-	// codeHub: the hub did not describe the model.
+	// codeHub means that the hub did not describe the model.
 	codeHub = 4
-	// codeCluster: the cluster or the model's server failed, or took too long.
+	// codeCluster means that the cluster or the model's server did not do what was asked for, or not in time.
 	codeCluster = 5
 )
 
-// exitError is an error with an exit code.
+// exitError is an error with the exit code that it ends the process with.
 type exitError struct {
 	code int
 	err  error
@@ -34,7 +35,7 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// differs ends diff without a message.
+// differs ends diff: there is nothing more to say.
 func differs() error { return &exitError{code: codeDiffers, err: errors.New("")} }
 
 func usageError(format string, args ...any) error {
@@ -45,7 +46,7 @@ func clusterError(format string, args ...any) error {
 	return &exitError{code: codeCluster, err: fmt.Errorf(format, args...)}
 }
 
-// codeOf returns the exit code of an error. An error without one is about the command line.
+// codeOf is the exit code for an error; what nobody gave one is about the command line.
 func codeOf(err error) int {
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.code
@@ -53,7 +54,7 @@ func codeOf(err error) int {
 	return codeUsage
 }
 
-// oneLine returns an error's text on one line.
+// oneLine is an error's text on one line.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }

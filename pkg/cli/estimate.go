@@ -19,8 +19,8 @@ import (
 
 // estimateCommand is kubectl berth estimate.
 type estimateCommand struct {
-	catalogFlags
-	modelResolver
+	facts
+	finder
 	output
 
 	name, gpu, dtype, kvType, engine string
@@ -48,8 +48,8 @@ figures can be compared with its log. A model that does not fit is reported, not
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), cmd, w) },
 	}
 	e.bindFlags(cmd)
-	e.catalogFlags.bind(cmd, w)
-	e.modelResolver.bind(cmd, w)
+	e.facts.bind(cmd, w)
+	e.finder.bind(cmd, w)
 	e.output.bind(cmd, false)
 	return cmd
 }
@@ -78,7 +78,7 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.IntVar(&e.load.Concurrency, "concurrency", 1, "requests open at any time")
 }
 
-// estimate is the prediction; its JSON is stable.
+// estimate is what is predicted; its JSON is stable.
 type estimate struct {
 	WeightsGiBPerGPU      float64 `json:"weightsGiBPerGPU"`
 	KVCacheGiBPerGPU      float64 `json:"kvCacheGiBPerGPU"`
@@ -90,19 +90,19 @@ type estimate struct {
 	TTFTMillis            float64 `json:"ttftMs"`
 	TPOTMillis            float64 `json:"tpotMs"`
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
-	// Fits: the engine starts and holds one sequence of the longest length.
+	// Fits says that the engine starts and holds one sequence of the longest length.
 	Fits bool `json:"fits"`
-	// Queues: the load exceeds what fits at once, so a part waits.
+	// Queues says that the load is more than fits at once, so that some of it waits.
 	Queues bool `json:"queues"`
-	// MemoryBasis and SpeedBasis are the sources of the figures.
+	// MemoryBasis and SpeedBasis say how the figures came to be.
 	MemoryBasis v1beta1.Basis `json:"memoryBasis"`
 	SpeedBasis  v1beta1.Basis `json:"speedBasis"`
-	// Assumed settings of the figures.
+	// Assumed are the settings that the figures hold for.
 	Assumed assumed  `json:"assumed"`
 	Notes   []string `json:"notes,omitempty"`
 }
 
-// assumed holds the settings of an estimate, defaults included.
+// assumed are the settings of an estimate, those that were not given included.
 type assumed struct {
 	Model                string  `json:"model"`
 	Quantization         string  `json:"quantization"`
@@ -129,11 +129,11 @@ func (e *estimateCommand) run(ctx context.Context, cmd *cobra.Command, w World) 
 	if err := e.check(cmd); err != nil {
 		return err
 	}
-	known, err := e.catalogFlags.load()
+	known, err := e.facts.load()
 	if err != nil {
 		return err
 	}
-	e.modelResolver.catalog = known
+	e.finder.catalog = known
 	s, err := e.subject(ctx, known)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (e *estimateCommand) run(ctx context.Context, cmd *cobra.Command, w World) 
 	return nil
 }
 
-// check refuses contradictory flags.
+// check refuses flags that mean nothing.
 func (e *estimateCommand) check(cmd *cobra.Command) error {
 	switch {
 	case e.name == "" && e.config == "":
@@ -183,7 +183,7 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// Bounds of sensible values, so that products stay finite.
+// Bounds of what makes sense, so that products of numbers stay numbers.
 const (
 	mostGPUs   = 4096
 	mostTokens = 100_000_000
@@ -199,11 +199,11 @@ type subject struct {
 	load    physics.Load
 	assumed assumed
 	notes   []string
-	// refused: the engine does not start on the GPU or with the settings.
+	// refused says that the engine does not start on the GPU, or as it is told to.
 	refused bool
 }
 
-// subject resolves model, GPU and engine of the flags.
+// subject gathers what is to be predicted.
 func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (*subject, error) {
 	s := &subject{serving: e.serving, load: e.load}
 	var ok bool
@@ -213,7 +213,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if s.engine, ok = known.Engine(e.engine); !ok {
 		return nil, usageError("--engine: %q is not an engine of the catalogue: use %s", e.engine, orList(engineNames(known)))
 	}
-	m, notes, err := e.modelResolver.model(ctx, e.name)
+	m, notes, err := e.finder.model(ctx, e.name)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func engineNames(known *catalog.Catalog) []string {
 	return names
 }
 
-// layout reads the engine's parallelism from the flags.
+// layout reads how the engine spreads over the GPUs.
 func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers int) (physics.Layout, error) {
 	l := physics.Layout{TP: e.tp, PP: e.pp, DP: e.dp, Nodes: e.nodes}
 	if l.TP == 0 {
@@ -276,8 +276,8 @@ func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers in
 	return l, nil
 }
 
-// joined returns how many GPUs of a machine their own link joins, and the network between machines in GB/s. It takes
-// the catalogue's machine types with at least that many GPUs, else the link of the GPU.
+// joined says how many of a machine's GPUs their own link joins, and what joins machines: as in the
+// machine types of the catalogue that have at least that many of them, else as the GPU's link suggests.
 func joined(known *catalog.Catalog, gpu *sku.GPU, gpus int) (linked int, networkGBs float64) {
 	found := false
 	for _, s := range known.SKUs() {
@@ -292,7 +292,7 @@ func joined(known *catalog.Catalog, gpu *sku.GPU, gpus int) (linked int, network
 	return linked, networkGBs
 }
 
-// serveAs fills in the engine's defaults.
+// serveAs fills in what the engine does where nothing is said.
 func (s *subject) serveAs(kvType string, context int) error {
 	s.serving.KVType = ""
 	switch kvType {

@@ -12,13 +12,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// theme is a kind of rejection, with the words that identify it.
+// theme is a kind of reason for which options are turned down, and the words that tell it.
 type theme struct {
 	title string
 	words []string
 }
 
-// themes in the order of use to a reader: near misses before impossible options.
+// themes in the order in which they help most: what would work, what nearly works, what cannot.
 func themes() []theme {
 	return []theme{
 		{"Above your limits", []string{"dearer than", "at most", "are allowed"}},
@@ -44,7 +44,7 @@ const (
 	notBoughtPrefix = "cannot be bought: "
 )
 
-// themeOf returns the title of a reason's theme: the first with a matching word.
+// themeOf is the title of the theme of a reason: the first whose words it holds.
 func themeOf(reason string) string {
 	if strings.HasPrefix(reason, notBoughtPrefix) {
 		return notBought
@@ -57,7 +57,7 @@ func themeOf(reason string) string {
 	return other
 }
 
-// explain lists all rejected options, grouped by reason.
+// explain lists every option that was turned down, those of one reason together.
 func explain(out page, verdicts []planner.Verdict) {
 	byTheme := map[string][]planner.Verdict{}
 	for _, v := range verdicts {
@@ -74,7 +74,7 @@ func explain(out page, verdicts []planner.Verdict) {
 	}
 }
 
-// explainTheme lists options by price, with each reason once.
+// explainTheme lists options by price; where several have one reason, the reason comes once.
 func explainTheme(out page, verdicts []planner.Verdict) {
 	verdicts = slices.Clone(verdicts)
 	slices.SortStableFunc(verdicts, func(a, b planner.Verdict) int {
@@ -97,7 +97,7 @@ func explainTheme(out page, verdicts []planner.Verdict) {
 			rows = append(rows, []string{machines(&same[0]), hourly(same[0].HourlyPrice), reason})
 		}
 	}
-	// A failed write shows at the next line, too.
+	// Writing to the page fails where the next line does too.
 	_ = table(out.w, "    ", rows)
 	for _, reason := range reasons {
 		if same := byReason[reason]; len(same) > 1 {
@@ -106,7 +106,7 @@ func explainTheme(out page, verdicts []planner.Verdict) {
 	}
 }
 
-// explainReason lists the options of one reason.
+// explainReason lists the options that have one reason.
 func explainReason(out page, reason string, same []planner.Verdict) {
 	names := make([]string, 0, len(same))
 	for i := range same {
@@ -127,7 +127,7 @@ func boolOrder(first bool) int {
 	return 1
 }
 
-// machines names the machines of an option.
+// machines are those of an option.
 func machines(v *planner.Verdict) string {
 	switch {
 	case len(v.NodeNames) > 0:

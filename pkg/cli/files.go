@@ -11,10 +11,10 @@ import (
 	"os"
 )
 
-// mostBytes of a file: many times the API server's limit for an object.
+// mostBytes of a file: what an API server takes of an object, many times over.
 const mostBytes = 8 << 20
 
-// readFile reads a file, or the standard input for "-".
+// readFile reads a file; - is the standard input, where there is one.
 func readFile(name string, stdin io.Reader) ([]byte, error) {
 	from := stdin
 	if name != "-" || stdin == nil {
@@ -22,7 +22,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, plainly(name, err)
 		}
-		defer func() { _ = file.Close() }() // read only
+		defer func() { _ = file.Close() }() // it was read only
 		from = file
 	}
 	data, err := io.ReadAll(io.LimitReader(from, mostBytes+1))
@@ -35,7 +35,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// plainly explains why a file cannot be read.
+// plainly words why a file cannot be read.
 func plainly(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no file %q", name)

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// load describes a benchmark's requests. Zero means unset.
+// load is what a benchmark asks for. Zero means unset.
 type load struct {
 	Requests     int `json:"requests"`
 	Concurrency  int `json:"concurrency"`
@@ -27,17 +27,17 @@ type load struct {
 	OutputTokens int `json:"outputTokens"`
 }
 
-// The default load of the API's objectives.
+// The load where neither flags nor the plan name one: that of the API's objectives.
 const (
 	standardConcurrency  = 4
 	standardInputTokens  = 1024
 	standardOutputTokens = 256
 	rounds               = 4
-	// requestLimit bounds one answer.
+	// requestLimit is how long one answer may take.
 	requestLimit = 10 * time.Minute
 )
 
-// filled returns the load with the plan's values for unset fields.
+// filled is the load with what a plan was made for in place of what is not said.
 func (l load) filled(plan *v1beta1.PlanStatus) load {
 	standard := load{Concurrency: standardConcurrency, InputTokens: standardInputTokens, OutputTokens: standardOutputTokens}
 	if p := predicted(plan); p != nil {
@@ -64,20 +64,20 @@ func (l load) String() string {
 		count(l.Requests, "request"), l.Concurrency, l.InputTokens, l.OutputTokens)
 }
 
-// sample holds the measurements of one answer.
+// sample is one answer as it was measured.
 type sample struct {
 	ttft, whole   time.Duration
 	input, output int
 	err           error
 }
 
-// percentiles of a measurement over all requests.
+// percentiles of something that was measured for every request.
 type percentiles struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 }
 
-// benchResult is the result of a benchmark.
+// benchResult is what a benchmark measured.
 type benchResult struct {
 	load
 	DurationSeconds        float64                  `json:"durationSeconds"`
@@ -93,12 +93,12 @@ type benchResult struct {
 	Predicted              *v1beta1.PlanPerformance `json:"predicted,omitempty"`
 }
 
-// sameLoad reports whether a prediction is for the measured load.
+// sameLoad reports whether a prediction is for what was asked.
 func (r *benchResult) sameLoad(p *v1beta1.PlanPerformance) bool {
 	return r.Concurrency == int(p.Concurrency) && r.InputTokens == int(p.InputTokens) && r.OutputTokens == int(p.OutputTokens)
 }
 
-// run sends all requests and measures them, after one that warms the server up.
+// run asks everything and measures it, after one request that warms the server up.
 func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, model string) (*benchResult, error) {
 	warm := l.one(ctx, c, server, model, -1)
 	if warm.err != nil {
@@ -127,7 +127,7 @@ func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 	return l.summed(samples, c.Since(began))
 }
 
-// one sends one request. number makes each prompt unique, so that no server answers from a cache.
+// one asks once. number makes the prompt another than every other, so that no server answers from a cache.
 func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, model string, number int) sample {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -151,14 +151,14 @@ func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 		pieces++
 		out.whole = c.Since(began)
 	})
-	if out.output == 0 { // the server does not count
+	if out.output == 0 { // a server that does not count
 		out.output = pieces
 	}
 	return out
 }
 
-// sized scales the prompts to the requested length, given the tokens of a first one: most tokenizers have one token
-// for a short word, and a chat adds some around its messages.
+// sized is the load with prompts as long as asked for, after one of as many words had some tokens: most
+// tokenizers have one for a short word, and every chat has some around its messages.
 func (l load) sized(had int) load {
 	out := l
 	if had > 0 {
@@ -167,12 +167,12 @@ func (l load) sized(had int) load {
 	return out
 }
 
-// prompt returns a text of so many words.
+// prompt has that many words.
 func prompt(words, number int) string {
 	return strconv.Itoa(number) + strings.Repeat(" the", max(words-1, 0))
 }
 
-// summed summarises all answers; an error if there is none.
+// summed are the figures of all answers; an error where none came.
 func (l load) summed(samples []sample, took time.Duration) (*benchResult, error) {
 	out := &benchResult{load: l, DurationSeconds: took.Seconds()}
 	var ttft, tpot, pace []float64
@@ -211,8 +211,8 @@ func (l load) summed(samples []sample, took time.Duration) (*benchResult, error)
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// spread returns the percentiles of values sorted from best to worst, by nearest rank: nine in ten are as good as P90
-// or better.
+// spread are the percentiles of values that are sorted from best to worst, by nearest rank: nine in ten are
+// as good as P90 or better.
 func spread(values []float64) percentiles {
 	if len(values) == 0 {
 		return percentiles{}

@@ -27,7 +27,7 @@ type logsCommand struct {
 	weights, follow, previous bool
 	member                    int
 	tail                      int64
-	// since is the time at which a followed log broke off.
+	// since is when a log that is followed broke off.
 	since *metav1.Time
 }
 
@@ -87,7 +87,7 @@ func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 	return l.print(ctx, w.Out, cluster, pod)
 }
 
-// pod returns the member of the flags; nil if there is none now.
+// pod is the member whose log is wanted; nil if there is none now.
 func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -102,7 +102,7 @@ func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Wor
 	return &pods[at], nil
 }
 
-// others lists the existing members.
+// others names the members that there are.
 func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) string {
 	pods, err := cluster.pods(ctx, ws.Name)
 	if err != nil || len(pods) == 0 {
@@ -116,8 +116,8 @@ func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.
 	return fmt.Sprintf(" but with %v", members)
 }
 
-// container returns the container of the flags. The engine's has the Workspace's name; of a user's template, the
-// first counts.
+// container is the one whose log is wanted. The engine's is named after the Workspace; a pod of the user's
+// own has its first.
 func (l *logsCommand) container(pod *corev1.Pod) string {
 	if l.weights {
 		return workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
@@ -131,13 +131,13 @@ func (l *logsCommand) container(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Name
 }
 
-// hasWeights reports whether a pod has a container for the weights.
+// hasWeights reports whether a pod has what fetches weights.
 func hasWeights(pod *corev1.Pod) bool {
 	name := workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
 }
 
-// print copies the log so far, or until it ends.
+// print copies the log as it is now, or until it ends.
 func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster, pod *corev1.Pod) error {
 	if l.weights && !hasWeights(pod) {
 		return usageError("pod %s fetches no weights: leave --weights out", key(pod))
@@ -150,15 +150,15 @@ func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster
 	if err != nil {
 		return worded(err, fmt.Sprintf("log of container %s of pod %s", options.Container, key(pod)))
 	}
-	defer func() { _ = log.Close() }() // read only
+	defer func() { _ = log.Close() }() // it was read only
 	if _, err := io.Copy(out, log); err != nil && ctx.Err() == nil {
 		return clusterError("log of container %s of pod %s was interrupted: %w", options.Container, key(pod), err)
 	}
 	return nil
 }
 
-// followed copies the containers' logs one after another. If a stream ends while its container runs, it continues
-// there.
+// followed copies one container's log after another's, as they come. A stream that ends while its container
+// runs goes on where it broke off.
 func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, ws *v1beta1.Workspace) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -175,7 +175,7 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 			fmt.Fprintf(w.Err, "--- %s\n", why)
 		case id != "" && id != seen && seen != "":
 			fmt.Fprintf(w.Err, "--- pod %s, restarted\n", pod.Name)
-			l.tail, l.since = -1, nil // a new container's log counts from its first line
+			l.tail, l.since = -1, nil // every line of it is new
 		}
 		var again <-chan time.Time
 		if id != "" && (id != seen || why == containerRuns) {
@@ -195,10 +195,11 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 	}
 }
 
-// containerRuns: more may come.
+// containerRuns says that more may come.
 const containerRuns = "runs"
 
-// started returns the last container that has started and its state; empty, with a reason, if there is no log yet.
+// started names the container that runs or has run last, and whether it still does; empty, and why, where
+// there is nothing to read yet.
 func (l *logsCommand) started(pod *corev1.Pod) (string, string) {
 	if pod == nil {
 		return "", fmt.Sprintf("waiting for pod number %d", l.member)

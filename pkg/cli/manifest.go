@@ -23,11 +23,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// manifest holds the Workspaces and ConfigMaps of a file.
+// manifest is what a file holds for us.
 type manifest struct {
 	file       string
 	workspaces []*v1beta1.Workspace
-	// configs holds the ConfigMaps by namespace and name.
+	// configs are the ConfigMaps by namespace and name.
 	configs map[string]map[string]string
 }
 
@@ -97,7 +97,7 @@ func decode(document []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// yamlError returns a YAML parser's message without the parser's name.
+// yamlError is what a YAML parser says, without its own name.
 func yamlError(err error) string {
 	text := oneLine(err)
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
@@ -106,7 +106,7 @@ func yamlError(err error) string {
 	return text
 }
 
-// add keeps an object of our kinds; of a list, its items.
+// add takes over an object that is for us, and those within a list.
 func (m *manifest) add(where string, object map[string]any) error {
 	kind, _ := object["kind"].(string)
 	apiVersion, _ := object["apiVersion"].(string)
@@ -189,7 +189,7 @@ func read(object map[string]any, into any) error {
 	return nil
 }
 
-// named returns kind and name of an object for a message.
+// named is an object for a message.
 func named(kind string, object map[string]any) string {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)

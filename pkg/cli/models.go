@@ -15,7 +15,7 @@ import (
 
 // modelsCommand is kubectl berth models.
 type modelsCommand struct {
-	catalogFlags
+	facts
 	output
 
 	engine, quantization string
@@ -41,7 +41,7 @@ func newModels(w World) *cobra.Command {
 	f.IntVar(&c.context, "min-context", 0, "only models made for sequences of at least that many tokens")
 	f.BoolVar(&c.gated, "gated", false, "only models that need a token, or with --gated=false those that do not")
 	f.BoolVar(&c.served, "served", false, "only models with weights that an engine here can load")
-	c.catalogFlags.bind(cmd, w)
+	c.facts.bind(cmd, w)
 	c.output.bind(cmd, true)
 	return cmd
 }
@@ -70,14 +70,14 @@ func (c *modelsCommand) run(cmd *cobra.Command, w World, name string) error {
 	return table(w.Out, "", c.rows(entries))
 }
 
-// hasText reports whether a name contains a text, in any case.
+// hasText reports whether a name holds a text, in any case.
 func hasText(text string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(strings.ToLower(name), strings.ToLower(text))
 	})
 }
 
-// hasWeights reports whether there are weights for the engine and the format of the flags.
+// hasWeights reports whether there are weights for the engine and in the format that are asked for.
 func (c *modelsCommand) hasWeights(m *model.Model) bool {
 	return c.engine == "" && c.quantization == "" || slices.ContainsFunc(m.Artifacts, func(a model.Artifact) bool {
 		return (c.engine == "" || a.Engine == c.engine) && (c.quantization == "" || strings.EqualFold(a.Quantization, c.quantization))
@@ -128,7 +128,7 @@ func entryOf(m *model.Model) modelEntry {
 	return out
 }
 
-// rows returns the table. The weights as released come first.
+// rows are the table. The weights as released come first.
 func (c *modelsCommand) rows(entries []modelEntry) [][]string {
 	rows := [][]string{{"NAME", "PARAMS", "CONTEXT", "WEIGHTS", "FORMATS", "ENGINES", "GATED"}}
 	if c.wide() {
@@ -156,7 +156,7 @@ func (c *modelsCommand) rows(entries []modelEntry) [][]string {
 	return rows
 }
 
-// with adds a name unless it is there.
+// with adds a name that is not there yet.
 func with(names []string, name string) []string {
 	if slices.Contains(names, name) {
 		return names

@@ -18,10 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 )
 
-// howToList is the command for the file of --nodes.
+// howToList is the command that writes what --nodes reads.
 const howToList = "kubectl get nodes,pods --all-namespaces --output=json"
 
-// nodesThere holds the existing nodes and the requests of their pods.
+// nodesThere are the nodes that exist, and what pods request of them, by node.
 type nodesThere struct {
 	nodes []corev1.Node
 	uses  map[string][]existing.Use
@@ -59,7 +59,7 @@ func parseNodes(data []byte) (*nodesThere, error) {
 	return out, nil
 }
 
-// add keeps a node or a pod and skips other objects.
+// add takes in a node or a pod, and leaves other objects out.
 func (n *nodesThere) add(item json.RawMessage) error {
 	var kind metav1.TypeMeta
 	if err := json.Unmarshal(item, &kind); err != nil {
@@ -87,7 +87,7 @@ func (n *nodesThere) add(item json.RawMessage) error {
 // list returns all nodes.
 func (n *nodesThere) list(context.Context) ([]corev1.Node, error) { return n.nodes, nil }
 
-// Of returns the requests of the pods on nodes.
+// Of returns what pods request of nodes.
 func (n *nodesThere) Of(nodes []string) ([]existing.Use, bool) {
 	var out []existing.Use
 	for _, node := range nodes {
@@ -96,8 +96,8 @@ func (n *nodesThere) Of(nodes []string) ([]existing.Use, bool) {
 	return out, true
 }
 
-// missesNodes refuses a Workspace that must not buy if no nodes are given.
-func (o *planOptions) missesNodes(ws *v1beta1.Workspace) error {
+// missesNodes refuses a Workspace that must not buy, where no nodes are known.
+func (o *office) missesNodes(ws *v1beta1.Workspace) error {
 	if o.there != nil || ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
 		return nil
 	}

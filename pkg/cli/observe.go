@@ -24,17 +24,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// progressLimit bounds the request to an agent.
+// progressLimit is how long an agent may take to say how far it is.
 const progressLimit = 2 * time.Second
 
-// nodeClaims returns an empty list of NodeClaims. Karpenter's types are not imported, because that changes globals.
+// nodeClaims is an empty list of Karpenter's claims. Their types are not imported: that changes globals.
 func nodeClaims() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaimList"})
 	return list
 }
 
-// machinesOf selects the NodeClaims of a Workspace, podsOf its pods.
+// machinesOf selects the claims of a Workspace, podsOf its pods.
 func machinesOf(uid types.UID) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(uid)}
 }
@@ -43,14 +43,14 @@ func podsOf(name string) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelWorkspace: name}
 }
 
-// snapshot holds the objects of one Workspace.
-type snapshot struct {
+// sight is what was seen of one Workspace.
+type sight struct {
 	*report
 	pods []corev1.Pod
 }
 
-// observe reads the objects of a Workspace, without the agents' progress.
-func (c *Cluster) observe(ctx context.Context, name string) (*snapshot, error) {
+// observe reports how a Workspace is doing, but for what only agents know.
+func (c *Cluster) observe(ctx context.Context, name string) (*sight, error) {
 	ws, err := c.workspace(ctx, name)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (c *Cluster) observe(ctx context.Context, name string) (*snapshot, error) {
 	switch err := c.Objects.List(ctx, claims, machinesOf(ws.UID)); {
 	case err == nil:
 		out.addMachines(claims.Items)
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err): // no Karpenter
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err): // no Karpenter here
 	case apierrors.IsForbidden(err):
 		out.Unseen = "you are not allowed to list NodeClaims"
 	default:
@@ -76,7 +76,7 @@ func (c *Cluster) observe(ctx context.Context, name string) (*snapshot, error) {
 		return nil, err
 	}
 	out.addPods(pods)
-	return &snapshot{report: out, pods: pods}, nil
+	return &sight{report: out, pods: pods}, nil
 }
 
 func (c *Cluster) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
@@ -87,8 +87,8 @@ func (c *Cluster) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// askAgents reads the progress of all agents that fetch. An agent without an answer keeps its last one.
-func (c *Cluster) askAgents(ctx context.Context, seen *snapshot) {
+// askAgents asks all agents that fetch how far they are. One that does not answer leaves what it last said.
+func (c *Cluster) askAgents(ctx context.Context, seen *sight) {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
 	var asked sync.WaitGroup
@@ -120,7 +120,7 @@ func (c *Cluster) askAgent(ctx context.Context, pod types.NamespacedName, port i
 	return progress
 }
 
-// agentPort returns the port of a pod's agent; 0 if it has none.
+// agentPort is where the agent of a pod answers; 0 if it has none.
 func agentPort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]

@@ -19,18 +19,18 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// endpoint is the connection to a model's server.
+// endpoint is a model's server, as reached from here.
 type endpoint struct {
 	url    string
 	client *http.Client
-	// key of the server; empty if it needs none.
+	// key that the server asks for; empty if it asks for none.
 	key string
 }
 
-// mostAnswer bounds an answer in one piece, and one line of a stream.
+// mostAnswer bounds an answer that is read in one piece, and one line of a stream.
 const mostAnswer = 8 << 20
 
-// answering returns the pod behind a Workspace's Service now.
+// answering is the pod that answers for a Workspace now.
 func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -48,8 +48,8 @@ func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1
 	return &pods[at], nil
 }
 
-// endpoint connects to the answering pod until the context ends. A cancelled answer closes the connection, so every
-// conversation opens its own.
+// endpoint leads to the pod that answers for a Workspace, until the context ends. An answer that is broken
+// off here takes the way there with it, so every conversation asks for its own each time.
 func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoint, error) {
 	pod, err := c.answering(ctx, ws)
 	if err != nil {
@@ -63,12 +63,12 @@ func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoin
 	if err != nil {
 		return nil, worded(err, "port-forward to pod "+key(pod))
 	}
-	// No request is sent twice after a server has closed an idle connection.
+	// Nothing is sent twice if a server has closed an idle connection meanwhile.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return &endpoint{url: "http://" + address, client: client, key: secret}, nil
 }
 
-// apiKey reads the key of a Workspace's endpoint with the user's rights; empty if it names no Secret.
+// apiKey reads the key that a Workspace's endpoint asks for, with the user's rights; empty if it names no Secret.
 func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.APIKeySecretName()
 	if name == "" {
@@ -84,7 +84,7 @@ func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, er
 	return string(secret.Data[v1beta1.APIKeyKey]), nil
 }
 
-// enginePort returns the first port of the engine's container.
+// enginePort is where the engine of a pod listens: the first port of its container.
 func enginePort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.Containers {
 		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
@@ -94,7 +94,7 @@ func enginePort(pod *corev1.Pod) int32 {
 	return v1beta1.EnginePort
 }
 
-// servedModel returns the wanted model, else the first that is served.
+// servedModel is the name to ask for: the one that is wanted, else the first.
 func servedModel(ws *v1beta1.Workspace, wanted string) (string, error) {
 	var models []string
 	if ws.Status.Endpoint != nil {
@@ -118,7 +118,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// question is the body of a chat completion.
+// question is what a chat completion is asked with.
 type question struct {
 	Model         string         `json:"model"`
 	Messages      []message      `json:"messages"`
@@ -147,7 +147,7 @@ type piece struct {
 		FinishReason string `json:"finish_reason"`
 	} `json:"choices"`
 	Usage *usage `json:"usage"`
-	// Error of a server that fails in the middle of a stream.
+	// Error is what a server says that fails in the middle of a stream.
 	Error json.RawMessage `json:"error"`
 }
 
@@ -156,7 +156,7 @@ type delta struct {
 	Reasoning string `json:"reasoning_content"`
 }
 
-// ask sends a question and passes each piece of the answer on as it comes.
+// ask sends a question and hands each piece of the answer on as it comes.
 func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) error {
 	body, err := json.Marshal(q)
 	if err != nil {
@@ -176,7 +176,7 @@ func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) erro
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // the part before it broke off
+		said, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // what came before it broke off
 		return clusterError("the model's server rejects the request: %s", spoken(response.Status, said))
 	}
 	if !q.Stream {
@@ -209,7 +209,7 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 		}
 		data = strings.TrimSpace(data)
 		if data == "[DONE]" {
-			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // read to the end of the connection
+			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // so that the server's end is heard
 			return err
 		}
 		got := &piece{}
@@ -227,7 +227,7 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 	return clusterError("the model's server interrupted the answer without a reason: kubectl berth logs shows why")
 }
 
-// broken explains the end of a connection.
+// broken words that a connection ended.
 func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -235,7 +235,7 @@ func broken(ctx context.Context, err error) error {
 	return clusterError("the connection to the model's server was lost (%w): kubectl berth status shows whether it still runs", err)
 }
 
-// spoken extracts the message from a server's error.
+// spoken takes the sentence out of what a server says of an error.
 func spoken(status string, body []byte) string {
 	var said struct {
 		Message string          `json:"message"`

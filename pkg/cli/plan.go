@@ -16,7 +16,7 @@ import (
 
 // planCommand is kubectl berth plan.
 type planCommand struct {
-	planOptions
+	office
 	ask
 	output
 
@@ -47,9 +47,9 @@ the fields of a Workspace's status.plan.`,
 	cmd.Flags().IntVar(&p.mostNodes, "max-nodes", 0, "most machines to use; 0 means no limit")
 	cmd.Flags().StringVar(&p.nodes, "nodes", "", "nodes that exist and their pods, to be used before anything is bought: what "+howToList+" prints")
 	p.ask.bind(cmd)
-	p.planOptions.bind(cmd, w)
+	p.office.bind(cmd, w)
 	p.output.bind(cmd, true)
-	// It fails only for an unknown flag.
+	// The only error is that a flag does not exist.
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	_ = cmd.MarkFlagFilename("nodes", "yaml", "yml", "json")
 	complete(cmd, "model", p.modelNames)
@@ -62,7 +62,7 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	if err != nil {
 		return err
 	}
-	p.settings.AllowRemoteCode = true // affects pods only
+	p.settings.AllowRemoteCode = true // it shapes pods alone
 	if err := p.open(); err != nil {
 		return err
 	}
@@ -88,10 +88,10 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	return gathered(problems)
 }
 
-// manifest reads the file, or makes a manifest from the flags.
+// manifest is what is wanted: a file, or what the flags say.
 func (p *planCommand) manifest(cmd *cobra.Command, w World) (*manifest, error) {
 	switch {
-	case p.file == "" && p.ask.model == "" && p.modelResolver.config == "":
+	case p.file == "" && p.ask.model == "" && p.finder.config == "":
 		return nil, usageError("nothing to plan for: name a model with --model, or a manifest with -f; see %s --help", cmd.CommandPath())
 	case p.file != "":
 		if err := p.beside(cmd); err != nil {
@@ -133,7 +133,7 @@ type namedPlan struct {
 	Plan      *v1beta1.PlanStatus `json:"plan"`
 }
 
-// showData writes a plan in the form of status.plan; several as a list with names.
+// showData writes a plan as status.plan has it; of several Workspaces, a list with their names.
 func (p *planCommand) showData(w World, answers []answer) error {
 	if len(answers) == 1 {
 		return p.data(w.Out, request.Status(&answers[0].plan, ""))
@@ -149,7 +149,7 @@ func (p *planCommand) showData(w World, answers []answer) error {
 	return p.data(w.Out, list)
 }
 
-// gathered joins errors, with the exit code of the first.
+// gathered is one error of several, with the code of the first.
 func gathered(problems []error) error {
 	if len(problems) < 2 {
 		return errors.Join(problems...)
@@ -188,7 +188,7 @@ func (p *planCommand) skuNames() []string {
 	return names
 }
 
-// plan plans for a Workspace with planOptions.
+// plan plans for a Workspace; it keeps the office's method in reach beside the flags.
 func (p *planCommand) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
-	return p.planOptions.plan(ctx, m, ws)
+	return p.office.plan(ctx, m, ws)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// describe prints a plan.
+// describe words a plan.
 func (p *planCommand) describe(out page, a *answer) error {
 	plan := &a.plan
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %s, %s", heading(a), plan.Summary(), hourly(plan.HourlyPrice))))
@@ -52,7 +52,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	return nil
 }
 
-// worded replaces fields by flags if the request came from flags.
+// worded names flags in place of fields where the request came from flags.
 func (p *planCommand) worded(text string) string {
 	if p.file != "" {
 		return text
@@ -67,7 +67,7 @@ func heading(a *answer) string {
 	return title(a.workspace, a.model.HubID)
 }
 
-// hourly formats a price in USD per hour.
+// hourly is a price per hour in words.
 func hourly(price float64) string {
 	if price < 0 {
 		return "no price known"
@@ -95,7 +95,7 @@ func (p *planCommand) describeModel(out page, a *answer) {
 	}
 }
 
-// disk describes the disk of the machines and its purpose.
+// disk is what the machines must have, and for what.
 func disk(plan *planner.Plan, from *v1beta1.WeightsSource) string {
 	switch {
 	case from == nil || from.OCI != nil:
@@ -125,7 +125,7 @@ func weights(a *model.Artifact, place string) string {
 	return text
 }
 
-// engineLine returns the engine with the plan's settings.
+// engineLine is the engine with the settings that the plan chose for it.
 func engineLine(plan *planner.Plan, data *catalog.Engine) string {
 	parts := []string{strings.TrimSpace(plan.Engine + " " + data.Version)}
 	for _, setting := range []struct{ name, value string }{
@@ -148,7 +148,7 @@ func share2(value float64) string {
 	return strconv.FormatFloat(value, 'f', -1, 64)
 }
 
-// layout describes the parallelism of a plan.
+// layout says how the model spreads over the GPUs.
 func layout(plan *planner.Plan) string {
 	var parts []string
 	add := func(n int, one, many string) {
@@ -174,10 +174,10 @@ func layout(plan *planner.Plan) string {
 	return strings.Join(parts, "; ")
 }
 
-// holds describes the load that fits, and the engine's reaction to more.
+// holds says what fits, and what the engine then does with more.
 func holds(plan *planner.Plan, data *catalog.Engine) string {
 	text := fmt.Sprintf("%s of %d tokens each at once", count(plan.Concurrency, "sequence"), plan.MaxModelLen)
-	// If some layers keep fewer tokens, the number is that of long sequences, and of no use here.
+	// Where some layers keep less than every token, the number is one of long sequences and no help.
 	cached := plan.KVCacheTokens * max(plan.DataParallel, 1)
 	if data.Split == catalog.SplitTensor && cached >= plan.Concurrency*plan.MaxModelLen {
 		text += fmt.Sprintf("; the KV cache has %d tokens, so more of them where they are shorter", cached)
@@ -191,7 +191,7 @@ func speed(s *planner.Performance) string {
 		s.InputTokens, s.OutputTokens, s.Basis)
 }
 
-// paid describes capacity type and place of the machines; the heading has the price.
+// paid says how and where machines are paid for; how much is in the heading.
 func (p *planCommand) paid(plan *planner.Plan) string {
 	if len(plan.NodeNames) > 0 {
 		return "nothing: " + strings.Join(plan.NodeNames, ", ") + " exist" + verbEnding(len(plan.NodeNames)) + " already"
@@ -215,7 +215,7 @@ func (p *planCommand) paid(plan *planner.Plan) string {
 	return out
 }
 
-// verbEnding returns the ending of a verb after a number.
+// verbEnding is that of what some things do.
 func verbEnding(n int) string {
 	if n == 1 {
 		return "s"
@@ -252,7 +252,7 @@ func (p *planCommand) describeMemory(out page, plan *planner.Plan) {
 	})
 }
 
-// alternatives prints the next best options.
+// alternatives are what would have been chosen next.
 func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	if len(plan.Alternatives) == 0 {
 		return nil
@@ -272,7 +272,7 @@ func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	return table(out.w, "  ", rows)
 }
 
-// alternative names the machines of an option.
+// alternative is the machines that would be taken next.
 func alternative(v *planner.Verdict) string {
 	if len(v.NodeNames) > 0 {
 		return machines(v)
@@ -280,7 +280,7 @@ func alternative(v *planner.Verdict) string {
 	return fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType)
 }
 
-// gpusOf returns the GPUs in use on all machines of an option.
+// gpusOf are the GPUs that an alternative uses, on all machines.
 func (p *planCommand) gpusOf(v *planner.Verdict) string {
 	s, _ := p.catalog.SKU(v.InstanceType)
 	gpu, known := p.catalog.GPU(s.GPU)
@@ -290,7 +290,7 @@ func (p *planCommand) gpusOf(v *planner.Verdict) string {
 	return fmt.Sprintf("%d × %s", v.GPUsPerNode*v.Nodes, gpu.Class)
 }
 
-// paceOf returns the columns for the speed of an option.
+// paceOf is the speed of an alternative in columns.
 func paceOf(s *planner.Performance, wide bool) []string {
 	out := []string{none, none, none, none, none}
 	if s != nil {
@@ -304,7 +304,7 @@ func paceOf(s *planner.Performance, wide bool) []string {
 	return out
 }
 
-// rest summarises the rejected options.
+// rest tells of the options that were turned down.
 func (p *planCommand) rest(out page, plan *planner.Plan) {
 	switch {
 	case len(plan.Rejected) == 0:
@@ -316,7 +316,7 @@ func (p *planCommand) rest(out page, plan *planner.Plan) {
 	}
 }
 
-// compared names the clouds and regions of the prices if the user chose none.
+// compared says whose prices were compared, where nobody chose.
 func (p *planCommand) compared(out page, ws *v1beta1.Workspace) {
 	onlyThere := p.there != nil && ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 	if onlyThere || len(p.clouds) > 0 || p.region != "" || ws.Resource.InstanceType != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// predict applies the laws of memory and speed.
+// predict asks the laws.
 func (s *subject) predict() estimate {
 	budget := s.budget()
 	pace := s.physics.Speed(&physics.Deployment{
@@ -31,7 +31,7 @@ func (s *subject) predict() estimate {
 	}
 }
 
-// budget returns the memory of the fullest GPU.
+// budget is the memory of the fullest GPU.
 func (s *subject) budget() physics.Budget {
 	if s.engine.Split != catalog.SplitLayers {
 		return physics.Memory(s.physics, &s.gpu, s.layout, &s.serving, &s.engine)
@@ -39,7 +39,7 @@ func (s *subject) budget() physics.Budget {
 	return s.physics.LayerSplit(s.gpu.MemoryGiB, s.layout.TP*s.layout.PP, s.serving.MaxModelLen, s.serving.MaxNumSeqs, &s.engine.Memory)
 }
 
-// remark adds notes about the settings.
+// remark adds what a person should know of the settings.
 func (s *subject) remark(gpus int) {
 	note := func(format string, args ...any) { s.notes = append(s.notes, fmt.Sprintf(format, args...)) }
 	used := s.layout.TP * s.layout.PP * s.layout.DP
@@ -51,7 +51,8 @@ func (s *subject) remark(gpus int) {
 	}
 }
 
-// refuse records why the engine would not start, memory aside. kvType is the default for the weights.
+// refuse notes why the engine would not start, whatever the memory. kvType is what the weights need where
+// nothing is said.
 func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType string) {
 	split := ""
 	if s.engine.Split == catalog.SplitTensor {
@@ -70,7 +71,7 @@ func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType 
 	}
 }
 
-// describeEstimate prints an estimate.
+// describeEstimate words an estimate.
 func describeEstimate(out page, e *estimate) {
 	a := &e.Assumed
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s in %s on %d × %s", a.Model, a.Quantization, a.GPUs, a.GPU)))
@@ -110,7 +111,7 @@ func describeEstimate(out page, e *estimate) {
 	}
 }
 
-// speed describes the predicted speed.
+// speed words the speed of what starts.
 func (e *estimate) speed() string {
 	out := speed(&planner.Performance{
 		InputTokens: e.Assumed.Input, OutputTokens: e.Assumed.Output, Concurrency: e.Assumed.Concurrency,
@@ -122,7 +123,7 @@ func (e *estimate) speed() string {
 	return out
 }
 
-// verdict describes whether the engine starts, or the memory that is missing.
+// verdict reports whether the engine starts, and what is missing.
 func verdict(e *estimate) string {
 	switch {
 	case e.Fits:
@@ -140,7 +141,7 @@ func verdict(e *estimate) string {
 func thousandths(value float64) float64 { return rounded(value, 1000) }
 func hundredths(value float64) float64  { return rounded(value, 100) }
 
-// rounded returns a figure in a form that JSON can hold.
+// rounded is a figure that JSON can hold.
 func rounded(value, parts float64) float64 {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return 0

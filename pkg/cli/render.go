@@ -23,7 +23,7 @@ import (
 
 // renderCommand is kubectl berth render.
 type renderCommand struct {
-	planOptions
+	office
 	connection
 
 	file, nodes  string
@@ -62,9 +62,9 @@ revision does not pin who reads the events of the KV cache: name the pods with -
 	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator lets models bring code of their own")
 	f.Var(&r.kvEvents, "kv-events-consumer", "pods that may read the events of the KV cache, as NAMESPACE/LABEL=VALUE, as the chart's kvEvents.consumer names them")
 	r.connection.bind(cmd, w)
-	r.planOptions.bind(cmd, w)
+	r.office.bind(cmd, w)
 	complete(cmd, "output", func() []string { return []string{formatYAML, formatJSON} })
-	// It fails only for an unknown flag.
+	// The only error is that a flag does not exist.
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return cmd
 }
@@ -105,7 +105,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	return r.print(w, []rendering{{ws, current.name, &current.Revision, leader, r.kvEvents}})
 }
 
-// onlyForFiles refuses flags for controller settings.
+// onlyForFiles refuses flags that stand for a controller's settings.
 func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	for _, flag := range []string{
 		"agent-image", "engine-image", "engine-registry", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config",
@@ -118,15 +118,15 @@ func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	return nil
 }
 
-// rendering is one Workspace with its objects' sources.
+// rendering is one Workspace with what serves it.
 type rendering struct {
 	ws       *v1beta1.Workspace
 	name     string
 	revision *render.Revision
-	// leader is the stored StatefulSet behind the Service, or nil. Its annotations hold the state of a group and of a
-	// switchover.
+	// leader is the set that serves, which remembers what a group of machines and a move to others came to; nil
+	// where there is none.
 	leader *appsv1.StatefulSet
-	// kvEvents is the allowed reader of the KV cache's events. No revision pins it.
+	// kvEvents is who may read the events of the KV cache, which no revision pins.
 	kvEvents workload.Consumer
 }
 
@@ -136,11 +136,11 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	if err != nil {
 		return err
 	}
-	r.planOptions.settings = render.Settings{
+	r.office.settings = render.Settings{
 		Workload:     workload.Settings{AgentImage: r.agentImage, KVEvents: r.kvEvents},
 		EngineImages: r.engineImages, EngineRegistry: r.registry, AllowRemoteCode: r.remoteCode,
 	}
-	if err := r.planOptions.open(); err != nil {
+	if err := r.office.open(); err != nil {
 		return err
 	}
 	if err := r.openNodes(r.nodes, w.In); err != nil {
@@ -151,7 +151,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 		if problem := workload.NameProblem(ws.Name); problem != "" {
 			return usageError("%s: %s", m.file, problem)
 		}
-		answer, err := r.planOptions.plan(ctx, m, ws)
+		answer, err := r.office.plan(ctx, m, ws)
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	return r.print(w, out)
 }
 
-// objects of a Workspace, in the order of their creation.
+// objects of a Workspace, in the order in which they are applied.
 func (r *rendering) objects() []render.Object {
 	pods := r.revision.Pods(r.ws, r.name, workload.GroupOf(r.leader))
 	for _, object := range pods {
@@ -206,7 +206,7 @@ func (r *renderCommand) print(w World, all []rendering) error {
 	return nil
 }
 
-// applied returns an object as JSON without its status, which belongs to the cluster.
+// applied is an object as JSON, without a status: that is the cluster's.
 func applied(object render.Object) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -216,7 +216,7 @@ func applied(object render.Object) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// comment returns the plan as a comment for the top of the file.
+// comment tells the plan above the objects.
 func comment(r *rendering) string {
 	plan := &r.revision.Plan
 	var out strings.Builder

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// report is the state of a Workspace, for programs and for the tree.
+// report is how a Workspace is doing, as programs read it and as the tree is drawn from.
 type report struct {
 	Namespace string                    `json:"namespace"`
 	Name      string                    `json:"name"`
@@ -42,7 +42,7 @@ type report struct {
 	Measured  map[string]v1beta1.Metric `json:"measured,omitempty"`
 }
 
-// machineReport is a machine of a Workspace.
+// machineReport is one machine that was bought for a Workspace.
 type machineReport struct {
 	Name         string      `json:"name"`
 	Stage        string      `json:"stage"`
@@ -52,7 +52,7 @@ type machineReport struct {
 	Node         string      `json:"node,omitempty"`
 	Created      metav1.Time `json:"created"`
 	Message      string      `json:"message,omitempty"`
-	// Until is the attempt whose machines take over from this one.
+	// Until is the number of the attempt whose machines take over from this one.
 	Until int32 `json:"until,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type podReport struct {
 	Weights  *fetch.Progress `json:"weights,omitempty"`
 }
 
-// summary reads the Workspace's own status.
+// summary is what the Workspace itself says.
 func summary(ws *v1beta1.Workspace) *report {
 	out := &report{
 		Namespace: ws.Namespace, Name: ws.Name, Model: modelOf(ws), State: ws.Status.State, Created: ws.CreationTimestamp,
@@ -99,7 +99,7 @@ func summary(ws *v1beta1.Workspace) *report {
 	return out
 }
 
-// modelOf names the model of a Workspace.
+// modelOf names what a Workspace serves.
 func modelOf(ws *v1beta1.Workspace) string {
 	switch {
 	case ws.Inference != nil && ws.Inference.Preset != nil:
@@ -111,7 +111,7 @@ func modelOf(ws *v1beta1.Workspace) string {
 	}
 }
 
-// addMachines adds the machines of NodeClaims.
+// addMachines reads the machines that were bought.
 func (r *report) addMachines(claims []unstructured.Unstructured) {
 	for i := range claims {
 		machine := machineOf(&claims[i])
@@ -121,7 +121,8 @@ func (r *report) addMachines(claims []unstructured.Unstructured) {
 	slices.SortFunc(r.Machines, func(a, b machineReport) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// successor returns the attempt that gets machines in place of this one's; 0 if there is none.
+// successor is the attempt that gets other machines while those of the attempt serve that a machine is of; 0
+// where none does.
 func (r *report) successor(machine string) int32 {
 	isOpen := func(a v1beta1.Attempt) bool { return a.Reason == "" }
 	serves := slices.IndexFunc(r.Attempts, func(a v1beta1.Attempt) bool { return isOpen(a) && slices.Contains(a.NodeClaims, machine) })
@@ -146,7 +147,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 	var status struct {
 		Conditions []metav1.Condition
 	}
-	conditions, _, _ := unstructured.NestedSlice(claim.Object, "status", "conditions") // absent in other kinds
+	conditions, _, _ := unstructured.NestedSlice(claim.Object, "status", "conditions") // absent where it is of another kind
 	for _, entry := range conditions {
 		fields, _ := entry.(map[string]any)
 		text := func(name string) string { value, _ := fields[name].(string); return value }
@@ -161,7 +162,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 		InstanceType: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
 		CapacityType: labels["karpenter.sh/capacity-type"],
 	}
-	// The first stage that is not reached is the one to wait for.
+	// The stages in order; the first one that is not reached tells what is waited for.
 	for _, stage := range []struct{ condition, name string }{
 		{"Launched", "Launched"}, {"Registered", "Registered"}, {"Initialized", machineReady},
 	} {
@@ -180,7 +181,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 	return out
 }
 
-// addPods adds pods, the leader first.
+// addPods reads the pods; the leader comes first.
 func (r *report) addPods(pods []corev1.Pod) {
 	for i := range pods {
 		r.Pods = append(r.Pods, podOf(&pods[i]))
@@ -190,7 +191,7 @@ func (r *report) addPods(pods []corev1.Pod) {
 	})
 }
 
-// memberOf returns the pod's number in its Workspace; 0 leads.
+// memberOf is the pod's number in its Workspace: 0 leads.
 func memberOf(pod *corev1.Pod) int {
 	index := pod.Labels[appsv1.PodIndexLabel]
 	if index == "" {
@@ -230,7 +231,7 @@ func isPodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// podStage returns the stage of a pod, and the message of a container that does not start.
+// podStage is how far a pod is, and what a container says that does not get on.
 func podStage(pod *corev1.Pod) (string, string) {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -266,7 +267,7 @@ func podStage(pod *corev1.Pod) (string, string) {
 	return podStarting, ""
 }
 
-// containerStage names the obstacle of a container; false if it runs.
+// containerStage names what keeps a container from running; false if it runs.
 func containerStage(status *corev1.ContainerStatus) (string, string, bool) {
 	switch {
 	case status.State.Running != nil:

@@ -23,12 +23,12 @@ type pinned struct {
 	name    string
 	number  int64
 	created metav1.Time
-	// accepted: the Workspace runs with it or is on the way there.
+	// accepted says that the Workspace runs with it or is on the way there.
 	accepted bool
 	render.Revision
 }
 
-// revisions returns the revisions of a Workspace, oldest first.
+// revisions are those of a Workspace, oldest first.
 func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -56,7 +56,7 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 	return out, nil
 }
 
-// accepted returns the revision of the status, else the newest; nil if there is none.
+// accepted is the revision that the status names, else the newest; nil if there is none.
 func accepted(revisions []pinned) *pinned {
 	for i := range revisions {
 		if revisions[i].accepted {
@@ -69,7 +69,7 @@ func accepted(revisions []pinned) *pinned {
 	return &revisions[len(revisions)-1]
 }
 
-// numbers joins the numbers of revisions.
+// numbers lists revisions for a sentence.
 func numbers(revisions []pinned) string {
 	var out []string
 	for i := range revisions {
@@ -78,14 +78,14 @@ func numbers(revisions []pinned) string {
 	return orList(out)
 }
 
-// made returns the Workspace of some inputs, for a comparison.
+// made is a Workspace as inputs describe it, to compare it with another.
 func made(in *render.Inputs) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{Resource: in.Resource, Inference: in.Inference}
 	ws.Annotations = in.Annotations
 	return ws
 }
 
-// changesBetween returns the fields that differ between the inputs of two revisions.
+// changesBetween are the fields that differ between what two revisions were made from.
 func changesBetween(old, updated *render.Inputs) ([]fieldChange, error) {
 	return changesOf(made(old), made(updated), old.Config, updated.Config)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// fieldOwner is the field manager of this command.
+// fieldOwner is whom the API server notes for what this command writes.
 const fieldOwner = client.FieldOwner("kubectl-berth")
 
 // rollbackCommand is kubectl berth rollback.
@@ -54,14 +54,15 @@ text has changed since, the command reports it, and --with-config restores it, t
 	return cmd
 }
 
-// restoration goes back to the inputs of a revision.
+// restoration is what goes back to what a revision was made from.
 type restoration struct {
 	ws       *v1beta1.Workspace
 	restored *v1beta1.Workspace
 	target   *pinned
-	// config is the ConfigMap of the revision if its text has changed since; nil otherwise.
+	// config is the ConfigMap that the revision was made with, where its text is another now; nil if
+	// it does not matter.
 	config *corev1.ConfigMap
-	// gone: it has to be created anew.
+	// gone says that it is to be created anew.
 	gone bool
 }
 
@@ -108,7 +109,7 @@ func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, 
 	return r.write(ctx, w, cluster, plan, len(changes) > 0)
 }
 
-// configText returns the present text of a Workspace's ConfigMap; empty if there is none.
+// configText is what the ConfigMap of a Workspace says now; empty if there is none.
 func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return "", nil
@@ -123,8 +124,8 @@ func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string
 	return config.Data[v1beta1.InferenceConfigKey], nil
 }
 
-// target returns the revision to go back to, given the present text of the ConfigMap. If the spec has no plan, it is
-// the revision in use.
+// target is the revision to go back to. config is what the ConfigMap says now. If the present spec has
+// no plan, the revision to go back to is the one that is still in use.
 func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions []pinned) (*pinned, error) {
 	history := "kubectl berth history " + ws.Name
 	current := accepted(revisions)
@@ -154,7 +155,8 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 	return nil, usageError("Workspace %s has no earlier revision with another spec to restore: see %s", key(ws), history)
 }
 
-// former returns the restorable revisions, best first: the last one that answered, then newer before older.
+// former are the revisions that can be gone back to, the one to prefer first: what answered last, then the
+// later before the earlier.
 func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinned {
 	var out []*pinned
 	for i := len(revisions) - 1; i >= 0; i-- {
@@ -170,7 +172,7 @@ func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinne
 	return out
 }
 
-// restored returns the Workspace with a revision's inputs.
+// restored is the Workspace with what a revision was made from.
 func restored(ws *v1beta1.Workspace, in *render.Inputs) *v1beta1.Workspace {
 	out := ws.DeepCopy()
 	out.Resource = *in.Resource.DeepCopy()
@@ -192,7 +194,7 @@ func labelled(set map[string]string, name, value string) map[string]string {
 	return set
 }
 
-// observeConfig compares the ConfigMap with the revision's text.
+// observeConfig looks whether the ConfigMap still says what the revision was made from.
 func (p *restoration) observeConfig(ctx context.Context, cluster *Cluster) error {
 	in := p.target.Inputs
 	if in.Inference == nil || in.Inference.Config == "" {
@@ -215,7 +217,7 @@ func (p *restoration) observeConfig(ctx context.Context, cluster *Cluster) error
 	return nil
 }
 
-// announce prints the changes.
+// announce prints what will change.
 func (r *rollbackCommand) announce(out page, p *restoration, changes []fieldChange) {
 	verb := "goes"
 	if r.dryRun {
@@ -248,7 +250,7 @@ func (r *rollbackCommand) explainConfig(out page, p *restoration) {
 		key(p.config), state, v1beta1.InferenceConfigKey))
 }
 
-// write restores the ConfigMap before the Workspace, whose edit then sees it.
+// write puts the ConfigMap back first: then the Workspace's edit finds it as it was.
 func (r *rollbackCommand) write(ctx context.Context, w World, cluster *Cluster, p *restoration, edited bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 
 // skusCommand is kubectl berth skus.
 type skusCommand struct {
-	catalogFlags
+	facts
 	output
 
 	gpus     []string
@@ -48,7 +48,7 @@ Prices are those of one region for each cloud: --region, or the cloud's referenc
 	f.Float64Var(&c.maxPrice, "max-price", 0, "only machines that cost at most that, in USD per hour")
 	f.BoolVar(&c.usable, "usable", false, "only machines that the planner may choose")
 	f.BoolVar(&c.spot, "spot", false, "only machines that are sold as spot")
-	c.catalogFlags.bind(cmd, w)
+	c.facts.bind(cmd, w)
 	c.bindPlaces(cmd)
 	c.output.bind(cmd, true)
 	return cmd
@@ -113,7 +113,7 @@ func (c *skusCommand) run(w World, name string) error {
 	return table(w.Out, "", c.rows(entries))
 }
 
-// byPrice sorts by price, with unknown prices last.
+// byPrice puts the cheapest first, and last what has no price.
 func byPrice(a, b skuEntry) int {
 	switch {
 	case a.HourlyPrice == nil || b.HourlyPrice == nil:
@@ -124,7 +124,7 @@ func byPrice(a, b skuEntry) int {
 }
 
 func (c *skusCommand) entry(known *catalog.Catalog, s *sku.SKU) skuEntry {
-	gpu, _ := known.GPU(s.GPU) // the catalogue has it; a machine may have no GPU
+	gpu, _ := known.GPU(s.GPU) // the catalogue checked that it exists; a machine may have none
 	region := cmp.Or(c.region, known.ReferenceRegion(s.Cloud))
 	out := skuEntry{
 		Name: s.Name, Cloud: s.Cloud, GPU: s.GPU, Accelerator: gpu.Class, GPUs: s.GPUs,
@@ -141,7 +141,7 @@ func (c *skusCommand) entry(known *catalog.Catalog, s *sku.SKU) skuEntry {
 	return out
 }
 
-// wants reports whether a machine type passes the filters.
+// wants reports whether a machine passes the filters.
 func (c *skusCommand) wants(known *catalog.Catalog, e *skuEntry) bool {
 	gpu, _ := known.GPU(e.GPU)
 	switch {
@@ -154,7 +154,7 @@ func (c *skusCommand) wants(known *catalog.Catalog, e *skuEntry) bool {
 	}
 }
 
-// isGPU reports whether a name means a GPU, in any case and with blanks or dashes.
+// isGPU reports whether a name, in any case and with blanks or dashes, stands for a GPU.
 func isGPU(g *sku.GPU, name string) bool {
 	name = strings.Join(strings.Fields(name), "-")
 	return strings.EqualFold(g.Class, name) || strings.EqualFold(g.Name, name) ||
@@ -210,7 +210,7 @@ func priceOf(price *float64) string {
 	return dollars(*price)
 }
 
-// spotPrice returns the spot price, or a note that it is unknown.
+// spotPrice is the price as spot, or that there is none known of a machine that is sold so.
 func spotPrice(e *skuEntry) string {
 	if e.SpotPrice == nil && e.Spot {
 		return "?"

@@ -88,13 +88,13 @@ func (s *statusCommand) run(ctx context.Context, w World, names []string) error 
 	return err
 }
 
-// lines returns the tree in the terminal's width.
-func (s *statusCommand) lines(w World, seen *snapshot) []string {
+// lines are the tree, as wide as the terminal.
+func (s *statusCommand) lines(w World, seen *sight) []string {
 	width, _ := w.size()
 	return newStyle(w).draw(seen.tree(w.Clock.Now(), s.wide()), width)
 }
 
-// size returns the terminal's size, or that of an endless page.
+// size of the terminal; where there is none, that of a page and no end.
 func (w World) size() (int, int) {
 	if w.Terminal && w.Size != nil {
 		if width, height := w.Size(); width > 0 {
@@ -167,10 +167,10 @@ func (s *statusCommand) rows(reports []*report, now time.Time) [][]string {
 	return rows
 }
 
-// errTimeout ends a watch after --timeout.
+// errTimeout is why --timeout ends what follows a Workspace.
 var errTimeout = errors.New("the time limit has passed")
 
-// follow shows changes until the Workspace is ready or stalled.
+// follow shows what changes until the Workspace is ready or stalled.
 func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, name string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,7 +178,7 @@ func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, n
 		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, errTimeout)
 		defer cancel()
 	}
-	show := s.printProgress(w)
+	show := s.journal(w)
 	if w.Terminal {
 		show = s.screen(w)
 	}
@@ -215,14 +215,14 @@ func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, n
 	}
 }
 
-// stalledError explains why waiting is of no use.
+// stalledError says why waiting is of no use.
 func stalledError(r *report) error {
 	text := fmt.Sprintf("Workspace %s/%s is stalled: %s: %s", r.Namespace, r.Name, r.Reason, r.Message)
 	return &exitError{code: codeStalled, err: errors.New(text)}
 }
 
-// keepWeights keeps the agents' last progress; they have a pace of their own.
-func (seen *snapshot) keepWeights(former *snapshot) {
+// keepWeights takes over what agents said last: they are asked at their own pace.
+func (seen *sight) keepWeights(former *sight) {
 	for i := range seen.Pods {
 		entry := &seen.Pods[i]
 		at := slices.IndexFunc(former.Pods, func(p podReport) bool { return p.Name == entry.Name })
@@ -232,7 +232,7 @@ func (seen *snapshot) keepWeights(former *snapshot) {
 	}
 }
 
-// ended explains the end of a watch.
+// ended says why a Workspace is followed no longer.
 func (s *statusCommand) ended(ctx context.Context, cluster *Cluster, name string, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return clusterError("Workspace %s/%s is not ready after %s: kubectl berth status %s -n %s shows what it waits for",
@@ -241,10 +241,10 @@ func (s *statusCommand) ended(ctx context.Context, cluster *Cluster, name string
 	return err
 }
 
-// screen redraws the tree in place.
-func (s *statusCommand) screen(w World) func(*snapshot) {
+// screen draws the tree over and over at the same place.
+func (s *statusCommand) screen(w World) func(*sight) {
 	drawn := 0
-	return func(seen *snapshot) {
+	return func(seen *sight) {
 		lines := s.lines(w, seen)
 		if _, height := w.size(); height > 2 && len(lines) > height-1 {
 			lines = append(lines[:height-2:height-2], "…")

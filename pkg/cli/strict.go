@@ -14,8 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mistake describes a value, decoded from JSON, that does not fit a Go type; empty if it fits. The decoder itself is
-// lax, because an API's types also read stored objects, and its errors name Go types instead of fields.
+// mistake says what is wrong with a value that was decoded from JSON where a Go type is to be read, or
+// nothing. The decoder itself would be lax, because an API's types read what is stored, and its errors
+// name Go's types instead of fields.
 func mistake(value any, t reflect.Type, path string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -46,7 +47,8 @@ func mistake(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// isOpaque reports whether a type decodes itself or belongs to Kubernetes, as pods and volumes do.
+// isOpaque says that a type reads itself, or that its contents are nobody's business here: what is within
+// a pod or a volume is Kubernetes's.
 func isOpaque(t reflect.Type) bool {
 	ours := strings.HasSuffix(t.PkgPath(), "/api/v1beta1")
 	if !ours && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
@@ -102,7 +104,7 @@ func mistakeInList(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// fieldsOf returns the fields of a struct by their JSON names.
+// fieldsOf are the fields of a struct by their names in JSON.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for field := range t.Fields() {
@@ -127,7 +129,7 @@ func isWhole(value any, t reflect.Type) bool {
 	return err == nil && !reflect.Zero(t).OverflowInt(whole)
 }
 
-// wrong describes a value of the wrong kind.
+// wrong words a value of the wrong kind.
 func wrong(path string, value any, must string) string {
 	shown := fmt.Sprintf("%v", value)
 	switch v := value.(type) {
@@ -141,7 +143,7 @@ func wrong(path string, value any, must string) string {
 	return fmt.Sprintf("%s is %s, it must be %s", path, shorten(shown), must)
 }
 
-// noField describes an unknown field.
+// noField words a name that no field has.
 func noField(path, name string, known []string) string {
 	for _, other := range known {
 		if strings.EqualFold(other, name) {
@@ -159,7 +161,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shorten bounds a file's text in a message.
+// shorten keeps what a file holds from flooding a message.
 func shorten(text string) string {
 	const most = 120
 	if runes := []rune(text); len(runes) > most {

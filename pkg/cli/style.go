@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// style colours text on a terminal, and only there.
+// style colours text on a terminal, and leaves it as it is elsewhere.
 type style struct{ colours bool }
 
-// newStyle honours NO_COLOR: any value turns colours off.
+// newStyle honours NO_COLOR: any value but an empty one turns colours off.
 func newStyle(w World) style {
 	return style{colours: w.Terminal && w.Getenv("NO_COLOR") == ""}
 }
 
-// The terminal's codes for colours and weights.
+// The codes of colours and weights, as terminals know them.
 const (
 	bold    = "1"
 	dim     = "2"
@@ -41,7 +41,7 @@ type page struct {
 	style
 }
 
-// line writes one line. A failed write shows when the page is closed.
+// line writes one line. Whether it arrives shows where the page is closed: writing goes on to the end.
 func (p page) line(format string, args ...any) {
 	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 }
@@ -52,7 +52,7 @@ func (p page) heading(text string) {
 	p.line("%s", p.paint(bold, text))
 }
 
-// pageWidth is the width of folded text.
+// pageWidth is what text is folded to.
 const pageWidth = 100
 
 // point writes a sentence with a mark before it, folded.
@@ -65,7 +65,7 @@ func (p page) point(mark, text string) {
 	}
 }
 
-// fact writes a name and its value, folded.
+// fact writes a name and what there is to say of it, folded.
 func (p page) fact(name, text string) {
 	const indent = 12
 	for i, line := range folded(text, pageWidth-indent-2) {

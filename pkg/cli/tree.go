@@ -18,13 +18,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
 
-// branch is a part of a tree: a name, a text and the branches below.
+// branch is a part of a tree: a name, what there is to say, and what is below it.
 type branch struct {
 	name, text, code string
 	below            []branch
 }
 
-// narrowest is the least width to fold to.
+// narrowest is the width below which nothing is folded any further.
 const narrowest = 24
 
 // draw returns the lines of a tree, none wider than width.
@@ -50,8 +50,8 @@ func (s style) drawBelow(branches []branch, indent string, width int) []string {
 	return out
 }
 
-// lines folds the text of a branch; first and next precede its first line and the others. Further lines align with
-// the text, or with the name on a narrow terminal.
+// lines folds what a branch says; first and next are what stands before its first line and the others. Further
+// lines begin below the first one's text, or where the terminal is narrow, where the name does.
 func (s style) lines(b branch, first, next string, width int) []string {
 	pad := strings.Repeat(" ", max(length(first)+length(b.name)+1-length(next), 0))
 	name, text := b.name+" ", b.text
@@ -74,7 +74,7 @@ func (s style) lines(b branch, first, next string, width int) []string {
 
 func length(text string) int { return len([]rune(text)) }
 
-// chopped folds a text and breaks long words.
+// chopped folds a text and breaks words that are too long for a line.
 func chopped(text string, width int) []string {
 	var out []string
 	for _, line := range folded(text, width) {
@@ -89,7 +89,7 @@ func chopped(text string, width int) []string {
 	return out
 }
 
-// tree returns the state of a Workspace at a time.
+// tree is how a Workspace is doing at a time.
 func (r *report) tree(now time.Time, wide bool) branch {
 	root := branch{name: r.Namespace + "/" + r.Name, text: r.headline(), code: r.code()}
 	add := func(branches ...branch) { root.below = append(root.below, branches...) }
@@ -118,8 +118,8 @@ func (r *report) tree(now time.Time, wide bool) branch {
 	return root
 }
 
-// attempts returns the attempts that continue or got no machines; machines stand for the others. Once the endpoint
-// answers, they are history.
+// attempts are those that ended without machines or go on; one that holds its machines is told by them.
+// Once the endpoint answers, they are history.
 func (r *report) attempts(now time.Time, wide bool) []branch {
 	var out []branch
 	for i := range r.Attempts {
@@ -281,7 +281,7 @@ func (p *podReport) branch(now time.Time, wide bool) branch {
 	return out
 }
 
-// progressWidth is the width of the weights' progress bar.
+// progressWidth is how many characters stand for the weights.
 const progressWidth = 20
 
 func fetched(p *fetch.Progress) float64 {
@@ -318,7 +318,7 @@ func weightsText(p *fetch.Progress) string {
 	return out
 }
 
-// startup describes the time of each stage.
+// startup words how long each stage took.
 func startup(stages []v1beta1.StartupStage, now time.Time) string {
 	var parts []string
 	for _, stage := range stages {
@@ -342,7 +342,7 @@ func endpointBranch(e *v1beta1.Endpoint) branch {
 	return out
 }
 
-// age returns the time since a moment.
+// age words how long ago something was.
 func age(then metav1.Time, now time.Time) string {
 	if then.IsZero() {
 		return none
@@ -350,7 +350,7 @@ func age(then metav1.Time, now time.Time) string {
 	return humane.HumanDuration(now.Sub(then.Time))
 }
 
-// shortDuration formats a duration of the API, and shortNumber a number, with three digits.
+// shortDuration words a duration of the API, and shortNumber a number, with three digits.
 func shortDuration(text string) string {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -367,7 +367,7 @@ func shortNumber(text string) string {
 	return digits(value)
 }
 
-// priced formats a price of the API for a table.
+// priced is a price of the API in a table.
 func priced(text string) string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -376,7 +376,7 @@ func priced(text string) string {
 	return dollars(value)
 }
 
-// pricePerHour formats a price of the API for a line.
+// pricePerHour is a price of the API in a line.
 func pricePerHour(text string) string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {

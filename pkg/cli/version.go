@@ -22,7 +22,7 @@ func newVersion(w World) *cobra.Command {
 	}
 }
 
-// version of the build, from the module or the source tree.
+// version of the build, as the module or the source tree says.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version

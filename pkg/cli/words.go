@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// none marks a missing figure in a table.
+// none stands in tables where there is no figure.
 const none = "-"
 
 const (
@@ -19,7 +19,7 @@ const (
 	billion = 1e9
 )
 
-// dollars formats a price per hour for a table with the unit in its header; none if unknown.
+// dollars is a price per hour in a table whose header has the unit; none where it is not known.
 func dollars(price float64) string {
 	if price < 0 {
 		return none
@@ -27,7 +27,7 @@ func dollars(price float64) string {
 	return usd.Number(price)
 }
 
-// digits formats a figure with three significant digits and no exponent.
+// digits words a figure with three significant digits, and no exponent.
 func digits(value float64) string {
 	if value < 0 {
 		return none
@@ -35,7 +35,7 @@ func digits(value float64) string {
 	return usd.SignificantNumber(value)
 }
 
-// millis formats a time in milliseconds.
+// millis words a time that is given in milliseconds.
 func millis(value float64) string {
 	if value >= 1000 {
 		return digits(value/1000) + " s"
@@ -43,7 +43,7 @@ func millis(value float64) string {
 	return digits(value) + " ms"
 }
 
-// number formats a whole number that may be missing.
+// number words a whole number that may be missing.
 func number(n int) string {
 	if n == 0 {
 		return none
@@ -51,7 +51,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// tokens formats a context length.
+// tokens words a context.
 func tokens(n int) string {
 	switch {
 	case n == 0:
@@ -63,7 +63,7 @@ func tokens(n int) string {
 	}
 }
 
-// params formats a number of parameters.
+// params words a number of parameters.
 func params(n int64) string {
 	if n == 0 {
 		return none
@@ -71,7 +71,7 @@ func params(n int64) string {
 	return digits(float64(n)/billion) + "B"
 }
 
-// text formats a text for a table.
+// text is a text for a table.
 func text(s string) string {
 	if s == "" {
 		return none
@@ -79,7 +79,7 @@ func text(s string) string {
 	return s
 }
 
-// yesNo formats a boolean for a table.
+// yesNo words a truth for a table.
 func yesNo(b bool) string {
 	if b {
 		return "yes"
@@ -87,7 +87,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// count formats a number of things.
+// count words a number of things.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -95,7 +95,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// folded breaks a text at blanks into lines of at most width characters.
+// folded breaks a text into lines of at most width characters, where it has blanks.
 func folded(text string, width int) []string {
 	var lines []string
 	line := ""

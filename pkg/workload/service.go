@@ -79,3 +79,24 @@ func targetPort(ws *v1beta1.Workspace) int32 {
 	}
 	return v1beta1.EnginePort
 }
+
+// SetService returns the endpoint of an InferenceSet: port 80 of the first pod of each of its Workspaces, as soon as
+// that is ready. The Workspaces give their pods the label that it selects.
+func SetService(set *v1beta1.InferenceSet) *corev1.Service {
+	target := targetPort(&v1beta1.Workspace{Inference: set.Spec.Template.Inference})
+	return &corev1.Service{
+		TypeMeta: metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: set.Name, Namespace: set.Namespace,
+			Labels: map[string]string{v1beta1.LabelInferenceSet: set.Name, v1beta1.LabelManagedBy: v1beta1.ManagedBy},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
+			},
+		},
+		Spec: corev1.ServiceSpec{
+			Type:     corev1.ServiceTypeClusterIP,
+			Selector: map[string]string{v1beta1.LabelInferenceSet: set.Name, appsv1.PodIndexLabel: "0"},
+			Ports:    []corev1.ServicePort{servicePort(portHTTP, v1beta1.ServicePort, target)},
+		},
+	}
+}

@@ -75,14 +75,25 @@ func TestTroubleshooting(t *testing.T) {
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/troubleshooting.md and api/v1beta1/conditions.go differ (-code +docs):\n%s", diff)
+		t.Errorf("docs/troubleshooting.md and the reasons in api/v1beta1 differ (-code +docs):\n%s", diff)
 	}
 }
 
 // reasons are the values of the API's reasons, sorted.
 func reasons(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "api/v1beta1/conditions.go"), nil, 0)
+	var values []string
+	for _, name := range []string{"conditions.go", "inferenceset_names.go"} {
+		values = append(values, reasonsIn(t, "api/v1beta1/"+name)...)
+	}
+	slices.Sort(values)
+	return values
+}
+
+// reasonsIn are those of one file.
+func reasonsIn(t *testing.T, path string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +115,8 @@ func reasons(t *testing.T) []string {
 		return true
 	})
 	if len(values) == 0 {
-		t.Fatal("api/v1beta1/conditions.go holds no reason that this test can find")
+		t.Fatalf("%s holds no reason that this test can find", path)
 	}
-	slices.Sort(values)
 	return values
 }
 

@@ -25,6 +25,38 @@ func ours() map[string]string {
 	return map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: "chat"}
 }
 
+func replicaOf(owner []metav1.OwnerReference) client.Object {
+	return &v1beta1.Workspace{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", OwnerReferences: owner},
+		Inference:  &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "m"}},
+	}
+}
+
+// TestControllerDeletesOnlyReplicas has it delete Workspaces.
+func TestControllerDeletesOnlyReplicas(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		owner  []metav1.OwnerReference
+		want   bool
+	}{
+		{"a replica", ownedBy("kaito.sh/v1beta1", "InferenceSet"), true},
+		{"a user's own", nil, false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := replicaOf(test.owner)
+			ws.SetName("deleted")
+			if err := api.Create(t.Context(), ws); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), ws) })
+			err := user(t, controller).Delete(t.Context(), ws.DeepCopyObject().(client.Object), client.DryRunAll)
+			if (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+}
+
 // TestControllerMakesOnlyForWorkspaces has somebody with the controller's token make what he likes.
 func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 	set := func(change func(*appsv1.StatefulSet)) client.Object {
@@ -54,6 +86,17 @@ func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", Labels: ours()},
 			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 		}, false},
+		{"a Service of a set", &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "team-a", Name: "made", Labels: map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy},
+				OwnerReferences: ownedBy("kaito.sh/v1beta1", "InferenceSet"),
+			},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}, true},
+		{"a StatefulSet of a set", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("kaito.sh/v1beta1", "InferenceSet") }), false},
+		{"a Workspace of a set", replicaOf(ownedBy("kaito.sh/v1beta1", "InferenceSet")), true},
+		{"a Workspace of nobody", replicaOf(nil), false},
+		{"a Workspace of another Workspace", replicaOf(ownedBy("kaito.sh/v1beta1", "Workspace")), false},
 		{"a NodePool of ours", poolOf("made", map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}), true},
 		{"a NodePool without our labels", poolOf("made", nil), false},
 	}

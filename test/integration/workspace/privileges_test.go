@@ -64,11 +64,12 @@ func rarelyUsed() privileges.Rare {
 		"authentication.k8s.io tokenreviews create":        scraped,
 		"authorization.k8s.io subjectaccessreviews create": scraped,
 		"kaito.sh workspaces/finalizers update":            "no request: the API server asks it of who names a Workspace as an owner, and this one does",
-		" pods patch":                                      "when engines on several machines were held back until they are isolated, which takes a network",
-		" services get":                                    taken,
-		"networking.k8s.io networkpolicies get":            taken,
-		"policy poddisruptionbudgets get":                  taken,
-		"apps controllerrevisions get":                     taken,
+		"kaito.sh inferencesets/finalizers update":         "as for Workspaces",
+		" pods patch":                           "when engines on several machines were held back until they are isolated, which takes a network",
+		" services get":                         taken,
+		"networking.k8s.io networkpolicies get": taken,
+		"policy poddisruptionbudgets get":       taken,
+		"apps controllerrevisions get":          taken,
 	}
 }
 
@@ -101,6 +102,7 @@ func (l *lifetime) tell(t *testing.T, formers []former) {
 	l.replicated(t)
 	l.namesWhatIsMissing(t)
 	l.settlesACommit(t)
+	l.keepsASet(t)
 	if l.backEnd == options.BackendExisting {
 		nodeIsLost(t, l.climber)
 	} else {
@@ -285,6 +287,15 @@ func (l *lifetime) namesWhatIsMissing(t *testing.T) {
 		l.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, "")
 		l.vanish(t, ws)
 	}
+}
+
+// keepsASet has a set create a replica, and delete it. That buys nothing.
+func (l *lifetime) keepsASet(t *testing.T) {
+	set := setForm(l.namespace(t), "set", 1)
+	set.Spec.Template.Inference.Config = "missing"
+	l.createSet(t, set)
+	l.untilSet(t, set, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonReplicaBlocked)
+	l.removeSet(t, set)
 }
 
 // settlesACommit has the pods of a Workspace settle the commit of their weights.

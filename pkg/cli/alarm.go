@@ -20,14 +20,14 @@ import (
 // rewatchAfter is the pause before a watch that ended is opened again.
 const rewatchAfter = time.Second
 
-// changes notifies of changes of a Workspace, its machines and its pods. An event only asks for another look, so a
-// lost one does no harm.
+// changes tells that something about a Workspace has changed: itself, its machines or its pods. An event
+// only says that it is worth looking, so that none that is lost matters.
 func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Workspace) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	notify := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // a look is due already
+		default: // it is known already
 		}
 	}
 	named := client.MatchingFields{"metadata.name": ws.Name}
@@ -38,8 +38,7 @@ func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Wo
 	return changed
 }
 
-// watchFor notifies of every event until the context ends. It skips kinds that the user may not watch or the cluster
-// lacks.
+// watchFor notifies of every event until the context ends. What nobody may watch or has is left out.
 func (c *Cluster) watchFor(
 	ctx context.Context, clock clock.Clock, notify func(), list client.ObjectList, options ...client.ListOption,
 ) {

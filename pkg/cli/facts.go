@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// catalogFlags select a catalogue, clouds and regions.
-type catalogFlags struct {
+// facts are the flags that say which catalogue counts, and where machines would be.
+type facts struct {
 	base     fs.FS
 	overlays []string
 	clouds   []string
@@ -24,16 +24,16 @@ type catalogFlags struct {
 }
 
 // bind declares --catalog.
-func (f *catalogFlags) bind(cmd *cobra.Command, w World) {
+func (f *facts) bind(cmd *cobra.Command, w World) {
 	f.base = w.Presets
 	cmd.Flags().StringArrayVar(&f.overlays, "catalog", nil,
 		"directory with files that add to the catalogue or replace its entries; repeatable")
-	// It fails only for an unknown flag.
+	// The only error is that the flag does not exist.
 	_ = cmd.MarkFlagDirname("catalog")
 }
 
 // bindPlaces declares --cloud and --region.
-func (f *catalogFlags) bindPlaces(cmd *cobra.Command) {
+func (f *facts) bindPlaces(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.clouds, "cloud", nil, "clouds to consider: azure, aws, gcp; none means all")
 	cmd.Flags().StringVar(&f.region, "region", "", "region whose prices count; empty means each cloud's reference region")
 	complete(cmd, "cloud", func() []string { return []string{"aws", "azure", "gcp"} })
@@ -47,7 +47,7 @@ func (f *catalogFlags) bindPlaces(cmd *cobra.Command) {
 }
 
 // load returns the catalogue with all overlays.
-func (f *catalogFlags) load() (*catalog.Catalog, error) {
+func (f *facts) load() (*catalog.Catalog, error) {
 	var overlays []fs.FS
 	for _, dir := range f.overlays {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -62,8 +62,8 @@ func (f *catalogFlags) load() (*catalog.Catalog, error) {
 	return c, nil
 }
 
-// place checks --cloud and --region, and returns the remaining clouds; none means all.
-func (f *catalogFlags) place(c *catalog.Catalog) ([]string, error) {
+// place checks --cloud and --region, and returns the clouds that they leave; none means all.
+func (f *facts) place(c *catalog.Catalog) ([]string, error) {
 	all := clouds(c)
 	for _, cloud := range f.clouds {
 		if err := oneOf("--cloud", cloud, all); err != nil {
@@ -87,7 +87,7 @@ func (f *catalogFlags) place(c *catalog.Catalog) ([]string, error) {
 	return out, nil
 }
 
-// clouds returns the clouds of the catalogue's machines, sorted.
+// clouds are those of the catalogue's machines, sorted.
 func clouds(c *catalog.Catalog) []string {
 	found := map[string]bool{}
 	for _, s := range c.SKUs() {
@@ -96,7 +96,7 @@ func clouds(c *catalog.Catalog) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// regions returns the regions with prices, sorted; no cloud means all.
+// regions are those that the catalogue has prices for, sorted; no cloud means all.
 func regions(c *catalog.Catalog, of []string) []string {
 	found := map[string]bool{}
 	for _, s := range c.SKUs() {
@@ -110,7 +110,7 @@ func regions(c *catalog.Catalog, of []string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// near returns up to six names that share the longest prefix with one.
+// near are the names that share most letters at their start with one, at most six.
 func near(name string, among []string) []string {
 	const most = 6
 	for length := len(name); length > 0; length-- {

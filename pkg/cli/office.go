@@ -26,33 +26,33 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// planOptions plans and renders as the controller does, with flags in place of the chart's values.
-type planOptions struct {
-	catalogFlags
-	modelResolver
+// office plans and renders for Workspaces as the controller does, with flags in place of the chart's settings.
+type office struct {
+	facts
+	finder
 
 	provisioner string
 	osDiskGiB   int
 	localDisk   bool
 	rdma        rdmaFlag
-	// mostNodes limits the machines of a plan; 0 means none.
+	// mostNodes is a limit from a flag, where even 1 means something; 0 means none.
 	mostNodes int
 
-	// there holds the existing nodes; nil if they are unknown.
+	// there are the nodes that exist; nil if nobody has told of any.
 	there *nodesThere
-	// settings of the pods.
+	// settings that shape pods.
 	settings render.Settings
 
 	catalog *catalog.Catalog
 	planner *planner.Planner
-	// pipeline is the controller's.
+	// pipeline is what the controller plans with, too.
 	pipeline *planning.Pipeline
 }
 
-func (o *planOptions) bind(cmd *cobra.Command, w World) {
-	o.catalogFlags.bind(cmd, w)
+func (o *office) bind(cmd *cobra.Command, w World) {
+	o.facts.bind(cmd, w)
 	o.bindPlaces(cmd)
-	o.modelResolver.bind(cmd, w)
+	o.finder.bind(cmd, w)
 	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "what launches the machines: karpenter or gpu-provisioner; empty means any")
 	cmd.Flags().BoolVar(&o.localDisk, "local-disk-holds-pods", false, "pods and images live on the machines' local disks")
 	cmd.Flags().Var(&o.rdma, "rdma", "pods can use RDMA between machines that have it, by this resource, as NAME or NAME=COUNT: the chart's rdma.resource")
@@ -66,7 +66,7 @@ const gpuProvisioner = "gpu-provisioner"
 func provisioners() []string { return []string{"karpenter", gpuProvisioner} }
 
 // open loads the catalogue and makes the planner.
-func (o *planOptions) open() error {
+func (o *office) open() error {
 	if o.provisioner != "" {
 		if err := oneOf("--provisioner", o.provisioner, provisioners()); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (o *planOptions) open() error {
 	if err != nil {
 		return err
 	}
-	o.catalog, o.modelResolver.catalog = known, known
+	o.catalog, o.finder.catalog = known, known
 	o.planner = planner.New(known, planner.Settings{
 		Clouds: where, Region: o.region, Provisioner: o.provisioner, OSDiskGiB: o.osDiskGiB, LocalDisk: o.localDisk,
 		NoRDMA: o.rdma.Resource == "", Engines: render.Engines(),
@@ -92,21 +92,21 @@ func (o *planOptions) open() error {
 	return nil
 }
 
-// newPipeline returns the planning pipeline. Without a cluster, all references of a Workspace count as valid.
-func (o *planOptions) newPipeline() *planning.Pipeline {
+// newPipeline returns what plans and renders. Without a cluster, what a Workspace refers to counts as right.
+func (o *office) newPipeline() *planning.Pipeline {
 	settings := planning.Settings{Render: o.settings}
 	settings.Render.Workload.HubEndpoint, settings.Render.Workload.RDMA = o.endpoint, workload.RDMA(o.rdma)
 	if o.provisioner == gpuProvisioner {
 		settings.NodeClass = v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass"}
 	}
 	return &planning.Pipeline{
-		Resolver: &planning.Resolver{Catalog: o.catalog, Models: &o.modelResolver, AnyNodeClass: true},
+		Resolver: &planning.Resolver{Catalog: o.catalog, Models: &o.finder, AnyNodeClass: true},
 		Builder:  planning.NewBuilder(o.planner, o.catalog, settings),
 	}
 }
 
-// openNodes reads the existing nodes, after open. An empty name reads none.
-func (o *planOptions) openNodes(file string, stdin io.Reader) error {
+// openNodes reads the nodes that exist, after open. An empty name reads none.
+func (o *office) openNodes(file string, stdin io.Reader) error {
 	if file == "" {
 		return nil
 	}
@@ -118,18 +118,18 @@ func (o *planOptions) openNodes(file string, stdin io.Reader) error {
 	return nil
 }
 
-// answer is the plan for one Workspace.
+// answer is what came of planning for one Workspace.
 type answer struct {
 	workspace *v1beta1.Workspace
 	// model is nil for a template.
 	model *model.Model
-	// revision as the controller would pin it, and its plan.
+	// revision is what the controller would pin, and plan its plan.
 	revision *revision.Revision
 	plan     planner.Plan
 }
 
 // plan plans for a Workspace of a manifest.
-func (o *planOptions) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
+func (o *office) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
 	out := answer{workspace: ws}
 	err := o.decide(ctx, m, ws, &out)
 	if err == nil {
@@ -143,7 +143,7 @@ func (o *planOptions) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspa
 	return out, err
 }
 
-func (o *planOptions) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace, out *answer) error {
+func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace, out *answer) error {
 	if err := request.Check(ws); err != nil {
 		return refused(err)
 	}
@@ -171,7 +171,7 @@ func (o *planOptions) decide(ctx context.Context, m *manifest, ws *v1beta1.Works
 	return nil
 }
 
-// config returns the text of the Workspace's ConfigMap; a warning if the file lacks it.
+// config is the text of the Workspace's ConfigMap, or nothing and a warning where the file has no such one.
 func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	name := ws.Inference.Config
 	if name == "" {
@@ -193,7 +193,7 @@ func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	return text, nil, nil
 }
 
-// inNamespace returns the key of an object in a Workspace's namespace.
+// inNamespace is the key of an object beside a Workspace.
 func inNamespace(ws *v1beta1.Workspace, name string) string {
 	if ws.Namespace == "" {
 		return name
@@ -201,7 +201,8 @@ func inNamespace(ws *v1beta1.Workspace, name string) string {
 	return ws.Namespace + "/" + name
 }
 
-// refused gives a refusal its exit code, and drops the reason of the condition from its text.
+// refused gives what the planner and the border before it refuse its exit code and its words, without
+// the reason that a condition would have.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -215,7 +216,7 @@ func refused(err error) error {
 	return err
 }
 
-// codeFor returns codeUsage for wrong names and fields, else codeInfeasible.
+// codeFor tells wrong names and fields from what nothing serves.
 func codeFor(reason string) int {
 	switch reason {
 	case v1beta1.ReasonSpecInvalid, v1beta1.ReasonEngineUnknown, v1beta1.ReasonUnknownInstanceType:
@@ -225,7 +226,7 @@ func codeFor(reason string) int {
 	}
 }
 
-// sentence is an error with another text.
+// sentence is an error in the words of its message alone.
 type sentence struct {
 	text string
 	err  error
@@ -234,12 +235,12 @@ type sentence struct {
 func (s *sentence) Error() string { return s.text }
 func (s *sentence) Unwrap() error { return s.err }
 
-// rephrased replaces fields by their flags in an error.
+// rephrased names flags where a message names the fields that they stand for.
 func rephrased(err error) error {
 	return &exitError{code: codeOf(err), err: &sentence{flagged(err.Error()), err}}
 }
 
-// rejected returns the rejected options in an error of the planner.
+// rejected are the options that an error of the planner tells of.
 func rejected(err error) []planner.Verdict {
 	if none, ok := errors.AsType[*planner.InfeasibleError](err); ok {
 		return none.Rejected

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// milestone is an event in a Workspace's life. Each key is printed once.
+// milestone is something that has happened; what has the same key is told once.
 type milestone struct{ key, text string }
 
-// printProgress prints a line for each new milestone.
-func (s *statusCommand) printProgress(w World) func(*snapshot) {
+// journal adds a line for each thing that has happened since the last time.
+func (s *statusCommand) journal(w World) func(*sight) {
 	told := map[string]bool{}
-	return func(seen *snapshot) {
+	return func(seen *sight) {
 		now := w.Clock.Now()
 		for _, m := range seen.milestones(now) {
 			if !told[m.key] {
@@ -27,7 +27,8 @@ func (s *statusCommand) printProgress(w World) func(*snapshot) {
 	}
 }
 
-// milestones returns all milestones so far, in order. Keys do not change with time.
+// milestones are what can be told of a Workspace, in the order in which it happens. Nothing in a key
+// changes by itself.
 func (r *report) milestones(now time.Time) []milestone {
 	var out []milestone
 	add := func(format string, args ...any) {
@@ -51,7 +52,7 @@ func (r *report) milestones(now time.Time) []milestone {
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		said := fmt.Sprintf("pod %s %s", p.Name, strings.TrimSuffix(p.Stage+": "+p.Message, ": "))
-		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // a restart begins anew
+		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // what comes after a restart is told again
 		out = append(out, milestone{key: life + said, text: said})
 		if p.Weights != nil && p.Weights.TotalBytes > 0 {
 			tenths := int(math.Floor(fetched(p.Weights) * 10))

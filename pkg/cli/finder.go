@@ -20,13 +20,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Describer describes models outside the catalogue. The sentences are its assumptions.
+// Describer tells of models that the catalogue does not have, and in sentences what it assumed of them.
 type Describer interface {
 	Describe(ctx context.Context, id string) (m model.Model, notes []string, err error)
 }
 
-// modelResolver resolves models: in the catalogue, in a config.json, on the hub.
-type modelResolver struct {
+// finder finds models: in the catalogue, in a config.json, on the hub.
+type finder struct {
 	catalog *catalog.Catalog
 	hub     func(endpoint, token string) (Describer, error)
 	token   string
@@ -36,8 +36,8 @@ type modelResolver struct {
 	config   string
 }
 
-// bind declares the flags for models outside the catalogue.
-func (f *modelResolver) bind(cmd *cobra.Command, w World) {
+// bind declares the flags for models that the catalogue does not have.
+func (f *finder) bind(cmd *cobra.Command, w World) {
 	f.hub, f.token = w.Hub, w.Getenv("HF_TOKEN")
 	cmd.Flags().StringVar(&f.endpoint, "hub-endpoint", "https://huggingface.co",
 		"Hugging Face-compatible hub to ask for models that the catalogue does not have; a token is taken from HF_TOKEN")
@@ -45,13 +45,14 @@ func (f *modelResolver) bind(cmd *cobra.Command, w World) {
 	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, for one that neither the catalogue nor the hub has")
 }
 
-// Model returns a Workspace's model and the assumptions about it.
-func (f *modelResolver) Model(ctx context.Context, ws *v1beta1.Workspace, _ string) (model.Model, []string, error) {
+// Model returns the model that a Workspace names, and what was assumed of it.
+func (f *finder) Model(ctx context.Context, ws *v1beta1.Workspace, _ string) (model.Model, []string, error) {
 	return f.model(ctx, ws.Inference.Preset.Name)
 }
 
-// model returns the model of a name and the assumptions about it. With --config the name is only a label.
-func (f *modelResolver) model(ctx context.Context, name string) (model.Model, []string, error) {
+// model returns the model that a name stands for, and what was assumed of it. With --config the name only
+// labels it.
+func (f *finder) model(ctx context.Context, name string) (model.Model, []string, error) {
 	if f.config != "" {
 		return f.fromConfig(name)
 	}
@@ -76,8 +77,8 @@ func (f *modelResolver) model(ctx context.Context, name string) (model.Model, []
 	return request.Sized(m, f.catalog), notes, nil
 }
 
-// notDescribed joins the hub's error with the catalogue's suggestions.
-func (f *modelResolver) notDescribed(unknown, problem error) error {
+// notDescribed joins what the hub says with what the catalogue has instead.
+func (f *finder) notDescribed(unknown, problem error) error {
 	similar, ok := errors.AsType[*catalog.UnknownError](unknown)
 	if !ok || len(similar.Suggestions) == 0 {
 		return problem
@@ -86,13 +87,13 @@ func (f *modelResolver) notDescribed(unknown, problem error) error {
 }
 
 // fromConfig reads the model from a file.
-func (f *modelResolver) fromConfig(name string) (model.Model, []string, error) {
+func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 	data, err := readFile(f.config, nil)
 	if err != nil {
 		return model.Model{}, nil, usageError("--config: %w", err)
 	}
 	files := hfconfig.Files{Config: data}
-	// Downloads keep the files about the weights' format beside config.json.
+	// What else reports how the weights are stored lies beside it, where it was downloaded with them.
 	dir := filepath.Dir(f.config)
 	files.Quantization, _ = os.ReadFile(filepath.Join(dir, "hf_quant_config.json"))
 	if index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json")); err == nil {

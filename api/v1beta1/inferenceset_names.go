@@ -1,0 +1,61 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+// InferenceSetKind is the kind of an InferenceSet.
+const InferenceSetKind = "InferenceSet"
+
+// InferenceSetFinalizer keeps an InferenceSet until its Workspaces are gone. The name is KAITO's.
+const InferenceSetFinalizer = "inferenceset.finalizer.kaito.sh"
+
+// AnnotationTemplateMetadata is on a Workspace of an InferenceSet: a hash of the labels and annotations that the
+// set gave it.
+const AnnotationTemplateMetadata = "modelberth.dev/template-metadata"
+
+// Condition types of an InferenceSet, beside Ready and Stalled.
+const (
+	// ConditionInferenceSetReady is KAITO's: it has the status of Ready.
+	ConditionInferenceSetReady = "InferenceSetReady"
+	// ConditionAvailable reports whether a replica answers.
+	ConditionAvailable = "Available"
+	// ConditionScalingLimited reports whether the set creates fewer replicas than the spec names.
+	ConditionScalingLimited = "ScalingLimited"
+	// ConditionAutoUpgrade reports the effect of spec.autoUpgrade. It is absent if nobody asks for upgrades.
+	ConditionAutoUpgrade = "AutoUpgrade"
+	// ConditionInferenceSetDeleting is KAITO's: it reports the deletion of the set.
+	ConditionInferenceSetDeleting = "InferenceSetDeleting"
+)
+
+// Reasons of an InferenceSet's conditions. InferenceSetReady has KAITO's.
+const (
+	ReasonInferenceSetReady    = "inferencesetReady"
+	ReasonInferenceSetNotReady = "inferencesetNotReady"
+	ReasonInferenceSetDeleted  = "inferencesetDeleted"
+
+	// ReasonReplicasReady: as many replicas answer as the spec names, all with the current template.
+	ReasonReplicasReady = "ReplicasReady"
+	// ReasonReplicasNotReady: some do not answer yet.
+	ReasonReplicasNotReady = "ReplicasNotReady"
+	// ReasonReplicaBlocked: a replica waits for a person.
+	ReasonReplicaBlocked = "ReplicaBlocked"
+	// ReasonReplicaRefused: the API server, or a policy, does not admit a Workspace of the template.
+	ReasonReplicaRefused = "ReplicaRefused"
+	// ReasonReplicaAvailable: at least one replica answers.
+	ReasonReplicaAvailable = "ReplicaAvailable"
+	// ReasonNoReplicaAvailable: none answers.
+	ReasonNoReplicaAvailable = "NoReplicaAvailable"
+	// ReasonScaledToZero: the spec names no replicas.
+	ReasonScaledToZero = "ScaledToZero"
+	// ReasonScalingDown: the set has more replicas than the spec names.
+	ReasonScalingDown = "ScalingDown"
+	// ReasonRollingOut: replicas with a former template are being replaced.
+	ReasonRollingOut = "RollingOut"
+	// ReasonRolloutStopped: a replica with the current template does not become ready, and the others keep the
+	// former one.
+	ReasonRolloutStopped = "RolloutStopped"
+	// ReasonWithinLimits: no limit keeps the set from creating replicas.
+	ReasonWithinLimits = "WithinLimits"
+	// ReasonNodeCountLimit: spec.nodeCountLimit does.
+	ReasonNodeCountLimit = "NodeCountLimit"
+)

@@ -1,0 +1,232 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// InferenceSet keeps a number of equal Workspaces, its replicas, behind one Service.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:storageversion
+// +kubebuilder:resource:path=inferencesets,scope=Namespaced,categories=inferenceset,shortName={is,isets}
+// +kubebuilder:printcolumn:name="Replicas",type="integer",JSONPath=".spec.replicas"
+// +kubebuilder:printcolumn:name="ReadyReplicas",type="integer",JSONPath=".status.readyReplicas"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Updated",type="integer",priority=1,JSONPath=".status.updatedReplicas"
+// +kubebuilder:printcolumn:name="USD/h",type="string",priority=1,JSONPath=".status.hourlyPrice"
+// +kubebuilder:printcolumn:name="Reason",type="string",priority=1,JSONPath=".status.conditions[?(@.type==\"Ready\")].reason"
+type InferenceSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state.
+	// +optional
+	Spec InferenceSetSpec `json:"spec,omitempty"`
+	// status is the observed state.
+	// +optional
+	Status InferenceSetStatus `json:"status,omitempty"`
+}
+
+// InferenceSetList is a list of InferenceSets.
+//
+// +kubebuilder:object:root=true
+type InferenceSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []InferenceSet `json:"items"`
+}
+
+// InferenceSetSpec is the desired state of an InferenceSet.
+type InferenceSetSpec struct {
+	// replicas is the number of Workspaces; 0 keeps the set and holds no machines.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +kubebuilder:default=1
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+	// nodeCountLimit is the most machines that the Workspaces may use together. The set creates no Workspace beyond
+	// it. Lowering it deletes none.
+	// +optional
+	NodeCountLimit int `json:"nodeCountLimit,omitempty"`
+	// template describes the Workspaces. Edits roll out as updateStrategy says.
+	// +optional
+	Template InferenceSetTemplate `json:"template,omitempty"`
+	// labelSelector becomes resource.labelSelector of the Workspaces.
+	// +optional
+	Selector *metav1.LabelSelector `json:"labelSelector,omitempty"`
+	// updateStrategy says how an edit of the template reaches existing Workspaces.
+	// +kubebuilder:default={type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
+	// +optional
+	UpdateStrategy InferenceSetUpdateStrategy `json:"updateStrategy,omitempty"`
+	// autoUpgrade is stored for KAITO's manifests. Modelberth upgrades no model on its own account.
+	// +optional
+	AutoUpgrade *AutoUpgradeSpec `json:"autoUpgrade,omitempty"`
+}
+
+// InferenceSetTemplate describes the Workspaces of an InferenceSet.
+type InferenceSetTemplate struct {
+	// metadata has the labels and annotations of the Workspaces.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Metadata TemplateMetadata `json:"metadata,omitempty"`
+	// resource selects the machines of each Workspace.
+	// +optional
+	Resource InferenceSetResource `json:"resource,omitempty"`
+	// inference describes the model to serve. Required.
+	// +optional
+	Inference *InferenceSpec `json:"inference,omitempty"`
+}
+
+// TemplateMetadata is the metadata of the Workspaces. Other fields of an object's metadata are stored and have no
+// effect.
+type TemplateMetadata struct {
+	// labels of the Workspaces.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// annotations of the Workspaces.
+	// +kubebuilder:validation:MaxProperties=64
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// InferenceSetResource selects the machines of each Workspace.
+type InferenceSetResource struct {
+	// instanceType is the machine type, for example Standard_NC24ads_A100_v4. If it is unset, the planner picks the
+	// cheapest suitable one.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	InstanceType string `json:"instanceType,omitempty"`
+	// partition asks for a share of a machine's accelerators.
+	// +optional
+	Partition *PartitionSpec `json:"partition,omitempty"`
+	// placement limits the machines of each Workspace and their price. Modelberth only.
+	// +optional
+	Placement *PlacementSpec `json:"placement,omitempty"`
+}
+
+// UpdateStrategyType is RollingUpdate or OnDelete.
+//
+// +kubebuilder:validation:MaxLength=63
+type UpdateStrategyType string
+
+// The ways to bring an edit of the template to existing Workspaces.
+const (
+	UpdateRolling  UpdateStrategyType = "RollingUpdate"
+	UpdateOnDelete UpdateStrategyType = "OnDelete"
+)
+
+// InferenceSetUpdateStrategy says how an edit of the template reaches existing Workspaces.
+type InferenceSetUpdateStrategy struct {
+	// type is RollingUpdate, or OnDelete: then only new Workspaces have the edit.
+	// +optional
+	Type UpdateStrategyType `json:"type,omitempty"`
+	// rollingUpdate is for type RollingUpdate only.
+	// +optional
+	RollingUpdate *InferenceSetRollingUpdate `json:"rollingUpdate,omitempty"`
+}
+
+// InferenceSetRollingUpdate limits a rolling update.
+type InferenceSetRollingUpdate struct {
+	// partition is the number of Workspaces that keep the former template.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Partition *int32 `json:"partition,omitempty"`
+	// maxUnavailable is how many Workspaces may be unready for the update: a number, or a percentage of replicas,
+	// rounded up. With 0, a new Workspace becomes ready before an old one is deleted. Unset means 1. The last ready
+	// Workspace is always replaced in this way.
+	// +optional
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+}
+
+// UpgradeStrategy is how KAITO upgrades the base image of Workspaces.
+//
+// +kubebuilder:validation:Enum=InPlace;Surge
+type UpgradeStrategy string
+
+// AutoUpgradeSpec is KAITO's upgrade of base images.
+type AutoUpgradeSpec struct {
+	// enabled asks for upgrades.
+	// +kubebuilder:default=false
+	// +optional
+	Enabled bool `json:"enabled,omitempty"`
+	// strategy of the upgrades.
+	// +kubebuilder:default=InPlace
+	// +optional
+	Strategy UpgradeStrategy `json:"strategy,omitempty"`
+	// maintenanceWindow is when upgrades may begin.
+	// +optional
+	MaintenanceWindow *MaintenanceWindow `json:"maintenanceWindow,omitempty"`
+}
+
+// MaintenanceWindow is a recurring window of time.
+type MaintenanceWindow struct {
+	// schedule is a cron expression of five fields in UTC. Required.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	Schedule string `json:"schedule,omitempty"`
+	// duration of the window.
+	// +kubebuilder:default="4h"
+	// +optional
+	Duration *metav1.Duration `json:"duration,omitempty"`
+}
+
+// InferenceSetStatus is the observed state of an InferenceSet.
+type InferenceSetStatus struct {
+	// observedGeneration is the generation of this status.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// replicas is the number of Workspaces that exist and are not being deleted.
+	// +optional
+	Replicas int32 `json:"replicas"`
+	// readyReplicas is the number of those that answer.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas"`
+	// updatedReplicas is the number of those with the current template.
+	// +optional
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+	// selector selects the pods of all Workspaces, as text.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Selector string `json:"selector,omitempty"`
+	// hourlyPrice of the plans of all Workspaces, in USD per hour; empty if no price is known. A Workspace that is
+	// being deleted counts until its machines are gone.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	HourlyPrice string `json:"hourlyPrice,omitempty"`
+	// conditions report the state of the set and the way out of problems.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// performance holds benchmark results of KAITO.
+	// +optional
+	Performance *Performance `json:"performance,omitempty"`
+	// autoUpgrade is KAITO's record of upgrades.
+	// +optional
+	AutoUpgrade *AutoUpgradeStatus `json:"autoUpgrade,omitempty"`
+}
+
+// AutoUpgradeStatus is KAITO's record of upgrades.
+type AutoUpgradeStatus struct {
+	// numDriftedWorkspaces is the number of Workspaces to upgrade.
+	// +optional
+	NumDriftedWorkspaces *int32 `json:"numDriftedWorkspaces,omitempty"`
+	// lastSuccessfulUpgradeTime is when the last upgrade ended.
+	// +optional
+	LastSuccessfulUpgradeTime *metav1.Time `json:"lastSuccessfulUpgradeTime,omitempty"`
+}
+
+// DesiredReplicas returns spec.replicas with its default.
+func (s *InferenceSet) DesiredReplicas() int {
+	if s.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*s.Spec.Replicas)
+}

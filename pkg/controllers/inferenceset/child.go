@@ -1,0 +1,140 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// inherited are the annotations of a set that its Workspaces get, too.
+func inherited() []string {
+	return []string{v1beta1.AnnotationRuntime, v1beta1.AnnotationDisableBenchmark}
+}
+
+// child returns the Workspace of that name as the set's template describes it.
+func child(set *v1beta1.InferenceSet, name string) (*v1beta1.Workspace, error) {
+	template := set.Spec.Template.DeepCopy()
+	labels, annotations := map[string]string{}, map[string]string{}
+	maps.Copy(labels, template.Metadata.Labels)
+	maps.Copy(annotations, template.Metadata.Annotations)
+	labels[v1beta1.LabelInferenceSet] = set.Name
+	for _, key := range inherited() {
+		if value, isSet := set.Annotations[key]; isSet && annotations[key] == "" {
+			annotations[key] = value
+		}
+	}
+	hash, err := metadataHash(labels, annotations)
+	if err != nil {
+		return nil, fmt.Errorf("hashing the template's metadata: %w", err)
+	}
+	annotations[v1beta1.AnnotationTemplateMetadata] = hash
+	return &v1beta1.Workspace{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion().String(), Kind: v1beta1.WorkspaceKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: set.Namespace, Name: name, Labels: labels, Annotations: annotations,
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
+			},
+		},
+		Resource: v1beta1.ResourceSpec{
+			InstanceType: template.Resource.InstanceType, Partition: template.Resource.Partition,
+			Placement: template.Resource.Placement, LabelSelector: set.Spec.Selector.DeepCopy(),
+		},
+		Inference: template.Inference,
+	}, nil
+}
+
+// metadataHash shows which labels and annotations a Workspace got, so that one that is taken out of the template is
+// taken away.
+func metadataHash(labels, annotations map[string]string) (string, error) {
+	encoded, err := json.Marshal([]map[string]string{labels, annotations})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(encoded)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// isCurrent reports whether a Workspace is as desired. Comparing the specs themselves finds a Workspace current that
+// another version of this controller, or KAITO's, created: an upgrade alone restarts no model.
+func isCurrent(ws, desired *v1beta1.Workspace) bool {
+	return equality.Semantic.DeepEqual(ws.Inference, desired.Inference) &&
+		equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) &&
+		hasMetadata(ws, desired)
+}
+
+func hasMetadata(ws, desired *v1beta1.Workspace) bool {
+	if ws.Labels[v1beta1.LabelInferenceSet] != desired.Labels[v1beta1.LabelInferenceSet] {
+		return false
+	}
+	if hash, isOurs := ws.Annotations[v1beta1.AnnotationTemplateMetadata]; isOurs {
+		return hash == desired.Annotations[v1beta1.AnnotationTemplateMetadata]
+	}
+	want := maps.Clone(desired.Annotations)
+	delete(want, v1beta1.AnnotationTemplateMetadata)
+	return contains(ws.Labels, desired.Labels) && contains(ws.Annotations, want)
+}
+
+func contains(have, want map[string]string) bool {
+	for key, value := range want {
+		if have[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// machinesOf leaves out fields that a template does not have.
+func machinesOf(resource v1beta1.ResourceSpec) v1beta1.ResourceSpec {
+	resource.Count, resource.PreferredNodes = nil, nil
+	return resource
+}
+
+// canUpdate reports whether the API server admits the desired fields over those of a Workspace: the rules about changes
+// in api/v1beta1/rules.yaml. Where it is stricter than they are, a Workspace is replaced without need.
+func canUpdate(ws, desired *v1beta1.Workspace) bool {
+	before, after := ws.Inference, desired.Inference
+	if before == nil || after == nil || ws.Tuning != nil || (before.Template == nil) != (after.Template == nil) {
+		return false
+	}
+	if (before.Preset == nil) != (after.Preset == nil) || before.Preset != nil && !canKeepPreset(before.Preset, after.Preset) {
+		return false
+	}
+	was, is := ws.Resource, desired.Resource
+	return (is.InstanceType == "" || was.InstanceType == "" || was.InstanceType == is.InstanceType) &&
+		equality.Semantic.DeepEqual(was.LabelSelector, is.LabelSelector) &&
+		equality.Semantic.DeepEqual(was.Partition, is.Partition)
+}
+
+func canKeepPreset(before, after *v1beta1.PresetSpec) bool {
+	was := before.PresetOptions.ModelAccessSecret
+	return before.Name == after.Name && (was == "" || was == after.PresetOptions.ModelAccessSecret)
+}
+
+// unreadable is why a template cannot be copied without loss; empty if it can.
+func unreadable(set *v1beta1.InferenceSet) string {
+	inference := set.Spec.Template.Inference
+	if inference == nil {
+		return "spec.template.inference is not set: describe the model to serve there"
+	}
+	if inference.TemplateError != "" {
+		return "spec.template.inference.template cannot be read: " + inference.TemplateError
+	}
+	for _, adapter := range inference.Adapters {
+		if adapter.Source != nil && adapter.Source.VolumeError != "" {
+			return fmt.Sprintf("spec.template.inference.adapters: the volumeSource of %s cannot be read: %s",
+				adapter.Source.Name, adapter.Source.VolumeError)
+		}
+	}
+	return ""
+}

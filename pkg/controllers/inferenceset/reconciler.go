@@ -1,0 +1,239 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inferenceset reconciles InferenceSets: it observes their Workspaces, creates, updates and deletes some,
+// applies the Service that leads to all, and reports.
+//
+// It decides the order of these steps and what a set's conditions say. Package replicas decides about the Workspaces.
+// It must not know how a Workspace is planned, bought or served: a Workspace's conditions are all that it reads.
+package inferenceset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/replicas"
+	"github.com/modelberth/modelberth/pkg/watched"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// The delay after a failure whose end no watch reports.
+const (
+	// leaving is for a former object of a desired name that is being deleted.
+	leaving = 2 * time.Second
+	// refused is for a name that somebody else has, and for what a policy refuses.
+	refused = time.Minute
+)
+
+// Applier writes objects and leaves those of others alone.
+type Applier interface {
+	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
+}
+
+// Config is what a Reconciler is made from.
+type Config struct {
+	// Client reads from caches and writes; Live reads past the caches.
+	Client client.Client
+	Live   client.Reader
+	// Namespaces are those whose sets are kept.
+	Namespaces watched.Namespaces
+	Applier    Applier
+	Events     record.EventRecorder
+	Clock      clock.PassiveClock
+}
+
+// Reconciler reconciles InferenceSets.
+type Reconciler struct{ Config }
+
+// New returns a Reconciler.
+func New(config Config) *Reconciler { return &Reconciler{config} }
+
+// Reconcile brings one set a step further.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !r.Namespaces.Has(request.Namespace) {
+		return ctrl.Result{}, nil
+	}
+	set := &v1beta1.InferenceSet{}
+	if err := r.Client.Get(ctx, request.NamespacedName, set); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	err := r.reconcile(ctx, set)
+	if apierrors.IsConflict(err) { // the cache is behind, and its event comes
+		return ctrl.Result{RequeueAfter: leaving / 10}, nil
+	}
+	if wait, ok := errors.AsType[*waitError](err); ok {
+		return ctrl.Result{RequeueAfter: wait.after}, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reconciling inferenceset %s: %w", request.NamespacedName, err)
+	}
+	return ctrl.Result{}, nil
+}
+
+// waitError has a set looked at again after a failure that its status reports.
+type waitError struct {
+	problem problem
+	after   time.Duration
+}
+
+func (e *waitError) Error() string { return e.problem.Reason + ": " + e.problem.Message }
+
+func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) error {
+	if !set.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(set, v1beta1.InferenceSetFinalizer) {
+		return nil
+	}
+	if text := unreadable(set); text != "" && set.DeletionTimestamp.IsZero() {
+		return r.report(ctx, set, nil, replicas.Decision{}, &waitError{problem: problem{v1beta1.ReasonSpecInvalid, text}})
+	}
+	desired, err := child(set, set.Name)
+	if err != nil {
+		return err
+	}
+	children, err := r.cached(ctx, set)
+	if err != nil {
+		return err
+	}
+	views := viewsOf(children, desired)
+	decision := decide(set, views)
+	if !decision.IsIdle() || !set.DeletionTimestamp.IsZero() {
+		// The cache may be behind what was written: only what the API server has now decides about a write.
+		if set, children, err = r.live(ctx, set, children); err != nil || set == nil {
+			return err
+		}
+		if desired, err = child(set, set.Name); err != nil {
+			return err
+		}
+		views = viewsOf(children, desired)
+		decision = decide(set, views)
+	}
+	if !set.DeletionTimestamp.IsZero() && len(views) == 0 {
+		return r.patchFinalizers(ctx, set, controllerutil.RemoveFinalizer)
+	}
+	err = r.execute(ctx, set, children, views, decision)
+	return r.report(ctx, set, views, decision, err)
+}
+
+// decide is what to do about the Workspaces of a set: one that is being deleted deletes all of them.
+func decide(set *v1beta1.InferenceSet, views []view) replicas.Decision {
+	if set.DeletionTimestamp.IsZero() {
+		return replicas.Decide(policyOf(set), replicasOf(views))
+	}
+	var out replicas.Decision
+	for i := range views {
+		if !views[i].IsLeaving {
+			out.Delete = append(out.Delete, views[i].Name)
+		}
+	}
+	return out
+}
+
+// execute writes what was decided. What cannot be written does not keep the rest from it.
+func (r *Reconciler) execute(
+	ctx context.Context, set *v1beta1.InferenceSet, children []*v1beta1.Workspace, views []view, decision replicas.Decision,
+) error {
+	var failures []error
+	if set.DeletionTimestamp.IsZero() {
+		if err := r.patchFinalizers(ctx, set, controllerutil.AddFinalizer); err != nil {
+			return err
+		}
+		_, err := r.Applier.Apply(ctx, set, workload.SetService(set))
+		failures = append(failures, err)
+	}
+	for _, name := range decision.Delete {
+		failures = append(failures, r.deleteChild(ctx, set, find(children, name)))
+	}
+	for _, name := range decision.Update {
+		failures = append(failures, r.applyChild(ctx, set, name, "ReplicaUpdated", "updated Workspace %s to the current template"))
+	}
+	for _, name := range replicas.Names(set.Name, string(set.UID), replicasOf(views), decision.Create) {
+		failures = append(failures, r.applyChild(ctx, set, name, "ReplicaCreated", "created Workspace %s"))
+	}
+	for _, err := range failures {
+		if err != nil {
+			return asWait(err)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) applyChild(ctx context.Context, set *v1beta1.InferenceSet, name, reason, message string) error {
+	desired, err := child(set, name)
+	if err != nil {
+		return err
+	}
+	isWritten, err := r.Applier.Apply(ctx, set, desired)
+	if err == nil && isWritten {
+		r.Events.Eventf(set, "Normal", reason, message, name)
+	}
+	return err
+}
+
+// deleteChild deletes a Workspace, and no other of its name.
+func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet, ws *v1beta1.Workspace) error {
+	err := r.Client.Delete(ctx, ws, client.Preconditions{UID: &ws.UID})
+	if err == nil {
+		r.Events.Eventf(set, "Normal", "ReplicaDeleted", "deleted Workspace %s", ws.Name)
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// asWait turns what a person must repair into a waitError.
+func asWait(err error) error {
+	if taken, ok := errors.AsType[*apply.TakenError](err); ok {
+		return &waitError{problem{v1beta1.ReasonNameTaken, taken.Error()}, refused}
+	}
+	if former, ok := errors.AsType[*apply.TerminatingError](err); ok {
+		return &waitError{problem{v1beta1.ReasonProgressing, former.Error()}, leaving}
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		return &waitError{problem{v1beta1.ReasonReplicaRefused, "The API server refuses a Workspace of this template: " + err.Error()}, refused}
+	}
+	return err
+}
+
+// report writes the status if something changed, and returns how the pass ended.
+func (r *Reconciler) report(
+	ctx context.Context, set *v1beta1.InferenceSet, views []view, decision replicas.Decision, passErr error,
+) error {
+	f := facts{set: set, views: views, decision: decision}
+	if wait, ok := errors.AsType[*waitError](passErr); ok {
+		f.failure = wait.problem
+	} else if passErr != nil {
+		return passErr
+	}
+	before := set.DeepCopy()
+	set.Status = f.status(metav1.NewTime(r.Clock.Now()))
+	if equality.Semantic.DeepEqual(before.Status, set.Status) {
+		return passErr
+	}
+	err := r.Client.Status().Patch(ctx, set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return passErr
+}
+
+// patchFinalizers adds or removes the finalizer. The list is replaced as a whole, so it must be the list that was read.
+func (r *Reconciler) patchFinalizers(
+	ctx context.Context, set *v1beta1.InferenceSet, change func(client.Object, string) bool,
+) error {
+	before := set.DeepCopy()
+	if !change(set, v1beta1.InferenceSetFinalizer) {
+		return nil
+	}
+	err := r.Client.Patch(ctx, set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return client.IgnoreNotFound(err)
+}

@@ -1,0 +1,251 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/replicas"
+	"github.com/modelberth/modelberth/pkg/usd"
+)
+
+// mostMessage is the longest message of a condition. The API server admits 32768 characters.
+const mostMessage = 2048
+
+// facts are what a set's status follows from.
+type facts struct {
+	set   *v1beta1.InferenceSet
+	views []view
+	// decision is what was decided from the views.
+	decision replicas.Decision
+	// failure is why something could not be written; empty if all was.
+	failure problem
+}
+
+// count is what the views come to.
+type count struct {
+	live, ready, updated, updatedReady, leaving int
+	nodes                                       int
+	price                                       float64
+	// blocked and stuck are the first replica that waits for a person, and the first with the current template that
+	// does; nil if there is none. unready is the first that does not answer.
+	blocked, stuck, unready *view
+}
+
+func (f *facts) count() count {
+	var c count
+	for i := range f.views {
+		v := &f.views[i]
+		c.price += v.price
+		c.nodes += v.Nodes
+		if v.IsLeaving {
+			c.leaving++
+			continue
+		}
+		c.live++
+		c.ready += one(v.IsReady)
+		c.updated += one(v.IsCurrent)
+		c.updatedReady += one(v.IsCurrent && v.IsReady)
+		if v.IsReady {
+			continue
+		}
+		if c.unready == nil {
+			c.unready = v
+		}
+		if v.blocked == (problem{}) {
+			continue
+		}
+		if c.blocked == nil {
+			c.blocked = v
+		}
+		if c.stuck == nil && v.IsCurrent {
+			c.stuck = v
+		}
+	}
+	return c
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// status returns the status of a set after a pass.
+func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
+	c := f.count()
+	out := *f.set.Status.DeepCopy()
+	out.ObservedGeneration = f.set.Generation
+	out.Replicas, out.ReadyReplicas, out.UpdatedReplicas = int32(c.live), int32(c.ready), int32(c.updated)
+	out.Selector = v1beta1.LabelInferenceSet + "=" + f.set.Name
+	out.HourlyPrice = ""
+	if c.price > 0 {
+		out.HourlyPrice = strconv.FormatFloat(math.Round(c.price*1e4)/1e4, 'f', -1, 64)
+	}
+	for _, condition := range f.conditions(c) {
+		if condition.Status == "" {
+			meta.RemoveStatusCondition(&out.Conditions, condition.Type)
+			continue
+		}
+		condition.ObservedGeneration, condition.LastTransitionTime = f.set.Generation, now
+		condition.Message = shortened(condition.Message)
+		meta.SetStatusCondition(&out.Conditions, condition)
+	}
+	return out
+}
+
+func shortened(message string) string {
+	if runes := []rune(message); len(runes) > mostMessage {
+		return string(runes[:mostMessage-1]) + "…"
+	}
+	return message
+}
+
+// conditions of a set. One without a status is removed.
+func (f *facts) conditions(c count) []metav1.Condition {
+	if !f.set.DeletionTimestamp.IsZero() {
+		message := fmt.Sprintf("deleting: %s and the machines remain", workspaces(c.live+c.leaving))
+		return []metav1.Condition{
+			no(v1beta1.ConditionReady, v1beta1.ReasonInferenceSetDeleted, message),
+			no(v1beta1.ConditionInferenceSetReady, v1beta1.ReasonInferenceSetDeleted, message),
+			no(v1beta1.ConditionAvailable, v1beta1.ReasonInferenceSetDeleted, message),
+			yes(v1beta1.ConditionInferenceSetDeleting, v1beta1.ReasonInferenceSetDeleted, message),
+		}
+	}
+	ready := f.ready(c)
+	kaito := ready
+	kaito.Type, kaito.Reason = v1beta1.ConditionInferenceSetReady, v1beta1.ReasonInferenceSetReady
+	if ready.Status != metav1.ConditionTrue {
+		kaito.Reason = v1beta1.ReasonInferenceSetNotReady
+	}
+	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
+}
+
+// ready is True if as many replicas answer as the spec names, all with the current template where that is rolled out.
+func (f *facts) ready(c count) metav1.Condition {
+	want := f.set.DesiredReplicas()
+	state := fmt.Sprintf("%d/%d replicas are ready", c.ready, want)
+	if c.price > 0 {
+		state += ", for " + usd.PerHour(c.price) + " in all"
+	}
+	switch {
+	case f.failure != (problem{}):
+		return no(v1beta1.ConditionReady, f.failure.Reason, state+". "+f.failure.Message)
+	case f.decision.IsRolling && c.stuck != nil:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonRolloutStopped, state+". "+f.stopped(c))
+	case c.blocked != nil:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonReplicaBlocked, state+". "+c.blocked.words(c.blocked.blocked))
+	case f.decision.IsRolling:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonRollingOut,
+			fmt.Sprintf("%s, %d of them with the current template: replacing the others%s", state, c.updatedReady, f.waitsFor(c)))
+	case c.live > want:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonScalingDown, fmt.Sprintf("%s: deleting %s", state, workspaces(c.live-want)))
+	case f.decision.IsLimited:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonNodeCountLimit, state+". "+f.limitWords(c))
+	case c.ready < want:
+		return no(v1beta1.ConditionReady, v1beta1.ReasonReplicasNotReady, state+f.waitsFor(c))
+	default:
+		return yes(v1beta1.ConditionReady, v1beta1.ReasonReplicasReady, state)
+	}
+}
+
+// waitsFor is the end of a sentence: what the first unready replica waits for.
+func (f *facts) waitsFor(c count) string {
+	if c.unready == nil || c.unready.notReady == (problem{}) {
+		return ""
+	}
+	return ". " + c.unready.words(c.unready.notReady)
+}
+
+// words are a problem of a replica, with its name.
+func (v *view) words(p problem) string {
+	return fmt.Sprintf("Workspace %s: %s: %s", v.Name, p.Reason, p.Message)
+}
+
+func (f *facts) stopped(c count) string {
+	return fmt.Sprintf("The rollout has stopped, and the other replicas keep their template. %s. "+
+		"Fix the cause, or put the former template back", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
+}
+
+func (f *facts) available(c count) metav1.Condition {
+	switch {
+	case c.ready > 0:
+		return yes(v1beta1.ConditionAvailable, v1beta1.ReasonReplicaAvailable,
+			fmt.Sprintf("http://%s.%s leads to %d of %d replicas", f.set.Name, f.set.Namespace, c.ready, c.live))
+	case f.set.DesiredReplicas() == 0:
+		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: nothing answers, and no machine is held")
+	default:
+		return no(v1beta1.ConditionAvailable, v1beta1.ReasonNoReplicaAvailable, "no replica is ready"+f.waitsFor(c))
+	}
+}
+
+// stalled is True if nothing more happens until a person acts.
+func (f *facts) stalled(c count) metav1.Condition {
+	switch {
+	case f.failure != (problem{}):
+		return yes(v1beta1.ConditionStalled, f.failure.Reason, f.failure.Message)
+	case f.decision.IsRolling && c.stuck != nil:
+		return yes(v1beta1.ConditionStalled, v1beta1.ReasonRolloutStopped, f.stopped(c))
+	case c.blocked != nil && c.live >= f.set.DesiredReplicas():
+		return yes(v1beta1.ConditionStalled, v1beta1.ReasonReplicaBlocked, c.blocked.words(c.blocked.blocked))
+	case f.decision.IsLimited && f.decision.IsIdle() && c.nodes > 0:
+		return yes(v1beta1.ConditionStalled, v1beta1.ReasonNodeCountLimit, f.limitWords(c))
+	default:
+		return metav1.Condition{Type: v1beta1.ConditionStalled}
+	}
+}
+
+func (f *facts) limited(c count) metav1.Condition {
+	switch {
+	case f.set.Spec.NodeCountLimit <= 0:
+		return metav1.Condition{Type: v1beta1.ConditionScalingLimited}
+	case f.decision.IsLimited || c.nodes > f.set.Spec.NodeCountLimit:
+		return yes(v1beta1.ConditionScalingLimited, v1beta1.ReasonNodeCountLimit, f.limitWords(c))
+	default:
+		return no(v1beta1.ConditionScalingLimited, v1beta1.ReasonWithinLimits,
+			fmt.Sprintf("the replicas use %d of the %d machines of spec.nodeCountLimit", c.nodes, f.set.Spec.NodeCountLimit))
+	}
+}
+
+func (f *facts) limitWords(c count) string {
+	if c.nodes == 0 {
+		return fmt.Sprintf("spec.nodeCountLimit is %d: the plan of the first replica will show how many machines each needs",
+			f.set.Spec.NodeCountLimit)
+	}
+	return fmt.Sprintf("spec.nodeCountLimit is %d, and the replicas use %d machines: raise the limit, or lower spec.replicas",
+		f.set.Spec.NodeCountLimit, c.nodes)
+}
+
+// autoUpgrade reports that nothing is upgraded: a new version of the controller never restarts a model.
+func (f *facts) autoUpgrade() metav1.Condition {
+	if f.set.Spec.AutoUpgrade == nil || !f.set.Spec.AutoUpgrade.Enabled {
+		return metav1.Condition{Type: v1beta1.ConditionAutoUpgrade}
+	}
+	return no(v1beta1.ConditionAutoUpgrade, v1beta1.ReasonNotSupported,
+		"spec.autoUpgrade has no effect: Modelberth restarts no model on its own account. "+
+			"Edit spec.template to upgrade, for example inference.engine.image, and remove spec.autoUpgrade")
+}
+
+func workspaces(n int) string {
+	if n == 1 {
+		return "1 Workspace"
+	}
+	return fmt.Sprintf("%d Workspaces", n)
+}
+
+func yes(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func no(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}

@@ -1,0 +1,121 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/replicas"
+)
+
+func ready(name string) view {
+	return view{Replica: replicas.Replica{Name: name, IsReady: true, IsCurrent: true, Nodes: 1}, price: 3.67}
+}
+
+func starting(name string) view {
+	return view{
+		Replica:  replicas.Replica{Name: name, IsCurrent: true, Nodes: 1},
+		notReady: problem{"Progressing", "waiting for a machine"},
+	}
+}
+
+func blocked(name string) view {
+	v := starting(name)
+	v.blocked = problem{"SpendingCeiling", "the namespace's ceiling is $10.00/h: raise it"}
+	return v
+}
+
+func old(v view) view {
+	v.IsCurrent = false
+	return v
+}
+
+func TestConditions(t *testing.T) {
+	rolling := replicas.Decision{IsRolling: true}
+	tests := []struct {
+		reason string
+		facts  facts
+		want   []string
+	}{
+		{"all replicas are ready", facts{set: set(), views: []view{ready("a"), ready("b")}}, []string{
+			"Ready=True ReplicasReady: 2/2 replicas are ready, for $7.34/h in all",
+			"InferenceSetReady=True inferencesetReady: 2/2 replicas are ready, for $7.34/h in all",
+			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
+		}},
+		{"one is starting", facts{set: set(), views: []view{ready("a"), starting("b")}}, []string{
+			"Ready=False ReplicasNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
+		}},
+		{"one waits for money", facts{set: set(), views: []view{starting("a"), blocked("b")}}, []string{
+			"Ready=False ReplicaBlocked: 0/2 replicas are ready. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it",
+			"InferenceSetReady=False inferencesetNotReady: 0/2 replicas are ready. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it",
+			"Available=False NoReplicaAvailable: no replica is ready. Workspace a: Progressing: waiting for a machine",
+			"Stalled=True ReplicaBlocked: Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it",
+		}},
+		{"a rollout goes on", facts{set: set(), views: []view{old(ready("a")), starting("b")}, decision: rolling}, []string{
+			"Ready=False RollingOut: 1/2 replicas are ready, for $3.67/h in all, 0 of them with the current template: replacing the others. Workspace b: Progressing: waiting for a machine",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all, 0 of them with the current template: replacing the others. Workspace b: Progressing: waiting for a machine",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
+		}},
+		{"a rollout stops", facts{set: set(), views: []view{old(ready("a")), blocked("b")}, decision: rolling}, []string{
+			"Ready=False RolloutStopped: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
+			"Stalled=True RolloutStopped: The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
+		}},
+		{"no replica is asked for", facts{set: set(func(s *v1beta1.InferenceSet) { s.Spec.Replicas = new(int32(0)) })}, []string{
+			"Ready=True ReplicasReady: 0/0 replicas are ready",
+			"InferenceSetReady=True inferencesetReady: 0/0 replicas are ready",
+			"Available=False ScaledToZero: spec.replicas is 0: nothing answers, and no machine is held",
+		}},
+		{"a limit of machines", facts{
+			set:   set(func(s *v1beta1.InferenceSet) { s.Spec.NodeCountLimit = 1 }),
+			views: []view{ready("a")}, decision: replicas.Decision{IsLimited: true},
+		}, []string{
+			"Ready=False NodeCountLimit: 1/2 replicas are ready, for $3.67/h in all. spec.nodeCountLimit is 1, and the replicas use 1 machines: raise the limit, or lower spec.replicas",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. spec.nodeCountLimit is 1, and the replicas use 1 machines: raise the limit, or lower spec.replicas",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 1 replicas",
+			"Stalled=True NodeCountLimit: spec.nodeCountLimit is 1, and the replicas use 1 machines: raise the limit, or lower spec.replicas",
+			"ScalingLimited=True NodeCountLimit: spec.nodeCountLimit is 1, and the replicas use 1 machines: raise the limit, or lower spec.replicas",
+		}},
+		{"a set that is being deleted", facts{
+			set:   set(func(s *v1beta1.InferenceSet) { s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
+			views: []view{ready("a")},
+		}, []string{
+			"Ready=False inferencesetDeleted: deleting: 1 Workspace and the machines remain",
+			"InferenceSetReady=False inferencesetDeleted: deleting: 1 Workspace and the machines remain",
+			"Available=False inferencesetDeleted: deleting: 1 Workspace and the machines remain",
+			"InferenceSetDeleting=True inferencesetDeleted: deleting: 1 Workspace and the machines remain",
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			var got []string
+			for _, c := range test.facts.status(metav1.Time{Time: time.Unix(2, 0)}).Conditions {
+				got = append(got, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStatusIsStable: a second pass over the same facts changes nothing, however late it is.
+func TestStatusIsStable(t *testing.T) {
+	f := facts{set: set(), views: []view{ready("a"), blocked("b")}}
+	f.views[1].blocked.Message = strings.Repeat("long ", 1000)
+	f.set.Status = f.status(metav1.Time{Time: time.Unix(1, 0)})
+	if diff := cmp.Diff(f.set.Status, f.status(metav1.Time{Time: time.Unix(1000, 0)})); diff != "" {
+		t.Errorf("status of a second pass (-first +second):\n%s", diff)
+	}
+}

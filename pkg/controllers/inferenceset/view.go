@@ -1,0 +1,103 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/replicas"
+)
+
+// view is a Workspace as its set sees it: a replica, and what is reported about it.
+type view struct {
+	replicas.Replica
+	// blocked is why the Workspace waits for a person; empty if it does not.
+	blocked problem
+	// notReady is why it does not answer; empty if it does.
+	notReady problem
+	// price of its plan, in USD per hour; 0 if it is unknown.
+	price float64
+}
+
+// problem is the reason and the message of a condition.
+type problem struct{ Reason, Message string }
+
+// viewOf reads a Workspace. Only conditions about its current spec count.
+func viewOf(ws, desired *v1beta1.Workspace) view {
+	out := view{Replica: replicas.Replica{
+		Name: ws.Name, Created: ws.CreationTimestamp.Time, IsLeaving: !ws.DeletionTimestamp.IsZero(),
+		IsCurrent: isCurrent(ws, desired), CanUpdate: canUpdate(ws, desired), Nodes: int(ws.Status.TargetNodeCount),
+	}}
+	ready := current(ws, v1beta1.ConditionReady)
+	out.IsReady = ready != nil && ready.Status == metav1.ConditionTrue
+	if ready != nil && !out.IsReady {
+		out.notReady = problem{ready.Reason, ready.Message}
+	}
+	if stalled := current(ws, v1beta1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+		out.blocked = problem{stalled.Reason, stalled.Message}
+	}
+	if resource := current(ws, v1beta1.ConditionResourceReady); resource != nil && resource.Status != metav1.ConditionTrue {
+		out.LacksMachine = isShortage(resource.Reason)
+		if out.LacksMachine && out.blocked == (problem{}) {
+			out.blocked = problem{resource.Reason, resource.Message}
+		}
+	}
+	if plan := ws.Status.Plan; plan != nil {
+		out.price, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty where no price is known
+	}
+	return out
+}
+
+// isShortage reports whether the machine of another replica would help.
+func isShortage(reason string) bool {
+	return slices.Contains([]string{
+		v1beta1.ReasonSpendingCeiling, v1beta1.ReasonNoCapacity, v1beta1.ReasonQuota, v1beta1.ReasonResourceQuotaExceeded,
+	}, reason)
+}
+
+// current is a condition about the current spec, or nil.
+func current(ws *v1beta1.Workspace, kind string) *metav1.Condition {
+	found := meta.FindStatusCondition(ws.Status.Conditions, kind)
+	if found == nil || found.ObservedGeneration != ws.Generation {
+		return nil
+	}
+	return found
+}
+
+// replicasOf are the views without what is reported.
+func replicasOf(views []view) []replicas.Replica {
+	out := make([]replicas.Replica, len(views))
+	for i := range views {
+		out[i] = views[i].Replica
+	}
+	return out
+}
+
+// policyOf reads a set's spec. The API server has admitted it; what an older rule let through counts as its default.
+func policyOf(set *v1beta1.InferenceSet) replicas.Policy {
+	out := replicas.Policy{
+		Replicas: set.DesiredReplicas(), NodeLimit: max(0, set.Spec.NodeCountLimit), MaxUnavailable: 1,
+		OnDelete: set.Spec.UpdateStrategy.Type == v1beta1.UpdateOnDelete,
+	}
+	rolling := set.Spec.UpdateStrategy.RollingUpdate
+	if rolling == nil {
+		return out
+	}
+	if rolling.Partition != nil {
+		out.Partition = int(*rolling.Partition)
+	}
+	if rolling.MaxUnavailable != nil {
+		value, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, out.Replicas, true)
+		if err == nil && value >= 0 {
+			out.MaxUnavailable = value
+		}
+	}
+	return out
+}

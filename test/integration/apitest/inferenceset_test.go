@@ -1,0 +1,193 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apitest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+const setsCRDPath = "../../../charts/modelberth/files/crds/kaito.sh_inferencesets.yaml"
+
+// installSets brings the CRD of InferenceSets in. The policies are there already.
+func installSets(t *testing.T) {
+	t.Helper()
+	data, err := os.ReadFile(setsCRDPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(data, crd); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.apply(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	err = api.waitUntil(t.Context(), "sets are served and their policy is heeded", func(ctx context.Context) error {
+		good := setManifest(t, "v1beta1", "{name: canary}", "template: {inference: {preset: {name: m}}}")
+		if err := api.Create(ctx, good, client.DryRunAll); err != nil {
+			return err
+		}
+		bad := setManifest(t, "v1beta1", "{name: 1-canary}", "template: {inference: {preset: {name: m}}}")
+		if err := api.Create(ctx, bad, client.DryRunAll); err == nil {
+			return fmt.Errorf("a name that begins with a digit is admitted")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func setManifest(t *testing.T, version, metadata, spec string) *unstructured.Unstructured {
+	t.Helper()
+	object, err := parse(fmt.Sprintf("apiVersion: kaito.sh/%s\nkind: InferenceSet\nmetadata: %s\nspec:\n  %s\n",
+		version, metadata, strings.ReplaceAll(spec, "\n", "\n  ")))
+	if err != nil {
+		t.Fatalf("%v in:\n%s", err, spec)
+	}
+	object.SetNamespace("refused")
+	return object
+}
+
+// ofTemplate puts a Workspace's manifest into the template of a set; false where a set has no such field.
+func ofTemplate(t *testing.T, row refusal) (*unstructured.Unstructured, bool) {
+	t.Helper()
+	ws, err := parse("metadata: {}\napiVersion: v1\nkind: List\n" + row.body)
+	if err != nil {
+		return nil, false // what a Workspace's own decoder refuses
+	}
+	inference, hasInference := ws.Object["inference"]
+	resource, _ := ws.Object["resource"].(map[string]any)
+	_, hasTuning := ws.Object["tuning"]
+	_, hasCount := resource["count"]
+	_, hasNodes := resource["preferredNodes"]
+	if hasTuning || !hasInference || hasCount || hasNodes || strings.Contains(row.metadata, "name:") && !strings.Contains(row.metadata, "annotations") {
+		return nil, false
+	}
+	template := map[string]any{"inference": inference}
+	spec := map[string]any{"template": template}
+	if selector, ok := resource["labelSelector"]; ok {
+		spec["labelSelector"] = selector
+		delete(resource, "labelSelector")
+	}
+	if len(resource) > 0 {
+		template["resource"] = resource
+	}
+	if row.metadata != "" {
+		var metadata map[string]any
+		if err := yaml.Unmarshal([]byte(row.metadata), &metadata); err != nil {
+			return nil, false
+		}
+		delete(metadata, "name")
+		template["metadata"] = metadata
+	}
+	object := setManifest(t, "v1beta1", "{name: refused}", "replicas: 1")
+	object.Object["spec"] = spec
+	return object, true
+}
+
+// TestTemplatesAreRefusedAsWorkspacesAre puts each Workspace that is refused into a set: that would create it with the
+// controller's rights.
+func TestTemplatesAreRefusedAsWorkspacesAre(t *testing.T) {
+	installSets(t)
+	asked := 0
+	for _, row := range refusals() {
+		set, ok := ofTemplate(t, row)
+		if !ok {
+			continue
+		}
+		asked++
+		err := api.Create(t.Context(), set, client.DryRunAll)
+		if err == nil {
+			t.Errorf("%s: a set is admitted with\n%s%s", row.reason, row.metadata, row.body)
+			continue
+		}
+		if !strings.Contains(err.Error(), "spec.template") && !strings.Contains(err.Error(), "spec.labelSelector") {
+			t.Errorf("%s: the message names no place in a set: %v", row.reason, err)
+		}
+	}
+	if asked < 60 {
+		t.Errorf("only %d manifests were asked about", asked)
+	}
+}
+
+func TestSetsAreRefused(t *testing.T) {
+	installSets(t)
+	const template = "template: {inference: {preset: {name: m}}}"
+	tests := []struct{ reason, metadata, spec, want string }{
+		{"the name of a replica is longer", "{name: " + strings.Repeat("a", 47) + "}", template, `has 47 characters, and 46 are possible`},
+		{"a set has a template", "{name: a}", "replicas: 1", "spec.template must be set"},
+		{"a template has a model", "{name: a}", "template: {}", "spec.template.inference must be set"},
+		{"a template has one model", "{name: a}", "template: {inference: {}}", "set exactly one of spec.template.inference.preset and spec.template.inference.template"},
+		{"no negative replicas", "{name: a}", "replicas: -1\n" + template, "spec.replicas: Invalid value: -1"},
+		{"a number of replicas that nobody means", "{name: a}", "replicas: 100000\n" + template, "spec.replicas: Invalid value: 100000"},
+		{"no negative limit", "{name: a}", "nodeCountLimit: -1\n" + template, "spec.nodeCountLimit must be between 1 and 100000"},
+		{"an unknown strategy", "{name: a}", "updateStrategy: {type: Canary}\n" + template, "spec.updateStrategy.type must be RollingUpdate or OnDelete"},
+		{"settings of another strategy", "{name: a}", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n" + template, "spec.updateStrategy.rollingUpdate is for type RollingUpdate only"},
+		{"a negative number", "{name: a}", "updateStrategy: {rollingUpdate: {maxUnavailable: -1}}\n" + template, "spec.updateStrategy.rollingUpdate.maxUnavailable must be a number from 0"},
+		{"no percentage", "{name: a}", "updateStrategy: {rollingUpdate: {maxUnavailable: half}}\n" + template, "spec.updateStrategy.rollingUpdate.maxUnavailable must be a number from 0"},
+		{"a window has a schedule", "{name: a}", "autoUpgrade: {maintenanceWindow: {duration: 1h}}\n" + template, "spec.autoUpgrade.maintenanceWindow.schedule must be set"},
+		{"a schedule has five fields", "{name: a}", "autoUpgrade: {maintenanceWindow: {schedule: daily}}\n" + template, "must be a cron expression of five fields"},
+		{"a window lasts", "{name: a}", "autoUpgrade: {maintenanceWindow: {schedule: '0 3 * * 6', duration: 0h}}\n" + template, "must be a duration above zero"},
+		{"a label is a string", "{name: a}", "template: {metadata: {labels: {a: 1}}, inference: {preset: {name: m}}}", "spec.template.metadata.labels.a"},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			err := api.Create(t.Context(), setManifest(t, "v1beta1", test.metadata, test.spec), client.DryRunAll)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestSetsOfKAITOAreStored has KAITO's form stored in both versions, with the defaults of the contract.
+func TestSetsOfKAITOAreStored(t *testing.T) {
+	installSets(t)
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		t.Run(version, func(t *testing.T) {
+			set := setManifest(t, version, "{name: phi, annotations: {scaledobject.kaito.sh/auto-provision: 'true'}}", `labelSelector: {matchLabels: {apps: phi}}
+replicas: 2
+nodeCountLimit: 5
+template:
+  metadata: {creationTimestamp: null, labels: {team: a}}
+  resource: {instanceType: Standard_NC24ads_A100_v4, partition: {mode: mig, profile: 2g.24gb}}
+  inference: {preset: {name: phi-4-mini-instruct, accessMode: public, presetOptions: {modelAccessSecret: hf}}}
+autoUpgrade: {enabled: true, maintenanceWindow: {schedule: "0 3 * * 6"}}`)
+			api.warnings.take()
+			if err := api.Create(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), set) })
+			if warned := strings.Join(api.warnings.take(), "\n"); !strings.Contains(warned, "scaledobject.kaito.sh/") || !strings.Contains(warned, "spec.autoUpgrade") {
+				t.Errorf("warnings: %s", warned)
+			}
+			stored := &v1beta1.InferenceSet{}
+			if err := api.Get(t.Context(), client.ObjectKeyFromObject(set), stored); err != nil {
+				t.Fatal(err)
+			}
+			rolling := stored.Spec.UpdateStrategy.RollingUpdate
+			if stored.Spec.UpdateStrategy.Type != v1beta1.UpdateRolling || rolling == nil || rolling.MaxUnavailable.IntValue() != 1 {
+				t.Errorf("updateStrategy is %+v", stored.Spec.UpdateStrategy)
+			}
+			if upgrade := stored.Spec.AutoUpgrade; upgrade.Strategy != "InPlace" || upgrade.MaintenanceWindow.Duration.Hours() != 4 {
+				t.Errorf("autoUpgrade is %+v", upgrade)
+			}
+			if stored.Spec.Template.Metadata.Labels["team"] != "a" || stored.Spec.Template.Inference.Preset.PresetOptions.ModelAccessSecret != "hf" {
+				t.Errorf("the template is %+v", stored.Spec.Template)
+			}
+		})
+	}
+}
