@@ -201,6 +201,8 @@ const (
 	ReplacesAtOnce
 	// ReplacesLater says that another machine is bought only once the controller asks for it.
 	ReplacesLater
+	// ReplacesPod says that the pod of a machine asks for another one, once it is deleted and made again.
+	ReplacesPod
 )
 
 // Outcome is what a back end did about a request.

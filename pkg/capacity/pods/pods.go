@@ -164,6 +164,17 @@ func decide(slots []slot, req capacity.Request) decision {
 	return out
 }
 
+// CanSurge returns false: the pods of two attempts have the same names.
+func (*Provisioner) CanSurge(capacity.Owner) bool { return false }
+
+// Replaces returns that the pod of a lost machine asks for another one.
+func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesPod }
+
+// ReleaseBut is Release: no machines of another attempt are held.
+func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, _ []string) ([]string, error) {
+	return p.Release(ctx, owner)
+}
+
 // Release deletes a Workspace's StatefulSets and their pods, and returns the remaining names. None means that the
 // API server confirmed it. The nodes stay.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {

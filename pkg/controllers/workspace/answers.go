@@ -83,7 +83,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 	out.Last.Machines = machines
 	out.Last.Failed = r.failed(s, last)
 	out.Last.Keeps = s.keepsOthers(last)
-	out.Last.Apart = !s.revision.IsGroup() && s.replaces == capacity.ReplacesLater
+	out.Last.Apart = !s.revision.IsGroup() && (s.replaces == capacity.ReplacesLater || s.replaces == capacity.ReplacesPod)
 	return out, err
 }
 

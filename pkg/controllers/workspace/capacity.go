@@ -68,7 +68,7 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOv
 	case ladder.Adopt:
 		return false, r.adopt(ctx, s)
 	case ladder.Replace:
-		return false, r.replaceLost(ctx, s)
+		return r.replaceLost(ctx, s)
 	case ladder.End:
 		return false, r.end(ctx, s, step)
 	case ladder.LetGo:

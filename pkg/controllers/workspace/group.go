@@ -84,7 +84,7 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 		if err := r.awaitSets(ctx, s); err != nil {
 			return err
 		}
-		return r.deletePods(ctx, s, step.Leaving)
+		return r.deletePods(ctx, s, step.Leaving, "it is of a former group")
 	default:
 		return nil
 	}
@@ -107,10 +107,10 @@ func (r *Reconciler) awaitSets(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// deletePods deletes former members, by their UIDs: the cache may lag behind their successors.
-func (r *Reconciler) deletePods(ctx context.Context, s *scope, pods []group.Leaving) error {
-	s.rolling = true
+// deletePods deletes pods by their UIDs: the cache may lag behind their successors.
+func (r *Reconciler) deletePods(ctx context.Context, s *scope, pods []group.Leaving, why string) error {
 	for _, leaving := range pods {
+		s.rolling = true
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ws.Namespace, Name: leaving.Name}}
 		err := r.Client.Delete(ctx, pod, &client.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &leaving.UID}, GracePeriodSeconds: leaving.GraceSeconds,
@@ -118,8 +118,8 @@ func (r *Reconciler) deletePods(ctx context.Context, s *scope, pods []group.Leav
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting pod %s: %w", leaving.Name, err)
 		}
+		log.FromContext(ctx).Info("deleted a pod", "pod", leaving.Name, "reason", why)
 	}
-	log.FromContext(ctx).Info("deleted the pods of a former group", "count", len(pods), "number", s.group.Number)
 	return nil
 }
 

@@ -13,7 +13,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/group"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
@@ -21,21 +23,29 @@ import (
 // be of use. The attempt writes down which machine is lost, lets go of that one alone, and asks for another one by the same
 // name once it is gone.
 
-// keepsOthers says whether one machine of an attempt is replaced without the others.
+// keepsOthers says whether one machine of an attempt is replaced without the others. Pods of a group ask for its machines
+// together.
 func (s *scope) keepsOthers(attempt *v1beta1.Attempt) bool {
+	if s.replaces == capacity.ReplacesPod && s.revision.IsGroup() {
+		return false
+	}
 	return s.replaces != capacity.ReplacesNone && attempt.ReadyTime != nil && attempt.Reason == "" && len(attempt.NodeClaims) > 1
 }
 
-// replaceLost writes into the open attempt which of its machines are lost.
-func (r *Reconciler) replaceLost(ctx context.Context, s *scope) error {
+// replaceLost writes into the open attempt which of its machines are lost, and says whether that is all of this pass. Where
+// machines come for pods, the machine stays the same: its pod is deleted, and the next one waits for another node.
+func (r *Reconciler) replaceLost(ctx context.Context, s *scope) (isOver bool, err error) {
 	open := s.openAttempt()
 	names, err := r.Provisioner.Names(s.owner, open.Number, s.revision.Plan.Nodes)
 	if err != nil {
-		return err
+		return true, err
 	}
 	machines, err := r.judge(ctx, s, open, names)
 	if err != nil {
-		return err
+		return true, err
+	}
+	if s.replaces == capacity.ReplacesPod {
+		return true, r.deletePods(ctx, s, s.lostPods(machines), "its machine is lost, and the others are kept")
 	}
 	for i, name := range names {
 		if verdict := machines[i].Verdict; verdict.Final {
@@ -44,7 +54,25 @@ func (r *Reconciler) replaceLost(ctx context.Context, s *scope) error {
 				"nodeClaim", name, "cause", verdict.Cause, "words", verdict.Message, "rule", verdict.Rule)
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// lostPods are those on lost machines; the machines are in the order of their ordinals. A pod without a machine is left to
+// wait, whatever its autoscaler said: the others serve meanwhile.
+func (s *scope) lostPods(machines []ladder.Machine) []group.Leaving {
+	var out []group.Leaving
+	for i := range s.pods {
+		pod := &s.pods[i]
+		if pod.Spec.NodeName == "" || !pod.DeletionTimestamp.IsZero() {
+			continue
+		}
+		for ordinal := range machines {
+			if machines[ordinal].Verdict.Final && pod.Name == fmt.Sprintf("%s-%d", s.ws.Name, ordinal) {
+				out = append(out, group.Leaving{Name: pod.Name, UID: pod.UID})
+			}
+		}
+	}
+	return out
 }
 
 // mayAskAgain says whether another machine may be asked for at once after a verdict.

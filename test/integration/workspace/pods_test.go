@@ -37,6 +37,7 @@ func TestPods(t *testing.T) {
 		{"nobody brings a node, and that is named", nobodyBrings},
 		{"a node whose GPUs never show is given up", blindNode},
 		{"a node that goes is asked for anew, and refused then", nodeUnderPodGoes},
+		{"one of two replicas loses its node, and the other one serves on", nodeUnderReplicaFails},
 		{"a group of two waits in one zone", groupWaits},
 		{"a Workspace that is suspended lets its pods go, and a lost status makes none twice", podsLetGo},
 		{"money that is freed is noticed", podsFreeMoney},
@@ -265,6 +266,48 @@ func nodeUnderPodGoes(t *testing.T, c *climber) {
 	}
 	c.until(t, ws, "1 "+cheap+" Quota", "2 "+dear)
 	c.untilServing(t, ws)
+	c.deleteWithPods(t, ws)
+}
+
+// nodeUnderReplicaFails silences the node of one pod of two, which stays on it. Only that pod is made again, under the same
+// attempt, also if no other node comes for it at first.
+func nodeUnderReplicaFails(t *testing.T, c *climber) {
+	ws := templateForm(c.namespace(t))
+	ws.Resource.LabelSelector, ws.Resource.Count = nil, new(2)
+	nodes := c.group(t, dear, sim.Scales)
+	c.autoscaler.Serve(ws.Namespace, nodes)
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	replica := func(ordinal int) (out corev1.Pod) {
+		key := client.ObjectKey{Namespace: ws.Namespace, Name: fmt.Sprintf("%s-%d", ws.Name, ordinal)}
+		if err := client.IgnoreNotFound(c.client.Get(t.Context(), key, &out)); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	serving, lost, node := replica(0), replica(1), &corev1.Node{}
+	if err := c.client.Get(t.Context(), client.ObjectKey{Name: lost.Spec.NodeName}, node); err != nil {
+		t.Fatal(err)
+	}
+	nodes.Scaling = sim.Full
+	c.autoscaler.Serve(ws.Namespace, nodes)
+	c.unready(t, node)
+	c.clock.step(11 * time.Minute)
+	c.patch(t, ws, nil)
+	eventually(t, "another pod waits in place of the one whose node is silent", func() (bool, string) {
+		pod := replica(1)
+		return pod.UID != "" && pod.UID != lost.UID && pod.Spec.NodeName == "", saying(ws)
+	})
+	c.clock.step(21 * time.Minute) // nobody brings a node for it
+	c.passes(t, c.life, ws, 2)
+	c.until(t, ws, "1 "+dear)
+	nodes.Scaling = sim.Scales
+	c.autoscaler.Serve(ws.Namespace, nodes)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+dear)
+	if replica(0).UID != serving.UID {
+		t.Error("the pod whose node is Ready was made again")
+	}
 	c.deleteWithPods(t, ws)
 }
 
