@@ -230,6 +230,27 @@ type PlanAlternative struct {
 	// hourlyPrice of all machines, in USD per hour.
 	// +optional
 	HourlyPrice string `json:"hourlyPrice,omitempty"`
+	// tensorParallel is the number of GPUs that share each layer.
+	// +optional
+	TensorParallel int32 `json:"tensorParallel,omitempty"`
+	// pipelineParallel is the number of stages of layers.
+	// +optional
+	PipelineParallel int32 `json:"pipelineParallel,omitempty"`
+	// dataParallel is the number of replicas of the model.
+	// +optional
+	DataParallel int32 `json:"dataParallel,omitempty"`
+	// timeToFirstToken is the mean time from a request to the first token of its answer, at the load of the option.
+	// +optional
+	TimeToFirstToken string `json:"timeToFirstToken,omitempty"`
+	// timePerOutputToken is the mean time between two tokens of an answer at that load.
+	// +optional
+	TimePerOutputToken string `json:"timePerOutputToken,omitempty"`
+	// outputTokensPerSecond of all replicas together at that load.
+	// +optional
+	OutputTokensPerSecond string `json:"outputTokensPerSecond,omitempty"`
+	// pricePerMillionOutputTokens in USD at that load; empty if the price is unknown.
+	// +optional
+	PricePerMillionOutputTokens string `json:"pricePerMillionOutputTokens,omitempty"`
 	// reason in a sentence.
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason"`

@@ -125,7 +125,7 @@ func (g *goals) whole(found []*option) string {
 	if best == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and concurrency: %d to have it",
+	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and inference.objectives.concurrency: %d to have it",
 		priced(best), g.target, g.target.length, g.target.concurrency)
 }
 

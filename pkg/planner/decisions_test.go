@@ -43,9 +43,9 @@ func TestPlan(t *testing.T) {
 		// 16 GiB of weights, 2 of image, 1 to spare.
 		DiskGiB: 19, CPUs: 2, MemoryGiB: 4, HourlyPrice: 2,
 		Alternatives: []planner.Verdict{
-			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 2, Reason: "same price: uses 2 GPUs, the plan uses 1"},
-			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, Reason: "dearer: $3.00/h against $2.00/h"},
-			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, Reason: "dearer: $14.69/h against $2.00/h"},
+			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 2, TensorParallel: 1, PipelineParallel: 2, DataParallel: 1, Reason: "same price: uses 2 GPUs, the plan uses 1"},
+			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "dearer: $3.00/h against $2.00/h"},
+			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "dearer: $14.69/h against $2.00/h"},
 		},
 		Rejected: []planner.Verdict{
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
@@ -344,7 +344,7 @@ func TestLoweringSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: set inference.objectives to insist, " +
+	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: set inference.objectives.concurrency to insist, " +
 		"or leave resource.instanceType out to have a machine chosen that holds them"}
 	if diff := cmp.Diff(want, plan.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -66,7 +66,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 		return planner.Verdict{InstanceType: kind, Nodes: nodes, NodeNames: names, Reason: reason}
 	}
 	works := func(v planner.Verdict, gpus int) planner.Verdict {
-		v.GPUsPerNode = gpus
+		v.GPUsPerNode, v.TensorParallel, v.PipelineParallel, v.DataParallel = gpus, 1, gpus, 1
 		return v
 	}
 	type (
@@ -156,7 +156,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			nodes:  nodes{nodeOf("n", "G-12-PCIe", 4, 2)}, objectives: planner.Objectives{MaxModelLen: 32768},
 			want: choice{
 				Summary: "existing node n (2 of 4 × G-12)", Nodes: []string{"n"}, Sequences: 2, Zones: []string{"z1"},
-				Warnings: []string{"type-G-12-PCIe holds 32768 tokens × 2 instead of the usual 32768 tokens × 4: set inference.objectives to " +
+				Warnings: []string{"type-G-12-PCIe holds 32768 tokens × 2 instead of the usual 32768 tokens × 4: set inference.objectives.concurrency to " +
 					"insist, or set resource.placement.nodeSource: Any to have a machine chosen that holds them"},
 			},
 		},
@@ -300,9 +300,9 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	}
 	got := choose(t, inTown(t), request)
 	want := []planner.Verdict{
-		{InstanceType: "One", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 1, Reason: "would be bought for $2.00/h; the plan's nodes are there already"},
+		{InstanceType: "One", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "would be bought for $2.00/h; the plan's nodes are there already"},
 		{
-			InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, GPUsPerNode: 1,
+			InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1,
 			Reason: "would be bought, at a price that is not known; the plan's nodes are there already",
 		},
 	}

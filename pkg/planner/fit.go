@@ -302,7 +302,7 @@ func (g *goals) slowness(l *layout) string {
 	p := &l.pace
 	if p.TPOT == 0 {
 		if g.floors.set {
-			return "how fast it serves is not known, and inference.objectives sets a limit"
+			return "how fast it serves is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit"
 		}
 		return ""
 	}

@@ -146,7 +146,7 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 		relaxed := r
 		relaxed.Objectives.Concurrency, relaxed.Objectives.MaxModelLen = 1, min(r.Model.Context, leastModelLen)
 		if o, ok := p.best(relaxed); ok {
-			return fmt.Sprintf("; with inference.objectives.maxModelLen: %d and concurrency: 1 it works on %s",
+			return fmt.Sprintf("; with inference.objectives.maxModelLen: %d and inference.objectives.concurrency: 1 it works on %s",
 				o.layout.fitted.target.length, priced(o))
 		}
 	}

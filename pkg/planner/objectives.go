@@ -6,6 +6,7 @@ package planner
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -122,8 +123,8 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 			"was made for; %d is used", o.MaxModelLen, m.Context, m.Name, m.Context))
 	}
 	if asked := o.InputTokens + o.OutputTokens; asked > t.length {
-		warnings = append(warnings, fmt.Sprintf("inference.objectives: a request of inputTokens and outputTokens has %d tokens, "+
-			"sequences may have %d: speeds are those of shorter requests", asked, t.length))
+		warnings = append(warnings, fmt.Sprintf("inference.objectives.inputTokens and inference.objectives.outputTokens make "+
+			"a request of %d tokens, sequences may have %d: speeds are those of shorter requests", asked, t.length))
 	}
 	return t, warnings
 }
@@ -193,7 +194,14 @@ func (d *modelDemand) loweredWarning(to target, m *machine) string {
 	if !to.below(d.target) {
 		return ""
 	}
-	text := fmt.Sprintf("%s holds %s instead of the usual %s: set inference.objectives to insist", m.Name, to, d.target)
+	var insist []string
+	if to.length < d.target.length {
+		insist = append(insist, "inference.objectives.maxModelLen")
+	}
+	if to.concurrency < d.target.concurrency {
+		insist = append(insist, "inference.objectives.concurrency")
+	}
+	text := fmt.Sprintf("%s holds %s instead of the usual %s: set %s to insist", m.Name, to, d.target, strings.Join(insist, " and "))
 	if d.named || m.there != nil {
 		text += fmt.Sprintf(", or %s to have a machine chosen that holds them", m.elsewhere())
 	}

@@ -81,7 +81,7 @@ func TestUnknownPace(t *testing.T) {
 			"nor on a machine that is named",
 			planner.Objectives{TimeToFirstToken: time.Minute},
 			planner.Constraints{InstanceType: "Dark"},
-			"DoesNotFit: chat on Dark: how fast it serves is not known, and inference.objectives sets a limit; Dull ($2.00/h) would do",
+			"DoesNotFit: chat on Dark: how fast it serves is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit; Dull ($2.00/h) would do",
 		},
 		{
 			"an unknown pace is not the lowest latency",

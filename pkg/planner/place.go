@@ -416,7 +416,7 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	}
 	switch slow := d.slowness(l); {
 	case slow != "" && d.floors.waived:
-		warnings = append(warnings, slow+": set inference.objectives to insist, or "+m.elsewhere()+" to have a faster machine chosen")
+		warnings = append(warnings, slow+": set inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken to insist, or "+m.elsewhere()+" to have a faster machine chosen")
 	case slow == "" && d.closeness(l) != "":
 		warnings = append(warnings, d.closeness(l))
 	}

@@ -296,8 +296,11 @@ type Verdict struct {
 	// HourlyPrice of all machines in USD; negative where no price is known.
 	HourlyPrice float64 `json:"hourlyPrice"`
 	// Layout and performance of options that work.
-	GPUsPerNode int          `json:"gpusPerNode,omitempty"`
-	Performance *Performance `json:"performance,omitempty"`
+	GPUsPerNode      int          `json:"gpusPerNode,omitempty"`
+	TensorParallel   int          `json:"tensorParallel,omitempty"`
+	PipelineParallel int          `json:"pipelineParallel,omitempty"`
+	DataParallel     int          `json:"dataParallel,omitempty"`
+	Performance      *Performance `json:"performance,omitempty"`
 	// Reason in words that a person can act on, at most 256 characters.
 	Reason string `json:"reason"`
 }

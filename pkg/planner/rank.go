@@ -43,6 +43,9 @@ func (found outcome) plan(d demand) Plan {
 			InstanceType: other.machine.Name, Nodes: other.nodes, HourlyPrice: other.price, GPUsPerNode: other.gpus,
 			Performance: other.performance(), Reason: found.second(d, best, other), NodeNames: other.nodeNames,
 		}
+		if l := &other.layout; l.form != nil {
+			verdict.TensorParallel, verdict.PipelineParallel, verdict.DataParallel = l.spread.tp, l.spread.pipeline(), l.spread.replicas
+		}
 		if i < mostAlternatives {
 			plan.Alternatives = append(plan.Alternatives, verdict)
 			continue

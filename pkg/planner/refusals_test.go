@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat works on none of the 8 machine types allowed; the largest, Eight: does not fit by 6213.2 GiB per GPU " +
-					"at 8192 tokens × 100000; with inference.objectives.maxModelLen: 2048 and concurrency: 1 it works on One ($2.00/h)",
+					"at 8192 tokens × 100000; with inference.objectives.maxModelLen: 2048 and inference.objectives.concurrency: 1 it works on One ($2.00/h)",
 			},
 		},
 		{

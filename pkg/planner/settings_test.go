@@ -19,7 +19,7 @@ import (
 
 // The context that is aimed at holds a typical request.
 func TestContextHoldsRequest(t *testing.T) {
-	const short = "inference.objectives: a request of inputTokens and outputTokens has %d tokens, sequences may have %d: " +
+	const short = "inference.objectives.inputTokens and inference.objectives.outputTokens make a request of %d tokens, sequences may have %d: " +
 		"speeds are those of shorter requests"
 	for _, tc := range []struct {
 		reason     string

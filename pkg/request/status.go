@@ -55,16 +55,29 @@ func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 		if i == alternativeLimit {
 			break
 		}
-		out.Alternatives = append(out.Alternatives, v1beta1.PlanAlternative{
-			InstanceType: verdict.InstanceType,
-			Nodes:        int32(verdict.Nodes),
-			HourlyPrice:  Price(verdict.HourlyPrice),
-			Reason:       Shorten(verdict.Reason, reasonLimit),
-		})
+		out.Alternatives = append(out.Alternatives, alternative(&verdict))
 	}
 	out.Rejected = int32(plan.TurnedDown + len(plan.Rejected) + len(plan.Alternatives) - len(out.Alternatives))
 	out.Warnings = sentences(plan.Warnings, warningLimit)
 	out.Advice = sentences(plan.Advice, adviceLimit)
+	return out
+}
+
+// alternative is an option that was not chosen, with its layout and speed if it works.
+func alternative(v *planner.Verdict) v1beta1.PlanAlternative {
+	out := v1beta1.PlanAlternative{
+		InstanceType:     v.InstanceType,
+		Nodes:            int32(v.Nodes),
+		HourlyPrice:      Price(v.HourlyPrice),
+		TensorParallel:   int32(v.TensorParallel),
+		PipelineParallel: int32(v.PipelineParallel),
+		DataParallel:     int32(v.DataParallel),
+		Reason:           Shorten(v.Reason, reasonLimit),
+	}
+	if p := performance(v.Performance); p != nil {
+		out.TimeToFirstToken, out.TimePerOutputToken = p.TimeToFirstToken, p.TimePerOutputToken
+		out.OutputTokensPerSecond, out.PricePerMillionOutputTokens = p.OutputTokensPerSecond, p.PricePerMillionOutputTokens
+	}
 	return out
 }
 

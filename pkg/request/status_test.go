@@ -31,6 +31,10 @@ func TestStatus(t *testing.T) {
 			InstanceType: "other", Nodes: 1, HourlyPrice: -1, Reason: strings.Repeat("é", 200),
 		})
 	}
+	plan.Alternatives[1].TensorParallel, plan.Alternatives[1].PipelineParallel, plan.Alternatives[1].DataParallel = 2, 1, 3
+	plan.Alternatives[1].Performance = &planner.Performance{
+		TTFTMillis: 80.5, TPOTMillis: 7, OutputTokensPerSecond: 900, PricePerMillion: 2.25, Basis: v1beta1.BasisEstimated,
+	}
 	for range 20 {
 		plan.Warnings = append(plan.Warnings, "look out")
 		plan.Advice = append(plan.Advice, strings.Repeat("x", 600))
@@ -56,6 +60,10 @@ func TestStatus(t *testing.T) {
 			InstanceType: "other", Nodes: 1, Reason: strings.Repeat("é", 126) + "…",
 		})
 	}
+	works := &want.Alternatives[1]
+	works.TensorParallel, works.PipelineParallel, works.DataParallel = 2, 1, 3
+	works.TimeToFirstToken, works.TimePerOutputToken = "80.5ms", "7ms"
+	works.OutputTokensPerSecond, works.PricePerMillionOutputTokens = "900", "2.25"
 	for range 16 {
 		want.Warnings = append(want.Warnings, "look out")
 	}
