@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// build checks what entries say about each other and indexes them.
+// build checks references between entries and indexes them.
 func (m *merger) build() (*Catalog, error) {
 	c := &Catalog{
 		gpus:    map[string]sku.GPU{},
@@ -119,7 +119,7 @@ func (m *merger) indexModels(c *Catalog) error {
 	return nil
 }
 
-// knownArtifact says that a name in an artifact stands for nothing, or nil.
+// knownArtifact returns an error for an unknown name in an artifact, or nil.
 func (c *Catalog) knownArtifact(a model.Artifact) error {
 	engine, known := c.engines[a.Engine]
 	if !known {

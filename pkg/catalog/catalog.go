@@ -13,10 +13,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Catalog is all facts. It never changes after Load, so it may be shared; what its methods return may
-// be changed by the caller without harm.
+// Catalog holds all facts. It never changes after Load, so it may be shared. Methods return copies: callers may
+// change them.
 type Catalog struct {
-	// The maps are keyed by every lower-case name that stands for an entry.
+	// The maps are keyed by every lower-case name of an entry.
 	gpus    map[string]sku.GPU
 	skus    map[string]sku.SKU
 	models  map[string]model.Model
@@ -26,10 +26,10 @@ type Catalog struct {
 	quantizations map[string]model.Quantization
 	objectives    map[v1beta1.OptimizeFor]Objective
 
-	// products is keyed by what GPUs call themselves in labels, in the form of productKey.
+	// products is keyed by the GPUs' own names in labels, in the form of productKey.
 	products map[string]sku.GPU
 
-	// repos is keyed by every lower-case name that stands for a repository.
+	// repos is keyed by every lower-case name of a repository.
 	repos map[string]repoOf
 
 	sortedSKUs   []sku.SKU
@@ -47,14 +47,14 @@ func (c *Catalog) Models() []model.Model {
 	return out
 }
 
-// GPU returns the GPU with the name or alias, in any case and with blanks or dashes. A class means the
-// part that has it as an alias: of the parts of one class the SXM one.
+// GPU returns the GPU with the name or alias, in any case and with blanks or dashes. A class means the part with it
+// as an alias: of the parts of one class the SXM one.
 func (c *Catalog) GPU(name string) (sku.GPU, bool) {
 	g, ok := c.gpus[gpuKey(name)]
 	return g.Clone(), ok
 }
 
-// gpuKey is what a GPU's name is found under.
+// gpuKey returns the key of a GPU's name.
 func gpuKey(name string) string {
 	return strings.Join(strings.Fields(strings.ToLower(name)), "-")
 }
@@ -65,7 +65,7 @@ func (c *Catalog) SKU(name string) (sku.SKU, bool) {
 	return s.Clone(), ok
 }
 
-// ResolveSKU is SKU with an *UnknownError that a person can act on.
+// ResolveSKU is SKU with an *UnknownError and its suggestions.
 func (c *Catalog) ResolveSKU(name string) (sku.SKU, error) {
 	if s, ok := c.SKU(name); ok {
 		return s, nil
@@ -101,13 +101,12 @@ func (c *Catalog) Engines() []Engine {
 	return out
 }
 
-// ReferenceRegion is the region whose prices are quoted for a cloud where the administrator set none.
+// ReferenceRegion returns the region of a cloud's prices if the administrator set none.
 func (c *Catalog) ReferenceRegion(cloud string) string {
 	return c.regions[cloud]
 }
 
-// SimilarGPUs returns the names and classes of GPUs that are spelled like the given one, the closest
-// first.
+// SimilarGPUs returns names and classes of GPUs with a similar spelling, the closest first.
 func (c *Catalog) SimilarGPUs(name string) []string {
 	return closest(name, c.gpuNames())
 }

@@ -22,11 +22,10 @@ const maxFileBytes = 1 << 20
 
 // document is one file of facts. Any of the lists may be absent.
 type document struct {
-	// Source and Date say where the facts come from.
+	// Source and Date of the facts.
 	Source string `json:"source,omitempty"`
 	Date   string `json:"date,omitempty"`
-	// Cloud that sells the SKUs that do not name one, and the region whose prices are quoted where the
-	// administrator set none.
+	// Cloud of the SKUs without one, and the region of its prices if the administrator set none.
 	Cloud    string `json:"cloud,omitempty"`
 	Region   string `json:"region,omitempty"`
 	Currency string `json:"currency,omitempty"`
@@ -43,7 +42,7 @@ type document struct {
 	Objectives      []Objective      `json:"-"`
 }
 
-// rawDocument leaves the entries undecoded, so that an error can name the entry.
+// rawDocument leaves the entries undecoded, so that an error can name one.
 type rawDocument struct {
 	document
 	GPUs    []json.RawMessage `json:"gpus,omitempty"`
@@ -115,8 +114,7 @@ func decodeList[T any](list string, raw []json.RawMessage) ([]T, error) {
 	return entries, nil
 }
 
-// unmarshalStrict decodes JSON, refuses unknown fields, and words errors for the person who wrote the
-// file.
+// unmarshalStrict decodes JSON, refuses unknown fields, and phrases errors for the author of the file.
 func unmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -170,7 +168,7 @@ func plainType(goType string) string {
 	}
 }
 
-// orWhole names the value itself where a path is empty.
+// orWhole names the value itself for an empty path.
 func orWhole(field string) string {
 	if field == "" {
 		return "the value"
@@ -178,7 +176,7 @@ func orWhole(field string) string {
 	return field
 }
 
-// tokenBefore returns the JSON value that ends at an offset, shortened.
+// tokenBefore returns the JSON value before an offset, shortened.
 func tokenBefore(data []byte, offset int64) string {
 	const longest = 40
 	end := min(max(int(offset), 0), len(data))
@@ -190,7 +188,7 @@ func tokenBefore(data []byte, offset int64) string {
 	return token
 }
 
-// nameOf returns the name of an entry that may not decode.
+// nameOf returns the name of an entry, even of one that does not decode.
 func nameOf(entry json.RawMessage) string {
 	var named struct {
 		Name string `json:"name"`
@@ -209,7 +207,7 @@ func entryName(list string, index int, name string) string {
 	return fmt.Sprintf("%s[%d] %q", list, index, name)
 }
 
-// hasSecondDocument says whether a second YAML document follows, which the decoder would ignore.
+// hasSecondDocument reports whether a second YAML document follows. The decoder would ignore it.
 func hasSecondDocument(data []byte) bool {
 	content := false // or a marker
 	for line := range bytes.Lines(data) {

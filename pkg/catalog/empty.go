@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// refuseEmpty refuses a value that is missing behind its key, which the decoder takes for nothing or 0:
-// a price that somebody forgot to write must not be a machine for free.
+// refuseEmpty refuses a key without a value. The decoder takes it for nothing or 0, and a forgotten price must not
+// make a machine free.
 func refuseEmpty(entry json.RawMessage) error {
 	var value any
 	if err := json.Unmarshal(entry, &value); err != nil {

@@ -11,7 +11,7 @@ import (
 // entries holds entries by lower-case name.
 type entries[T any] map[string]origin[T]
 
-// origin is an entry and where it was read.
+// origin is an entry with its place in a file.
 type origin[T any] struct {
 	source
 	entry T
@@ -23,7 +23,7 @@ type source struct {
 	layer int
 }
 
-// put adds an entry, or replaces the one that an earlier layer brought.
+// put adds an entry, or replaces that of an earlier layer.
 func (e entries[T]) put(name string, o origin[T]) error {
 	key := strings.ToLower(name)
 	if earlier, ok := e[key]; ok && earlier.layer == o.layer {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The sets of characters that names are made of.
+// The character sets of names.
 const (
 	digits      = "0123456789"
 	lowercase   = "abcdefghijklmnopqrstuvwxyz"
@@ -21,12 +21,12 @@ func madeOf(text, characters string, longest int) bool {
 	return text != "" && len(text) <= longest && strings.Trim(text, characters) == ""
 }
 
-// isName is for names that keep their case, such as instance types.
+// isName is for names with upper and lower case, such as instance types.
 func isName(text string) bool {
 	return madeOf(text, digits+lowercase+uppercase+punctuation, 128) && !strings.ContainsAny(text[:1], punctuation)
 }
 
-// isLowerName is for names that are lower-case by rule, such as models.
+// isLowerName is for lower-case names, such as models.
 func isLowerName(text string) bool {
 	return isName(text) && strings.ToLower(text) == text
 }
@@ -48,7 +48,7 @@ func isCapability(text string) bool {
 	return ok && madeOf(major, digits, 2) && madeOf(minor, digits, 1)
 }
 
-// isReleaseNumber is for the release of an engine that a fact holds until or from.
+// isReleaseNumber is for an engine's release from or until which a fact holds.
 func isReleaseNumber(text string) bool {
 	return madeOf(text, digits+".", 16) && !strings.HasPrefix(text, ".") && !strings.HasSuffix(text, ".")
 }

@@ -31,16 +31,16 @@ const (
 )
 
 const (
-	// nvidiaGPU is the resource that NVIDIA's device plugin announces.
+	// nvidiaGPU is the resource of NVIDIA's device plugin.
 	nvidiaGPU = "nvidia.com/gpu"
-	// visibleShare of the memory in the label, which is all that the board has, is seen by a program. The
-	// least of the catalogue's: 14.56 of the 15.0 GiB of a T4.
+	// visibleShare of the board's memory, as the label has it, is visible to a program. The least of the catalogue's:
+	// 14.56 of the 15.0 GiB of a T4.
 	visibleShare = 0.97
-	// mostConnectedBy is how many GPUs bridges join; what joins more is a switch.
+	// mostConnectedBy is the largest number of GPUs that bridges join; a switch joins more.
 	mostConnectedBy = 2
 )
 
-// UnidentifiedError says why it is not known what a node's GPUs are, or why they are not used.
+// UnidentifiedError explains why a node's GPUs are unknown or unused.
 type UnidentifiedError struct{ Message string }
 
 // Error is a sentence without the node's name.
@@ -50,9 +50,9 @@ func unidentified(format string, args ...any) error {
 	return &UnidentifiedError{Message: fmt.Sprintf(format, args...)}
 }
 
-// Identify tells what a node is: by the labels of GPU feature discovery, else by its instance type, else by
-// the annotation modelberth.dev/gpu, else by the memory and the compute capability in the labels alone. The
-// error is an *UnidentifiedError.
+// Identify identifies a node: by the labels of GPU feature discovery, else by its instance type, else by the
+// annotation modelberth.dev/gpu, else by the memory and the compute capability in the labels alone. The error is an
+// *UnidentifiedError.
 func (c *Catalog) Identify(n sku.Node) (sku.Machine, error) {
 	if err := unfit(n); err != nil {
 		return sku.Machine{}, err
@@ -79,7 +79,7 @@ func (c *Catalog) Identify(n sku.Node) (sku.Machine, error) {
 	return out, nil
 }
 
-// unfit says why a node's GPUs cannot be used, whatever they are.
+// unfit returns an error if a node's GPUs are unusable, whatever they are.
 func unfit(n sku.Node) error {
 	product, replicas := n.Labels[labelProduct], number(n.Labels[labelReplicas])
 	_, slice, isSlice := strings.Cut(product, "-MIG-")
@@ -105,7 +105,7 @@ func unfit(n sku.Node) error {
 
 func shares(strategy string) bool { return strategy != "" && strategy != "none" }
 
-// gpuOf is a node's GPU and what told it. known is its machine type, if the catalogue has it.
+// gpuOf returns a node's GPU and the source of it. known is its machine type, if the catalogue has it.
 func (c *Catalog) gpuOf(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error) {
 	product, label := n.Labels[labelProduct], labelledGiB(n)
 	if g, ok := c.products[productKey(product)]; ok && holds(g, label) {
@@ -129,7 +129,7 @@ func (c *Catalog) gpuOf(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, er
 	return unknownGPU(n, known)
 }
 
-// unknownGPU is what the labels say of a GPU that the catalogue does not have.
+// unknownGPU makes a GPU outside the catalogue from labels.
 func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error) {
 	product, label, major := n.Labels[labelProduct], labelledGiB(n), n.Labels[labelComputeMajor]
 	capability := major + "." + cmp.Or(n.Labels[labelComputeMinor], "0")
@@ -150,14 +150,14 @@ func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error)
 	return sku.GPU{Name: name, Class: name, MemoryGiB: label * visibleShare, ComputeCapability: capability}, "label " + labelMemory, nil
 }
 
-// holds says whether a GPU of the catalogue can be one whose label tells a size: a part of a GPU has less.
-// The label may be absent, then its size is 0.
+// holds reports whether a GPU of the catalogue matches a memory label: a part of a GPU has less. 0 stands for an
+// absent label.
 func holds(g sku.GPU, labelled float64) bool { return labelled == 0 || labelled >= g.MemoryGiB }
 
-// labelledGiB is the memory of each GPU in the label, 0 where there is none.
+// labelledGiB returns the memory of each GPU in the label; 0 without a label.
 func labelledGiB(n sku.Node) float64 { return float64(number(n.Labels[labelMemory])) / 1024 }
 
-// number reads a label; what is no sensible number is 0.
+// number reads a label; 0 if it is no sensible number.
 func number(text string) int {
 	const most = mostMemoryGiB * 1024
 	value, err := strconv.Atoi(text)
@@ -167,8 +167,8 @@ func number(text string) int {
 	return value
 }
 
-// switched says whether all machine types of the catalogue with many of a GPU join them all, so that one
-// that is not in the catalogue does too.
+// switched reports whether all machine types of the catalogue with many of a GPU join them all. Other machines are
+// taken to do so, too.
 func (c *Catalog) switched(gpu string) bool {
 	many := 0
 	for i := range c.sortedSKUs {
@@ -182,7 +182,7 @@ func (c *Catalog) switched(gpu string) bool {
 	return many > 0
 }
 
-// productKey is what a GPU's own name is found under: older drivers leave the maker out.
+// productKey returns the key of a GPU's own name: older drivers leave the maker out.
 func productKey(product string) string {
 	return strings.TrimPrefix(strings.ToLower(product), "nvidia-")
 }

@@ -9,40 +9,40 @@ import (
 	"strings"
 )
 
-// SparseGPU is a compute capability that an engine has kernels of sparse attention for. Kernels are made
-// for one generation, so that a higher capability says nothing.
+// SparseGPU is a compute capability with kernels of sparse attention. Kernels are made for one generation, so a
+// higher capability proves nothing.
 type SparseGPU struct {
 	Capability string `json:"capability"`
-	// KVTypes that these kernels need, the one to advise first; empty means that any will do.
+	// KVTypes of these kernels, the preferred one first; empty means any.
 	KVTypes []string `json:"kvTypes,omitempty"`
 }
 
-// KVCacheType is a type of a KV cache's elements, as the engine names it, and what it needs.
+// KVCacheType is a type of a KV cache's elements, by the engine's name, with its needs.
 type KVCacheType struct {
 	Names []string `json:"names"`
-	// Capability is the least that a GPU must have; Below is the first one that is too high, if any.
+	// Capability is the least of a GPU; Below is the first one that is too high, if any.
 	Capability string `json:"capability"`
 	Below      string `json:"below,omitempty"`
 	// PlainCapability is enough for attention without sinks and latent vectors, with heads of one of
 	// PlainHeadDims.
 	PlainCapability string `json:"plainCapability,omitempty"`
 	PlainHeadDims   []int  `json:"plainHeadDims,omitempty"`
-	// For is the kind of attention that alone has the type; empty means any.
+	// For is the only kind of attention with the type; empty means any.
 	For AttentionKind `json:"for,omitempty"`
 }
 
-// AttentionKind is what decides which kernels read a KV cache.
+// AttentionKind selects the kernels that read a KV cache.
 type AttentionKind string
 
 // Kinds of attention.
 const (
 	// AttentionHeads keeps keys and values of heads.
 	AttentionHeads AttentionKind = "heads"
-	// AttentionSparse keeps latent vectors, of which an indexer chooses some.
+	// AttentionSparse keeps latent vectors; an indexer chooses some.
 	AttentionSparse AttentionKind = "sparse"
 )
 
-// KVTypes are the types of KV cache that can be planned for.
+// KVTypes returns the types of KV cache for plans.
 func (e Engine) KVTypes() []string {
 	var out []string
 	for i := range e.KVCacheTypes {
@@ -51,7 +51,7 @@ func (e Engine) KVTypes() []string {
 	return out
 }
 
-// KVType returns what a type of KV cache needs, nil for one that cannot be planned for.
+// KVType returns a type of KV cache; nil if no plan may use it.
 func (e *Engine) KVType(name string) *KVCacheType {
 	for i := range e.KVCacheTypes {
 		if slices.Contains(e.KVCacheTypes[i].Names, name) {
@@ -77,7 +77,7 @@ func cloneKVTypes(all []KVCacheType) []KVCacheType {
 	return all
 }
 
-// caches checks what an engine says of KV caches and sparse attention.
+// caches checks an engine's KV cache types and sparse attention.
 func (c *check) caches(e Engine) {
 	seen := map[string]bool{}
 	for i, t := range e.KVCacheTypes {

@@ -122,8 +122,7 @@ func gather[T any](into entries[T], from []T, k kind[T], at source) error {
 	return nil
 }
 
-// yamlPaths lists the files of a file system. A file that is not YAML is an error, because it would be
-// ignored without anybody noticing.
+// yamlPaths lists the files of a file system. Any other file is an error, because it would be ignored in silence.
 func yamlPaths(fsys fs.FS) ([]string, error) {
 	var paths []string
 	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {

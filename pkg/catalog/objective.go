@@ -9,11 +9,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Objective is what a plan may spend on more than the cheapest hour, for one value of optimizeFor.
+// Objective holds the limits of a plan's price above the cheapest hour, for one value of optimizeFor.
 type Objective struct {
 	// Name is the value of optimizeFor.
 	Name v1beta1.OptimizeFor `json:"name"`
-	// Premium is the part of the cheapest price per hour that may be added to it.
+	// Premium is the largest surcharge on the cheapest price per hour, as a part of it.
 	Premium float64 `json:"premium,omitempty"`
 	// Saving is the part of the hour that several machines must save against fewer ones.
 	Saving Saving `json:"saving,omitzero"`
@@ -22,13 +22,13 @@ type Objective struct {
 	LeastModelLen int `json:"leastModelLen,omitempty"`
 }
 
-// Saving is what several machines must save, by how they reach each other.
+// Saving is the least saving of several machines, by the network between them.
 type Saving struct {
 	RDMA    float64 `json:"rdma,omitempty"`
 	Network float64 `json:"network,omitempty"`
 }
 
-// Objective returns what plans for an aim may spend; nothing more than the cheapest hour where no file says so.
+// Objective returns the limits for an aim; those of the cheapest hour if no file has any.
 func (c *Catalog) Objective(aim v1beta1.OptimizeFor) Objective {
 	return c.objectives[aim]
 }

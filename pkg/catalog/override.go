@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Override changes what an administrator knows better about a machine type, and leaves the rest of it
-// as the catalogue has it. A field that is absent changes nothing.
+// Override changes some facts about a machine type, by the administrator's better knowledge. An absent field changes
+// nothing.
 type Override struct {
 	// Name of the instance type, in any case.
 	Name string `json:"name"`
@@ -23,7 +23,7 @@ type Override struct {
 	// type with a spot price may be bought as spot.
 	Prices     map[string]float64 `json:"prices,omitempty"`
 	SpotPrices map[string]float64 `json:"spotPrices,omitempty"`
-	// Reserved says that there is a reservation, so that it costs nothing more.
+	// Reserved: there is a reservation, so it costs nothing more.
 	Reserved *bool `json:"reserved,omitempty"`
 	// Unusable says why the machine type is never chosen; an empty text makes it usable.
 	Unusable *string `json:"unusable,omitempty"`
@@ -71,10 +71,10 @@ func validateOverride(o Override) error {
 	return c.err
 }
 
-// override patches the SKUs that this layer or an earlier one brought with the overrides of a layer.
-// A later layer's SKU of the same name replaces the patched one.
+// override patches the SKUs of this layer and earlier ones with the overrides of a layer. A later layer's SKU of the
+// same name replaces the patched one.
 func (m *merger) override(overrides entries[Override]) error {
-	// In the order of the files, so that the first mistake is named whatever the entries' names are.
+	// In the order of the files, so that the first mistake is named first.
 	ordered := overrides.sorted()
 	slices.SortStableFunc(ordered, func(a, b origin[Override]) int { return cmp.Compare(a.file, b.file) })
 	for _, o := range ordered {

@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// EngineOverride tells of an engine what another image than the catalogue's can do, and leaves the rest of it
-// as the catalogue has it.
+// EngineOverride describes another image of an engine. The rest stays as in the catalogue.
 type EngineOverride struct {
 	// Name of the engine.
 	Name string `json:"name"`
-	// WorkerCommand starts, in the administrator's image, what the machines but the first run: with it, one
-	// model can spread over several machines.
+	// WorkerCommand starts all machines but the first in the administrator's image: with it, one model can spread
+	// over several machines.
 	WorkerCommand []string `json:"workerCommand"`
 }
 
@@ -37,7 +36,7 @@ func validateEngineOverride(o EngineOverride) error {
 	return c.err
 }
 
-// overrideEngines changes the engines that this layer or an earlier one brought.
+// overrideEngines changes the engines of this layer and earlier ones.
 func (m *merger) overrideEngines(overrides entries[EngineOverride]) error {
 	for _, o := range overrides.sorted() {
 		key := strings.ToLower(o.entry.Name)

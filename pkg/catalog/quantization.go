@@ -70,7 +70,7 @@ func (m *merger) indexQuantizations(c *Catalog) error {
 	return nil
 }
 
-// knownQuantization says that a name is not that of a format, or nil.
+// knownQuantization returns an error for an unknown format, or nil.
 func (c *Catalog) knownQuantization(name string) error {
 	if _, known := c.quantizations[strings.ToLower(name)]; known {
 		return nil

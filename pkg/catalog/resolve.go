@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Model returns the model that a preset's name, an alias or a hub id stands for, in any case. The
-// repository of an artifact, or its basename, stands for the model in that form alone.
+// Model returns the model of a preset's name, an alias or a hub id, in any case. An artifact's repository, or its
+// basename, means the model in that form alone.
 func (c *Catalog) Model(name string) (model.Model, bool) {
 	key := strings.ToLower(name)
 	if m, ok := c.models[key]; ok {
@@ -25,7 +25,7 @@ func (c *Catalog) Model(name string) (model.Model, bool) {
 	return viewOf(c.models[repo.model], repo.name), true
 }
 
-// ResolveModel is Model with an *UnknownError that a person can act on.
+// ResolveModel is Model with an *UnknownError and its suggestions.
 func (c *Catalog) ResolveModel(name string) (model.Model, error) {
 	if m, ok := c.Model(name); ok {
 		return m, nil
@@ -33,7 +33,7 @@ func (c *Catalog) ResolveModel(name string) (model.Model, error) {
 	return model.Model{}, &UnknownError{Kind: KindPreset, Name: name, Suggestions: c.similarModels(name)}
 }
 
-// repoOf is a repository and the name of the model whose weights it holds.
+// repoOf is a repository with the name of its model.
 type repoOf struct {
 	name, model string
 	sibling     bool
@@ -57,7 +57,7 @@ func viewOf(m model.Model, repo string) model.Model {
 	return m
 }
 
-// mainRevision is the branch that repositories of weights have.
+// mainRevision is the default branch of repositories.
 const mainRevision = "main"
 
 // indexRepos indexes models by their artifacts' repositories. Two models cannot have one repository,
@@ -92,7 +92,7 @@ func repoField(n int) string {
 	return fmt.Sprintf("siblings[%d]", n-1)
 }
 
-// withBaseNames adds the basenames that mean one repository and no model.
+// withBaseNames adds unambiguous basenames of repositories.
 func withBaseNames(repos map[string]repoOf, models map[string]model.Model) map[string]repoOf {
 	out := map[string]repoOf{}
 	ambiguous := map[string]bool{}
@@ -100,7 +100,7 @@ func withBaseNames(repos map[string]repoOf, models map[string]model.Model) map[s
 		base := baseName(key)
 		other, taken := out[base]
 		if taken && other.model == repos[key].model && (other.sibling || repos[key].sibling) {
-			// A repository under two owners: what the catalogue lists first counts.
+			// A repository under two owners: the first in the catalogue counts.
 			if other.sibling && !repos[key].sibling {
 				out[base] = repos[key]
 			}
@@ -123,7 +123,7 @@ func withBaseNames(repos map[string]repoOf, models map[string]model.Model) map[s
 	return out
 }
 
-// similarModels suggests names for one that is unknown: names, aliases and repositories' basenames.
+// similarModels suggests names for an unknown one: names, aliases and repositories' basenames.
 func (c *Catalog) similarModels(name string) []string {
 	var names []string
 	for _, m := range c.sortedModels {

@@ -13,27 +13,24 @@ import (
 
 // Speed holds the constants of a roofline. Efficiencies are shares of the data sheet's figures.
 type Speed struct {
-	// Basis of the constants; Measured names the GPUs (by name) that they were measured on, on all
-	// others a prediction is estimated.
+	// Basis of the constants. Measured names the GPUs of the measurements; predictions for all others are estimated.
 	Basis    v1beta1.Basis `json:"basis"`
 	Measured []string      `json:"measured,omitempty"`
-	// Dense are kernels of matrices that every token needs, by the name of a quantization; default holds
-	// for those of 16 bits and for all that are decompressed to 16 bits. Experts are those of which a
-	// router chooses.
+	// Dense are the kernels of matrices for every token, by the name of a quantization; default holds for those of 16
+	// bits and for all that are decompressed to 16 bits. Experts are those behind a router.
 	Dense   map[string]Kernel `json:"dense"`
 	Experts map[string]Kernel `json:"experts,omitempty"`
 	// Skew is how unevenly routers choose: the variance of the experts' popularities, of mean 1.
 	Skew float64 `json:"skew,omitempty"`
-	// Generations of GPUs that do better or worse, by compute capability, or by class where one differs from
-	// its generation.
+	// Generations of GPUs with better or worse kernels, by compute capability, or by class if one differs from its
+	// generation.
 	Generations map[string]Generation `json:"generations,omitempty"`
-	// KVBandwidth is the share of the bandwidth that attention reaches while it decodes, Attention the
-	// share of the 16-bit peak that it reaches over a prompt.
+	// KVBandwidth is attention's share of the bandwidth in decoding, Attention its share of the 16-bit peak over a
+	// prompt.
 	KVBandwidth float64 `json:"kvBandwidth"`
 	Attention   float64 `json:"attention"`
-	// LayerMicros are lost in a layer without experts, ParallelMicros on top in one that is cut over GPUs,
-	// PromptMicros on top in a step that computes prompts. StepMicros are lost in every step,
-	// SequenceMicros for each sequence of it.
+	// LayerMicros are lost in a layer without experts, ParallelMicros on top in a layer cut over GPUs, PromptMicros
+	// on top in a step with prompts. StepMicros are lost in every step, SequenceMicros for each sequence of it.
 	LayerMicros    float64 `json:"layerMicros"`
 	ParallelMicros float64 `json:"parallelMicros"`
 	PromptMicros   float64 `json:"promptMicros"`
@@ -41,7 +38,7 @@ type Speed struct {
 	SequenceMicros float64 `json:"sequenceMicros"`
 	// Former releases lose more.
 	Former FormerSpeed `json:"former,omitzero"`
-	// EagerMicros are lost in a layer where nothing is captured in graphs.
+	// EagerMicros are lost in a layer outside CUDA graphs.
 	EagerMicros float64 `json:"eagerMicros,omitempty"`
 	// A first token comes FirstMicros, FirstSteps steps and its prompt's time after the request, and Burst
 	// of its prompt's time later for each of the sequences that the clients keep open: they start at one
@@ -51,13 +48,13 @@ type Speed struct {
 	Burst       float64 `json:"burst"`
 	// AllReduce by the link of the GPUs.
 	AllReduce []AllReduce `json:"allReduce,omitempty"`
-	// Pipeline is the share of a step's time that stages work while others hold sequences too.
+	// Pipeline is the share of a step's time in which stages work on other sequences, too.
 	Pipeline float64 `json:"pipeline"`
 	// Hops are messages from stage to stage.
 	Hops Hops `json:"hops"`
 }
 
-// FormerSpeed is what releases before one lost in every step.
+// FormerSpeed holds the losses in every step of earlier releases.
 type FormerSpeed struct {
 	Until      string  `json:"until"`
 	StepMicros float64 `json:"stepMicros"`
@@ -70,22 +67,22 @@ type Kernel struct {
 	Compute   float64 `json:"compute"`
 	// LayerMicros lost in a layer, of experts.
 	LayerMicros float64 `json:"layerMicros,omitempty"`
-	// Estimated says that the figures were not fitted to measurements.
+	// Estimated: the figures were not fitted to measurements.
 	Estimated bool `json:"estimated,omitempty"`
-	// Generations of GPUs that have a kernel of their own, by compute capability.
+	// Generations of GPUs with a kernel of their own, by compute capability.
 	Generations map[string]Variant `json:"generations,omitempty"`
 }
 
-// Variant of a kernel: what it says replaces what the kernel says.
+// Variant of a kernel: its values replace the kernel's.
 type Variant struct {
-	// Peak is the type of whose peak Compute is a share, for example fp8 where activations have 8 bits.
+	// Peak is the type of the peak of which Compute is a share, for example fp8 with activations of 8 bits.
 	Peak        string  `json:"peak,omitempty"`
 	Bandwidth   float64 `json:"bandwidth,omitempty"`
 	Compute     float64 `json:"compute,omitempty"`
 	LayerMicros float64 `json:"layerMicros,omitempty"`
 }
 
-// On a generation of GPUs, a kernel is this one; peak is empty where the format's own type counts.
+// On returns the kernel on a generation of GPUs; peak is empty for the format's own type.
 func (k Kernel) On(computeCapability string) (own Kernel, peak string) {
 	v := k.Generations[computeCapability]
 	k.Bandwidth, k.Compute = cmp.Or(v.Bandwidth, k.Bandwidth), cmp.Or(v.Compute, k.Compute)
@@ -93,25 +90,25 @@ func (k Kernel) On(computeCapability string) (own Kernel, peak string) {
 	return k, v.Peak
 }
 
-// Generation is what kernels reach on a generation of GPUs, as a share of what they reach elsewhere.
+// Generation is the speed of kernels on a generation of GPUs, as a share of that elsewhere.
 type Generation struct {
 	Bandwidth float64 `json:"bandwidth"`
 	// Compute in 16 bits, NarrowCompute in fewer.
 	Compute       float64 `json:"compute"`
 	NarrowCompute float64 `json:"narrowCompute"`
-	// Sinks is the share that attention with sinks reaches of other attention; 0 means all of it.
+	// Sinks is the speed of attention with sinks, as a share of other attention's; 0 means all of it.
 	Sinks float64 `json:"sinks,omitempty"`
 }
 
-// AllReduce is what summing a tensor over GPUs takes.
+// AllReduce is the time for the sum of a tensor over GPUs.
 type AllReduce struct {
-	// Links that it holds for, and the number of GPUs.
+	// Links of the table, and the number of GPUs.
 	Links []string `json:"links"`
 	GPUs  int      `json:"gpus"`
 	// Bytes and Micros of measured points, ascending.
 	Bytes  []float64 `json:"bytes"`
 	Micros []float64 `json:"micros"`
-	// Estimated says that the points were scaled from those of another link.
+	// Estimated: the points were scaled from those of another link.
 	Estimated bool `json:"estimated,omitempty"`
 }
 
@@ -125,13 +122,13 @@ type Hops struct {
 	Across float64 `json:"across"`
 }
 
-// Hop is one message: its latency, and its bandwidth where the hardware's is not known.
+// Hop is one message: its latency, and its bandwidth if the hardware's is unknown.
 type Hop struct {
 	Micros float64 `json:"micros"`
 	GBs    float64 `json:"gbs"`
 }
 
-// Clone returns a copy that shares nothing with it.
+// Clone returns a deep copy.
 func (s Speed) Clone() Speed {
 	s.Measured, s.AllReduce = slices.Clone(s.Measured), slices.Clone(s.AllReduce)
 	s.Dense, s.Experts, s.Generations = maps.Clone(s.Dense), maps.Clone(s.Experts), maps.Clone(s.Generations)

@@ -15,13 +15,13 @@ import (
 // Kind is a kind of entry, worded for messages.
 type Kind string
 
-// The kinds that a manifest names.
+// The kinds of names in a manifest.
 const (
 	KindPreset       Kind = "preset"
 	KindInstanceType Kind = "instance type"
 )
 
-// UnknownError says that a name stands for nothing in the catalogue.
+// UnknownError: a name is not in the catalogue.
 type UnknownError struct {
 	Kind Kind
 	Name string
@@ -50,7 +50,7 @@ func suggestion(names []string) string {
 	}
 }
 
-// closest returns up to three names that are spelled like the given one, the closest first.
+// closest returns up to three names with a similar spelling, the closest first.
 func closest(name string, among []string) []string {
 	const most = 3
 	type candidate struct {
@@ -89,7 +89,8 @@ func closest(name string, among []string) []string {
 	return names
 }
 
-// apart is how far the size in a name is from another size: smaller ones first where that one is not known.
+// apart returns the distance between the size in a name and another size; smaller names come first if that one is
+// unknown.
 func apart(size float64, name string) float64 {
 	other := sizeIn(strings.ToLower(name))
 	if size == 0 || other == 0 {
@@ -98,8 +99,8 @@ func apart(size float64, name string) float64 {
 	return math.Abs(math.Log(other / size))
 }
 
-// sizeIn is the number of parameters in the lower-case name of a model, in 10^9: 7 of qwen2.5-7b-instruct; 0 where there
-// is none.
+// sizeIn returns the number of parameters in the lower-case name of a model, in 10^9: 7 of qwen2.5-7b-instruct; 0
+// without one.
 func sizeIn(name string) float64 {
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("-_/", r) }) {
 		if number, isSize := strings.CutSuffix(word, "b"); isSize {

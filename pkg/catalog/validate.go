@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// longestReason leaves room in a verdict, which the API bounds to 256 characters.
+// longestReason leaves room in a verdict, with the API's bound of 256 characters.
 const longestReason = 200
 
 // check collects the first problem of an entry.
@@ -21,7 +21,7 @@ func (c *check) fail(field string, value any, must string) {
 	}
 }
 
-// text records a text that does not have the form.
+// text records a text of the wrong form.
 func (c *check) text(field, value string, form func(string) bool, must string) {
 	if !form(value) {
 		c.fail(field, fmt.Sprintf("%q", value), must)
@@ -35,14 +35,14 @@ func (c *check) within(field string, value, least, most float64) {
 	}
 }
 
-// positive records a number that is not above 0, or above the bound.
+// positive records a number outside 0 to the bound.
 func (c *check) positive(field string, value, most float64) {
 	if math.IsNaN(value) || value <= 0 || value > most {
 		c.fail(field, value, fmt.Sprintf("must be above 0 and at most %v", most))
 	}
 }
 
-// validateHeader checks what a file says about itself. Overlays need not state sources.
+// validateHeader checks a file's header. Overlays need no sources.
 func validateHeader(doc document, sourced bool) error {
 	var c check
 	if sourced && doc.Source == "" {

@@ -84,7 +84,7 @@ func (c *check) bytesBasis(field string, basis model.BytesBasis) {
 	}
 }
 
-// artifactFlags checks the flags that an artifact cannot do without.
+// artifactFlags checks the required flags of an artifact.
 func (c *check) artifactFlags(field string, flags []model.Flag) {
 	names := map[string]bool{}
 	for i, f := range flags {

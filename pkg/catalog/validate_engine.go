@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Validate checks what presets/engines, or an overlay, says about an engine.
+// Validate checks an engine of presets/engines or an overlay.
 func (e Engine) Validate() error {
 	var c check
 	c.text("name", e.Name, isLowerName, "must be a lower-case name such as llamacpp")

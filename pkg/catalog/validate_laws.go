@@ -29,7 +29,7 @@ func (c *check) laws(e Engine) {
 	}
 }
 
-// basis checks where a law's constants come from.
+// basis checks the origin of a law's constants.
 func (c *check) basis(field string, b v1beta1.Basis) {
 	if !slices.Contains([]v1beta1.Basis{v1beta1.BasisExact, v1beta1.BasisMeasured, v1beta1.BasisEstimated}, b) {
 		c.fail(field, fmt.Sprintf("%q", b), "must be exact, measured or estimated")
@@ -118,7 +118,7 @@ func (c *check) libraries(field string, n NonTorch) {
 	c.within(field+".group", n.Group, 0, 100)
 }
 
-// former checks what earlier releases took.
+// former checks the amounts of earlier releases.
 func (c *check) former(releases []FormerProfile) {
 	for i, f := range releases {
 		field := fmt.Sprintf("profile.former[%d]", i)

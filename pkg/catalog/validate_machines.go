@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Bounds that no machine reaches and a slip of the pen passes.
+// Bounds beyond every machine, against slips of the pen.
 const (
 	mostMemoryGiB    = 4096
 	mostBandwidthGBs = 100_000
@@ -124,7 +124,7 @@ func (c *check) reason(field, text string) {
 	}
 }
 
-// oneOf records a text that is none of those known.
+// oneOf records an unknown text.
 func (c *check) oneOf(field, value string, known ...string) {
 	if !slices.Contains(known, value) {
 		last := len(known) - 1

@@ -50,7 +50,7 @@ func validateModel(m model.Model) error {
 	return c.err
 }
 
-// baseName is the name that a repository gives a model.
+// baseName returns the model's name in a repository.
 func baseName(repo string) string {
 	return strings.ToLower(path.Base(repo))
 }
@@ -117,7 +117,7 @@ func (c *check) shape(s model.Shape) {
 	}
 }
 
-// needsIntermediate says whether a layer has a dense MLP whose width is the model's.
+// needsIntermediate reports whether a layer has a dense MLP of the model's width.
 func needsIntermediate(s model.Shape) bool {
 	dense := s.MoE == nil || s.MoE.DenseLayers > 0 || s.MoE.Every > 1
 	if len(s.Pattern) == 0 {
@@ -190,7 +190,7 @@ func (c *check) pattern(s model.Shape) {
 	}
 }
 
-// mixer checks that a group has what its mixer needs and nothing else.
+// mixer checks that a group has the fields of its mixer and no others.
 func (c *check) mixer(field string, g model.LayerGroup, heads int) {
 	mixers := map[model.Mixer]struct{ attends, windowed, stateful bool }{
 		model.MixerFull:     {attends: true},
@@ -231,7 +231,7 @@ func changesAttention(g model.LayerGroup) bool {
 	return g.KVHeads > 0 || g.HeadDim > 0 || g.ReusedKV || g.KeysAreValues || g.ReusedIndex
 }
 
-// feedForward checks what follows the mixer in the layers of a group.
+// feedForward checks the layers after the mixer in a group.
 func (c *check) feedForward(field string, g model.LayerGroup, experts bool) {
 	kinds := []model.FeedForward{
 		model.FeedForwardDefault, model.FeedForwardDense, model.FeedForwardExperts, model.FeedForwardNone,

@@ -8,7 +8,7 @@ import (
 	"reflect"
 )
 
-// anyKernel is the name of the kernel that formats without one of their own have.
+// anyKernel is the kernel of all formats without one of their own.
 const anyKernel = "default"
 
 // speed checks the constants of a roofline; an engine may have none.
@@ -46,7 +46,7 @@ func (c *check) speed(s Speed) {
 // isPart is for compute capabilities and classes of GPUs.
 func isPart(text string) bool { return isCapability(text) || isName(text) }
 
-// overheads checks what is lost beside bytes and operations.
+// overheads checks the losses beside bytes and operations.
 func (c *check) overheads(s Speed) {
 	for _, lost := range []struct {
 		field string

@@ -26,20 +26,20 @@ import (
 type Limits struct {
 	// Ceiling on the price.
 	Ceiling planner.Ceiling
-	// OneMachine says in words why no model may be spread over several machines; empty where it may.
+	// OneMachine is the reason for which no model may spread over several machines; empty otherwise.
 	OneMachine string
 	// Excluded offers are not considered, for example while they are cooling down.
 	Excluded []planner.Exclusion
-	// MaxNodes replaces the most machines that the Workspace allows; 0 leaves that as it is.
+	// MaxNodes replaces the Workspace's limit of machines; 0 keeps it.
 	MaxNodes int
 }
 
-// Settings of the installation that shape revisions.
+// Settings of the installation for revisions.
 type Settings struct {
 	Render render.Settings
-	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
+	// InstanceTypes on sale, as patterns of path.Match; empty means all.
 	InstanceTypes []string
-	// NodeClass that machines are bought with where a Workspace names none.
+	// NodeClass of machines for Workspaces without one.
 	NodeClass v1beta1.NodeClassReference
 }
 
@@ -49,7 +49,7 @@ type Builder struct {
 	Catalog  Catalog
 	Settings Settings
 
-	// skus are those of the catalogue, which copies them on each call. They must not change.
+	// skus returns the catalogue's machine types, which the catalogue copies on each call. They must not change.
 	skus func() []sku.SKU
 }
 
@@ -111,7 +111,7 @@ func (b *Builder) allows(name string) bool {
 	})
 }
 
-// buysOnDemandOnly reports whether machines of a NodeClass are bought on demand, in a zone that nobody can choose.
+// buysOnDemandOnly reports whether machines of a NodeClass are on demand, in a zone of the cloud's choice.
 func buysOnDemandOnly(class v1beta1.NodeClassReference) bool {
 	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
 }
@@ -195,8 +195,8 @@ func (b *Builder) render(d *Demand, out *revision.Revision) error {
 	return nil
 }
 
-// foreignDomains are those of labels that belong to the cluster, the provisioner or us. On a machine they decide
-// things that a namespace's user must not decide.
+// foreignDomains are label domains of the cluster, the provisioner or Modelberth. On a machine they decide things
+// beyond a namespace's user.
 func foreignDomains() []string {
 	return []string{
 		"kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.azure.com", "karpenter.k8s.aws", "kaito.sh", "modelberth.dev",
@@ -204,7 +204,7 @@ func foreignDomains() []string {
 	}
 }
 
-// nodeLabels are the user's labels for machines, and a warning that names the labels that are left out.
+// nodeLabels returns the user's labels for machines, and a warning with the omitted ones.
 func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
 	out := map[string]string{}
 	if ws.Resource.LabelSelector == nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Uses returns what pods request of nodes; false if that is not known yet.
+// Uses returns the requests of pods on nodes; false if they are not known yet.
 type Uses interface {
 	Of(nodes []string) ([]existing.Use, bool)
 }
 
-// Nodes are existing nodes. Nodes that a plan uses are promised to its Workspace before another one is planned.
+// Nodes are existing nodes. A plan's nodes are promised to its Workspace before another one is planned.
 type Nodes struct {
 	// List returns all nodes. Callers do not change them.
 	List func(ctx context.Context) ([]corev1.Node, error)
@@ -36,11 +36,11 @@ type Nodes struct {
 	book existing.Book
 }
 
-// offer is the nodes that a Workspace may use.
+// offer holds the nodes for a Workspace.
 type offer struct {
 	nodes []corev1.Node
 	uses  []existing.Use
-	// isOpen says that at least one may be used as soon as enough of it is free.
+	// isOpen: at least one may be used as soon as enough of it is free.
 	isOpen bool
 }
 
@@ -64,7 +64,7 @@ func (n *Nodes) plan(ctx context.Context, b *Builder, ask Ask, asked planner.Req
 	return plan, there.untilRoom(Classify(err))
 }
 
-// choose plans with the nodes that other plans leave, and promises those that the plan uses.
+// choose plans with the nodes outside other plans, and promises the ones in use.
 func (n *Nodes) choose(ctx context.Context, b *Builder, asked planner.Request, there offer, wanted existing.Ask) (planner.Plan, error) {
 	var accepted []existing.Promise
 	var err error
@@ -87,7 +87,7 @@ func (n *Nodes) choose(ctx context.Context, b *Builder, asked planner.Request, t
 	return plan, err
 }
 
-// find returns the nodes that the Workspace may use, and what pods request of them.
+// find returns the nodes for the Workspace, and the requests of their pods.
 func (n *Nodes) find(ctx context.Context, b *Builder, wanted existing.Ask) (offer, error) {
 	all, err := n.List(ctx)
 	if err != nil {
@@ -120,8 +120,8 @@ func (n *Nodes) find(ctx context.Context, b *Builder, wanted existing.Ask) (offe
 	return out, nil
 }
 
-// untilRoom asks for another look at intervals where a Workspace waits for room on nodes: no watch reports that pods
-// are gone.
+// untilRoom asks for another look at intervals while a Workspace waits for room on nodes: no watch reports the end of
+// pods.
 func (o offer) untilRoom(err error) error {
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok && o.isOpen {
 		stalled.RetryAfter = retryNodes

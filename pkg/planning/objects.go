@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Config returns the text of the ConfigMap that a Workspace names, or nothing if it names none. The error is a
+// Config returns the text of a Workspace's ConfigMap, or nothing if it names none. The error is a
 // *progress.StalledError if the ConfigMap or its key does not exist.
 func Config(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.Config
@@ -46,7 +46,7 @@ func Config(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, e
 	return text, nil
 }
 
-// APIKey returns the key that the Workspace's endpoint requires; empty if it names no Secret. The error is a
+// APIKey returns the key of the Workspace's endpoint; empty if it names no Secret. The error is a
 // *progress.StalledError if engines cannot use the key.
 func APIKey(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.APIKeySecretName()
@@ -72,8 +72,8 @@ func APIKey(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, e
 	return "", &progress.StalledError{Reason: v1beta1.ReasonSecretNotFound, Message: message, RetryAfter: retrySecret}
 }
 
-// secretKey returns what a Secret has under a key. The error is a *progress.StalledError with the problem if the Secret
-// does not exist or has nothing there.
+// secretKey returns the value of a Secret's key. The error is a *progress.StalledError with the problem if the Secret
+// or the value is missing.
 func secretKey(ctx context.Context, from Objects, name client.ObjectKey, key, problem string) ([]byte, error) {
 	secret := &corev1.Secret{}
 	err := from.Get(ctx, name, secret)
@@ -86,7 +86,7 @@ func secretKey(ctx context.Context, from Objects, name client.ObjectKey, key, pr
 	return nil, &progress.StalledError{Reason: v1beta1.ReasonSecretNotFound, Message: problem, RetryAfter: retrySecret}
 }
 
-// configMapKey returns what a ConfigMap has under a key; empty if there is nothing.
+// configMapKey returns the value of a ConfigMap's key; empty if it is missing.
 func configMapKey(ctx context.Context, from Objects, name client.ObjectKey, key string) (string, error) {
 	object := &corev1.ConfigMap{}
 	err := client.IgnoreNotFound(from.Get(ctx, name, object))

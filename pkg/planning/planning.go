@@ -1,13 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package planning turns a Workspace into a revision: a plan, and the pods that serve it. The controller and the
-// command line plan with the same code.
+// Package planning turns a Workspace into a revision: a plan, and its pods. The controller and the command line plan
+// with the same code.
 //
-// It decides what is read for a plan, in which order, and how a Workspace that cannot be planned is reported. The reads
-// come first (Resolver), then the decision without I/O (Builder). Only the commit or digest of the chosen weights is
-// read in between, because a plan names them. It must not know attempts, machines, money, or what happens to a
-// revision.
+// It decides about the reads for a plan, their order, and the report on a Workspace without a plan. The reads come
+// first (Resolver), then the decision without I/O (Builder). Only the commit or digest of the chosen weights is read
+// in between, because a plan names them. It must not know attempts, machines, money, or the fate of a revision.
 package planning
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Looks from time to time at what no watch covers.
+// Intervals for changes that no watch covers.
 const (
 	retrySecret  = 30 * time.Second
 	retryHub     = time.Minute
@@ -63,30 +62,30 @@ type Objects interface {
 type Pipeline struct {
 	Resolver *Resolver
 	Builder  *Builder
-	// Nodes that exist may be used before anything is bought; nil if there are none.
+	// Nodes that exist come before a purchase; nil if there are none.
 	Nodes *Nodes
 	// Weights pins the chosen weights; nil pins nothing.
 	Weights *Weights
 }
 
-// Ask is what a revision is wanted for.
+// Ask is a request for a revision.
 type Ask struct {
 	// Workspace to plan for.
 	Workspace *v1beta1.Workspace
 	// Inputs of the revision.
 	Inputs render.Inputs
-	// Replaces is the plan that the new one replaces; nil if there is none. The weights stay the same.
+	// Replaces is the former plan; nil if there is none. The weights stay the same.
 	Replaces *planner.Plan
 	// Limits of the plan.
 	Limits Limits
 	// LeftNodes are not used.
 	LeftNodes []render.LeftNode
-	// CannotBuy says that nothing is installed to buy machines with.
+	// CannotBuy: no provisioner is installed.
 	CannotBuy bool
 }
 
-// Make returns a revision that is not pinned yet. The error is a *progress.StalledError if the user or the
-// administrator must act, and a *progress.WaitingError if something else must happen first.
+// Make returns a revision before it is pinned. The error is a *progress.StalledError if the user or the administrator
+// must act, and a *progress.WaitingError if something else must happen first.
 func (p *Pipeline) Make(ctx context.Context, ask Ask) (*revision.Revision, error) {
 	demand, err := p.Demand(ctx, ask)
 	if err != nil {
@@ -150,7 +149,7 @@ func distinct(texts []string) []string {
 	return out
 }
 
-// Demand returns what a Workspace asks for within the limits.
+// Demand returns a Workspace's demand within the limits.
 func (p *Pipeline) Demand(ctx context.Context, ask Ask) (*Demand, error) {
 	out, err := p.Resolver.Resolve(ctx, ask)
 	if err != nil {
@@ -171,8 +170,8 @@ func (p *Pipeline) plan(ctx context.Context, ask Ask, asked planner.Request) (pl
 	return p.Nodes.plan(ctx, p.Builder, ask, asked)
 }
 
-// Classify turns what the planner, the catalogue or the checks before them refuse into a *progress.StalledError. Other
-// errors stay as they are.
+// Classify turns refusals of the planner, the catalogue or the checks before them into a *progress.StalledError.
+// Other errors stay unchanged.
 func Classify(err error) error {
 	var stalled *progress.StalledError
 	var infeasible *planner.InfeasibleError

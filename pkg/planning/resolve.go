@@ -22,12 +22,12 @@ import (
 // hubDeadline is how long a plan waits for the ranks of adapters. An unknown rank is assumed.
 const hubDeadline = 10 * time.Second
 
-// Demand is what a plan is made for: everything that was read, and nothing that was decided.
+// Demand is the input of a plan: all facts that were read, and no decision.
 type Demand struct {
 	Workspace *v1beta1.Workspace
 	Inputs    render.Inputs
 	Request   planner.Request
-	// NodeClass that the Workspace names; nil if it names none.
+	// NodeClass of the Workspace; nil if it names none.
 	NodeClass *v1beta1.NodeClassReference
 	// Model and Config are those of a preset. Notes are the assumptions about the model.
 	Model  model.Model
@@ -40,8 +40,8 @@ type Demand struct {
 
 // Models finds models.
 type Models interface {
-	// Model returns the model that a Workspace names, and the assumptions about it. commit is the commit of its
-	// repository; empty for the newest.
+	// Model returns a Workspace's model, and the assumptions about it. commit is the commit of its repository; empty
+	// for the newest.
 	Model(ctx context.Context, ws *v1beta1.Workspace, commit string) (model.Model, []string, error)
 }
 
@@ -50,7 +50,7 @@ type Supply interface {
 	Check(ctx context.Context, ws *v1beta1.Workspace, m model.Model) (Credentials, error)
 }
 
-// Credentials that the Workspace names.
+// Credentials of the Workspace.
 type Credentials struct {
 	// Token for the hub.
 	Token string
@@ -58,7 +58,7 @@ type Credentials struct {
 	Registries []byte
 }
 
-// Resolver reads what a plan depends on.
+// Resolver reads the inputs of a plan.
 type Resolver struct {
 	Catalog Catalog
 	Models  Models
@@ -66,12 +66,12 @@ type Resolver struct {
 	Supply Supply
 	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil asks nobody.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
-	// NodeClasses that a Workspace may name; AnyNodeClass allows all.
+	// NodeClasses for Workspaces; AnyNodeClass allows all.
 	NodeClasses  []v1beta1.NodeClassReference
 	AnyNodeClass bool
 }
 
-// Resolve reads everything that a plan depends on.
+// Resolve reads all inputs of a plan.
 func (r *Resolver) Resolve(ctx context.Context, ask Ask) (*Demand, error) {
 	ws := ask.Workspace
 	out := &Demand{Workspace: ws, Inputs: ask.Inputs, replaces: ask.Replaces}
@@ -108,8 +108,8 @@ func (r *Resolver) Resolve(ctx context.Context, ask Ask) (*Demand, error) {
 	return out, err
 }
 
-// NodeClass returns the NodeClass that the Workspace names, or nil. The error is a *progress.StalledError if the
-// administrator does not allow it.
+// NodeClass returns the Workspace's NodeClass, or nil. The error is a *progress.StalledError if the administrator
+// does not allow it.
 func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference, error) {
 	isNamed := func(class v1beta1.NodeClassReference) bool {
 		return class.Name == ws.Annotations[v1beta1.AnnotationNodeClassName]
@@ -133,7 +133,7 @@ func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference
 		field, name, strings.Join(append(allowed, "none by leaving it out"), ", ")))
 }
 
-// adapterRanks are those that the hub states for the Workspace's adapters.
+// adapterRanks returns the hub's ranks of the Workspace's adapters.
 func (r *Resolver) adapterRanks(ctx context.Context, ws *v1beta1.Workspace) ([]int, error) {
 	var repositories []string
 	for _, adapter := range ws.Inference.Adapters {

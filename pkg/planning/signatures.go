@@ -13,18 +13,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Signatures says whose signatures artifacts need.
+// Signatures are the administrator's demands on artifacts.
 type Signatures struct {
-	// Registries that the controller may ask, some with a path; empty means that it asks none.
+	// Registries open to the controller, some with a path; empty means none.
 	Registries []string
-	// Signers are the administrator's keys, one of which must have signed each artifact; empty demands nothing.
+	// Signers are the administrator's keys: one of them must have signed each artifact; empty demands nothing.
 	Signers []cosign.Key
-	// VerifiesIdentities says that there is a verifier of signatures without keys, and TrustedRoots identifies the roots of
-	// trust that it has now; nil where nobody knows.
+	// VerifiesIdentities: there is a verifier of signatures without keys. TrustedRoots identifies its present roots
+	// of trust; nil if they are unknown.
 	VerifiesIdentities bool
 	TrustedRoots       func() (string, error)
-	// Verify returns the reference by digest of an artifact that was signed as is required. It trusts authorities besides
-	// the system's.
+	// Verify returns the reference by digest of an artifact with the required signatures. It trusts authorities
+	// besides the system's.
 	Verify func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error)
 }
 
@@ -34,8 +34,8 @@ func notVerified(message string) error {
 	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: message, RetryAfter: retryHub}
 }
 
-// unverifiable names a source whose signatures nobody verifies, although the administrator demands them; empty if there
-// is none.
+// unverifiable names a source without a verifier, although the administrator demands signatures; empty if there is
+// none.
 func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	if len(s.Signers) == 0 {
 		return ""
@@ -58,7 +58,7 @@ func (s Signatures) demands(in *v1beta1.InferenceSpec) bool {
 	return in.Weights != nil && in.Weights.OCI != nil && (in.Weights.OCI.Verify != nil || len(s.Signers) > 0)
 }
 
-// fingerprint of what is required today.
+// fingerprint of the present demands.
 func (s Signatures) fingerprint(required []cosign.Requirement) (string, error) {
 	roots := ""
 	isIdentity := func(r cosign.Requirement) bool { return r.Identity != nil }

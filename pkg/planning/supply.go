@@ -18,17 +18,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// ClusterSupply checks before anything is bought whether the files of a model can be read from where a Workspace says,
-// and whether its endpoint has its key.
+// ClusterSupply checks before a purchase that the model's files are readable from the Workspace's source, and that
+// its endpoint has its key.
 type ClusterSupply struct {
 	Objects Objects
-	// HostPaths are the directories of nodes that weights may be read from; empty means none.
+	// HostPaths are the allowed directories of nodes for weights; empty means none.
 	HostPaths  []string
 	Signatures Signatures
 }
 
-// Check returns the credentials that the Workspace names. The error is a *progress.StalledError if something is missing
-// or not allowed.
+// Check returns the Workspace's credentials. The error is a *progress.StalledError if something is missing or not
+// allowed.
 func (c *ClusterSupply) Check(ctx context.Context, ws *v1beta1.Workspace, m model.Model) (Credentials, error) {
 	if problem := c.Signatures.unverifiable(ws.Inference); problem != "" {
 		return Credentials{}, notVerified(problem)
@@ -103,7 +103,7 @@ func (c *ClusterSupply) checkClaim(ctx context.Context, ws *v1beta1.Workspace, n
 	}
 }
 
-// checkHostPath keeps pods out of the nodes' directories, except those that the administrator names.
+// checkHostPath keeps pods out of the nodes' directories, except the administrator's choice.
 func (c *ClusterSupply) checkHostPath(path string) error {
 	isAllowed := slices.ContainsFunc(c.HostPaths, func(prefix string) bool {
 		prefix = strings.TrimSuffix(prefix, "/")

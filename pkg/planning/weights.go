@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// verifyDeadline bounds the reads of one artifact's signatures, mostVerifying how many artifacts are read at once: a
-	// registry that does not answer must not hold all workers.
+	// verifyDeadline bounds the reads of one artifact's signatures, mostVerifying the number of concurrent reads: a
+	// silent registry must not hold all workers.
 	verifyDeadline = 10 * time.Second
 	mostVerifying  = 4
-	// signerKey is where a ConfigMap has a public key, authoritiesKey where one has authorities.
+	// signerKey is a ConfigMap's key for a public key, authoritiesKey that for authorities.
 	signerKey      = "cosign.pub"
 	authoritiesKey = "ca.crt"
 )
@@ -40,22 +40,22 @@ type Weights struct {
 	objects    Objects
 	hub        Hub
 	signatures Signatures
-	// authorities is the ConfigMap with the certificates that pods trust besides the system's; empty if there is none.
+	// authorities is the ConfigMap with further certificates for pods; empty if there is none.
 	authorities string
-	// verifying has an entry for each artifact whose signatures are being read.
+	// verifying has an entry for each artifact under verification.
 	verifying chan struct{}
 }
 
-// NewWeights returns a Weights. The hub is nil where the administrator does not allow it; then the agents fetch what a
-// branch is at. authorities names a ConfigMap in each namespace; empty if there is none.
+// NewWeights returns a Weights. The hub is nil if the administrator does not allow it; then the agents fetch the
+// newest files of a branch. authorities names a ConfigMap in each namespace; empty if there is none.
 func NewWeights(objects Objects, asked Hub, signatures Signatures, authorities string) *Weights {
 	return &Weights{
 		objects: objects, hub: asked, signatures: signatures, authorities: authorities, verifying: make(chan struct{}, mostVerifying),
 	}
 }
 
-// Pin pins the weights of a plan. The error is a *progress.StalledError if they may not be read. A hub that does not
-// answer delays nothing: the agents ask it again.
+// Pin pins the weights of a plan. The error is a *progress.StalledError if they may not be read. A silent hub delays
+// nothing: the agents ask it again.
 func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error {
 	if d.Workspace.Inference.Weights != nil {
 		return w.pinDigest(ctx, d, plan)
@@ -103,7 +103,7 @@ func (w *Weights) commitOf(ctx context.Context, token string, plan *planner.Plan
 	return commit, nil
 }
 
-// pinnedCommit is that of a repository in a plan; empty if it has none.
+// pinnedCommit returns the commit of a repository in a plan; empty if it has none.
 func pinnedCommit(plan *planner.Plan, repo string) string {
 	if plan == nil || plan.Artifact == nil || plan.Artifact.Repo != repo || !hub.IsCommit(plan.Artifact.Revision) {
 		return ""
@@ -136,7 +136,7 @@ func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepte
 	return "its weights were not verified with the keys, identities and roots of trust of today", nil
 }
 
-// pinDigest verifies the signatures of an artifact where somebody demands them, and pins the digest that was signed.
+// pinDigest verifies the signatures of an artifact on demand, and pins the signed digest.
 func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) error {
 	if !w.signatures.demands(d.Workspace.Inference) {
 		return nil
@@ -172,7 +172,7 @@ func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) 
 	return nil
 }
 
-// verify returns a reference by the digest that was signed as is required.
+// verify returns a reference by the digest with the required signatures.
 func (w *Weights) verify(ctx context.Context, d *Demand, reference string, required []cosign.Requirement) (string, error) {
 	select {
 	case w.verifying <- struct{}{}:
@@ -240,7 +240,7 @@ func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign
 	return append(out, cosign.Requirement{Field: field, Keys: keys}), nil
 }
 
-// credentialsOf are those that the Workspace names; nobody's if it names none.
+// credentialsOf returns the Workspace's credentials; anonymous ones if it names none.
 func credentialsOf(d *Demand) (cosign.Credentials, error) {
 	if len(d.credentials.Registries) == 0 {
 		return cosign.Credentials{}, nil

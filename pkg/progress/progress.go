@@ -18,18 +18,18 @@ import (
 type StalledError struct {
 	// Reason is one of the API's reasons.
 	Reason string
-	// Message says what is wrong and what to do.
+	// Message names the problem and the way out.
 	Message string
-	// RetryAfter asks for another pass at intervals, where no watch reports the remedy; 0 asks for none.
+	// RetryAfter asks for another pass at intervals if no watch reports the remedy; 0 asks for none.
 	RetryAfter time.Duration
-	// Err is the error that the message words; nil where there is none.
+	// Err is the error behind the message; nil if there is none.
 	Err error
 }
 
 // Error returns the reason and the message.
 func (e *StalledError) Error() string { return e.Reason + ": " + e.Message }
 
-// Unwrap returns the error that the message words.
+// Unwrap returns the error behind the message.
 func (e *StalledError) Unwrap() error { return e.Err }
 
 // WaitingError means that something else must happen first. It is not logged as an error.
@@ -46,7 +46,7 @@ type WaitingError struct {
 // Error returns the message.
 func (e *WaitingError) Error() string { return e.Message }
 
-// Behind returns a *WaitingError: the cache does not show yet what the API server has.
+// Behind returns a *WaitingError: the cache lags behind the API server.
 func Behind(what string) error {
 	return &WaitingError{Message: "waiting for the cache to show the newest " + what, IsBrief: true}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// cacheLimit is how many decoded revisions are kept, of some 16 KB each. It covers the Workspaces that are reconciled
-// again and again while something happens to them.
+// cacheLimit is the number of cached revisions, of some 16 KB each. It covers the Workspaces with frequent passes.
 const cacheLimit = 256
 
 // cache keeps decoded revisions by their UIDs. The content of a revision never changes, each pass reads several of

@@ -29,7 +29,7 @@ func (h History) Next() int64 {
 	return 1
 }
 
-// Object returns the revision of that name as it is stored, or nil.
+// Object returns the stored revision of that name, or nil.
 func (h History) Object(name string) *appsv1.ControllerRevision {
 	for i := range h.Objects {
 		if h.Objects[i].Name == name {

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package revision stores accepted plans. Each one is an immutable ControllerRevision that the Workspace owns. The
-// package lists, decodes, pins and trims them.
+// Package revision stores accepted plans. Each one is an immutable ControllerRevision of its Workspace. The package
+// lists, decodes, pins and trims them.
 //
 // It decides the names of revisions, which of them belongs to a spec, and how many a Workspace keeps. It must not
-// know how a plan is made, or what happens to the machines and pods of one.
+// know how a plan is made, or the fate of its machines and pods.
 package revision
 
 import (

@@ -167,7 +167,7 @@ func objectOf(pin Pin) (*appsv1.ControllerRevision, error) {
 	return object, err
 }
 
-// adopt returns the revision that has the name already.
+// adopt returns the revision with the name.
 func (s *Store) adopt(ctx context.Context, pin Pin, object *appsv1.ControllerRevision) (*Revision, error) {
 	existing := &appsv1.ControllerRevision{}
 	if err := s.live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {

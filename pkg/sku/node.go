@@ -3,24 +3,24 @@
 
 package sku
 
-// Node is what a machine that is there says of itself.
+// Node describes an existing machine in its own words.
 type Node struct {
 	// Labels and Annotations as in its metadata.
 	Labels, Annotations map[string]string
-	// GPUs of the resource nvidia.com/gpu, VCPUs and MemoryGiB that it can give to pods in all.
+	// GPUs of the resource nvidia.com/gpu, VCPUs and MemoryGiB for all pods together.
 	GPUs      int
 	VCPUs     int
 	MemoryGiB float64
 }
 
-// Machine is a machine that is there, as far as it is known.
+// Machine is an existing machine, as far as it is known.
 type Machine struct {
-	// SKU has the machine's own counts. Its name is the instance type, or one made of its GPUs where it has
-	// none. It has no price: it is paid for already.
+	// SKU has the machine's own counts. Its name is the instance type, else one made of its GPUs. It has no price: it
+	// is paid for already.
 	SKU SKU
-	// GPU of it. Where only its memory and compute capability are known, it has no bandwidth and no peaks,
-	// and nothing can be said of its speed.
+	// GPU of it. If only its memory and compute capability are known, it has no bandwidth and no peaks, and no speed
+	// can be predicted.
 	GPU GPU
-	// From is what told the GPU: a label or an annotation.
+	// From is the source of the GPU: a label or an annotation.
 	From string
 }

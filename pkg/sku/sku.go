@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sku holds what a machine is: its type's name, its GPUs, memory, disk and price.
+// Package sku describes machines: a type's name, its GPUs, memory, disk and price.
 //
 // It decides nothing and must not know models, plans or Kubernetes.
 package sku
@@ -15,29 +15,28 @@ import (
 type GPU struct {
 	// Name of the part, for example A100-80-PCIe.
 	Name string `json:"name"`
-	// Class is the name that manifests and plans use, for example A100-80; parts of one class differ
-	// in bandwidth and links only.
+	// Class is the name in manifests and plans, for example A100-80; parts of one class differ in bandwidth and links
+	// only.
 	Class string `json:"class"`
-	// Aliases are further names that a manifest may use.
+	// Aliases are further names for manifests.
 	Aliases []string `json:"aliases,omitempty"`
-	// Products are what the part calls itself in the label nvidia.com/gpu.product of GPU feature discovery.
+	// Products are the part's own names in the label nvidia.com/gpu.product of GPU feature discovery.
 	Products []string `json:"products,omitempty"`
-	// MemoryGiB that a program sees on an idle GPU.
+	// MemoryGiB of an idle GPU, as a program sees it.
 	MemoryGiB float64 `json:"memoryGiB"`
 	// BandwidthGBs is the memory bandwidth in GB/s.
 	BandwidthGBs float64 `json:"bandwidthGBs"`
 	// ComputeCapability of NVIDIA GPUs, for example 8.0; empty for others.
 	ComputeCapability string `json:"computeCapability,omitempty"`
-	// PeakTFLOPs without sparsity by data type: fp16, bf16, fp8, fp4. A type that is absent has no
-	// hardware of its own.
+	// PeakTFLOPs without sparsity by data type: fp16, bf16, fp8, fp4. An absent type has no hardware of its own.
 	PeakTFLOPs map[string]float64 `json:"peakTFLOPs,omitempty"`
 	// Link between the GPUs of a machine, for example nvlink4 or pcie4, and its bandwidth in one
 	// direction in GB/s.
 	Link    string  `json:"link,omitempty"`
 	LinkGBs float64 `json:"linkGBs,omitempty"`
-	// HostLink is the PCIe that joins GPUs which Link does not; empty means PCIe 4, or Link where that is PCIe.
+	// HostLink is the PCIe between GPUs without the Link; empty means PCIe 4, or Link if that is PCIe.
 	HostLink string `json:"hostLink,omitempty"`
-	// MIG profiles, smallest first; empty where the GPU cannot be partitioned.
+	// MIG profiles, smallest first; empty if the GPU cannot be partitioned.
 	MIG []MIGProfile `json:"mig,omitempty"`
 }
 
@@ -47,7 +46,7 @@ type MIGProfile struct {
 	Name string `json:"name"`
 	// Count is how many of them a GPU holds.
 	Count int `json:"count"`
-	// MemoryGiB that a program sees; the marketing figure of the name where nothing better is known.
+	// MemoryGiB, as a program sees it; the marketing figure of the name if no better one is known.
 	MemoryGiB float64 `json:"memoryGiB"`
 }
 
@@ -55,39 +54,39 @@ type MIGProfile struct {
 type SKU struct {
 	// Name is the instance type, for example Standard_NC24ads_A100_v4.
 	Name string `json:"name"`
-	// Cloud that sells it: azure, aws, gcp.
+	// Cloud of the type: azure, aws, gcp.
 	Cloud string `json:"cloud,omitempty"`
 	// GPU on it, by the part's name; empty on machines without.
 	GPU string `json:"gpu,omitempty"`
 	// GPUs on it.
 	GPUs int `json:"gpus,omitempty"`
-	// Resource that the device plugin announces, for example nvidia.com/gpu.
+	// Resource of the device plugin, for example nvidia.com/gpu.
 	Resource string `json:"resource,omitempty"`
 	// VCPUs and MemoryGiB of the machine.
 	VCPUs     int     `json:"vcpus"`
 	MemoryGiB float64 `json:"memoryGiB"`
-	// LocalDiskGiB is NVMe that is not the OS disk.
+	// LocalDiskGiB is NVMe beside the OS disk.
 	LocalDiskGiB float64 `json:"localDiskGiB,omitempty"`
-	// LinkedGPUs is how many of its GPUs the GPU's own link joins: all, 2 where bridges join pairs, 0
-	// where they talk over PCIe.
+	// LinkedGPUs is the number of GPUs that the GPU's own link joins: all, 2 for pairs with bridges, 0 for PCIe
+	// alone.
 	LinkedGPUs int `json:"linkedGPUs,omitempty"`
-	// NetworkGBs between machines for one GPU, in GB/s in one direction, where it is RDMA (InfiniBand,
-	// EFA or RoCE); 0 where it is not.
+	// NetworkGBs between machines for one GPU, in GB/s in one direction, over RDMA (InfiniBand, EFA or RoCE); 0
+	// without RDMA.
 	NetworkGBs float64 `json:"networkGBs,omitempty"`
-	// Arch of its CPUs: amd64 (also where empty) or arm64.
+	// Arch of its CPUs: amd64 (also if empty) or arm64.
 	Arch string `json:"arch,omitempty"`
-	// QuotaFamily that the cloud counts it under.
+	// QuotaFamily of the cloud.
 	QuotaFamily string `json:"quotaFamily,omitempty"`
-	// Provisioners that can launch it, for example karpenter and gpu-provisioner; empty means all.
+	// Provisioners for it, for example karpenter and gpu-provisioner; empty means all.
 	Provisioners []string `json:"provisioners,omitempty"`
-	// Spot says that it is sold as spot.
+	// Spot: it is sold as spot.
 	Spot bool `json:"spot,omitempty"`
-	// Reserved says that the administrator holds a reservation for it: it costs nothing more.
+	// Reserved: the administrator holds a reservation, so it costs nothing more.
 	Reserved bool `json:"reserved,omitempty"`
 	// Prices on demand and SpotPrices in USD per hour, by region.
 	Prices     map[string]float64 `json:"prices,omitempty"`
 	SpotPrices map[string]float64 `json:"spotPrices,omitempty"`
-	// Unusable says why this machine type is never chosen; empty where it may be.
+	// Unusable is the reason for which this type is never chosen; empty otherwise.
 	Unusable string `json:"unusable,omitempty"`
 }
 
