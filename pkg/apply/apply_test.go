@@ -198,6 +198,11 @@ func TestApplyLeavesForeignObjectsAlone(t *testing.T) {
 			}), &apply.TakenError{},
 		},
 		{
+			"an object of a set of the Workspace's name", service(owner(""), func(s *corev1.Service) {
+				s.OwnerReferences[0].Kind, s.OwnerReferences[0].UID = v1beta1.InferenceSetKind, "other"
+			}), &apply.TakenError{},
+		},
+		{
 			"an object of the Workspace that had this name before", service(owner("former")),
 			&apply.TerminatingError{},
 		},

@@ -72,7 +72,7 @@ func (w *world) pass() {
 		if w.random.IntN(2) == 0 {
 			r.Nodes = 1
 		}
-		if w.random.IntN(2) == 0 && !(w.isBroken && r.IsCurrent) {
+		if w.random.IntN(2) == 0 && (!w.isBroken || !r.IsCurrent) {
 			r.IsReady, r.LacksMachine = true, false
 		}
 	}

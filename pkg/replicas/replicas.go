@@ -164,20 +164,19 @@ func (s *state) floor() int {
 
 // canSpare reports whether a rollout may take a replica down.
 func (s *state) canSpare(replica Replica) bool {
-	return !replica.IsReady || s.ready-1 >= s.floor()
+	return !replica.IsReady || s.ready > s.floor()
 }
 
-// retired is the replica with a former template that the surplus one replaces; none until that one is ready. If the
-// surplus one lacks a machine, the machine of a replica that can be spared may help.
+// retired is the replica with a former template that the surplus one replaces; none until all with the current template
+// are ready. If the surplus one lacks a machine, the machine of a replica that can be spared may help.
 func (s *state) retired() []string {
 	i := slices.IndexFunc(s.live, func(r Replica) bool { return !r.IsCurrent })
 	if i < 0 {
 		return nil
 	}
 	victim := s.live[i]
-	isReplaced := s.updating == 0 && (!victim.IsReady || s.ready-1 >= s.policy.Replicas)
 	lacksMachine := slices.ContainsFunc(s.live, func(r Replica) bool { return r.IsCurrent && !r.IsReady && r.LacksMachine })
-	if isReplaced || lacksMachine && s.policy.MaxUnavailable > 0 && s.canSpare(victim) {
+	if s.updating == 0 || lacksMachine && s.canSpare(victim) {
 		return []string{victim.Name}
 	}
 	return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at makes a replica from its letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine.
+// at makes a replica from its letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine,
+// n has no plan, 2 needs two machines.
 // Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
 	out := make([]Replica, len(letters))
@@ -31,6 +32,8 @@ func at(letters ...string) []Replica {
 				out[i].LacksMachine = true
 			case 'n':
 				out[i].Nodes = 0
+			case '2':
+				out[i].Nodes = 2
 			}
 		}
 	}
@@ -63,9 +66,11 @@ func TestDecide(t *testing.T) {
 		{"an edit of fixed fields replaces a replica", three, at("rf", "rf", "rf"), Decision{Create: 1, IsRolling: true}},
 		{"the old one stays while the surplus one starts", three, at("rf", "rf", "rf", "c"), Decision{IsRolling: true}},
 		{"and goes when that is ready", three, at("rf", "rf", "rf", "cr"), Decision{Delete: []string{"c"}, IsRolling: true}},
+		{"an old one that is not ready may recover, and stays until then, too", three, at("rf", "rf", "f", "c"), Decision{IsRolling: true}},
 		{"the next surplus one waits for the machines of the former", three, at("rf", "rf", "rfl", "cr"), Decision{IsRolling: true}},
 		{"a surplus one without a machine gets that of an old one", three, at("rf", "rf", "rf", "cm"), Decision{Delete: []string{"c"}, IsRolling: true}},
 		{"but not if none may be unavailable", Policy{Replicas: 3}, at("rf", "rf", "rf", "cm"), Decision{IsRolling: true}},
+		{"one that is not ready gives its machine in any case", Policy{Replicas: 3}, at("rf", "rf", "f", "cm"), Decision{Delete: []string{"c"}, IsRolling: true}},
 		{"and not the only one", Policy{Replicas: 1, MaxUnavailable: 1}, at("rf", "cm"), Decision{IsRolling: true}},
 		{"after a second edit, the broken surplus one goes", three, at("rf", "rf", "rf", "f"), Decision{Delete: []string{"d"}, IsRolling: true}},
 		{"after a rollback, too", three, at("cr", "cr", "cr", ""), Decision{Delete: []string{"d"}, IsRolling: true}},
@@ -78,6 +83,7 @@ func TestDecide(t *testing.T) {
 
 		{"the limit of machines allows some", Policy{Replicas: 5, NodeLimit: 3}, at("cr"), Decision{Create: 2, IsLimited: true}},
 		{"machines of those that leave count", Policy{Replicas: 3, NodeLimit: 3}, at("cr", "crl"), Decision{Create: 1, IsLimited: true}},
+		{"replicas of several machines need room for all", Policy{Replicas: 5, NodeLimit: 5}, at("cr2"), Decision{Create: 1, IsLimited: true}},
 		{"before the first plan, one is created", Policy{Replicas: 5, NodeLimit: 3}, nil, Decision{Create: 1, IsLimited: true}},
 		{"and no other until that has one", Policy{Replicas: 5, NodeLimit: 3}, at("cn"), Decision{IsLimited: true}},
 		{"without room for a surplus one, an old one makes room", Policy{Replicas: 3, MaxUnavailable: 1, NodeLimit: 3}, at("rf", "rf", "rf"), Decision{Delete: []string{"c"}, IsRolling: true}},

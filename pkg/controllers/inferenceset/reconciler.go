@@ -199,7 +199,8 @@ func asWait(err error) error {
 		return &waitError{problem{v1beta1.ReasonProgressing, former.Error()}, leaving}
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		return &waitError{problem{v1beta1.ReasonReplicaRefused, "The API server refuses a Workspace of this template: " + err.Error()}, refused}
+		why := "The API server refuses a Workspace of this template: " + err.Error()
+		return &waitError{problem{v1beta1.ReasonReplicaRefused, why}, refused}
 	}
 	return err
 }

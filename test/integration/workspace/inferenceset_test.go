@@ -6,6 +6,8 @@ package workspace_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/integration/faults"
@@ -484,5 +487,49 @@ func TestInferenceSetSurvivesCrashes(t *testing.T) {
 		if isOver || t.Failed() {
 			return
 		}
+	}
+}
+
+// TestInferenceSetKeepsFullTemplates: what a set writes into a Workspace is what it reads back, for every field of the API.
+// Otherwise it would update the Workspace for ever.
+func TestInferenceSetKeepsFullTemplates(t *testing.T) {
+	w := enter(t)
+	life := w.begin(t, faults.NewRecorder())
+	files, err := filepath.Glob(filepath.Join("..", "apitest", "testdata", "full", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ws := &v1beta1.Workspace{}
+		if err := yaml.Unmarshal(data, ws); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if ws.Inference == nil {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			set := setForm(w.namespace(t), "chat", 1)
+			set.Spec.Template.Inference, set.Spec.Selector = ws.Inference, ws.Resource.LabelSelector
+			set.Spec.Template.Resource.Placement, set.Spec.Template.Resource.Partition = ws.Resource.Placement, ws.Resource.Partition
+			set.Spec.Template.Resource.InstanceType = ws.Resource.InstanceType
+			set.Spec.Template.Metadata.Annotations = ws.Annotations
+			w.createSet(t, set)
+			eventually(t, "a current replica", func() (bool, string) {
+				err := w.client.Get(t.Context(), client.ObjectKeyFromObject(set), set)
+				return err == nil && set.Status.Replicas == 1 && set.Status.UpdatedReplicas == 1, setSaying(set)
+			})
+			name := w.childNames(t, set)[0]
+			during(t, "no update of the replica", time.Second, func() (bool, string) {
+				updates := slices.DeleteFunc(life.requests.about("/"+set.Namespace+"/workspaces/"+name), func(sent string) bool {
+					return !strings.Contains(sent, "force=true")
+				})
+				return len(updates) == 0, fmt.Sprint(updates)
+			})
+			w.removeSet(t, set)
+		})
 	}
 }
