@@ -32,10 +32,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
@@ -184,8 +185,8 @@ func ceilingsOf(spending options.Spending) ledger.Ceilings {
 	return out
 }
 
-func limitsOf(o options.Controller) workspace.Limits {
-	return workspace.Limits{
+func limitsOf(o options.Controller) purchase.Limits {
+	return purchase.Limits{
 		MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes, HostPaths: o.HostPaths,
 	}
 }
@@ -251,7 +252,7 @@ func newReconciler(
 	}
 	config.Engines = engineprobe.New()
 	config.Isolation = guard(o, config.Clock)
-	config.Memory = &ladder.Memory{}
+	config.Memory = &cooldown.Memory{}
 	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/app"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -93,7 +93,7 @@ func (c *testCase) byController(t *testing.T) (outcome, *planner.Plan) {
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(c.objects(), ws)...).WithStatusSubresource(ws).Build()
 	reconciler := workspace.New(workspace.Config{
 		Client: kube, Live: kube, Catalog: c.shelf.catalog, Planner: planner.New(c.shelf.catalog, c.planner), Render: c.render,
-		Provisioner: noMachines{}, Memory: &ladder.Memory{}, Events: record.NewFakeRecorder(100), Uses: c,
+		Provisioner: noMachines{}, Memory: &cooldown.Memory{}, Events: record.NewFakeRecorder(100), Uses: c,
 		Clock: testclock.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)),
 	})
 	for range 2 { // the first pass sets the finalizer

@@ -18,7 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/test/script"
 )
 
@@ -197,7 +197,7 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 func (p *people) upgrade() {
 	w := p.world
 	w.today = one(w, w.today, 0, 1)
-	w.limits = workspace.Limits{InstanceTypes: one(w, w.limits.InstanceTypes, nil, []string{"Standard_N*_A"}, []string{"Standard_ND*"})}
+	w.limits = purchase.Limits{InstanceTypes: one(w, w.limits.InstanceTypes, nil, []string{"Standard_N*_A"}, []string{"Standard_ND*"})}
 	w.tell("a controller is installed with market %d, where %q may be bought", w.today, w.limits.InstanceTypes)
 	w.kill()
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 )
 
 // mostSteps are many more than a story takes that comes to an end: of 2,000 stories the longest took 1,918.
@@ -70,7 +70,7 @@ type world struct {
 	ceilings  ledger.Ceilings
 	// today is the market of the controller that runs, and limits what its administrator allows.
 	today  int
-	limits workspace.Limits
+	limits purchase.Limits
 
 	// deeds that are due, and lives of claims.
 	deeds []deed

@@ -1,9 +1,13 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package acquire decides about the attempts of one Workspace to get machines. It is pure: callers pass what they
-// observed and the current time as values, and get values back. It must not know how machines are made, how plans are
-// found, or how a status is written.
+// Package acquire decides how one Workspace gets its machines: what becomes of its attempts, what happens next (wait,
+// record that an attempt has ended, release machines, begin the next attempt, or stop until a person has acted), and
+// which machines are lost. Machines of two attempts are never held at once, except while the machines of one serve and
+// those of another plan are acquired.
+//
+// It is pure: callers pass what they observed and the current time as values, and get values back. It must not know how
+// machines are made, how plans are found, or how a status is written.
 package acquire
 
 import (
@@ -16,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // Bounds of the attempts in a status, as in the schema. Repeated refusals of a machine type take longer to be tried again,
@@ -205,4 +210,19 @@ func Close(open *v1beta1.Attempt, verdict refusal.Verdict, generation int64, now
 // Released is the verdict on an attempt whose machines are no longer wanted.
 func Released(why string) refusal.Verdict {
 	return refusal.Verdict{Cause: v1beta1.ReasonReleased, Message: why}
+}
+
+// retryLimit bounds the value of the annotation that asks for another try, as an attempt records it.
+const retryLimit = 64
+
+// Retry returns the value of the annotation with which a user asks to have refused machines tried again.
+func Retry(ws *v1beta1.Workspace) string {
+	return request.Shorten(ws.Annotations[v1beta1.AnnotationRetryCapacity], retryLimit)
+}
+
+// IsRetry reports whether the user asks to have refused machines tried again. Each value of the annotation counts for one
+// attempt.
+func (a Attempts) IsRetry(ws *v1beta1.Workspace) bool {
+	value, last := Retry(ws), a.Last()
+	return value != "" && (last == nil || last.Retry != value)
 }

@@ -13,14 +13,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
-
-// cacheLag is how long a machine that was asked for may be missing from the cache before the API
-// server is asked whether it has vanished.
-const cacheLag = 5 * time.Second
 
 // Answers are how the answers of a provisioner are read.
 type Answers struct {
@@ -44,17 +39,18 @@ func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
 	return refusal.ProviderOf(class.Group, class.Kind)
 }
 
-// state is what the ladder decides from.
-func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) {
-	var out ladder.State
-	err := r.hold(ctx, s)
-	if err == nil {
-		out.Held, err = r.heldState(ctx, s)
+// state is what the next step is decided from.
+func (r *Reconciler) state(ctx context.Context, s *scope) (acquire.State, error) {
+	found, err := r.observeSurge(ctx, s)
+	s.surge, s.statefulSet = found.Surge, found.set
+	if err != nil || found.isUnrecorded || found.isNeedless {
+		return acquire.State{Unrecorded: found.isUnrecorded, Needless: found.isNeedless}, err
 	}
-	if err != nil {
+	out := acquire.State{}
+	if out.Held, err = r.servingState(ctx, s); err != nil {
 		return out, err
 	}
-	last := s.attempts.LatestBut(s.held)
+	last := s.attempts.LatestBut(s.surge.Serving)
 	var names []string
 	isFormer := false
 	if last != nil && last.Reason == "" {
@@ -63,27 +59,33 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (ladder.State, error) 
 		}
 	}
 	s.tally(&out, names)
-	if last == nil {
-		return out, nil
+	if last != nil {
+		out.Last, err = r.lastState(ctx, s, last, names)
+		out.Last.Former = isFormer
 	}
-	out.Last = &ladder.Attempt{Open: last.Reason == "", Former: isFormer, Unchanged: s.isUnchangedSince(last)}
-	if !out.Last.Open {
+	return out, err
+}
+
+// lastState is what is decided from about the latest attempt, whose machines have these names if it is open.
+func (r *Reconciler) lastState(ctx context.Context, s *scope, last *v1beta1.Attempt, names []string) (*acquire.Attempt, error) {
+	out := &acquire.Attempt{Open: last.Reason == "", Unchanged: s.isUnchangedSince(last)}
+	if !out.Open {
 		if last.Reason != v1beta1.ReasonReleased {
-			out.Last.Cause = refusal.Cause(last.Reason)
+			out.Cause = refusal.Cause(last.Reason)
 		}
 		return out, nil
 	}
-	out.Last.Wanted = s.isWanted(last, names)
-	if !out.Last.Wanted {
+	out.Wanted = s.machines.AreWanted(last, names, &s.revision.Revision)
+	if !out.Wanted {
 		return out, nil
 	}
 	s.attempts.Note(last, s.machines, names, r.Clock.Now())
 	r.learnLaunch(asker(s.ws), last)
-	machines, err := r.judge(ctx, s, last, names)
-	out.Last.Machines = machines
-	out.Last.Failed = r.failed(s, last)
-	out.Last.Keeps = s.keepsOthers(last)
-	out.Last.Apart = !s.revision.IsGroup() && (s.replaces == capacity.ReplacesLater || s.replaces == capacity.ReplacesPod)
+	var err error
+	out.Machines, err = r.judge(ctx, s, last, names)
+	out.Failed = r.failed(s, last)
+	out.Keeps = s.surge.KeepsOthers(last)
+	out.Apart = !s.revision.IsGroup() && (s.surge.Replaces == capacity.ReplacesLater || s.surge.Replaces == capacity.ReplacesPod)
 	return out, err
 }
 
@@ -94,16 +96,11 @@ func (r *Reconciler) namesOf(s *scope, open *v1beta1.Attempt) (names []string, i
 	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
 		return noted, true, nil
 	}
-	return names, s.isFormer(), err
-}
-
-// isFormer says whether the machines are those of a back end that gets no more.
-func (s *scope) isFormer() bool {
-	return slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool { return machine.Former })
+	return names, s.machines.AreFormer(), err
 }
 
 // tally counts the machines that are not of an attempt, whose names are given, nor held beside it.
-func (s *scope) tally(out *ladder.State, names []string) {
+func (s *scope) tally(out *acquire.State, names []string) {
 	lost := s.attempts.LostUIDs()
 	for i := range s.machines {
 		machine := &s.machines[i]
@@ -115,21 +112,9 @@ func (s *scope) tally(out *ladder.State, names []string) {
 			out.Strays++
 		case !slices.Contains(names, machine.Name):
 			out.Strays++
-			out.Unknown = out.Unknown || s.fits(machine) && !s.isKnown(machine.Name) && !machine.Replacement
+			out.Unknown = out.Unknown || acquire.Fits(machine, &s.revision.Revision) && !s.isKnown(machine.Name) && !machine.Replacement
 		}
 	}
-}
-
-// fits says whether a machine is of the kind that the plan asks for, and takes its pods. A NodeClass counts only where
-// the Workspace names one: another default of the installation replaces nothing.
-func (s *scope) fits(machine *capacity.Machine) bool { return fitsRevision(machine, s.revision) }
-
-func fitsRevision(machine *capacity.Machine, made *revision) bool {
-	plan, class := &made.Plan, made.NodeClass
-	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
-		(len(plan.Zones) == 0 || machine.Zone == "" || slices.Contains(plan.Zones, machine.Zone)) &&
-		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class) &&
-		(!machine.Dedicated || made.ToleratesDedication())
 }
 
 // isKnown says whether a machine belongs to an attempt of the status.
@@ -137,199 +122,80 @@ func (s *scope) isKnown(name string) bool {
 	return slices.Contains(s.foreign, name) || s.attempts.IsNamed(name)
 }
 
-// isWanted says whether the plan asks for what an open attempt asked for and holds. Machines that all
-// stand where the plan wants them are wanted, whatever was asked for.
-func (s *scope) isWanted(last *v1beta1.Attempt, names []string) bool {
-	plan := &s.revision.Plan
-	isPlace := last.Zone == zoneOf(plan.Zones)
-	standing := 0
-	for i := range s.machines {
-		machine := &s.machines[i]
-		if !slices.Contains(names, machine.Name) {
-			continue
-		}
-		if !s.fits(machine) {
-			return false
-		}
-		if !machine.Deleting && (isPlace || machine.Zone != "") {
-			standing++
-		}
-	}
-	return standing == len(names) ||
-		isPlace && last.InstanceType == plan.InstanceType && last.CapacityType == plan.CapacityType
-}
-
-// holdsAll says whether nothing has to be bought for a revision: the machines of an open attempt will do.
-func (s *scope) holdsAll(made *revision) bool {
-	return slices.ContainsFunc(s.attempts.Open(), func(open *v1beta1.Attempt) bool { return s.has(open, made) })
-}
-
-// has says whether the machines of an attempt will do for a revision.
-func (s *scope) has(attempt *v1beta1.Attempt, made *revision) bool {
-	standing := 0
-	for _, machine := range s.machinesOf(attempt) {
-		if fitsRevision(&machine, made) {
-			standing++
-		}
-	}
-	return standing >= made.Plan.Nodes
-}
-
-// machinesOf are the machines of an attempt that are not on their way out.
-func (s *scope) machinesOf(attempt *v1beta1.Attempt) []capacity.Machine {
-	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return !slices.Contains(attempt.NodeClaims, machine.Name)
-	})
-}
-
 // isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to
 // have it tried again.
 func (s *scope) isUnchangedSince(last *v1beta1.Attempt) bool {
-	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name && !s.isRetry()
+	return last.Generation == s.ws.Generation && s.revision != nil && last.Revision == s.revision.Name && !s.attempts.IsRetry(s.ws)
 }
 
-// judge says what became of each machine of the open attempt. Events and the node class are read once
-// something final is known, because they may tell more of why.
-func (r *Reconciler) judge(
-	ctx context.Context, s *scope, last *v1beta1.Attempt, names []string,
-) ([]ladder.Machine, error) {
-	now := r.Clock.Now()
-	machines := make([]ladder.Machine, len(names))
-	seen := make([]refusal.Observation, len(names))
-	var final []types.UID
-	for i, name := range names {
-		var err error
-		if machines[i], seen[i], err = r.look(ctx, s, last, name); err != nil {
-			return nil, err
-		}
-		if !machines[i].Existed || s.machine(name) == nil && seen[i].GoneAt.IsZero() {
-			continue // it never was there, or is not in the cache yet
-		}
-		machines[i].Verdict = r.verdict(s, name, seen[i], now)
-		if machines[i].Verdict.Final {
-			if err := r.checkGoing(ctx, s, name); err != nil {
+// judge says what became of each machine of an attempt. Events and the node class are read once something final is known,
+// because they may tell more of why.
+func (r *Reconciler) judge(ctx context.Context, s *scope, attempt *v1beta1.Attempt, names []string) ([]acquire.Machine, error) {
+	judge, of := r.judgeOf(s), r.caseOf(s, attempt, names)
+	for {
+		found := judge.Judge(&of)
+		s.note(found)
+		switch {
+		case found.IsBehind:
+			return nil, progress.Behind("machines")
+		case found.Needs == acquire.NeedsHeld:
+			held, err := r.heldLive(ctx, s)
+			if err != nil {
 				return nil, err
 			}
-			final = append(final, seen[i].UID)
-		}
-	}
-	if len(final) == 0 {
-		return machines, nil
-	}
-	events, err := r.Provisioner.Events(ctx, final)
-	if err != nil {
-		return nil, err
-	}
-	class, words, err := r.Provisioner.Class(ctx, r.classOf(s.revision.NodeClass))
-	if err != nil {
-		return nil, err
-	}
-	past := r.remembered(asker(s.ws), s.attempts)
-	for i := range machines {
-		if machines[i].Verdict.Final {
-			seen[i].Events, seen[i].Class, seen[i].ClassMessage = events, class, words
-			machines[i].Verdict = refusal.Escalate(r.verdict(s, names[i], seen[i], now), past)
-			if last.ReadyTime == nil && acquire.HasLaunched(last, names[i]) {
-				machines[i].Verdict = machines[i].Verdict.InPart()
+			of.Held, of.IsHeldKnown = held, true
+		case found.Needs == acquire.NeedsReasons:
+			var err error
+			if of.Reasons, err = r.reasons(ctx, s, found.Final); err != nil {
+				return nil, err
 			}
-			machines[i].AskAgain = r.mayAskAgain(s, machines[i].Verdict, seen[i].Offering, past)
+		default:
+			return found.Machines, nil
 		}
 	}
-	return machines, nil
 }
 
-// checkGoing returns an error if a machine is on its way out by the cache, and held by the API server: a controller that
-// led before has asked for it again by the same name, and nothing is said of that one yet.
-func (r *Reconciler) checkGoing(ctx context.Context, s *scope, name string) error {
-	machine := s.machine(name)
-	if machine == nil || !machine.Deleting {
-		return nil
+// note looks again when a judgement may change.
+func (s *scope) note(found acquire.Judgement) {
+	if found.LookAgain > 0 {
+		s.lookAgain(found.LookAgain)
 	}
-	held, err := r.heldLive(ctx, s)
-	if err != nil || !isAmong(held, name) {
-		return err
+	if found.Unheard != "" {
+		s.unheard = found.Unheard
+		s.lookAgain(retrySilence)
 	}
-	return progress.Behind("machines")
 }
 
-// verdict is about one machine. One that its node calls broken or about to be taken back, or whose node
-// is not Ready for too long, is as good as lost.
-func (r *Reconciler) verdict(s *scope, name string, seen refusal.Observation, now time.Time) refusal.Verdict {
-	verdict := r.Answers.Rules.Classify(seen, r.Answers.Deadlines, now)
-	machine := s.machine(name)
-	if verdict.Final || machine == nil || machine.Deleting || machine.NodeName == "" {
-		return verdict
+// judgeOf is who judges the machines of a Workspace.
+func (r *Reconciler) judgeOf(s *scope) *acquire.Judge {
+	return &acquire.Judge{
+		Rules: r.Answers.Rules, Deadlines: r.Answers.Deadlines, Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)),
+		Nodes: s.machineNodes(r.Answers.NodeGrace), Asker: asker(s.ws), Now: r.Clock.Now(),
 	}
-	why, deadline := r.failing(s, machine, now)
-	switch {
-	case why == "":
-		return verdict
-	case now.Before(deadline):
-		verdict.LookAgain = ladder.Earliest(verdict.LookAgain, deadline)
-		return verdict
-	}
-	gone := seen
-	gone.GoneAt, gone.WasUsable = now, true
-	lost := r.Answers.Rules.Classify(gone, r.Answers.Deadlines, now)
-	lost.Message = why
-	return lost
 }
 
-// machine returns the machine of that name, or nil.
-func (s *scope) machine(name string) *capacity.Machine {
-	for i := range s.machines {
-		if s.machines[i].Name == name {
-			return &s.machines[i]
-		}
+// caseOf is an attempt with what is known of its machines without another read.
+func (r *Reconciler) caseOf(s *scope, attempt *v1beta1.Attempt, names []string) acquire.Case {
+	offer := r.market.Offering(attempt.InstanceType, attempt.Zone, attempt.CapacityType, attempt.NodeClassName)
+	offer.Zone = r.groupZone(s, attempt, offer)
+	return acquire.Case{
+		Attempt: attempt, Names: names, Machines: s.machines, Lost: s.attempts.LostUIDs(),
+		Offering: offer, GPUs: s.revision.Plan.MachineGPUs,
 	}
-	return nil
 }
 
-// look observes one machine of the open attempt. One counts as vanished only if the API server
-// itself says so.
-func (r *Reconciler) look(
-	ctx context.Context, s *scope, last *v1beta1.Attempt, name string,
-) (ladder.Machine, refusal.Observation, error) {
-	class := r.classOf(s.revision.NodeClass)
-	plan := &s.revision.Plan
-	seen := refusal.Observation{
-		Provider:  r.Answers.provider(class),
-		Offering:  r.offering(last.InstanceType, last.Zone, last.CapacityType, last.NodeClassName),
-		CreatedAt: last.StartTime.Time, GPUsWanted: plan.MachineGPUs,
+// reasons reads what explains the end of machines.
+func (r *Reconciler) reasons(ctx context.Context, s *scope, lost []types.UID) (*acquire.Reasons, error) {
+	out := &acquire.Reasons{}
+	var err error
+	if out.Events, err = r.Provisioner.Events(ctx, lost); err != nil {
+		return nil, err
 	}
-	seen.Offering.Zone = r.groupZone(s, last, seen.Offering)
-	acquire.Recall(&seen, last, name)
-	machine := s.machine(name)
-	if machine != nil && !slices.Contains(s.attempts.LostUIDs(), machine.UID) {
-		seen.UID, seen.GoneAt = machine.UID, machine.DeletingSince
-		if machine.CreatedAt.After(seen.CreatedAt) { // the API server's clock may be behind ours
-			seen.CreatedAt = machine.CreatedAt
-		}
-		seen.Launched, seen.Registered, seen.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
-		seen.ProviderID, seen.NodeName, seen.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
-		seen.WasUsable = acquire.WasUsable(last, seen.CreatedAt)
-		return ladder.Machine{Stands: !machine.Deleting, Existed: true, Arriving: !machine.Initialized}, seen, nil
+	if out.Class, out.ClassMessage, err = r.Provisioner.Class(ctx, r.market.ClassOf(s.revision.NodeClass)); err != nil {
+		return nil, err
 	}
-	seen.WasUsable = acquire.WasUsable(last, seen.CreatedAt)
-	// An attempt that was adopted has noted no machine. A plan that has grown since asks for one that never was there.
-	if seen.UID == "" && (last.ReadyTime == nil || len(last.Claims) > 0) {
-		return ladder.Machine{}, seen, nil
-	}
-	stands := ladder.Machine{Stands: true, Existed: true}
-	lag := cacheLag - r.Clock.Since(last.StartTime.Time)
-	if lag <= 0 {
-		held, err := r.heldLive(ctx, s)
-		if err != nil {
-			return stands, seen, err
-		}
-		if !isAmong(held, name) {
-			seen.GoneAt = r.Clock.Now()
-			return ladder.Machine{Existed: true}, seen, nil
-		}
-		lag = cacheLag
-	}
-	s.lookAgain(lag)
-	return stands, seen, nil
+	out.Past = r.market.Remember(asker(s.ws), s.attempts)
+	return out, nil
 }
 
 // groupZone is where a machine of the open attempt was asked for: of a group in the zone of the first one that
@@ -365,11 +231,6 @@ func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]capacity.Machine
 	return held, nil
 }
 
-// isAmong reports whether a machine has that name.
-func isAmong(machines []capacity.Machine, name string) bool {
-	return slices.ContainsFunc(machines, func(machine capacity.Machine) bool { return machine.Name == name })
-}
-
 // awaitUsable returns an error while the API server has a usable machine that the cache still shows as on its way. An
 // attempt that is about to end for want of a usable machine would release it.
 func awaitUsable(shown, held []capacity.Machine) error {
@@ -392,16 +253,4 @@ func awaitSame(shown, held []capacity.Machine) error {
 		}
 	}
 	return nil
-}
-
-// classOf is the NodeClass that machines are bought with where a plan names this one, or none.
-func (r *Reconciler) classOf(named *v1beta1.NodeClassReference) v1beta1.NodeClassReference {
-	switch {
-	case named != nil:
-		return *named
-	case len(r.NodeClasses) > 0:
-		return r.NodeClasses[0]
-	default:
-		return v1beta1.NodeClassReference{}
-	}
 }

@@ -6,8 +6,6 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,16 +17,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
-// retryLimit bounds the annotation that asks for another try, as an attempt keeps it.
-const retryLimit = 64
-
 // openAttempt returns the open attempt, or nil. The held one does not count.
-func (s *scope) openAttempt() *v1beta1.Attempt { return s.attempts.OpenBut(s.held) }
+func (s *scope) openAttempt() *v1beta1.Attempt { return s.attempts.OpenBut(s.surge.Serving) }
 
 // begin opens an attempt for a plan, with the node class that its machines are bought with.
 func (r *Reconciler) begin(s *scope, made *revision, number int32, names []string, start time.Time) {
 	begun := attemptFor(made, number, names, start)
-	begun.Retry, begun.NodeClassName = s.retry(), r.classOf(made.NodeClass).Name
+	begun.Retry, begun.NodeClassName = acquire.Retry(s.ws), r.market.ClassOf(made.NodeClass).Name
 	s.attempts.Begin(begun)
 }
 
@@ -37,7 +32,7 @@ func attemptFor(made *revision, number int32, names []string, start time.Time) v
 	plan := &made.Plan
 	return v1beta1.Attempt{
 		Number: number, Revision: made.Name, NodeClaims: names, StartTime: metav1.NewTime(start),
-		InstanceType: plan.InstanceType, Zone: zoneOf(plan.Zones), CapacityType: plan.CapacityType,
+		InstanceType: plan.InstanceType, Zone: acquire.Place(plan.Zones), CapacityType: plan.CapacityType,
 	}
 }
 
@@ -46,11 +41,6 @@ func (s *scope) end(verdict refusal.Verdict, now time.Time) {
 	if open := s.openAttempt(); open != nil {
 		acquire.Close(open, verdict, s.ws.Generation, now)
 	}
-}
-
-// zoneOf is the place that a request names: what it leaves to the provisioner is a place of its own.
-func zoneOf(zones []string) string {
-	return strings.Join(slices.Sorted(slices.Values(zones)), ",")
 }
 
 // seconds is a time as it comes back from the API server.

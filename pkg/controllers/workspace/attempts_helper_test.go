@@ -16,7 +16,7 @@ const attemptLimit = 20
 // begin opens an attempt for a plan.
 func (s *scope) begin(made *revision, number int32, names []string, start time.Time) {
 	begun := attemptFor(made, number, names, start)
-	begun.Retry = s.retry()
+	begun.Retry = acquire.Retry(s.ws)
 	s.attempts.Begin(begun)
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
@@ -22,7 +21,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/sku"
@@ -59,7 +58,7 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 			}
 			return inner.SubResource(name).Patch(ctx, object, patch, options...)
 		}}).Build()
-	clock, memory, registry := testclock.NewFakePassiveClock(now.Time), &ladder.Memory{}, prometheus.NewRegistry()
+	clock, memory, registry := testclock.NewFakePassiveClock(now.Time), &cooldown.Memory{}, prometheus.NewRegistry()
 	metrics, err := NewMetrics(registry, memory, clock)
 	if err != nil {
 		t.Fatal(err)
@@ -162,92 +161,6 @@ func TestReadySince(t *testing.T) {
 			got := s.readySince(&v1beta1.Attempt{StartTime: now}, now.Add(time.Hour))
 			if want := now.Add(test.want); !got.Equal(want) {
 				t.Errorf("since %s, want %s", got, want)
-			}
-		})
-	}
-}
-
-// TestIsWanted says which machines are held on to when the plan names places.
-func TestIsWanted(t *testing.T) {
-	in := func(zone string) func(*capacity.Machine) { return func(m *capacity.Machine) { m.Zone = zone } }
-	attempt := v1beta1.Attempt{
-		Number: 1, InstanceType: "Standard_NC24ads_A100_v4", CapacityType: v1beta1.CapacityOnDemand, Zone: "a", Revision: "chat-0",
-	}
-	tests := []struct {
-		reason  string
-		attempt v1beta1.Attempt
-		machine *capacity.Machine
-		want    bool
-	}{
-		{"it stands in one of more places than it was asked for", attempt, new(machine(in("a"))), true},
-		{"it stands elsewhere", attempt, new(machine(in("c"))), false},
-		{"it is not launched, and might come elsewhere", attempt, new(machine(launching)), false},
-		{"it is not there, and was asked for elsewhere", attempt, nil, false},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			s.revision.Plan.Zones = []string{"a", "b"}
-			if test.machine != nil {
-				s.machines = []capacity.Machine{*test.machine}
-			}
-			if got := s.isWanted(&test.attempt, []string{"chat-aaaa"}); got != test.want {
-				t.Errorf("wanted %t, want %t", got, test.want)
-			}
-		})
-	}
-}
-
-// nothingHeld is a provisioner for which the API server has no machines.
-type nothingHeld struct{ Provisioner }
-
-func (nothingHeld) Held(context.Context, capacity.Owner, []capacity.Created) ([]capacity.Machine, error) {
-	return nil, nil
-}
-
-// TestLook says what is known of machines that are not there.
-func TestLook(t *testing.T) {
-	began, created, ready := now, metav1.NewTime(now.Add(10*time.Minute)), metav1.NewTime(now.Add(15*time.Minute))
-	attempt := func(change ...func(*v1beta1.Attempt)) *v1beta1.Attempt {
-		out := &v1beta1.Attempt{
-			Number: 1, StartTime: began, Claims: []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "a", CreationTime: &created}},
-		}
-		for _, c := range change {
-			c(out)
-		}
-		return out
-	}
-	isReady := func(a *v1beta1.Attempt) { a.ReadyTime = &ready }
-	old := func(a *v1beta1.Attempt) { a.ReadyTime, a.Claims = &ready, nil }
-	tests := []struct {
-		reason  string
-		attempt *v1beta1.Attempt
-		name    string
-		existed bool
-		created metav1.Time
-		usable  bool
-	}{
-		{"it vanished, and is as old as it was and not as its attempt", attempt(), "chat-aaaa", true, created, false},
-		{"it served and vanished", attempt(isReady), "chat-aaaa", true, created, true},
-		{"it was not asked for yet", attempt(), "chat-bbbb", false, began, false},
-		{"the plan has grown since the others served", attempt(isReady), "chat-bbbb", false, began, true},
-		{"an earlier version kept no names", attempt(old), "chat-aaaa", true, began, true},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{
-				Provisioner: nothingHeld{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour)),
-			})
-			s := newScope(workspaceObject())
-			s.revision = accepted(2)
-			got, seen, err := r.look(t.Context(), s, test.attempt, test.name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.Existed != test.existed || !seen.CreatedAt.Equal(test.created.Time) || seen.WasUsable != test.usable {
-				t.Errorf("existed %t, created %s, usable %t; want %t, %s, %t",
-					got.Existed, seen.CreatedAt, seen.WasUsable, test.existed, test.created, test.usable)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -32,7 +32,7 @@ const mostAttempts = 4096
 
 // ensureCapacity gets the machines of the accepted plan, or those of the next best.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
-	s.capacityErr = classify(r.orOnNodes(ctx, s, r.climb(ctx, s)))
+	s.capacityErr = classify(r.orOnNodes(ctx, s, r.acquire(ctx, s)))
 	s.move()
 	if s.heldAttempt() != nil {
 		return s.serveOn(s.capacityErr)
@@ -40,8 +40,8 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope) error {
 	return s.capacityErr
 }
 
-// climb takes steps until there is nothing to do but to wait.
-func (r *Reconciler) climb(ctx context.Context, s *scope) error {
+// acquire takes steps until there is nothing to do but to wait.
+func (r *Reconciler) acquire(ctx context.Context, s *scope) error {
 	for range mostSteps {
 		if s.isOnNodes() {
 			if err := r.ensureNodes(ctx, s); err != nil || s.isOnNodes() {
@@ -52,7 +52,7 @@ func (r *Reconciler) climb(ctx context.Context, s *scope) error {
 		if err != nil {
 			return err
 		}
-		step := ladder.Decide(state)
+		step := acquire.Decide(state)
 		isOver, err := r.take(ctx, s, step)
 		if err != nil || isOver {
 			return err
@@ -62,27 +62,32 @@ func (r *Reconciler) climb(ctx context.Context, s *scope) error {
 }
 
 // take takes one step, and says whether it was the last one of this pass.
-func (r *Reconciler) take(ctx context.Context, s *scope, step ladder.Step) (isOver bool, err error) {
+func (r *Reconciler) take(ctx context.Context, s *scope, step acquire.Step) (isOver bool, err error) {
 	now := r.Clock.Now()
 	switch step.Do {
-	case ladder.Adopt:
+	case acquire.AdoptServing:
+		return false, r.adoptServing(ctx, s)
+	case acquire.Cancel:
+		s.end(step.Verdict, now)
+		return false, nil
+	case acquire.Adopt:
 		return false, r.adopt(ctx, s)
-	case ladder.Replace:
-		return r.replaceLost(ctx, s)
-	case ladder.End:
+	case acquire.Replace:
+		return r.replaceLost(ctx, s, step.Lost)
+	case acquire.End:
 		return false, r.end(ctx, s, step)
-	case ladder.LetGo:
+	case acquire.LetGo:
 		r.endHeld(ctx, s, step.Verdict)
 		return false, nil
-	case ladder.Release:
+	case acquire.Release:
 		return true, r.release(ctx, s)
-	case ladder.Await:
+	case acquire.Await:
 		return true, s.await(now)
-	case ladder.Stop:
+	case acquire.Stop:
 		return r.stop(ctx, s)
-	case ladder.Next:
+	case acquire.Next:
 		return false, r.next(ctx, s)
-	case ladder.Ask:
+	case acquire.Ask:
 		return true, r.ask(ctx, s)
 	default:
 		s.verdict = step.Verdict
@@ -117,7 +122,7 @@ func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
 }
 
 // end closes the open attempt.
-func (r *Reconciler) end(ctx context.Context, s *scope, step ladder.Step) error {
+func (r *Reconciler) end(ctx context.Context, s *scope, step acquire.Step) error {
 	verdict := step.Verdict
 	if step.Recheck || verdict.Cause == refusal.None {
 		held, err := r.heldLive(ctx, s)
@@ -168,8 +173,8 @@ func (r *Reconciler) adoptFor(ctx context.Context, s *scope, made *revision) (is
 			return false, err
 		}
 		for _, name := range names {
-			machine := s.machine(name)
-			if machine == nil || machine.Deleting || !fitsRevision(machine, made) || s.isKnown(name) {
+			machine := s.machines.Named(name)
+			if machine == nil || machine.Deleting || !acquire.Fits(machine, &made.Revision) || s.isKnown(name) {
 				continue
 			}
 			r.begin(s, made, number, names, machine.CreatedAt)
@@ -187,7 +192,7 @@ func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
 		return err
 	}
 	var shown []string
-	for _, machine := range s.heldMachines() {
+	for _, machine := range s.machines.Standing() {
 		shown = append(shown, machine.Name)
 	}
 	if slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(capacity.MachineNames(held)))) {
@@ -214,18 +219,6 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	}
 	log.FromContext(ctx).Info("released machines", "nodeClaims", left)
 	return s.awaitRelease(left)
-}
-
-// leaving are the names of the machines that are on their way out.
-func (s *scope) leaving() []string {
-	var names []string
-	for i := range s.machines {
-		if s.machines[i].Deleting {
-			names = append(names, s.machines[i].Name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // awaitRelease says why nothing is asked for yet, and names the machines that are still there: one of
@@ -255,7 +248,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	last := s.attempts.Last()
 	stalled := &progress.StalledError{Reason: last.Reason, Message: last.Message}
 	if refusal.Mender(last.MendedBy) == refusal.MendedByClass && refusal.ClassState(last.NodeClass) != refusal.ClassReady {
-		class, _, err := r.Provisioner.Class(ctx, r.classOf(s.revision.NodeClass))
+		class, _, err := r.Provisioner.Class(ctx, r.market.ClassOf(s.revision.NodeClass))
 		if err != nil {
 			return true, err
 		}
@@ -285,7 +278,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	if err := r.awaitReplacements(s, open); err != nil {
 		return err
 	}
-	isDedicated, err := r.preflight.IsDedicated(ctx, r.purchase(s, s.revision))
+	isDedicated, err := r.preflight.IsDedicated(ctx, r.choice(s).Purchase(s.revision))
 	if err != nil {
 		return err
 	}
@@ -298,22 +291,22 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	}
 	asked := r.request(s)
 	asked.Dedicated = isDedicated
-	accepted, _ := r.today(s, s.revision)
-	asked.HourlyPrice = machinePrice(&accepted.Plan)
+	accepted, _ := r.choice(s).Today(s.revision)
+	asked.HourlyPrice = purchase.MachinePrice(&accepted.Plan)
 	outcome, err := r.Provisioner.Ensure(ctx, asked)
 	if len(outcome.Released) > 0 {
 		log.FromContext(ctx).Info("released machines", "nodeClaims", outcome.Released)
 	}
 	if len(outcome.Created) > 0 {
 		s.created = outcome.Created
-		s.exposed = r.preflight.MetadataWarning(ctx, r.classOf(s.revision.NodeClass))
+		s.exposed = r.preflight.MetadataWarning(ctx, r.market.ClassOf(s.revision.NodeClass))
 		s.seeCreated(outcome.Created, r.Clock.Now())
 		acquire.NoteCreated(open, outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
 			"instanceType", plan.InstanceType)
 	}
 	if err == nil {
-		s.lookAgain(cacheLag) // should they vanish before the cache shows them
+		s.lookAgain(acquire.CacheLag) // should they vanish before the cache shows them
 	}
 	return err
 }
@@ -340,7 +333,7 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 		GPUs:         plan.MachineGPUs,
 		DiskGiB:      plan.DiskGiB,
 		CapacityType: plan.CapacityType,
-		HourlyPrice:  machinePrice(plan),
+		HourlyPrice:  purchase.MachinePrice(plan),
 		Zones:        plan.Zones,
 		OneZone:      s.revision.IsGroup(),
 		NodeClass:    s.revision.NodeClass,
@@ -350,7 +343,7 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
 	if s.revision.IsGroup() { // who buys for one machine alone goes to another zone by itself
-		offer := r.offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
+		offer := r.market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
 		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
 	}
 	for _, claim := range open.Claims {

@@ -8,14 +8,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -44,7 +43,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 			s := newScope(&v1beta1.Workspace{})
 			s.attempts = test.attempts
 			s.machines = []capacity.Machine{{Name: "ws-b", Deleting: true}, {Name: "ws-c"}, {Name: "ws-a", Deleting: true}}
-			waiting, ok := errors.AsType[*progress.WaitingError](s.awaitRelease(s.leaving()))
+			waiting, ok := errors.AsType[*progress.WaitingError](s.awaitRelease(s.machines.Leaving()))
 			if !ok || waiting.Reason != test.want || waiting.After != retryRelease {
 				t.Fatalf("got %+v, want to wait with reason %q", waiting, test.want)
 			}
@@ -118,41 +117,10 @@ func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
 	s.revision = accepted(1)
 	s.begin(before, 1, []string{"chat-aaaa"}, now.Time)
 	verdict := refusal.Verdict{Cause: refusal.Misconfigured, Message: "its words", Final: true}
-	if err := r.end(t.Context(), s, ladder.Step{Verdict: verdict}); err != nil {
+	if err := r.end(t.Context(), s, acquire.Step{Verdict: verdict}); err != nil {
 		t.Fatal(err)
 	}
-	if last := s.attempts.LatestBut(s.held); last.Reason != v1beta1.ReasonMisconfigured || !s.isUnchangedSince(last) {
+	if last := s.attempts.LatestBut(s.surge.Serving); last.Reason != v1beta1.ReasonMisconfigured || !s.isUnchangedSince(last) {
 		t.Errorf("attempt %+v counts as mended", last)
-	}
-}
-
-// A machine has been lost for as long as its node was seen to be away, and not for as long as there was none
-// before it: its node may be in the cache later than the machine.
-func TestFailingCountsFromTheMachine(t *testing.T) {
-	joined := now.Add(-time.Minute)
-	tests := []struct {
-		reason  string
-		machine capacity.Machine
-		want    time.Time
-	}{
-		{"its node was never seen", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
-			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: joined},
-		}}, joined.Add(10 * time.Minute)},
-		{"its node said so", capacity.Machine{NodeName: "n", Initialized: true, NodeSince: now.Add(-time.Hour)}, now.Add(-50 * time.Minute)},
-		{"it is there since before", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
-			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: now.Add(-5 * time.Hour)},
-		}}, now.Add(-110 * time.Minute)},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			ws := workspaceObject()
-			ws.Status.Conditions = []metav1.Condition{{
-				Type: v1beta1.ConditionNodesReady, Status: metav1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-2 * time.Hour)),
-			}}
-			r := New(Config{Answers: Answers{NodeGrace: 10 * time.Minute}})
-			if _, deadline := r.failing(newScope(ws), &test.machine, now.Time); !deadline.Equal(test.want) {
-				t.Errorf("counts as lost from %s, want %s", deadline, test.want)
-			}
-		})
 	}
 }

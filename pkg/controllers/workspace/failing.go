@@ -27,7 +27,7 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
 	_, isFailing := r.failingForGood(s, open)
 	isNoted := open.FailingTime != nil && s.isHeldBack() // a controller that began just now has yet to probe the group
 	switch {
-	case !isFailing && !isNoted || s.held > 0:
+	case !isFailing && !isNoted || s.surge.Serving > 0:
 		open.FailingTime = nil
 		return nil
 	case open.FailingTime == nil:
@@ -43,7 +43,7 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
 // before.
 func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	deadline := r.Answers.FailureDeadline
-	if deadline <= 0 || open.FailingTime == nil || s.held > 0 || r.Clock.Now().Before(open.FailingTime.Add(deadline)) {
+	if deadline <= 0 || open.FailingTime == nil || s.surge.Serving > 0 || r.Clock.Now().Before(open.FailingTime.Add(deadline)) {
 		return refusal.Verdict{}
 	}
 	why, isFailing := r.failingForGood(s, open)

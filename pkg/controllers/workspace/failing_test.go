@@ -79,7 +79,7 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 		{"the refused pod is there after all", "", refuse, 30 * time.Minute, func(s *scope) {
 			s.warnings, s.statefulSet.Status.Replicas = nil, 1
 		}, ""},
-		{"the machines of another attempt are held beside it", hopeless, func(s *scope) { s.held = 9 }, 30 * time.Minute, nil, ""},
+		{"the machines of another attempt are held beside it", hopeless, func(s *scope) { s.surge.Serving = 9 }, 30 * time.Minute, nil, ""},
 		{"its machine has not come", hopeless, func(s *scope) { s.attempts[0].ReadyTime = nil }, 30 * time.Minute, nil, ""},
 	}
 	for _, tt := range tests {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
@@ -49,7 +49,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	books := empty{}
 	r := New(Config{
 		Client: kube, Live: kube, Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books),
-		Memory: &ladder.Memory{}, Endpoints: endpoint.New(nil, testclock.NewFakePassiveClock(now.Time)), Clock: testclock.NewFakePassiveClock(now.Time),
+		Memory: &cooldown.Memory{}, Endpoints: endpoint.New(nil, testclock.NewFakePassiveClock(now.Time)), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	offer := refusal.Offering{InstanceType: "a", CapacityType: v1beta1.CapacityOnDemand}
 	refused := refusal.Attempt{

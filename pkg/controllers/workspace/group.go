@@ -35,13 +35,18 @@ func (s *scope) sets() []*appsv1.StatefulSet {
 // isGroup says whether several machines serve the model together.
 func (s *scope) isGroup() bool { return s.running().IsGroup() }
 
-// desiredSets are the StatefulSets as they are to be. What failed under another revision does not count.
+// groupOfRevision is what counts of the remembered group: what failed under another revision does not.
+func (s *scope) groupOfRevision() workload.Group {
+	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != s.running().Name {
+		return workload.Group{Number: s.group.Number}
+	}
+	return s.group
+}
+
+// desiredSets are the StatefulSets as they are to be.
 func (s *scope) desiredSets() []render.Object {
 	runs := s.running()
-	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != runs.Name {
-		s.group = workload.Group{Number: s.group.Number}
-	}
-	desired := runs.Pods(s.ws, runs.Name, s.group)
+	desired := runs.Pods(s.ws, runs.Name, s.groupOfRevision())
 	for _, object := range desired {
 		if set, ok := object.(*appsv1.StatefulSet); ok && s.runsOn > 0 {
 			workload.PinToAttempt(set, s.runsOn)

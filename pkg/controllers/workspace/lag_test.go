@@ -24,7 +24,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -97,27 +98,6 @@ func TestJudgeKnowsTheMachineOfTheSameName(t *testing.T) {
 			}
 			if err == nil && !judged[0].Verdict.Final {
 				t.Errorf("the verdict on a machine that goes is %+v, want a final one", judged[0].Verdict)
-			}
-		})
-	}
-}
-
-// A machine that the cache has not shown for long has vanished only where the API server says so, too: its Workspace
-// would be refused what nobody has refused.
-func TestLookAsksWhetherAMachineHasVanished(t *testing.T) {
-	for name, held := range map[string][]string{"it is there": {"chat-aaaa"}, "it is gone": nil} {
-		t.Run(name, func(t *testing.T) {
-			r := New(Config{Provisioner: live{names: held}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Add(-time.Minute))
-			s.attempts[0].Claims = []v1beta1.AttemptClaim{{Name: "chat-aaaa", UID: "machine-1"}}
-			got, seen, err := r.look(t.Context(), s, s.attempts.Last(), "chat-aaaa")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if isThere := len(held) > 0; got.Stands != isThere || seen.GoneAt.IsZero() != isThere {
-				t.Errorf("it stands: %v, gone at %v; want it to stand: %v", got.Stands, seen.GoneAt, isThere)
 			}
 		})
 	}
@@ -258,7 +238,7 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 			}
 			s.attempts[0].ReadyTime = &now
 			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
-			if err := r.hold(t.Context(), s); progress.IsWaiting(err) != isOld || err != nil != isOld {
+			if err := decideSurge(t, r, s); progress.IsWaiting(err) != isOld || err != nil != isOld {
 				t.Errorf("error %v, want to wait: %v", err, isOld)
 			}
 			if isOpen := s.attempts[1].Reason == ""; isOpen != isOld {
@@ -298,7 +278,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 		Scope: "sku/X/*/spot", Cooldown: &metav1.Duration{Duration: time.Hour},
 	}, {Number: 2, Reason: v1beta1.ReasonReleased}}
 	r := New(Config{
-		Client: server(t), Live: server(t), Provisioner: live{}, Planner: thrifty{}, Catalog: emptyCatalog{}, Memory: &ladder.Memory{},
+		Client: server(t), Live: server(t), Provisioner: live{}, Planner: thrifty{}, Catalog: emptyCatalog{}, Memory: &cooldown.Memory{},
 		Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	s := newScope(ws)
@@ -457,15 +437,15 @@ func TestAttemptEndsOnlyWithoutUsableMachine(t *testing.T) {
 	names := names(t, 1)
 	tests := []struct {
 		reason string
-		step   ladder.Step
+		step   acquire.Step
 		usable []string
 		shown  bool
 		ends   bool
 	}{
-		{"no machine is usable", ladder.Step{Do: ladder.End, Verdict: lost, Recheck: true}, nil, false, true},
-		{"a usable machine does not show yet", ladder.Step{Do: ladder.End, Verdict: lost, Recheck: true}, names, false, false},
-		{"the cache shows what the API server has", ladder.Step{Do: ladder.End, Verdict: lost, Recheck: true}, names, true, true},
-		{"the attempt ends whether or not a machine is usable", ladder.Step{Do: ladder.End, Verdict: lost}, names, false, true},
+		{"no machine is usable", acquire.Step{Do: acquire.End, Verdict: lost, Recheck: true}, nil, false, true},
+		{"a usable machine does not show yet", acquire.Step{Do: acquire.End, Verdict: lost, Recheck: true}, names, false, false},
+		{"the cache shows what the API server has", acquire.Step{Do: acquire.End, Verdict: lost, Recheck: true}, names, true, true},
+		{"the attempt ends whether or not a machine is usable", acquire.Step{Do: acquire.End, Verdict: lost}, names, false, true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -502,7 +482,7 @@ func TestAttemptEndsForAnotherPlanOnlyByItsOwnMachine(t *testing.T) {
 			s.revision = accepted(1)
 			s.begin(s.revision, 1, names, now.Time)
 			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name, m.UID = names[0], test.shown })}
-			_, err := r.take(t.Context(), s, ladder.Step{Do: ladder.End})
+			_, err := r.take(t.Context(), s, acquire.Step{Do: acquire.End})
 			if progress.IsWaiting(err) == test.ends || (s.openAttempt() == nil) != test.ends {
 				t.Errorf("error %v, open %v; want the end: %v", err, s.openAttempt(), test.ends)
 			}

@@ -38,7 +38,7 @@ func (r *Reconciler) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 	if len(changed) == 0 {
 		return
 	}
-	opened := r.Memory.Learn(r.Clock.Now(), r.remembered(who, changed)...)
+	opened := r.Memory.Learn(r.Clock.Now(), r.market.Remember(who, changed)...)
 	if last := &after[len(after)-1]; last.Reason != "" || last.ReadyTime != nil {
 		opened = append(opened, r.Memory.Forget(who.Workspace)...)
 	}
@@ -49,7 +49,7 @@ func (r *Reconciler) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 // that disproves a refusal for want of quota.
 func (r *Reconciler) learnLaunch(who refusal.Asker, open *v1beta1.Attempt) {
 	if open.ReadyTime == nil && acquire.HasLaunched(open, "") {
-		r.wakeFor(r.Memory.Learn(r.Clock.Now(), r.remembered(who, []v1beta1.Attempt{*open})...))
+		r.wakeFor(r.Memory.Learn(r.Clock.Now(), r.market.Remember(who, []v1beta1.Attempt{*open})...))
 	}
 }
 
@@ -62,20 +62,4 @@ func (r *Reconciler) wakeFor(opened []refusal.Scope) {
 // asker is who asks for the machines of a Workspace.
 func asker(ws *v1beta1.Workspace) refusal.Asker {
 	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
-}
-
-// remembered are attempts of a Workspace as the memory of refusals takes them.
-func (r *Reconciler) remembered(who refusal.Asker, attempts []v1beta1.Attempt) []refusal.Attempt {
-	return acquire.Remember(who, attempts, func(a *v1beta1.Attempt) refusal.Offering {
-		return r.offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName)
-	})
-}
-
-// offering is what an attempt asks for, with the family that the cloud counts it under.
-func (r *Reconciler) offering(instanceType, zone string, capacityType v1beta1.CapacityType, class string) refusal.Offering {
-	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType, NodeClass: class}
-	if known, err := r.Catalog.ResolveSKU(instanceType); err == nil {
-		out.Family = known.QuotaFamily
-	}
-	return out
 }

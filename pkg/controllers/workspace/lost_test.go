@@ -10,7 +10,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
@@ -39,11 +39,11 @@ func TestHoldKnowsNoAttemptThatWasNotBegun(t *testing.T) {
 				machine(func(m *capacity.Machine) { m.Name, m.Attempt = names(t, 1)[0], 1 }),
 				machine(func(m *capacity.Machine) { m.Name, m.Attempt = names(t, 2)[0], 2 }),
 			}
-			if err := r.hold(t.Context(), s); err != nil {
+			if err := decideSurge(t, r, s); err != nil {
 				t.Fatal(err)
 			}
-			if s.held != test.held || s.isMoved() != (test.held > 0) {
-				t.Errorf("attempt %d is held, its pods have moved: %v; want %d", s.held, s.isMoved(), test.held)
+			if s.surge.Serving != test.held || s.isMoved() != (test.held > 0) {
+				t.Errorf("attempt %d is held, its pods have moved: %v; want %d", s.surge.Serving, s.isMoved(), test.held)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func TestNextKnowsTheMachines(t *testing.T) {
 			r := New(Config{
 				Planner: thrifty{},
 				Client:  server(t), Live: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{},
-				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			s := newScope(ws)
 			s.isNew, s.revision = test.isNew, accepted(1)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 )
 
 // outcomeReady is the outcome of attempts that got their machines; the others are an attempt's reasons.
@@ -27,7 +27,7 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics. A second set takes the place of the first.
-func NewMetrics(registry prometheus.Registerer, memory *ladder.Memory, now clock.PassiveClock) (*Metrics, error) {
+func NewMetrics(registry prometheus.Registerer, memory *cooldown.Memory, now clock.PassiveClock) (*Metrics, error) {
 	m := &Metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "modelberth_capacity_attempts_total",

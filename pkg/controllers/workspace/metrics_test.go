@@ -14,7 +14,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -48,7 +48,7 @@ func gathered(t *testing.T, registry *prometheus.Registry) []string {
 
 // TestMetrics counts each turn of an attempt once, also with a second set in the place of the first.
 func TestMetrics(t *testing.T) {
-	registry, memory := prometheus.NewRegistry(), &ladder.Memory{}
+	registry, memory := prometheus.NewRegistry(), &cooldown.Memory{}
 	clock := testclock.NewFakePassiveClock(now.Time)
 	var m *Metrics
 	for range 2 {

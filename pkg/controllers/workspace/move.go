@@ -28,7 +28,7 @@ func (s *scope) running() *revision {
 // stay where they are until all machines of the accepted plan are usable.
 func (s *scope) move() {
 	s.former, s.runsOn = nil, 0
-	if s.statefulSet != nil && !s.isOnNodes() && s.canSurge {
+	if s.statefulSet != nil && !s.isOnNodes() && s.surge.IsPossible {
 		s.decideMove()
 	}
 }
@@ -87,8 +87,8 @@ func (s *scope) meanwhile() string {
 		return ""
 	}
 	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", held.Number, held.InstanceType)
-	if s.trouble != "" {
-		text += ", as long as it can: " + s.trouble
+	if s.surge.Trouble != "" {
+		text += ", as long as it can: " + s.surge.Trouble
 	}
 	return text
 }

@@ -7,9 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
-	"regexp"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,9 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/ledger"
-	"github.com/modelberth/modelberth/pkg/progress"
-	"github.com/modelberth/modelberth/pkg/request"
 )
 
 // observeNamespace reads the labels and annotations of the Workspace's namespace from the cache.
@@ -34,28 +28,6 @@ func (r *Reconciler) observeNamespace(ctx context.Context, s *scope) error {
 	}
 	s.namespace = object.ObjectMeta
 	return nil
-}
-
-// ceilings are those for a Workspace: its namespace may have one of its own. The error is a
-// *stalledError where that cannot be read: it must not pass for none.
-func (r *Reconciler) ceilings(s *scope) (ledger.Ceilings, error) {
-	out := r.Ledger.Ceilings()
-	text, isSet := s.namespace.Annotations[v1beta1.AnnotationSpendingCeiling]
-	if !isSet {
-		return out, nil
-	}
-	price, err := strconv.ParseFloat(text, 64)
-	if err != nil || price <= 0 || math.IsInf(price, 0) || !regexp.MustCompile(`^\d+(\.\d+)?$`).MatchString(text) {
-		const most = 64
-		return out, &progress.StalledError{
-			Reason: v1beta1.ReasonSpendingCeilingInvalid,
-			Message: fmt.Sprintf("nothing is bought: namespace %s has the annotation %s with the value %q, which is not a price: "+
-				"have the administrator set a number above 0 in USD per hour, such as 50, or remove the annotation",
-				s.ws.Namespace, v1beta1.AnnotationSpendingCeiling, request.Shorten(text, most)),
-		}
-	}
-	out.Namespace, out.IsNamespaceOwn = price, true
-	return out, nil
 }
 
 // namespaceChanged passes changes of what decides about a namespace's Workspaces. A namespace that is shown for the first

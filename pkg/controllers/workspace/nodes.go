@@ -19,7 +19,9 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -82,7 +84,7 @@ func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string)
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
 // Machines that were bought for it before are let go.
 func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
-	if len(s.heldMachines()) > 0 || len(s.attempts.Open()) > 0 {
+	if len(s.machines.Standing()) > 0 || len(s.attempts.Open()) > 0 {
 		s.attempts.Release("the machines were released: the plan uses existing nodes", s.ws.Generation, r.Clock.Now())
 		if err := r.release(ctx, s); err != nil && !progress.IsWaiting(err) {
 			return err
@@ -91,31 +93,33 @@ func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
 	if err := r.observeNodes(ctx, s, s.revision.Plan.NodeNames); err != nil {
 		return err
 	}
-	problem, err := r.nodeProblem(ctx, s)
+	problem, left, err := r.nodeProblem(ctx, s)
 	if err != nil || problem == "" {
 		return err
 	}
+	s.leftNodes = append(s.leftNodes, left...)
 	return r.moveOn(ctx, s, problem)
 }
 
-// nodeProblem says why the nodes of the plan do not do any more; empty while they do. Nodes that the scheduler
-// turned the pods down for are noted.
-func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, error) {
+// nodeProblem says why the nodes of the plan do not do any more; empty while they do. It
+// returns the nodes for which the scheduler turned the pods down.
+func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []render.LeftNode, error) {
 	for _, name := range s.revision.Plan.NodeNames {
 		node := s.node(name)
 		if node == nil {
 			isGone, err := r.isGone(ctx, name)
 			if err != nil || isGone {
-				return fmt.Sprintf("node %s is gone", name), err
+				return fmt.Sprintf("node %s is gone", name), nil, err
 			}
-			s.lookAgain(cacheLag)
+			s.lookAgain(acquire.CacheLag)
 			continue
 		}
 		if problem := r.unfit(s, node); problem != "" {
-			return problem, nil
+			return problem, nil, nil
 		}
 	}
-	return r.turnedDown(s), nil
+	problem, left := r.turnedDown(s)
+	return problem, left, nil
 }
 
 // isGone asks the API server itself: moving away from a node may buy a machine.
@@ -149,15 +153,15 @@ func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
 		s.lookAgain(left)
 		return ""
 	}
-	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, clockTime(since))
+	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, purchase.Clock(since))
 }
 
 // turnedDown says that the scheduler does not put a pod of the plan on any of its nodes, in its words, and
-// notes the nodes that have no pod.
-func (r *Reconciler) turnedDown(s *scope) string {
+// returns the nodes that have no pod.
+func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
 	isSeen := s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] == s.revision.Name
 	if !isSeen || !s.isCurrent() {
-		return ""
+		return "", nil
 	}
 	now, words, taken := r.Clock.Now(), "", []string{}
 	for i := range s.pods {
@@ -177,29 +181,25 @@ func (r *Reconciler) turnedDown(s *scope) string {
 		words = condition.Message
 	}
 	if words == "" {
-		return ""
+		return "", nil
 	}
-	before := len(s.leftNodes)
+	var left []render.LeftNode
 	for _, name := range s.revision.Plan.NodeNames {
 		if !slices.Contains(taken, name) {
 			reason := "the scheduler rejected it for the pod: " + words
-			s.leftNodes = append(s.leftNodes, render.LeftNode{Name: name, Reason: reason, Until: seconds(now.Add(leftFor))})
+			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: seconds(now.Add(leftFor))})
 		}
 	}
-	if len(s.leftNodes) == before { // pods of its own are there still: with them gone there is room
-		return ""
+	if len(left) == 0 { // pods of its own are there still: with them gone there is room
+		return "", nil
 	}
-	return "the scheduler does not put the pod on the planned node: " + words
+	return "the scheduler does not put the pod on the planned node: " + words, left
 }
 
 // moveOn plans anew without the nodes that do not do, and pins that. Where nothing else does, the plan stands
 // until something changes.
 func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error {
-	excluded, err := r.excluded(s)
-	if err != nil {
-		return err
-	}
-	made, err := r.makePlan(ctx, s, s.inputs, limits{excluded: excluded})
+	made, err := r.choice(s).Elsewhere(ctx)
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
 		return &progress.WaitingError{
 			Reason: v1beta1.ReasonNodeNotReady, Message: fmt.Sprintf("%s; %s", problem, stalled.Message), After: retryNodes,
@@ -242,7 +242,7 @@ func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
 		return err
 	}
 	s.nothingToBuyWith = true
-	made, planErr := r.makePlan(ctx, s, s.inputs, limits{})
+	made, planErr := r.choice(s).Anywhere(ctx)
 	if _, isStalled := errors.AsType[*progress.StalledError](planErr); isStalled {
 		return err
 	}

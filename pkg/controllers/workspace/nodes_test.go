@@ -58,9 +58,9 @@ func TestTurnedDown(t *testing.T) {
 			s.statefulSet = &appsv1.StatefulSet{Status: appsv1.StatefulSetStatus{UpdateRevision: "hash"}}
 			s.statefulSet.Annotations = map[string]string{v1beta1.AnnotationRevision: s.revision.Name}
 			s.pods = test.pods
-			problem := r.turnedDown(s)
+			problem, found := r.turnedDown(s)
 			var left []string
-			for _, node := range s.leftNodes {
+			for _, node := range found {
 				left = append(left, node.Name)
 			}
 			if diff := cmp.Diff(test.left, left); diff != "" || (problem != "") != (len(left) > 0) {

@@ -64,7 +64,7 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 // serve on would be let go before others have taken their place.
 func (r *Reconciler) observeUnshown(ctx context.Context, s *scope) error {
 	wasUsable := slices.ContainsFunc(s.attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
-		slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Initialized })
+		slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
 	if s.statefulSet != nil || !wasUsable {
 		return nil
 	}

@@ -7,16 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
-	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -118,105 +114,12 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	if refused != nil {
 		return planning.Classify(refused)
 	}
-	accepted, err := r.planFirst(ctx, s, in)
+	accepted, err := r.choice(s).First(ctx, s.accepted())
 	if err != nil {
 		return err
 	}
 	s.revision, err = r.createRevision(ctx, s, in, accepted, firstRevision)
 	return err
-}
-
-// planFirst makes the first plan from some inputs. What is left alone after refusals does not count
-// for machines that are held already: they need not be bought.
-func (r *Reconciler) planFirst(ctx context.Context, s *scope, in render.Inputs) (*revision, error) {
-	if former := s.accepted(); former != nil && revisions.OnlyLowersPrice(in, former.Inputs) && s.holdsAll(former) {
-		return &revision{Revision: former.Revision}, nil
-	}
-	excluded, err := r.excluded(s)
-	if err != nil {
-		return nil, err
-	}
-	if toBuy := s.withoutHeld(excluded); len(toBuy) < len(excluded) {
-		made, err := r.makePlan(ctx, s, in, limits{excluded: toBuy})
-		if err == nil && s.holdsAll(made) {
-			return made, nil
-		}
-	}
-	made, err := r.makePlan(ctx, s, in, limits{excluded: excluded})
-	if _, stalled := errors.AsType[*progress.StalledError](err); stalled && len(excluded) > 0 {
-		return r.makePlan(ctx, s, in, limits{}) // what is left alone now is what is waited for
-	}
-	if err != nil {
-		return nil, err
-	}
-	made.Passing = len(excluded) > 0
-	return made, nil
-}
-
-// withoutHeld takes the offers of the machines that open attempts hold out of what is left alone.
-func (s *scope) withoutHeld(excluded []ladder.Exclusion) []ladder.Exclusion {
-	var held []capacity.Machine
-	for _, open := range s.attempts.Open() {
-		held = append(held, s.machinesOf(open)...)
-	}
-	return slices.DeleteFunc(slices.Clone(excluded), func(e ladder.Exclusion) bool {
-		return slices.ContainsFunc(held, func(machine capacity.Machine) bool {
-			return machine.InstanceType == e.Offering.InstanceType && machine.CapacityType == e.Offering.CapacityType
-		})
-	})
-}
-
-// limits are what a plan has to keep to for now.
-type limits struct {
-	// excluded is what is left alone after refusals.
-	excluded []ladder.Exclusion
-	// room is what can be spent now; zero where nothing is short.
-	room planner.Ceiling
-}
-
-// makePlan has the planner decide within limits, and renders the pods.
-func (r *Reconciler) makePlan(ctx context.Context, s *scope, in render.Inputs, now limits) (*revision, error) {
-	ask, err := r.planFor(s, in)
-	if err != nil {
-		return nil, err
-	}
-	ask.Limits.Excluded = exclusions(now.excluded)
-	if now.room.HourlyPrice > 0 {
-		ask.Limits.Ceiling = now.room // lower than what is always so
-	}
-	return r.planning.Make(ctx, ask)
-}
-
-// demand reads what the Workspace asks for, within what the administrator allows.
-func (r *Reconciler) demand(ctx context.Context, s *scope, in render.Inputs) (*planning.Demand, error) {
-	ask, err := r.planFor(s, in)
-	if err != nil {
-		return nil, err
-	}
-	return r.planning.Demand(ctx, ask)
-}
-
-// planFor is what a plan of the Workspace is made for.
-func (r *Reconciler) planFor(s *scope, in render.Inputs) (planning.Ask, error) {
-	out := planning.Ask{Workspace: s.spec, Inputs: in, LeftNodes: s.leftNodes, CannotBuy: s.nothingToBuyWith}
-	if s.revision != nil {
-		out.Replaces = &s.revision.Plan
-	}
-	var err error
-	out.Limits, err = r.planLimits(s)
-	return out, err
-}
-
-// today returns an accepted plan at the price of the day, or why its machines may not be bought today.
-func (r *Reconciler) today(s *scope, accepted *revision) (*revision, string) {
-	if accepted.Unverified != "" || accepted.IsOnNodes() {
-		return accepted, accepted.Unverified
-	}
-	limits, err := r.planLimits(s)
-	if err != nil {
-		return accepted, progress.Message(err)
-	}
-	return r.planning.Builder.Quote(accepted, s.spec, limits)
 }
 
 // newPipeline returns what plans for the Workspaces of a cluster.

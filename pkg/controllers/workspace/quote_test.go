@@ -14,8 +14,9 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -46,7 +47,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 		reason   string
 		today    ranked
 		ceilings ledger.Ceilings
-		limits   Limits
+		limits   purchase.Limits
 		// want is the machine type that is bought and its price; empty where nothing is, and why.
 		want  string
 		price float64
@@ -60,11 +61,11 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 		},
 		{
 			reason: "the machine is over the default limit today: the next plan is bought",
-			today:  ranked{dearer, other}, limits: Limits{MaxHourlyPrice: 5}, want: "other", price: 4,
+			today:  ranked{dearer, other}, limits: purchase.Limits{MaxHourlyPrice: 5}, want: "other", price: 4,
 		},
 		{
 			reason: "the administrator forbids the type meanwhile: the next plan is bought",
-			today:  ranked{pinned, other}, limits: Limits{InstanceTypes: []string{"oth*"}}, want: "other", price: 4,
+			today:  ranked{pinned, other}, limits: purchase.Limits{InstanceTypes: []string{"oth*"}}, want: "other", price: 4,
 		},
 		{reason: "the type left the catalogue: the next plan is bought", today: ranked{other}, want: "other", price: 4},
 		{
@@ -80,14 +81,14 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 			books := account{}
 			r := New(Config{
 				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(test.ceilings, books), Limits: test.limits,
-				Planner: test.today, Catalog: typesCatalog{plans: test.today}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+				Planner: test.today, Catalog: typesCatalog{plans: test.today}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
 			}
 			s := newScope(ws)
 			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: pinned}}
-			made, err := r.affordable(t.Context(), s, 1)
+			made, err := r.choice(s).Affordable(t.Context(), 1)
 			if test.want == "" {
 				if stalled, ok := errors.AsType[*progress.StalledError](err); !ok || !strings.Contains(stalled.Message, test.why) {
 					t.Errorf("got %+v, %v; want to stall with %q", made, err, test.why)
@@ -110,8 +111,8 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 	for _, isReady := range []bool{false, true} {
 		books := account{}
 		r := New(Config{
-			Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: Limits{InstanceTypes: []string{"B"}},
-			Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+			Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: purchase.Limits{InstanceTypes: []string{"B"}},
+			Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 		})
 		s := newScope(workspaceObject())
 		s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
@@ -148,11 +149,11 @@ func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			books := account{}
 			r := New(Config{
-				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: Limits{InstanceTypes: test.allowed},
-				Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: purchase.Limits{InstanceTypes: test.allowed},
+				Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			s := newScope(workspaceObject())
-			s.replaces = capacity.ReplacesLater
+			s.surge.Replaces = capacity.ReplacesLater
 			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
 			s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
 			s.noteCreated([]capacity.Created{{Name: "chat-aaaa", UID: "a"}, {Name: "chat-bbbb", UID: "b"}}, now.Time)
@@ -161,7 +162,7 @@ func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 			if test.lost != nil {
 				open.Claims[1] = v1beta1.AttemptClaim{Name: "chat-bbbb", Lost: test.lost}
 			}
-			if got := r.irreplaceable(s, open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
+			if got := r.irreplaceable(s, &s.surge, open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +28,10 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
@@ -40,7 +40,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	revisions "github.com/modelberth/modelberth/pkg/revision"
-	"github.com/modelberth/modelberth/pkg/sku"
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
@@ -95,12 +94,12 @@ type Config struct {
 	Isolation *isolation.Guard
 	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
 	Answers Answers
-	Memory  *ladder.Memory
+	Memory  *cooldown.Memory
 	Metrics *Metrics
 	// Ledger grants the money for machines; nil means that there is no ceiling. Limits are the
 	// administrator's other limits.
 	Ledger *ledger.Ledger
-	Limits Limits
+	Limits purchase.Limits
 	// Preflight is what the administrator decides about the checks before a purchase.
 	Preflight preflight.Policy
 	// Render shapes pods.
@@ -117,8 +116,6 @@ type Config struct {
 type Reconciler struct {
 	Config
 
-	// skus are those of the catalogue, which makes them anew for whoever asks; these are not to be changed.
-	skus func() []sku.SKU
 	// waiting are the Workspaces that wait for others.
 	waiting *waiting
 	// preflight checks what is about to be bought.
@@ -134,6 +131,8 @@ type Reconciler struct {
 	// revisions stores accepted plans, and planning makes them.
 	revisions *revisions.Store
 	planning  *planning.Pipeline
+	// market chooses which plans are bought.
+	market *purchase.Market
 	// reported are the Workspaces whose pruned fields were published.
 	reported reported
 	// published is what was read about pods that are held up.
@@ -146,7 +145,7 @@ func New(config Config) *Reconciler {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
 	stored := revisions.NewStore(config.Client, config.Live)
-	return &Reconciler{
+	out := &Reconciler{
 		Config: config, waiting: &waiting{keys: map[types.NamespacedName]interest{}},
 		statusWrites: cache.NewLRUExpireCacheWithClock(mostStatusWrites, config.Clock),
 		past:         &past{versions: map[types.UID][]string{}}, behind: newBehind(),
@@ -154,8 +153,22 @@ func New(config Config) *Reconciler {
 		preflight: preflight.New(config.Preflight, preflight.Cluster{
 			Cached: config.Client, Live: config.Live, Classes: config.Provisioner, LocalDiskGiB: localDisk(config.Catalog),
 		}, config.Clock),
-		skus: sync.OnceValue(func() []sku.SKU { return config.Catalog.SKUs() }),
 	}
+	out.market = newMarket(&config, out)
+	return out
+}
+
+// newMarket returns what Workspaces choose their plans from.
+func newMarket(config *Config, r *Reconciler) *purchase.Market {
+	out := purchase.Market{
+		Catalog: config.Catalog, Planner: config.Planner, Planning: r.planning, Memory: config.Memory, Ledger: config.Ledger,
+		Limits: config.Limits, OneMachine: config.Isolation.Refusal, Preflight: r.preflight,
+		Objects: config.Live, Clock: config.Clock, NodeClasses: config.NodeClasses,
+	}
+	if config.Provisioner != nil {
+		out.Names = config.Provisioner.Names
+	}
+	return purchase.New(out)
 }
 
 // step is one job of a pass. It may be run first, last or twice.

@@ -82,7 +82,7 @@ func (s *scope) facts() *status.Facts {
 	if open := s.openAttempt(); open != nil {
 		out.Attempts.Open = open.Number
 	}
-	for _, machine := range s.heldMachines() {
+	for _, machine := range s.machines.Standing() {
 		if machine.NodeName != "" {
 			out.Machines.NodeNames = append(out.Machines.NodeNames, machine.NodeName)
 		}

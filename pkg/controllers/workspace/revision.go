@@ -70,7 +70,7 @@ func (r *Reconciler) ensureVerified(ctx context.Context, s *scope, in render.Inp
 	if err != nil || s.revision.Unverified == "" {
 		return err
 	}
-	ask, err := r.planFor(s, in)
+	ask, err := r.choice(s).Ask()
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (r *Reconciler) ensureVerified(ctx context.Context, s *scope, in render.Inp
 
 // noteUnverified notes why nothing may begin with the revision. A revision serving from held machines begins nothing.
 func (s *scope) noteUnverified(ctx context.Context, weights *planning.Weights) error {
-	if s.isRunning(s.revision) && (s.isOnNodes() || s.holdsAll(s.revision)) {
+	if s.isRunning(s.revision) && (s.isOnNodes() || s.attempts.Suffice(s.machines, &s.revision.Revision)) {
 		return nil
 	}
 	var err error

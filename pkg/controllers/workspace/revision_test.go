@@ -14,7 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/cosign"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -56,7 +56,7 @@ func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 			books := account{}
 			r := New(Config{
 				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Signatures: planning.Signatures{Signers: signers},
-				Planner: ranked{bought}, Catalog: typesCatalog{plans: ranked{bought}}, Memory: &ladder.Memory{},
+				Planner: ranked{bought}, Catalog: typesCatalog{plans: ranked{bought}}, Memory: &cooldown.Memory{},
 				Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			ws := workspaceObject()
@@ -77,7 +77,7 @@ func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 			if err := s.noteUnverified(t.Context(), r.planning.Weights); err != nil {
 				t.Fatal(err)
 			}
-			if _, why := r.today(s, s.revision); (why != "") != test.forbidden {
+			if _, why := r.choice(s).Today(s.revision); (why != "") != test.forbidden {
 				t.Errorf("nothing may be bought because %q, want a reason: %v", why, test.forbidden)
 			}
 			stalled, isStalled := errors.AsType[*progress.StalledError](s.checkVerified())

@@ -39,7 +39,7 @@ type scope struct {
 	// kaitoSet is the StatefulSet that KAITO's controller made, and kaito names all by which the Workspace is KAITO's.
 	kaitoSet *appsv1.StatefulSet
 	kaito    []string
-	machines []capacity.Machine
+	machines acquire.Machines
 	pods     []corev1.Pod
 	nodes    []corev1.Node
 	// namespace is the metadata of the Workspace's namespace, as far as it decides something.
@@ -64,19 +64,11 @@ type scope struct {
 	revision *revision
 	// former is what the pods run on with while the machines of the accepted revision are got; nil otherwise.
 	former *revision
-	// held is the number of the attempt whose machines are held beside those of the latest; 0 where none is.
-	held int32
-	// canSurge says that the back end tells the machines of one attempt from those of another.
-	canSurge bool
-	// replaces says how it replaces one machine of an attempt without the others.
-	replaces capacity.Replacing
+	// surge is how the machines of two attempts are held at once.
+	surge acquire.Surge
 	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
 	// Workspace's will do.
 	runsOn int32
-	// trouble is why the machines of the held attempt are to be replaced; empty where the plan is another one.
-	trouble string
-	// leftAlone are the offers that it leaves alone in this pass, after refusals.
-	leftAlone []refusal.Offering
 	// recreates says why the machines that serve are let go before others are got.
 	recreates string
 	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
@@ -105,7 +97,7 @@ type scope struct {
 	// foreign are held machines that belong to no attempt that could be.
 	foreign []string
 	// heldNow are the machines that the API server has, once it was asked.
-	heldNow   []capacity.Machine
+	heldNow   acquire.Machines
 	heldKnown bool
 	// verdict is on the machines that are waited for: what was heard, before it is final.
 	verdict refusal.Verdict
@@ -145,28 +137,14 @@ func ownerOf(ws *v1beta1.Workspace) capacity.Owner {
 
 // lookAgain asks for another pass after a while, or sooner.
 func (s *scope) lookAgain(after time.Duration) {
-	after = max(after, shortestLook)
+	after = max(after, acquire.ShortestLook)
 	if s.requeueAfter == 0 || after < s.requeueAfter {
 		s.requeueAfter = after
 	}
 }
 
-// shortestLook keeps a deadline that has just passed from being looked at twice at once.
-const shortestLook = 10 * time.Millisecond
-
 // isDeleting says whether the Workspace is on its way out.
 func (s *scope) isDeleting() bool { return !s.ws.DeletionTimestamp.IsZero() }
-
-// heldMachines are the machines that are not on their way out.
-func (s *scope) heldMachines() []capacity.Machine {
-	var held []capacity.Machine
-	for _, machine := range s.machines {
-		if !machine.Deleting {
-			held = append(held, machine)
-		}
-	}
-	return held
-}
 
 // servingMachines are the held machines that are of the kind that the accepted plan asks for, but for those
 // that are held beside them.
@@ -175,8 +153,8 @@ func (s *scope) servingMachines() []capacity.Machine {
 		return nil
 	}
 	lost := s.attempts.LostUIDs()
-	return slices.DeleteFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) || !s.fits(&machine)
+	return slices.DeleteFunc(s.machines.Standing(), func(machine capacity.Machine) bool {
+		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) || !acquire.Fits(&machine, &s.revision.Revision)
 	})
 }
 

@@ -14,41 +14,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
-// failing says what is wrong with the node of a machine, and when it has lasted for too long; nothing where
-// nothing is.
-func (r *Reconciler) failing(s *scope, machine *capacity.Machine, now time.Time) (string, time.Time) {
-	if trouble := machine.Trouble; trouble.Message != "" && !s.isExcused(machine.Name) {
-		return trouble.Message, trouble.Since.Add(trouble.Grace)
-	}
-	if machine.NodeReady || !machine.Initialized || r.Answers.NodeGrace <= 0 {
-		return "", time.Time{}
-	}
-	var counted time.Time
-	since := machine.NodeSince
-	if since.IsZero() { // there is no node to ask
-		since = s.missingSince(machine, now)
-		counted = since
-	} else if counted = s.countsSince(since); counted.IsZero() {
-		return "", time.Time{}
-	}
-	why := fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
-	return why, counted.Add(r.Answers.NodeGrace)
-}
-
-// missingSince is when a machine was found to have no node any more.
-func (s *scope) missingSince(machine *capacity.Machine, now time.Time) time.Time {
-	since := now
+// machineNodes is what is known of the nodes of the Workspace's machines.
+func (s *scope) machineNodes(grace time.Duration) acquire.Nodes {
+	out := acquire.Nodes{Silence: s.silence, Grace: grace}
 	if nodes := meta.FindStatusCondition(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
-		since = nodes.LastTransitionTime.Time
+		out.MissingSince = nodes.LastTransitionTime.Time
 	}
-	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
-		since = joined
+	if !s.isVacated() { // the pods of a broken machine run on while others are acquired
+		out.Excused = s.keptNames()
 	}
-	return since
+	return out
 }
 
 // listen finds out whether the silence of the Workspace's nodes is their own.

@@ -72,9 +72,9 @@ func TestSilenceOfAll(t *testing.T) {
 				t.Fatal(err)
 			}
 			machine := capacity.Machine{NodeName: "gpu-1", Initialized: true, NodeSince: now.Add(-time.Hour)}
-			why, deadline := r.failing(s, &machine, now.Time)
-			if !deadline.Equal(test.lost) || (why == "") != test.lost.IsZero() {
-				t.Errorf("its machine is lost at %s (%q), want at %s", deadline, why, test.lost)
+			nodes := s.machineNodes(r.Answers.NodeGrace)
+			if fault := nodes.Fault(&machine, now.Time); !fault.Deadline.Equal(test.lost) || (fault.Message == "") != test.lost.IsZero() {
+				t.Errorf("its machine is lost at %s (%q), want at %s", fault.Deadline, fault.Message, test.lost)
 			}
 			if problem := r.unfit(s, s.node("gpu-1")); (problem != "") != test.isUnfit {
 				t.Errorf("as a node that was there before it is left: %q, want so: %v", problem, test.isUnfit)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -101,7 +101,7 @@ func TestAfford(t *testing.T) {
 			books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
 			r := New(Config{
 				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: dearOrCheap, Catalog: emptyCatalog{},
-				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestAfford(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.revision = &revision{Revision: render.Revision{Plan: plan}}
-			made, err := r.afford(t.Context(), s, s.revision, 1)
+			made, err := r.choice(s).Afford(t.Context(), s.revision, 1)
 			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			switch {
 			case test.want == "" && (!isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0):
@@ -142,22 +142,22 @@ func (thrifty) Quote(accepted planner.Plan, _ planner.Constraints) (planner.Plan
 
 // TestShortUntil says when a Workspace looks again that lacks money: the end of a cooldown wakes nobody.
 func TestShortUntil(t *testing.T) {
-	cheap := ladder.Exclusion{Offering: refusal.Offering{InstanceType: "cheap"}, Until: now.Add(10 * time.Minute)}
+	cheap := cooldown.Exclusion{Offering: refusal.Offering{InstanceType: "cheap"}, Until: now.Add(10 * time.Minute)}
 	tests := []struct {
 		reason    string
-		excluded  []ladder.Exclusion
+		excluded  []cooldown.Exclusion
 		lookAgain time.Time
 		room      float64
 		held      float64
 		want      time.Duration
 	}{
 		{"only the end of a machine helps, which wakes it", nil, time.Time{}, 1, 0, 0},
-		{"a cheaper machine may be asked for later", []ladder.Exclusion{cheap}, time.Time{}, 1, 0, 10 * time.Minute},
-		{"money that was granted may be free before", []ladder.Exclusion{cheap}, now.Add(time.Minute), 1, 0, time.Minute},
-		{"nothing is left for it", []ladder.Exclusion{cheap}, time.Time{}, 0, 0, 0},
-		{"too little is left for it", []ladder.Exclusion{cheap}, time.Time{}, 0.5, 0, 0},
-		{"there is room for it in place of what serves", []ladder.Exclusion{cheap}, time.Time{}, 0.5, 0.5, 10 * time.Minute},
-		{"nothing is left but for what serves", []ladder.Exclusion{cheap}, time.Time{}, 0, 2, 10 * time.Minute},
+		{"a cheaper machine may be asked for later", []cooldown.Exclusion{cheap}, time.Time{}, 1, 0, 10 * time.Minute},
+		{"money that was granted may be free before", []cooldown.Exclusion{cheap}, now.Add(time.Minute), 1, 0, time.Minute},
+		{"nothing is left for it", []cooldown.Exclusion{cheap}, time.Time{}, 0, 0, 0},
+		{"too little is left for it", []cooldown.Exclusion{cheap}, time.Time{}, 0.5, 0, 0},
+		{"there is room for it in place of what serves", []cooldown.Exclusion{cheap}, time.Time{}, 0.5, 0.5, 10 * time.Minute},
+		{"nothing is left but for what serves", []cooldown.Exclusion{cheap}, time.Time{}, 0, 2, 10 * time.Minute},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -167,10 +167,10 @@ func TestShortUntil(t *testing.T) {
 			s := newScope(ws)
 			if test.held > 0 {
 				s.begin(accepted(1), 1, []string{"chat-aaaa"}, now.Time)
-				s.held, s.machines = 1, []capacity.Machine{{Name: "chat-aaaa", HourlyPrice: test.held}}
+				s.surge.Serving, s.machines = 1, []capacity.Machine{{Name: "chat-aaaa", HourlyPrice: test.held}}
 			}
 			over := &ledger.OverError{Room: test.room, LookAgain: test.lookAgain}
-			err := r.shortUntil(t.Context(), s, over, test.excluded)
+			err := r.choice(s).ShortUntil(t.Context(), over, test.excluded)
 			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			if !isShort || waiting.After != test.want {
 				t.Errorf("got %v, want to look again after %s", err, test.want)

@@ -188,7 +188,7 @@ func TestStatus(t *testing.T) {
 		{reason: "it serves as the spec asks for, and the cloud is about to reclaim its machine", change: func(s *scope) {
 			surging(s)
 			s.revision = s.former
-			s.trouble = "node node-1 has the taint x: the cloud is about to reclaim its machine"
+			s.surge.Trouble = "node node-1 has the taint x: the cloud is about to reclaim its machine"
 		}},
 		{reason: "it serves, and no other plan can be had", change: func(s *scope) {
 			surging(s)
@@ -204,7 +204,7 @@ func TestStatus(t *testing.T) {
 		}},
 		{reason: "it served, and is let go first for want of money", err: &progress.WaitingError{Message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope) {
 			surging(s)
-			s.held, s.former = 0, nil
+			s.surge.Serving, s.former = 0, nil
 			s.letAllGo("the serving machines are released first: a limit", now.Time)
 			s.recreates = "the serving machines are released first: a limit"
 			s.capacityErr = &progress.WaitingError{Message: s.recreates + "; waiting for machines to be deleted: chat-aaaa"}
@@ -372,7 +372,7 @@ func TestAttempts(t *testing.T) {
 			reason: "one whose machines serve is kept, however many were refused since",
 			do: func(s *scope) {
 				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-				s.held = 1
+				s.surge.Serving = 1
 				for i := range attemptLimit + 2 {
 					s.begin(s.revision, int32(i+2), nil, now.Time)
 					s.letGo("x", now.Time)

@@ -19,55 +19,60 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open
-// and is held, while the ladder works for the machines of the accepted plan beside it. At most one is held.
+// A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open, while the
+// machines of the accepted plan are acquired beside it. At most one attempt serves.
 
-// hold finds out which attempt is held beside the latest. One that would do for the accepted plan is not:
-// what was begun beside it is let go.
-func (r *Reconciler) hold(ctx context.Context, s *scope) error {
-	s.held, s.trouble = 0, ""
-	surger, isSurger := r.Provisioner.(capacity.Surger)
-	s.canSurge = isSurger && surger.CanSurge(s.owner)
-	s.replaces = capacity.ReplacesNone
-	if isSurger {
-		s.replaces = surger.Replaces(s.owner)
+// switchover is what is found of two attempts at once.
+type switchover struct {
+	acquire.Surge
+	// set is the StatefulSet, as the API server has it where the cache may be behind.
+	set *appsv1.StatefulSet
+	// isUnrecorded says that no attempt has the machines that serve, and isNeedless that the serving machines are suitable
+	// again, so that those of the later attempt are not needed.
+	isUnrecorded, isNeedless bool
+}
+
+// observeSurge finds out which attempt serves while the latest acquires its machines. One that is suitable for the
+// accepted plan does not count: what was begun beside it is released.
+func (r *Reconciler) observeSurge(ctx context.Context, s *scope) (switchover, error) {
+	out := switchover{Surge: acquire.Surge{IsGroup: s.revision.IsGroup()}, set: s.statefulSet}
+	if surger, isSurger := r.Provisioner.(capacity.Surger); isSurger {
+		out.IsPossible, out.Replaces = surger.CanSurge(s.owner), surger.Replaces(s.owner)
 	}
-	if !s.canSurge || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
-		return nil
-	}
-	if err := r.adoptServing(ctx, s); err != nil {
-		return err
+	if !out.IsPossible || s.statefulSet == nil || s.isOnNodes() || s.recreates != "" {
+		return out, nil
 	}
 	open := s.attempts.Open()
 	if len(open) == 0 {
-		return nil
+		out.isUnrecorded = len(s.unrecorded()) > 0
+		return out, nil
 	}
 	first, last := open[0], open[len(open)-1]
-	oldest, err := r.standing(ctx, s, first, last)
+	oldest, err := r.standing(ctx, s, &out, first, last)
 	switch {
 	case err != nil:
-		return err
+		return out, err
 	case oldest.IsHeld():
-		s.held = first.Number
+		out.Serving = first.Number
 	case first != last:
 		if err := r.awaitNodes(ctx, s, first); err != nil {
-			return err
+			return out, err
 		}
-		s.end(acquire.Released("the machines were released: the earlier ones are suitable again"), r.Clock.Now())
+		out.isNeedless = true
 	}
-	return nil
+	return out, nil
 }
 
 // awaitNodes returns an error while the cache does not show the nodes of an attempt as they are: the trouble for which
 // others are got in their place may be yet to show.
 func (r *Reconciler) awaitNodes(ctx context.Context, s *scope, of *v1beta1.Attempt) error {
-	for _, machine := range s.machinesOf(of) {
+	for _, machine := range s.machines.Of(of) {
 		shown := s.node(machine.NodeName)
 		if shown == nil {
 			continue
@@ -83,108 +88,110 @@ func (r *Reconciler) awaitNodes(ctx context.Context, s *scope, of *v1beta1.Attem
 	return nil
 }
 
-// standing is how the first of the open attempts stands.
-func (r *Reconciler) standing(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (ladder.Open, error) {
+// standing is how the first of the open attempts stands. It completes the switchover.
+func (r *Reconciler) standing(ctx context.Context, s *scope, of *switchover, first, last *v1beta1.Attempt) (acquire.Open, error) {
 	isWanted, err := r.isWantedOf(s, first)
 	if err != nil {
-		return ladder.Open{}, err
+		return acquire.Open{}, err
 	}
-	s.trouble = cmp.Or(s.troubleOf(first, first == last, r.Clock.Now()), r.irreplaceable(s, first))
+	of.Trouble = cmp.Or(s.troubleOf(&of.Surge, first, first == last, r.Clock.Now()), r.irreplaceable(s, &of.Surge, first))
 	// Trouble goes with its node: machines without one will not do again, whatever else is known of them.
-	answering := slices.DeleteFunc(s.machinesOf(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
+	answering := slices.DeleteFunc(s.machines.Of(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
 	isWhole := first == last || len(answering) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
-	hasMoved, err := r.hasMoved(ctx, s, first, last)
-	return ladder.Open{Ready: first.ReadyTime != nil, Wanted: isWanted && isWhole && s.trouble == "", Moved: hasMoved}, err
+	of.set, err = r.pinnedSet(ctx, s, first, last)
+	return acquire.Open{
+		Ready: first.ReadyTime != nil, Wanted: isWanted && isWhole && of.Trouble == "", Moved: s.pinnedTo(of.set) > first.Number,
+	}, err
 }
 
 // isWantedOf says whether the plan asks for what an attempt has.
 func (r *Reconciler) isWantedOf(s *scope, attempt *v1beta1.Attempt) (bool, error) {
 	names, err := r.Provisioner.Names(s.owner, attempt.Number, s.revision.Plan.Nodes)
-	return err == nil && s.isWanted(attempt, names), err
+	return err == nil && s.machines.AreWanted(attempt, names, &s.revision.Revision), err
 }
 
 // troubleOf says which machine of an attempt is broken or about to be taken back, and has been for too long to
 // mend by itself; empty where none is. While an attempt is alone and does not serve, a broken machine is replaced by
 // itself. Once another attempt has begun, the trouble for which it began stays: its machines would be released, and
 // the broken one be lost after that.
-func (s *scope) troubleOf(attempt *v1beta1.Attempt, isAlone bool, now time.Time) string {
+func (s *scope) troubleOf(surge *acquire.Surge, attempt *v1beta1.Attempt, isAlone bool, now time.Time) string {
 	serves := s.revisionOf(s.statefulSet).IsGroup() && s.isServing(now)
-	if isAlone && s.keepsOthers(attempt) && !serves {
+	if isAlone && surge.KeepsOthers(attempt) && !serves {
 		return ""
 	}
-	for _, machine := range s.machinesOf(attempt) {
-		if trouble := machine.Trouble; trouble.Message != "" && !now.Before(trouble.Since.Add(trouble.Grace)) {
-			return trouble.Message
-		}
-	}
-	return ""
+	return s.machines.Of(attempt).Trouble(now)
 }
 
 // irreplaceable says why no machine may be bought any more in place of one that an attempt lost while it kept the others;
 // empty where one may, or none was lost. The others serve until another plan has its machines.
-func (r *Reconciler) irreplaceable(s *scope, attempt *v1beta1.Attempt) string {
-	if !s.keepsOthers(attempt) || attempt.Revision != s.revision.Name || !acquire.Misses(attempt, s.revision.Plan.Nodes) {
+func (r *Reconciler) irreplaceable(s *scope, surge *acquire.Surge, attempt *v1beta1.Attempt) string {
+	if !surge.KeepsOthers(attempt) || attempt.Revision != s.revision.Name || !acquire.Misses(attempt, s.revision.Plan.Nodes) {
 		return ""
 	}
-	if _, forbidden := r.today(s, s.revision); forbidden != "" {
+	if _, forbidden := r.choice(s).Today(s.revision); forbidden != "" {
 		return fmt.Sprintf("a lost %s may not be bought again: %s", s.revision.Plan.InstanceType, forbidden)
 	}
 	return ""
 }
 
-// hasMoved says whether the pods are told to run on the machines of a later attempt than the first. The cache
-// may not show yet that they are: before those are taken for ones that nobody runs on, the API server is asked.
-func (r *Reconciler) hasMoved(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (bool, error) {
-	if s.movedTo() > first.Number {
-		return true, nil
-	}
-	if first == last || last.ReadyTime == nil {
-		return false, nil
+// pinnedSet is the StatefulSet that tells whether the pods run on the machines of a later attempt than the first. The cache
+// may not show yet that they do: before those are taken for ones that nobody runs on, the API server is asked.
+func (r *Reconciler) pinnedSet(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (*appsv1.StatefulSet, error) {
+	shown := s.statefulSet
+	if s.pinnedTo(shown) > first.Number || first == last || last.ReadyTime == nil {
+		return shown, nil
 	}
 	if isWanted, err := r.isWantedOf(s, last); err != nil || isWanted {
-		return false, err
+		return shown, err
 	}
 	newest := &appsv1.StatefulSet{}
-	err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.statefulSet), newest))
-	if err != nil {
-		return false, fmt.Errorf("reading StatefulSet %s: %w", s.statefulSet.Name, err)
+	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
+		return shown, fmt.Errorf("reading StatefulSet %s: %w", shown.Name, err)
 	}
-	if newest.UID != "" && newest.ResourceVersion != s.statefulSet.ResourceVersion {
-		s.statefulSet = newest
+	if newest.UID != "" && newest.ResourceVersion != shown.ResourceVersion {
+		return newest, nil
 	}
-	return newest.UID != "" && s.movedTo() > first.Number, nil
+	return shown, nil
 }
 
-// movedTo is the number of the attempt that the pods are told to run on; 0 where they are told none, or one that nobody has
-// begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the set of before.
-func (s *scope) movedTo() int32 {
-	number := workload.PinnedAttempt(s.statefulSet)
-	isHeld := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool { return machine.Attempt == number })
+// pinnedTo is the number of the attempt that the pods of a set are told to run on; 0 where they are told none, or one that
+// nobody has begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the
+// set of before.
+func (s *scope) pinnedTo(set *appsv1.StatefulSet) int32 {
+	number := workload.PinnedAttempt(set)
+	isHeld := slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })
 	if number < s.attempts.NextNumber() || isHeld {
 		return number
 	}
 	return 0
 }
 
-// adoptServing takes the machines that serve into an attempt where the status has lost it and another plan is
-// asked for by now: they would be taken for strays.
-func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
-	if len(s.attempts.Open()) > 0 {
-		return nil
-	}
+// unrecorded are the names of the machines that serve a plan which is not the accepted one, where the status has lost
+// their attempt: they would be taken for strays.
+func (s *scope) unrecorded() []string {
 	runs := s.revisionOf(s.statefulSet)
-	if runs == nil || runs.Name == s.revision.Name {
+	if len(s.attempts.Open()) > 0 || runs == nil || runs.Name == s.revision.Name {
 		return nil
 	}
-	isServing := slices.ContainsFunc(s.heldMachines(), func(machine capacity.Machine) bool {
-		return machine.Initialized && fitsRevision(&machine, runs) && !s.fits(&machine) && !s.isKnown(machine.Name)
-	})
-	if !isServing {
-		return nil
+	var names []string
+	for _, machine := range s.machines.Standing() {
+		if machine.Initialized && acquire.Fits(&machine, &runs.Revision) && !acquire.Fits(&machine, &s.revision.Revision) && !s.isKnown(machine.Name) {
+			names = append(names, machine.Name)
+		}
 	}
-	isFound, err := r.adoptFor(ctx, s, runs)
-	if isFound {
+	return names
+}
+
+// adoptServing takes the machines that serve into an attempt. Those whose names nobody here could have made up are left
+// out from then on.
+func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
+	serving := s.unrecorded()
+	isFound, err := r.adoptFor(ctx, s, s.revisionOf(s.statefulSet))
+	switch {
+	case isFound:
 		s.attempts.Last().ReadyTime = new(seconds(r.Clock.Now()))
+	case err == nil:
+		s.foreign = append(s.foreign, serving...)
 	}
 	return err
 }
@@ -199,7 +206,7 @@ func (s *scope) revisionOf(set *appsv1.StatefulSet) *revision {
 
 // heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
 func (s *scope) heldAttempt() *v1beta1.Attempt {
-	return s.attempts.OpenNumber(s.held)
+	return s.attempts.OpenNumber(s.surge.Serving)
 }
 
 // keptNames are the names of the machines that are held beside those of the latest attempt.
@@ -213,19 +220,19 @@ func (s *scope) keptNames() []string {
 // isHeld says whether a machine is held beside those of the latest attempt.
 func (s *scope) isHeld(name string) bool { return slices.Contains(s.keptNames(), name) }
 
-// going is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
+// deleting is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
 // where nothing else will do.
-func (r *Reconciler) going(s *scope) *ladder.Exclusion {
+func (r *Reconciler) deleting(s *scope) *cooldown.Exclusion {
 	held, now := s.heldAttempt(), r.Clock.Now()
-	if held == nil || s.trouble == "" {
+	if held == nil || s.surge.Trouble == "" {
 		return nil
 	}
-	offer := r.offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
+	offer := r.market.Offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
 	lost := r.Answers.Rules.Classify(refusal.Observation{
-		Provider: r.Answers.provider(r.classOf(s.revision.NodeClass)), Offering: offer,
+		Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Offering: offer,
 		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
 	}, r.Answers.Deadlines, now)
-	past := append(r.remembered(asker(s.ws), s.attempts), refusal.Attempt{
+	past := append(r.market.Remember(asker(s.ws), s.attempts), refusal.Attempt{
 		Asker: asker(s.ws), Offering: offer, Started: held.StartTime.Time, Ended: now,
 		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
 	})
@@ -233,19 +240,16 @@ func (r *Reconciler) going(s *scope) *ladder.Exclusion {
 	if !isLeft {
 		return nil
 	}
-	return &ladder.Exclusion{Offering: offer, Until: until, Cause: cause}
+	return &cooldown.Exclusion{Offering: offer, Until: until, Cause: cause}
 }
 
-// isExcused says that a machine may be as it is, because others are got in its place and its pods run on.
-func (s *scope) isExcused(name string) bool { return s.isHeld(name) && !s.isVacated() }
-
-// heldState is what the ladder is told of the held attempt; nil where there is none.
-func (r *Reconciler) heldState(ctx context.Context, s *scope) (*ladder.Held, error) {
-	held := s.heldAttempt()
-	if held == nil {
+// servingState is what is decided from about the serving attempt; nil where there is none.
+func (r *Reconciler) servingState(ctx context.Context, s *scope) (*acquire.Held, error) {
+	serving := s.heldAttempt()
+	if serving == nil {
 		return nil, nil
 	}
-	machines, err := r.judge(ctx, s, held, held.NodeClaims)
+	machines, err := r.judge(ctx, s, serving, serving.NodeClaims)
 	if err != nil {
 		return nil, err
 	}
@@ -253,24 +257,12 @@ func (r *Reconciler) heldState(ctx context.Context, s *scope) (*ladder.Held, err
 	for _, machine := range machines {
 		verdicts = append(verdicts, machine.Verdict)
 	}
-	out := &ladder.Held{Verdict: s.verdictOnHeld(held, verdicts), Moved: s.isMoved(), Empty: s.isVacated()}
-	out.Overdue = !r.Clock.Now().Before(s.moveDeadline())
-	if at := out.Verdict.LookAgain; !out.Verdict.Final && !at.IsZero() {
+	verdict := s.surge.Verdict(serving, s.revisionOf(s.statefulSet).IsGroup(), verdicts)
+	if at := verdict.LookAgain; !verdict.Final && !at.IsZero() {
 		s.lookAgain(at.Sub(r.Clock.Now()))
 	}
-	return out, nil
-}
-
-// verdictOnHeld is decisive for machines that serve together. Those that serve by themselves do so until the last is lost.
-func (s *scope) verdictOnHeld(held *v1beta1.Attempt, verdicts []refusal.Verdict) refusal.Verdict {
-	isFinal := func(v refusal.Verdict) bool { return v.Final }
-	if !s.keepsOthers(held) || s.revisionOf(s.statefulSet).IsGroup() {
-		return refusal.Decisive(verdicts)
-	}
-	if standing := slices.DeleteFunc(slices.Clone(verdicts), isFinal); len(standing) > 0 {
-		return refusal.Decisive(standing)
-	}
-	return refusal.Decisive(verdicts)
+	isOverdue := !r.Clock.Now().Before(s.moveDeadline())
+	return &acquire.Held{Verdict: verdict, Moved: s.isMoved(), Empty: s.isVacated(), Overdue: isOverdue}, nil
 }
 
 // moveLimit is how long pods may take to move to other machines once yet others are wanted.
@@ -285,7 +277,9 @@ func (s *scope) moveDeadline() time.Time {
 }
 
 // isMoved says whether the pods are told to run on other machines than those that are held.
-func (s *scope) isMoved() bool { return s.held > 0 && s.movedTo() > s.held }
+func (s *scope) isMoved() bool {
+	return s.surge.Serving > 0 && s.pinnedTo(s.statefulSet) > s.surge.Serving
+}
 
 // isVacated says whether all pods have moved away from the machines that are held.
 func (s *scope) isVacated() bool {
@@ -319,26 +313,13 @@ func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error)
 	return r.Provisioner.Release(ctx, s.owner)
 }
 
-// willDo says whether the machines that are held will do for a plan, so that nothing has to be bought.
-func (s *scope) willDo(made *revision) bool {
-	held := s.heldAttempt()
-	return held != nil && s.trouble == "" && s.has(held, made)
-}
-
-// isOfHeld says whether a plan asks for machines like those that are held.
-func (s *scope) isOfHeld(made *revision) bool {
-	held := s.heldAttempt()
-	return held != nil && held.InstanceType == made.Plan.InstanceType && held.CapacityType == made.Plan.CapacityType &&
-		held.Zone == zoneOf(made.Plan.Zones)
-}
-
 // await says what nothing is asked for before.
 func (s *scope) await(now time.Time) error {
-	if left := s.leaving(); len(left) > 0 || !s.isMoved() {
+	if left := s.machines.Leaving(); len(left) > 0 || !s.isMoved() {
 		return s.awaitRelease(left)
 	}
 	return &progress.WaitingError{
-		Message: "waiting for the pods to leave the old machines", After: max(s.moveDeadline().Sub(now), shortestLook),
+		Message: "waiting for the pods to leave the old machines", After: max(s.moveDeadline().Sub(now), acquire.ShortestLook),
 	}
 }
 

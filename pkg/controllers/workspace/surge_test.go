@@ -19,8 +19,9 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -53,7 +54,7 @@ func surging(s *scope) {
 	s.statefulSet, s.pods = readySet(), []corev1.Pod{podReady()}
 	s.begin(s.former, 1, []string{"chat-aaaa"}, now.Time)
 	s.attempts[0].ReadyTime = &now
-	s.held = 1
+	s.surge.Serving = 1
 	s.begin(s.revision, 2, []string{"chat-bbbb"}, now.Time)
 	launched := machine(launching)
 	launched.Name = "chat-bbbb"
@@ -68,6 +69,17 @@ func pinnedSet(attempt int32) *appsv1.StatefulSet {
 		workload.PinToAttempt(set, attempt)
 	}
 	return set
+}
+
+// decideSurge observes two attempts at once, and records what has to be before anything else is decided.
+func decideSurge(t *testing.T, r *Reconciler, s *scope) error {
+	t.Helper()
+	found, err := r.observeSurge(t.Context(), s)
+	s.surge, s.statefulSet = found.Surge, found.set
+	if err == nil && (found.isUnrecorded || found.isNeedless) {
+		_, err = r.take(t.Context(), s, acquire.Decide(acquire.State{Unrecorded: found.isUnrecorded, Needless: found.isNeedless}))
+	}
+	return err
 }
 
 // TestHold says which attempt is held, and which is worked for, as it stands in the status.
@@ -152,15 +164,15 @@ func TestHold(t *testing.T) {
 					s.machines = append(s.machines, held)
 				}
 			}
-			if err := r.hold(t.Context(), s); err != nil {
+			if err := decideSurge(t, r, s); err != nil {
 				t.Fatal(err)
 			}
 			open := int32(0)
 			if found := s.openAttempt(); found != nil {
 				open = found.Number
 			}
-			if s.held != test.held || open != test.open {
-				t.Errorf("held %d, open %d; want %d, %d", s.held, open, test.held, test.open)
+			if s.surge.Serving != test.held || open != test.open {
+				t.Errorf("held %d, open %d; want %d, %d", s.surge.Serving, open, test.held, test.open)
 			}
 		})
 	}
@@ -180,14 +192,14 @@ func TestTroubleOfAGroup(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
-			s.revision, s.replaces = accepted(1), capacity.ReplacesLater
+			s.revision, s.surge.Replaces = accepted(1), capacity.ReplacesLater
 			s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
 			s.attempts[0].ReadyTime = &now
 			for _, name := range s.attempts[0].NodeClaims {
 				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name = name }))
 			}
 			s.machines[1].Trouble = broken
-			if got := s.troubleOf(&s.attempts[0], test.isAlone, now.Time); got != test.want {
+			if got := s.troubleOf(&s.surge, &s.attempts[0], test.isAlone, now.Time); got != test.want {
 				t.Errorf("trouble %q, want %q", got, test.want)
 			}
 		})
@@ -212,11 +224,11 @@ func TestHoldAsksWhereThePodsRun(t *testing.T) {
 		held.Name, held.InstanceType = s.attempts[number].NodeClaims[0], instanceType
 		s.machines = append(s.machines, held)
 	}
-	if err := r.hold(t.Context(), s); err != nil {
+	if err := decideSurge(t, r, s); err != nil {
 		t.Fatal(err)
 	}
-	if s.held != 1 || !s.isMoved() || s.openAttempt().Number != 2 {
-		t.Errorf("held %d, moved %v, open %+v; want the first held, and the pods on the second", s.held, s.isMoved(), s.openAttempt())
+	if s.surge.Serving != 1 || !s.isMoved() || s.openAttempt().Number != 2 {
+		t.Errorf("held %d, moved %v, open %+v; want the first held, and the pods on the second", s.surge.Serving, s.isMoved(), s.openAttempt())
 	}
 }
 
@@ -227,8 +239,8 @@ func TestHoldNeedsASurger(t *testing.T) {
 	s.revision, s.statefulSet = accepted(1), pinnedSet(0)
 	s.begin(s.revision, 1, names(t, 1), now.Time)
 	s.attempts[0].ReadyTime, s.attempts[0].InstanceType = &now, "another"
-	if err := r.hold(t.Context(), s); err != nil || s.held != 0 {
-		t.Errorf("held %d, %v; want none", s.held, err)
+	if err := decideSurge(t, r, s); err != nil || s.surge.Serving != 0 {
+		t.Errorf("held %d, %v; want none", s.surge.Serving, err)
 	}
 }
 
@@ -253,20 +265,20 @@ func TestMove(t *testing.T) {
 		{"they are told to move", 2, ready, "", 2},
 		{"they have moved, and the new machine is not Ready for a moment", 2, func(s *scope) {
 			ready(s)
-			s.held, s.machines[1].NodeReady, s.pods = 0, false, nil
+			s.surge.Serving, s.machines[1].NodeReady, s.pods = 0, false, nil
 		}, "", 2},
 		{"they have moved, and the machine is another one's by now", 2, func(s *scope) {
-			s.held = 0
+			s.surge.Serving = 0
 			s.letAllGo("x", now.Time)
 			s.begin(s.revision, 3, []string{"chat-cccc"}, now.Time)
 		}, "", 3},
 		{"they never moved, and the machine is another one's by now", 0, func(s *scope) {
-			s.held = 0
+			s.surge.Serving = 0
 			s.letAllGo("x", now.Time)
 			s.begin(s.revision, 3, []string{"chat-cccc"}, now.Time)
 		}, "", 0},
 		{"one machine more is on its way beside the one that serves", 0, func(s *scope) {
-			s.held = 0
+			s.surge.Serving = 0
 			s.attempts = s.attempts[:1]
 			s.machines = s.machines[:1]
 			s.revision.Plan.Nodes = 2
@@ -276,7 +288,7 @@ func TestMove(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			s := newScope(workspaceObject())
 			surging(s)
-			s.former, s.canSurge = nil, true
+			s.former, s.surge.IsPossible = nil, true
 			s.statefulSet = pinnedSet(test.pinned)
 			s.pods[0].Status.PodIP = "10.0.0.1"
 			s.revisions.Objects = []appsv1.ControllerRevision{{
@@ -339,31 +351,31 @@ func TestBeside(t *testing.T) {
 	tests := []struct {
 		reason string
 		change func(*scope)
-		limits Limits
+		limits purchase.Limits
 		want   string
 	}{
-		{"there is no limit", priced(3), Limits{}, ""},
-		{"both fit", limited("7"), Limits{}, ""},
-		{"both fit exactly", limited("6.673"), Limits{}, ""},
+		{"there is no limit", priced(3), purchase.Limits{}, ""},
+		{"both fit", limited("7"), purchase.Limits{}, ""},
+		{"both fit exactly", limited("6.673"), purchase.Limits{}, ""},
 		{
-			"both are too dear together", limited("6"), Limits{}, "the serving machines are released first: resource.placement.maxHourlyPrice " +
+			"both are too dear together", limited("6"), purchase.Limits{}, "the serving machines are released first: resource.placement.maxHourlyPrice " +
 				"of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
-		{"the Workspace's own limit counts", limited("7"), Limits{MaxHourlyPrice: 6}, ""},
+		{"the Workspace's own limit counts", limited("7"), purchase.Limits{MaxHourlyPrice: 6}, ""},
 		{
-			"else the installation's", priced(3), Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
+			"else the installation's", priced(3), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{
-			"a price is not known", priced(-1), Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
+			"a price is not known", priced(-1), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
 		},
-		{"a price is not known, and nobody asks", priced(-1), Limits{}, ""},
-		{"nothing is held", func(s *scope) { limited("1")(s); s.held = 0 }, Limits{}, ""},
-		{"the pod does not answer for a moment", unready(time.Minute), Limits{}, ""},
+		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},
+		{"nothing is held", func(s *scope) { limited("1")(s); s.surge.Serving = 0 }, purchase.Limits{}, ""},
+		{"the pod does not answer for a moment", unready(time.Minute), purchase.Limits{}, ""},
 		{
 			"the pod does not answer", unready(time.Hour),
-			Limits{},
+			purchase.Limits{},
 			"the serving machines are released first: the model on them does not answer",
 		},
 	}
@@ -374,7 +386,7 @@ func TestBeside(t *testing.T) {
 			surging(s)
 			test.change(s)
 			got := ""
-			if err := r.checkBeside(s, s.revision); err != nil {
+			if err := r.choice(s).CheckBeside(s.revision); err != nil {
 				got = err.Error()
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -415,29 +427,5 @@ func unready(since time.Duration) func(*scope) {
 		s.pods[0].Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since)),
 		}}
-	}
-}
-
-// TestInsteadOf says when money that is short would do without what serves.
-func TestInsteadOf(t *testing.T) {
-	tests := []struct {
-		reason string
-		over   ledger.OverError
-		want   bool
-	}{
-		{"what serves is in the way", ledger.OverError{Ceiling: 4, Used: 3, Asked: 3.673}, true},
-		{"others are in the way too: nothing would be won", ledger.OverError{Ceiling: 4, Used: 9, Asked: 3.673}, false},
-		{"the price is not known", ledger.OverError{Ceiling: 4, Used: 3, Asked: -1}, false},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			surging(s)
-			s.machines[0].HourlyPrice = 3
-			_, got := errors.AsType[*recreateError](s.insteadOf(&test.over))
-			if got != test.want {
-				t.Errorf("recreates: %v, want %v", got, test.want)
-			}
-		})
 	}
 }

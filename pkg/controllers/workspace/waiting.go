@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
@@ -133,23 +132,15 @@ func (w *waiting) wake(isMeant func(interest) bool) {
 	}
 }
 
-// awaited is what a Workspace waits for that may not ask for machines now.
-func (s *scope) awaited(err error) interest {
+// awaited is what a Workspace waits for that may not ask for machines now, and left some offers alone.
+func awaited(ws *v1beta1.Workspace, leftAlone []refusal.Offering, err error) interest {
 	wait, isWaiting := errors.AsType[*progress.WaitingError](err)
-	out := interest{money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, who: asker(s.ws)}
-	asked := request.Constraints(s.ws)
-	for _, offer := range s.leftAlone {
+	out := interest{money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, who: asker(ws)}
+	asked := request.Constraints(ws)
+	for _, offer := range leftAlone {
 		if mayAsk(asked, offer) {
 			out.offers = append(out.offers, offer)
 		}
-	}
-	return out
-}
-
-func offeringsOf(excluded []ladder.Exclusion) []refusal.Offering {
-	out := make([]refusal.Offering, 0, len(excluded))
-	for i := range excluded {
-		out = append(out, excluded[i].Offering)
 	}
 	return out
 }

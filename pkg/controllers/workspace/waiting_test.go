@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -57,7 +57,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 	refusedBefore := func(cause refusal.Cause) func(*Reconciler) {
 		return func(r *Reconciler) {
 			for _, name := range []string{"a", "b"} {
-				r.Memory.Learn(now.Time, r.remembered(other, []v1beta1.Attempt{attemptOf(name, -120, endedFor(cause, 4*time.Hour))})...)
+				r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf(name, -120, endedFor(cause, 4*time.Hour))})...)
 			}
 		}
 	}
@@ -86,14 +86,14 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 			r.learnLaunch(other, new(attemptOf("a", -2, launchedOnce)))
 		}, nil},
 		{"the first to ask again gives up", func(r *Reconciler) {
-			r.Memory.Learn(now.Time, r.remembered(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
-			r.Memory.Ask(now.Time, other, r.offering("b", "", v1beta1.CapacityOnDemand, ""))
+			r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
+			r.Memory.Ask(now.Time, other, r.market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
 		}, func(r *Reconciler) {
 			r.wakeFor(r.Memory.Forget(other.Workspace))
 		}, []string{"b", "looks"}},
 		{"the first to ask again is refused", func(r *Reconciler) {
-			r.Memory.Learn(now.Time, r.remembered(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
-			r.Memory.Ask(now.Time, other, r.offering("b", "", v1beta1.CapacityOnDemand, ""))
+			r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
+			r.Memory.Ask(now.Time, other, r.market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
 		}, func(r *Reconciler) {
 			r.learn(other, nil, []v1beta1.Attempt{attemptOf("b", 0, endedFor(refusal.Quota, time.Hour))})
 		}, []string{"looks"}},
@@ -101,7 +101,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Catalog: noCatalog{}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			r := New(Config{Catalog: noCatalog{}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			if test.before != nil {
 				test.before(r)
 			}
@@ -111,7 +111,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 			}
 			for _, name := range []string{"a", "b"} {
 				r.waiting.narrow(types.NamespacedName{Name: name}, interest{
-					who: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, offers: []refusal.Offering{r.offering(name, "", v1beta1.CapacityOnDemand, "")},
+					who: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, offers: []refusal.Offering{r.market.Offering(name, "", v1beta1.CapacityOnDemand, "")},
 				})
 			}
 			r.waiting.narrow(types.NamespacedName{Name: "money"}, interest{money: true})
@@ -173,9 +173,9 @@ func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	offer := func(name string, capacityType v1beta1.CapacityType) refusal.Offering {
 		return refusal.Offering{InstanceType: name, CapacityType: capacityType}
 	}
-	s.leftAlone = []refusal.Offering{offer("a", v1beta1.CapacitySpot), offer("a", v1beta1.CapacityOnDemand), offer("b", v1beta1.CapacitySpot)}
-	want := interest{who: asker(s.ws), money: true, offers: s.leftAlone[:1]}
-	got := s.awaited(&progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling})
+	left := []refusal.Offering{offer("a", v1beta1.CapacitySpot), offer("a", v1beta1.CapacityOnDemand), offer("b", v1beta1.CapacitySpot)}
+	want := interest{who: asker(s.ws), money: true, offers: left[:1]}
+	got := awaited(s.ws, left, &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling})
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(interest{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -185,7 +185,7 @@ func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 func BenchmarkRefusal(b *testing.B) {
 	for _, waiting := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
-			r := New(Config{Catalog: noCatalog{}, Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			r := New(Config{Catalog: noCatalog{}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			q := &counting{}
 			if err := r.waiting.start(b.Context(), q); err != nil {
 				b.Fatal(err)
@@ -194,7 +194,7 @@ func BenchmarkRefusal(b *testing.B) {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("waits-", i)), Namespace: "team-a"}
 				key := types.NamespacedName{Name: string(who.Workspace)}
 				r.waiting.add(key)
-				r.waiting.narrow(key, interest{who: who, offers: []refusal.Offering{r.offering("a", "", v1beta1.CapacityOnDemand, "")}})
+				r.waiting.narrow(key, interest{who: who, offers: []refusal.Offering{r.market.Offering("a", "", v1beta1.CapacityOnDemand, "")}})
 			}
 			for i := 0; b.Loop(); i++ {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("asks-", i%waiting)), Namespace: "team-b"}

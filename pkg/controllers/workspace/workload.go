@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -67,7 +68,7 @@ func (r *Reconciler) ensureEndpoint(ctx context.Context, s *scope, service rende
 	if state == apply.Applied {
 		return nil
 	}
-	s.lookAgain(cacheLag) // should it vanish before the cache shows it
+	s.lookAgain(acquire.CacheLag) // should it vanish before the cache shows it
 	return classify(r.Endpoints.Order(s.ws, service))
 }
 
@@ -130,7 +131,9 @@ func (r *Reconciler) applyPods(ctx context.Context, s *scope) error {
 	if !s.isOnNodes() && s.openAttempt() != nil {
 		asked = new(r.request(s))
 	}
-	for _, object := range s.desiredSets() {
+	desired := s.desiredSets()
+	s.group = s.groupOfRevision()
+	for _, object := range desired {
 		if set, isSet := object.(*appsv1.StatefulSet); isSet && asked != nil {
 			if err := r.Provisioner.Aim(*asked, &set.Spec.Template); err != nil {
 				return fmt.Errorf("aiming the pods of %s at its machines: %w", set.Name, err)

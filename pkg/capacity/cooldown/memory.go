@@ -1,7 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package ladder
+// Package cooldown remembers what all Workspaces together learned from refusals: which offers nobody asks for now, until
+// when, and who asks first after that. It keeps nothing beyond the process: the attempts of all Workspaces rebuild it.
+// It must not know how an answer of a cloud is read (package refusal does) or what a Workspace does next.
+package cooldown
 
 import (
 	"iter"

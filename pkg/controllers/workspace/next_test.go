@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	testclock "k8s.io/utils/clock/testing"
@@ -15,102 +14,14 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
-
-// pair plans with A or else B, whichever is not left alone.
-var pair = ranked{
-	{InstanceType: "A", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
-	{InstanceType: "B", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
-}
-
-// TestHelp: where nothing is left to ask for, it says what a larger quota would open, if anything.
-func TestHelp(t *testing.T) {
-	const (
-		retry     = " (then set the annotation modelberth.dev/retry-capacity to a new value)"
-		otherwise = "; another machine type or region would help sooner"
-		noQuota   = "another machine type, capacity type, zone or region would help sooner"
-	)
-	left := func(name string, cause refusal.Cause) ladder.Exclusion {
-		return ladder.Exclusion{Offering: refusal.Offering{InstanceType: name}, Cause: cause, Until: now.Add(time.Hour)}
-	}
-	tests := []struct {
-		reason   string
-		excluded []ladder.Exclusion
-		not      []string // allowed, whatever the cloud says
-		cause    refusal.Cause
-		want     string
-	}{
-		{
-			"that of the accepted plan",
-			[]ladder.Exclusion{left("A", refusal.Quota), left("B", refusal.NoCapacity)},
-			nil, refusal.Quota,
-			"a larger quota would allow 2 × A (1 × T4)" + retry + otherwise,
-		},
-		{
-			"that of another one",
-			[]ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)},
-			nil, refusal.NoCapacity,
-			"a larger quota would allow 2 × B (1 × T4)" + retry + otherwise,
-		},
-		{"no quota is in the way", []ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.TimedOut)}, nil, refusal.NoCapacity, noQuota},
-		{
-			"a quota for what the Workspace does not allow opens nothing",
-			[]ladder.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)},
-			[]string{"B"},
-			refusal.NoCapacity, noQuota,
-		},
-		{
-			"the accepted plan stands, though it could not be made any more",
-			[]ladder.Exclusion{left("A", refusal.Quota)},
-			[]string{"A", "B"},
-			refusal.Quota,
-			"a larger quota" + retry + ", or another machine type or region, would help sooner",
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			asked := planner.Request{}
-			for _, name := range test.not {
-				asked.Constraints.Excluded = append(asked.Constraints.Excluded, planner.Exclusion{InstanceType: name})
-			}
-			r := New(Config{Planner: pair})
-			if got := r.help(asked, test.excluded, test.cause); got != test.want {
-				t.Errorf("\n got %s\nwant %s", got, test.want)
-			}
-		})
-	}
-}
-
-// Of two passes that have chosen the same offer after its cooldown, one asks first, and the other one keeps no money.
-func TestTakeTurn(t *testing.T) {
-	r := New(Config{Memory: &ladder.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-	made := accepted(1)
-	offer := r.offering(made.Plan.InstanceType, "", made.Plan.CapacityType, "")
-	r.Memory.Learn(now.Time, refusal.Attempt{
-		Asker: refusal.Asker{Workspace: "former"}, Offering: offer, Started: now.Add(-2 * time.Hour), Ended: now.Add(-2 * time.Hour), Cause: refusal.NoCapacity,
-		Scope: refusal.Scope{
-			Breadth: refusal.SKU, Name: offer.InstanceType, Zone: refusal.Any, CapacityType: offer.CapacityType,
-		}, Cooldown: time.Hour,
-	})
-	first, second := newScope(workspaceObject()), newScope(workspaceObject())
-	second.ws.UID = "other"
-	if err := r.takeTurn(first, made); err != nil {
-		t.Fatal(err)
-	}
-	err := r.takeTurn(second, made)
-	if _, waits := errors.AsType[*progress.WaitingError](err); !waits {
-		t.Errorf("error %v, want the second one to wait", err)
-	}
-	if err := r.takeTurn(first, made); err != nil {
-		t.Errorf("the first one waits for itself: %v", err)
-	}
-}
 
 // cheapOrDear prefers the cheap machine type, and takes the dear one where that is left alone.
 var cheapOrDear = ranked{
@@ -152,7 +63,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			}}
 			r := New(Config{
 				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{Cluster: 12}, books), Planner: cheapOrDear, Catalog: emptyCatalog{},
-				Memory: &ladder.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
+				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
@@ -164,11 +75,12 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			s.revision = &revision{Revision: render.Revision{Plan: plan}}
 			s.pods = []corev1.Pod{podReady()}
 			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.held, s.trouble = 1, "the GPU has fallen off the bus"
+			s.surge.Serving, s.surge.Trouble = 1, "the GPU has fallen off the bus"
 			s.machines = []capacity.Machine{{Name: "chat-aaaa", InstanceType: "cheap", HourlyPrice: 1}}
 
-			made, err := r.affordable(t.Context(), s, 2)
-			_, isRecreate := errors.AsType[*recreateError](err)
+			choice := r.choice(s)
+			made, err := choice.Affordable(t.Context(), 2)
+			_, isRecreate := errors.AsType[*acquire.RecreateError](err)
 			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			switch {
 			case test.beside != "":
@@ -176,7 +88,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 					t.Errorf("got %+v, %v; want %s beside it", made, err, test.beside)
 				}
 			case test.instead != "":
-				if !isRecreate || made.Plan.InstanceType != test.instead || s.isOfHeld(made) != (test.instead == "cheap") {
+				if !isRecreate || made.Plan.InstanceType != test.instead || choice.IsLikeServing(made) != (test.instead == "cheap") {
 					t.Errorf("got %+v, %v; want %s in its place", made, err, test.instead)
 				}
 			case !isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling:
@@ -195,11 +107,11 @@ func TestWhatIsAskedForAgainIsNotLeftAlone(t *testing.T) {
 		s.revision = accepted(1)
 		s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
 		s.asksAgain, s.recreates = asksAgain, "no room for both"
-		if err := r.end(t.Context(), s, ladder.Step{Verdict: lost}); err != nil {
+		if err := r.end(t.Context(), s, acquire.Step{Verdict: lost}); err != nil {
 			t.Fatal(err)
 		}
 		ended := s.attempts.Last()
-		if left := len(r.remembered(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == v1beta1.ReasonReleased) != asksAgain {
+		if left := len(r.market.Remember(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == v1beta1.ReasonReleased) != asksAgain {
 			t.Errorf("asks again: %v: left alone: %v, %s: %s", asksAgain, left, ended.Reason, ended.Message)
 		}
 		if want := "no room for both; " + lost.Message; asksAgain && ended.Message != want {

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package ladder_test
+package cooldown_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/ladder"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
@@ -46,7 +46,7 @@ func catalogueOffers() []refusal.Offering {
 func BenchmarkMemory(b *testing.B) {
 	for _, workspaces := range []int{1000, 10000} {
 		attempts := attemptsOf(workspaces)
-		memory := &ladder.Memory{}
+		memory := &cooldown.Memory{}
 		memory.Learn(start, attempts...)
 		now := attempts[len(attempts)-1].Ended
 		b.Run(fmt.Sprintf("known/%d", workspaces), func(b *testing.B) {

@@ -1,15 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ladder decides what happens next about the machines of one Workspace: to wait, to write
-// down that an attempt has ended, to let machines go, to begin the next attempt, or to stop until
-// somebody has mended something.
-//
-// It is pure: what was observed comes in as values. It must not know how machines are made, what the
-// cloud said (package refusal does) or how plans are found. Its one rule beyond the order of these
-// steps is that machines of two attempts are never held at once, but for those of one that serves while
-// those of another plan are got.
-package ladder
+package acquire
 
 import (
 	"slices"
@@ -25,6 +17,10 @@ type Do string
 const (
 	// Keep: nothing, until the world moves or the verdict's LookAgain.
 	Keep Do = "Keep"
+	// AdoptServing: take the machines that serve for an attempt that nobody remembers.
+	AdoptServing Do = "AdoptServing"
+	// Cancel: write down that the latest attempt has ended, because the earlier machines are suitable again.
+	Cancel Do = "Cancel"
 	// Adopt: take the machines that are held for an attempt that nobody remembers.
 	Adopt Do = "Adopt"
 	// Replace: write down that machines of the open attempt are lost, and get others in their place. The rest is kept.
@@ -49,6 +45,9 @@ const (
 
 // Machine is one machine of the open attempt.
 type Machine struct {
+	Name string
+	// Ordinal among the machines of the attempt, from 0.
+	Ordinal int
 	// Stands says that it is there and not on its way out; Existed that it was there once.
 	Stands  bool
 	Existed bool
@@ -83,6 +82,9 @@ type Attempt struct {
 
 // State is everything that the decision is made from.
 type State struct {
+	// Unrecorded says that no attempt has the machines that serve another plan. Needless says that machines are acquired
+	// beside those of an earlier attempt, which are suitable again. Either is settled before anything else is observed.
+	Unrecorded, Needless bool
 	// Last is the latest attempt; nil where none is known.
 	Last *Attempt
 	// Held is the attempt whose machines serve meanwhile; nil where there is none. Its machines are neither
@@ -99,6 +101,8 @@ type State struct {
 type Step struct {
 	Do      Do
 	Verdict refusal.Verdict
+	// Lost goes with Replace: the machines that are lost, with their verdicts.
+	Lost []Machine
 	// Recheck goes with End: one usable machine would keep the attempt open. Ask the API server about those that were
 	// not usable yet, because a cache may lag.
 	Recheck bool
@@ -106,6 +110,12 @@ type Step struct {
 
 // Decide says what happens next. It is asked again after each step but Keep, Await and Stop.
 func Decide(s State) Step {
+	switch {
+	case s.Unrecorded:
+		return Step{Do: AdoptServing}
+	case s.Needless:
+		return Step{Do: Cancel, Verdict: Released("the machines were released: the earlier ones are suitable again")}
+	}
 	if step, isDecided := s.Held.decide(s.Last); isDecided {
 		return step
 	}
@@ -167,7 +177,8 @@ func (a *Attempt) lose(verdict refusal.Verdict) Step {
 	arrives := func(m Machine) bool { return m.Stands && m.Arriving && !m.Verdict.Final }
 	switch mayReplace := a.mayReplace(); {
 	case mayReplace && slices.ContainsFunc(a.Machines, isUsable):
-		return Step{Do: Replace}
+		isKept := func(m Machine) bool { return !m.Verdict.Final }
+		return Step{Do: Replace, Lost: slices.DeleteFunc(slices.Clone(a.Machines), isKept)}
 	default:
 		return Step{Do: End, Verdict: verdict, Recheck: mayReplace && slices.ContainsFunc(a.Machines, arrives)}
 	}
@@ -187,3 +198,6 @@ func Earliest(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// ShortestLook keeps a deadline that has just passed from being looked at twice at once.
+const ShortestLook = 10 * time.Millisecond

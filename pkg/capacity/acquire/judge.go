@@ -1,0 +1,239 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// CacheLag is how long a new machine may be missing from the cache. After that, the API server decides whether it
+// vanished.
+const CacheLag = 5 * time.Second
+
+// Judge returns verdicts on machines.
+type Judge struct {
+	// Rules and Deadlines classify what a provisioner reports, in the wording of Provider.
+	Rules     refusal.Rules
+	Deadlines refusal.Deadlines
+	Provider  refusal.Provider
+	// Nodes is what is known of the nodes of the machines.
+	Nodes Nodes
+	Asker refusal.Asker
+	Now   time.Time
+}
+
+// Case is one open attempt whose machines are judged.
+type Case struct {
+	Attempt *v1beta1.Attempt
+	// Names of the attempt's machines, in order.
+	Names []string
+	// Machines of the Workspace in the caches, and the UIDs of those that open attempts have lost.
+	Machines Machines
+	Lost     []types.UID
+	// Offering that the attempt asks for, and the number of GPUs of one of its machines.
+	Offering refusal.Offering
+	GPUs     int
+	// Held are the machines that the API server has, if IsHeldKnown.
+	Held        Machines
+	IsHeldKnown bool
+	// Reasons is what explains the end of machines; nil until it is read.
+	Reasons *Reasons
+}
+
+// Reasons is what explains the end of machines beyond their own conditions.
+type Reasons struct {
+	Events []refusal.Event
+	// Class is the state of the node class, with a message unless it is ready.
+	Class        refusal.ClassState
+	ClassMessage string
+	// Past are the earlier attempts of the Workspace.
+	Past []refusal.Attempt
+}
+
+// Need is what a judgement cannot do without.
+type Need int
+
+// What may be missing: nothing, the machines that the API server has, or the reasons for the end of machines.
+const (
+	NeedsNothing Need = iota
+	NeedsHeld
+	NeedsReasons
+)
+
+// Judgement is what a Judge found. It is complete if it needs nothing.
+type Judgement struct {
+	// Machines of the case, in order.
+	Machines []Machine
+	// LookAgain is when a machine should show in the cache; 0 means that none is awaited.
+	LookAgain time.Duration
+	// Unheard is why the silence of a node is not held against it; empty if it is, or if no node is silent.
+	Unheard string
+	// Needs is what to add to the case before it is judged again.
+	Needs Need
+	// Final are the UIDs of the machines that are lost.
+	Final []types.UID
+	// IsBehind says that the cache shows a machine as leaving that the API server has: a controller that led before created
+	// its successor of the same name.
+	IsBehind bool
+}
+
+// Judge returns the verdicts on the machines of a case.
+func (j *Judge) Judge(c *Case) Judgement {
+	out := Judgement{Machines: make([]Machine, len(c.Names))}
+	seen := make([]refusal.Observation, len(c.Names))
+	for i, name := range c.Names {
+		observed := j.Observe(c, name)
+		if out.Needs = observed.Needs; out.Needs != NeedsNothing {
+			return out
+		}
+		out.Machines[i], seen[i] = observed.Machine, observed.Observation
+		out.Machines[i].Ordinal = i
+		out.lookAgain(observed.LookAgain)
+		machine := c.Machines.Named(name)
+		if !observed.Existed || machine == nil && observed.GoneAt.IsZero() {
+			continue // it never existed, or the cache does not show it yet
+		}
+		out.Machines[i].Verdict = j.verdict(machine, seen[i], &out)
+		if !out.Machines[i].Verdict.Final {
+			continue
+		}
+		if machine != nil && machine.Deleting {
+			if !c.IsHeldKnown {
+				out.Needs = NeedsHeld
+				return out
+			}
+			if c.Held.Named(name) != nil {
+				out.IsBehind = true
+				return out
+			}
+		}
+		out.Final = append(out.Final, seen[i].UID)
+	}
+	switch {
+	case len(out.Final) == 0:
+	case c.Reasons == nil:
+		out.Needs = NeedsReasons
+	default:
+		j.explain(c, seen, &out)
+	}
+	return out
+}
+
+// explain repeats final verdicts with the events and the node class, which may name the cause.
+func (j *Judge) explain(c *Case, seen []refusal.Observation, out *Judgement) {
+	for i, name := range c.Names {
+		machine := &out.Machines[i]
+		if !machine.Verdict.Final {
+			continue
+		}
+		seen[i].Events, seen[i].Class, seen[i].ClassMessage = c.Reasons.Events, c.Reasons.Class, c.Reasons.ClassMessage
+		machine.Verdict = refusal.Escalate(j.verdict(c.Machines.Named(name), seen[i], out), c.Reasons.Past)
+		if c.Attempt.ReadyTime == nil && HasLaunched(c.Attempt, name) {
+			machine.Verdict = machine.Verdict.InPart()
+		}
+		machine.AskAgain = j.mayAskAgain(machine.Verdict, seen[i].Offering, c.Reasons.Past)
+	}
+}
+
+// verdict classifies one machine; nil if the cache has none. A machine whose node reports that it is broken or about to be
+// reclaimed, or whose node is not Ready for too long, counts as lost.
+func (j *Judge) verdict(machine *capacity.Machine, seen refusal.Observation, out *Judgement) refusal.Verdict {
+	verdict := j.Rules.Classify(seen, j.Deadlines, j.Now)
+	if verdict.Final || machine == nil || machine.Deleting || machine.NodeName == "" {
+		return verdict
+	}
+	fault := j.Nodes.Fault(machine, j.Now)
+	if fault.Unheard != "" {
+		out.Unheard = fault.Unheard
+	}
+	switch {
+	case fault.Message == "":
+		return verdict
+	case j.Now.Before(fault.Deadline):
+		verdict.LookAgain = Earliest(verdict.LookAgain, fault.Deadline)
+		return verdict
+	}
+	gone := seen
+	gone.GoneAt, gone.WasUsable = j.Now, true
+	lost := j.Rules.Classify(gone, j.Deadlines, j.Now)
+	lost.Message = fault.Message
+	return lost
+}
+
+// mayAskAgain reports whether another machine may be requested at once after a verdict.
+func (j *Judge) mayAskAgain(verdict refusal.Verdict, offer refusal.Offering, past []refusal.Attempt) bool {
+	past = append(slices.Clone(past), refusal.Attempt{
+		Asker: j.Asker, Offering: offer, Started: j.Now, Ended: j.Now,
+		Cause: verdict.Cause, Scope: verdict.Scope, Cooldown: verdict.Cooldown, Guessed: verdict.Guessed,
+	})
+	_, _, isCooling := refusal.NewCooldowns(past).Active(j.Now, j.Asker, offer)
+	return verdict.Cause != refusal.Misconfigured && !isCooling
+}
+
+func (j *Judgement) lookAgain(after time.Duration) {
+	if after > 0 && (j.LookAgain == 0 || after < j.LookAgain) {
+		j.LookAgain = after
+	}
+}
+
+// Observed is one machine of a case.
+type Observed struct {
+	Machine
+	refusal.Observation
+	// LookAgain is when the cache should show it; 0 if it does, or if the machine was never created.
+	LookAgain time.Duration
+	Needs     Need
+}
+
+// Observe describes one machine of a case. A machine that the cache does not show has vanished only if the API server
+// does not have it either.
+func (j *Judge) Observe(c *Case, name string) Observed {
+	out := Observed{Observation: refusal.Observation{
+		Provider: j.Provider, Offering: c.Offering, CreatedAt: c.Attempt.StartTime.Time, GPUsWanted: c.GPUs,
+	}}
+	out.Name = name
+	Recall(&out.Observation, c.Attempt, name)
+	machine := c.Machines.Named(name)
+	if machine != nil && !slices.Contains(c.Lost, machine.UID) {
+		out.see(machine)
+		out.WasUsable = WasUsable(c.Attempt, out.CreatedAt)
+		return out
+	}
+	out.WasUsable = WasUsable(c.Attempt, out.CreatedAt)
+	// An attempt that was adopted has noted no machine. A plan that has grown since asks for one that never existed.
+	if out.UID == "" && (c.Attempt.ReadyTime == nil || len(c.Attempt.Claims) > 0) {
+		return out
+	}
+	out.Existed = true
+	lag := CacheLag - j.Now.Sub(c.Attempt.StartTime.Time)
+	switch {
+	case lag > 0:
+		out.Stands, out.LookAgain = true, lag
+	case !c.IsHeldKnown:
+		out.Needs = NeedsHeld
+	case c.Held.Named(name) != nil:
+		out.Stands, out.LookAgain = true, CacheLag
+	default:
+		out.GoneAt = j.Now
+	}
+	return out
+}
+
+// see takes over what the cache shows of a machine.
+func (o *Observed) see(machine *capacity.Machine) {
+	o.Stands, o.Existed, o.Arriving = !machine.Deleting, true, !machine.Initialized
+	o.UID, o.GoneAt = machine.UID, machine.DeletingSince
+	if machine.CreatedAt.After(o.CreatedAt) { // the API server's clock may be behind ours
+		o.CreatedAt = machine.CreatedAt
+	}
+	o.Launched, o.Registered, o.Initialized = machine.Words.Launched, machine.Words.Registered, machine.Words.Initialized
+	o.ProviderID, o.NodeName, o.GPUs = machine.ProviderID, machine.NodeName, machine.GPUs
+}

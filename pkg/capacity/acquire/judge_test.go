@@ -1,0 +1,171 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// TestObserve covers machines that the cache does not show.
+func TestObserve(t *testing.T) {
+	created, ready := metav1.NewTime(start.Add(10*time.Minute)), metav1.NewTime(start.Add(15*time.Minute))
+	attempt := func(change ...func(*v1beta1.Attempt)) *v1beta1.Attempt {
+		out := begun(1, "a")
+		out.Claims = []v1beta1.AttemptClaim{{Name: "a", UID: "a", CreationTime: &created}}
+		for _, c := range change {
+			c(&out)
+		}
+		return &out
+	}
+	isReady := func(a *v1beta1.Attempt) { a.ReadyTime = &ready }
+	old := func(a *v1beta1.Attempt) { a.ReadyTime, a.Claims = &ready, nil }
+	tests := []struct {
+		reason  string
+		attempt *v1beta1.Attempt
+		name    string
+		existed bool
+		created time.Time
+		usable  bool
+	}{
+		{"it vanished, and is as old as it was and not as its attempt", attempt(), "a", true, created.Time, false},
+		{"it served and vanished", attempt(isReady), "a", true, created.Time, true},
+		{"it was not asked for yet", attempt(), "b", false, start, false},
+		{"the plan has grown since the others served", attempt(isReady), "b", false, start, true},
+		{"an earlier version kept no names", attempt(old), "a", true, start, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			judge := acquire.Judge{Now: start.Add(time.Hour)}
+			got := judge.Observe(&acquire.Case{Attempt: test.attempt, Names: []string{test.name}, IsHeldKnown: true}, test.name)
+			if got.Existed != test.existed || !got.CreatedAt.Equal(test.created) || got.WasUsable != test.usable {
+				t.Errorf("existed %t, created %s, usable %t; want %t, %s, %t",
+					got.Existed, got.CreatedAt, got.WasUsable, test.existed, test.created, test.usable)
+			}
+		})
+	}
+}
+
+// TestVanished has the cache lack a machine for long. It has vanished only if the API server lacks it, too: its Workspace
+// would have a refusal that nobody gave.
+func TestVanished(t *testing.T) {
+	attempt := begun(1, "a")
+	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", UID: "machine-1"}}
+	held := acquire.Machines{machine(func(m *capacity.Machine) { m.Name = "a" })}
+	tests := []struct {
+		reason  string
+		after   time.Duration
+		isKnown bool
+		held    acquire.Machines
+		stands  bool
+		needs   acquire.Need
+		again   time.Duration
+	}{
+		{"the cache may be behind", time.Second, false, nil, true, acquire.NeedsNothing, 4 * time.Second},
+		{"the API server has yet to answer", time.Minute, false, nil, false, acquire.NeedsHeld, 0},
+		{"the API server has it", time.Minute, true, held, true, acquire.NeedsNothing, acquire.CacheLag},
+		{"the API server does not have it", time.Minute, true, nil, false, acquire.NeedsNothing, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			judge := acquire.Judge{Now: start.Add(test.after)}
+			got := judge.Observe(&acquire.Case{Attempt: &attempt, Names: []string{"a"}, Held: test.held, IsHeldKnown: test.isKnown}, "a")
+			if got.Stands != test.stands || got.Needs != test.needs || got.LookAgain != test.again {
+				t.Errorf("stands %t, needs %d, looks again after %s; want %t, %d, %s",
+					got.Stands, got.Needs, got.LookAgain, test.stands, test.needs, test.again)
+			}
+			if isGone := !got.GoneAt.IsZero(); isGone != (test.isKnown && test.held == nil) {
+				t.Errorf("gone at %s", got.GoneAt)
+			}
+		})
+	}
+}
+
+// TestJudgeReadsNoMoreThanItNeeds covers what a judgement asks for before it is complete: a settled machine costs no read,
+// and a lost one is explained by what was published.
+func TestJudgeReadsNoMoreThanItNeeds(t *testing.T) {
+	leaving := machine(func(m *capacity.Machine) { m.Name, m.Deleting, m.DeletingSince = "a", true, start.Add(time.Minute) })
+	usable := machine(func(m *capacity.Machine) { m.Name = "a" })
+	reasons := &acquire.Reasons{}
+	tests := []struct {
+		reason  string
+		machine capacity.Machine
+		isKnown bool
+		held    acquire.Machines
+		reasons *acquire.Reasons
+		want    acquire.Need
+		behind  bool
+		final   bool
+	}{
+		{"it is usable", usable, false, nil, nil, acquire.NeedsNothing, false, false},
+		{"it is leaving", leaving, false, nil, nil, acquire.NeedsHeld, false, true},
+		{"it is leaving, and a controller that led before has created its successor", leaving, true, acquire.Machines{usable}, nil, acquire.NeedsNothing, true, true},
+		{"it is gone, and nobody knows why", leaving, true, nil, nil, acquire.NeedsReasons, false, true},
+		{"it is gone", leaving, true, nil, reasons, acquire.NeedsNothing, false, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			attempt := begun(1, "a")
+			judge := acquire.Judge{Now: start.Add(time.Hour)}
+			got := judge.Judge(&acquire.Case{
+				Attempt: &attempt, Names: []string{"a"}, Machines: acquire.Machines{test.machine},
+				Held: test.held, IsHeldKnown: test.isKnown, Reasons: test.reasons,
+			})
+			if got.Needs != test.want || got.IsBehind != test.behind || got.Machines[0].Verdict.Final != test.final {
+				t.Errorf("needs %d, behind %t, final %t; want %d, %t, %t",
+					got.Needs, got.IsBehind, got.Machines[0].Verdict.Final, test.want, test.behind, test.final)
+			}
+		})
+	}
+}
+
+// TestLostMachineIsNotJudgedAgain: what the cache still shows of a lost machine says nothing of its successor.
+func TestLostMachineIsNotJudgedAgain(t *testing.T) {
+	attempt := begun(1, "a")
+	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", Lost: &v1beta1.LostClaim{UID: "machine-1"}}}
+	attempt.ReadyTime = new(metav1.NewTime(start))
+	judge := acquire.Judge{Now: start.Add(time.Hour)}
+	got := judge.Judge(&acquire.Case{
+		Attempt: &attempt, Names: []string{"a"}, Lost: []types.UID{"machine-1"},
+		Machines: acquire.Machines{machine(func(m *capacity.Machine) { m.Name, m.Deleting, m.DeletingSince = "a", true, start })},
+	})
+	if got.Machines[0].Existed || got.Machines[0].Verdict.Final || got.Needs != acquire.NeedsNothing {
+		t.Errorf("got %+v, want a machine that has yet to be asked for", got)
+	}
+}
+
+// TestFaultCountsFromTheMachine: a machine is lost for as long as its node was seen to be away, and not for as long as there
+// was none before it. Its node may be in the cache later than the machine.
+func TestFaultCountsFromTheMachine(t *testing.T) {
+	joined := start.Add(-time.Minute)
+	tests := []struct {
+		reason  string
+		machine capacity.Machine
+		want    time.Time
+	}{
+		{"its node was never seen", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
+			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: joined},
+		}}, joined.Add(10 * time.Minute)},
+		{"its node reports it", capacity.Machine{NodeName: "n", Initialized: true, NodeSince: start.Add(-time.Hour)}, start.Add(-50 * time.Minute)},
+		{"it is older", capacity.Machine{NodeName: "n", Initialized: true, Words: capacity.Words{
+			Initialized: refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(-5 * time.Hour)},
+		}}, start.Add(-110 * time.Minute)},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			nodes := acquire.Nodes{Grace: 10 * time.Minute, MissingSince: start.Add(-2 * time.Hour)}
+			if fault := nodes.Fault(&test.machine, start); !fault.Deadline.Equal(test.want) {
+				t.Errorf("counts as lost from %s, want %s", fault.Deadline, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// Machines are those of one Workspace as the caches show them, in any stage.
+type Machines []capacity.Machine
+
+// Named returns the machine of that name, or nil.
+func (m Machines) Named(name string) *capacity.Machine {
+	for i := range m {
+		if m[i].Name == name {
+			return &m[i]
+		}
+	}
+	return nil
+}
+
+// Standing returns the machines that are not being deleted.
+func (m Machines) Standing() Machines {
+	var out Machines
+	for _, machine := range m {
+		if !machine.Deleting {
+			out = append(out, machine)
+		}
+	}
+	return out
+}
+
+// Leaving returns the names of the machines that are being deleted, sorted.
+func (m Machines) Leaving() []string {
+	var names []string
+	for i := range m {
+		if m[i].Deleting {
+			names = append(names, m[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Of returns the machines of an attempt that are not being deleted.
+func (m Machines) Of(attempt *v1beta1.Attempt) Machines {
+	return slices.DeleteFunc(m.Standing(), func(machine capacity.Machine) bool {
+		return !slices.Contains(attempt.NodeClaims, machine.Name)
+	})
+}
+
+// Price returns the sum of the prices of the machines with these names, in USD per hour; negative if one is unknown.
+func (m Machines) Price(names []string) float64 {
+	sum := 0.0
+	for i := range m {
+		if !slices.Contains(names, m[i].Name) {
+			continue
+		}
+		if m[i].HourlyPrice < 0 {
+			return -1
+		}
+		sum += m[i].HourlyPrice
+	}
+	return sum
+}
+
+// AreFormer reports whether a retired back end looks after one of the machines: it gets no more.
+func (m Machines) AreFormer() bool {
+	return slices.ContainsFunc(m, func(machine capacity.Machine) bool { return machine.Former })
+}
+
+// Suffice reports whether the machines of an attempt are enough for a plan.
+func (m Machines) Suffice(attempt *v1beta1.Attempt, made *render.Revision) bool {
+	standing := 0
+	for _, machine := range m.Of(attempt) {
+		if Fits(&machine, made) {
+			standing++
+		}
+	}
+	return standing >= made.Plan.Nodes
+}
+
+// Suffice reports whether the machines of one open attempt are enough for a plan, so that nothing has to be bought.
+func (a Attempts) Suffice(machines Machines, made *render.Revision) bool {
+	return slices.ContainsFunc(a.Open(), func(open *v1beta1.Attempt) bool { return machines.Suffice(open, made) })
+}
+
+// AreWanted reports whether a plan asks for what an open attempt asked for and has. Machines that all stand where the
+// plan wants them are wanted, whatever was asked for. Names are those of the attempt's machines.
+func (m Machines) AreWanted(attempt *v1beta1.Attempt, names []string, made *render.Revision) bool {
+	plan := &made.Plan
+	isPlace := attempt.Zone == Place(plan.Zones)
+	standing := 0
+	for i := range m {
+		machine := &m[i]
+		if !slices.Contains(names, machine.Name) {
+			continue
+		}
+		if !Fits(machine, made) {
+			return false
+		}
+		if !machine.Deleting && (isPlace || machine.Zone != "") {
+			standing++
+		}
+	}
+	return standing == len(names) ||
+		isPlace && attempt.InstanceType == plan.InstanceType && attempt.CapacityType == plan.CapacityType
+}
+
+// Fits reports whether a machine is of the kind that a plan asks for, and accepts its pods. A NodeClass counts only if
+// the Workspace names one: another default of the installation replaces nothing.
+func Fits(machine *capacity.Machine, made *render.Revision) bool {
+	plan, class := &made.Plan, made.NodeClass
+	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
+		(len(plan.Zones) == 0 || machine.Zone == "" || slices.Contains(plan.Zones, machine.Zone)) &&
+		(class == nil || machine.NodeClass == (v1beta1.NodeClassReference{}) || machine.NodeClass == *class) &&
+		(!machine.Dedicated || made.ToleratesDedication())
+}
+
+// Place returns the zone of a request as an attempt records it. Several zones that the provisioner chooses from are a
+// place of their own.
+func Place(zones []string) string {
+	return strings.Join(slices.Sorted(slices.Values(zones)), ",")
+}

@@ -1,0 +1,69 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+)
+
+// Nodes is what is known of the nodes of a Workspace's machines.
+type Nodes struct {
+	// Silence says whether nodes that are not Ready count as lost.
+	Silence nodehealth.Silence
+	// Grace is how long a node may be not Ready before its machine counts as lost; 0 means for ever.
+	Grace time.Duration
+	// MissingSince is since when the status says that not all nodes are Ready; zero if it does not.
+	MissingSince time.Time
+	// Excused are the names of machines whose successors are being acquired, so that a broken one may serve on.
+	Excused []string
+}
+
+// Fault is what is wrong with the node of a machine.
+type Fault struct {
+	// Message is empty if nothing is wrong, or if it does not count.
+	Message string
+	// Deadline is when the machine counts as lost.
+	Deadline time.Time
+	// Unheard is why the silence of the node is not held against it; empty if it is.
+	Unheard string
+}
+
+// Fault returns what is wrong with the node of a machine.
+func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
+	if trouble := machine.Trouble; trouble.Message != "" && !slices.Contains(n.Excused, machine.Name) {
+		return Fault{Message: trouble.Message, Deadline: trouble.Since.Add(trouble.Grace)}
+	}
+	if machine.NodeReady || !machine.Initialized || n.Grace <= 0 {
+		return Fault{}
+	}
+	out := Fault{}
+	since := machine.NodeSince
+	counted := since
+	if since.IsZero() { // it has no node
+		since = n.missingSince(machine, now)
+		counted = since
+	} else if counted, out.Unheard = n.Silence.Counts(since); counted.IsZero() {
+		return out
+	}
+	out.Message = fmt.Sprintf("node %s has not been Ready since %s", machine.NodeName, since.UTC().Format(time.TimeOnly+" MST"))
+	out.Deadline = counted.Add(n.Grace)
+	return out
+}
+
+// missingSince is when a machine was found to have lost its node.
+func (n *Nodes) missingSince(machine *capacity.Machine, now time.Time) time.Time {
+	since := now
+	if !n.MissingSince.IsZero() {
+		since = n.MissingSince
+	}
+	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
+		since = joined
+	}
+	return since
+}

@@ -1,0 +1,64 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// Buyer is a Workspace as one pass observed it. Nothing here changes it.
+type Buyer struct {
+	Workspace *v1beta1.Workspace
+	// Spec is the Workspace that plans are made for: as it is or, if its spec has no plan, as it was accepted last.
+	Spec  *v1beta1.Workspace
+	Owner capacity.Owner
+	// Namespace is the metadata of the Workspace's namespace.
+	Namespace metav1.ObjectMeta
+	// Accepted is the accepted revision; nil before the first one. Inputs are those of the plan to make.
+	Accepted *revision.Revision
+	Inputs   render.Inputs
+	Attempts acquire.Attempts
+	Machines acquire.Machines
+	Sets     []*appsv1.StatefulSet
+	Pods     []corev1.Pod
+	// Surge says which attempt serves while another plan is chosen, and IsAnswering whether the model answers.
+	Surge       acquire.Surge
+	IsAnswering bool
+	// Deleting is the offer that is about to be lost; nil if there is none. It is requested again only if nothing else is
+	// suitable.
+	Deleting *cooldown.Exclusion
+	// LeftNodes are not used now, and CannotBuy says that no provisioner is installed.
+	LeftNodes []render.LeftNode
+	CannotBuy bool
+}
+
+// Serving returns the attempt whose machines serve while those of another one are acquired, or nil.
+func (b *Buyer) Serving() *v1beta1.Attempt { return b.Attempts.OpenNumber(b.Surge.Serving) }
+
+func (b *Buyer) asker() refusal.Asker {
+	return refusal.Asker{Workspace: b.Workspace.UID, Namespace: b.Workspace.Namespace}
+}
+
+// Suffices reports whether the machines that are held will do for a plan, so that nothing has to be bought.
+func (b *Buyer) Suffices(made *revision.Revision) bool {
+	held := b.Serving()
+	return held != nil && b.Surge.Trouble == "" && b.Machines.Suffice(held, &made.Revision)
+}
+
+// IsLikeServing reports whether a plan asks for machines like those that are held.
+func (b *Buyer) IsLikeServing(made *revision.Revision) bool {
+	held := b.Serving()
+	return held != nil && held.InstanceType == made.Plan.InstanceType && held.CapacityType == made.Plan.CapacityType &&
+		held.Zone == acquire.Place(made.Plan.Zones)
+}

@@ -1,0 +1,92 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/admission"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// CheckBeside says whether the machines of a plan may be held together with those that serve, as far as the
+// Workspace's own limit goes.
+func (c *Choice) CheckBeside(made *revision.Revision) error {
+	held := c.Serving()
+	if held == nil {
+		return nil
+	}
+	if c.Machines.AreFormer() {
+		return &acquire.RecreateError{Why: "the capacity back end has changed since"}
+	}
+	if !c.IsAnswering {
+		return &acquire.RecreateError{Why: "the model on them does not answer"}
+	}
+	budget := c.Budget()
+	return budget.Beside(made.Plan.InstanceType, made.Plan.HourlyPrice)
+}
+
+// Budget is what the Workspace may pay for machines beside those that serve.
+func (c *Choice) Budget() acquire.Budget {
+	out := acquire.Budget{Limit: request.MaxHourlyPrice(c.Spec), LimitName: "resource.placement.maxHourlyPrice"}
+	if out.Limit <= 0 {
+		out.Limit, out.LimitName = c.Limits.MaxHourlyPrice, "this installation's default limit"
+	}
+	if serving := c.Serving(); serving != nil {
+		out.Serving, out.Cost = serving.InstanceType, c.Machines.Price(serving.NodeClaims)
+	}
+	return out
+}
+
+// checkPurchase returns an error if a machine of a plan cannot become useful, before money is spent on it.
+func (c *Choice) checkPurchase(ctx context.Context, made *revision.Revision) error {
+	purchase := c.Purchase(made)
+	// The user's mistake comes before the cluster's state.
+	if problem := planning.ZoneProblem(&made.Plan, purchase.NodeClass); problem != "" {
+		return progress.Invalid("nothing is bought yet: " + problem)
+	}
+	purchase.Pods = podDemand(c.Workspace, made, c.Sets, c.Pods)
+	return c.Preflight.Check(ctx, purchase)
+}
+
+// Purchase returns what a Workspace buys with a plan, without its pods.
+func (c *Choice) Purchase(made *revision.Revision) preflight.Purchase {
+	out := preflight.Purchase{
+		Workspace: client.ObjectKeyFromObject(c.Workspace), UID: c.Workspace.UID, NamespaceLabels: c.Namespace.Labels,
+		InstanceType: made.Plan.InstanceType, DiskGiB: made.Plan.DiskGiB, NodeClass: c.ClassOf(made.NodeClass),
+		ToleratesDedication: made.ToleratesDedication(),
+	}
+	if made.Plan.MachineGPUs > 0 {
+		out.GPUResource = made.Plan.GPUResource
+	}
+	return out
+}
+
+// podDemand is what a plan wants to create, and what exists already.
+func podDemand(ws *v1beta1.Workspace, made *revision.Revision, sets []*appsv1.StatefulSet, pods []corev1.Pod) admission.Demand {
+	out := admission.Demand{ExistingSets: len(sets)}
+	for _, object := range made.Pods(ws, made.Name, workload.Group{}) {
+		if set, ok := object.(*appsv1.StatefulSet); ok {
+			out.Sets = append(out.Sets, set)
+		}
+	}
+	for i := range pods {
+		if phase := pods[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+			out.Pods = append(out.Pods, pods[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// excluded is what is left alone now, in the places that the Workspace names: a refusal is about the
+// place that was asked for. Nothing is while its user asks to have it tried again.
+func (c *Choice) excluded() ([]cooldown.Exclusion, error) {
+	if c.Attempts.IsRetry(c.Workspace) {
+		return nil, nil
+	}
+	class, err := c.Planning.Resolver.NodeClass(c.Spec)
+	if err != nil {
+		return nil, err
+	}
+	zone, className := "", c.ClassOf(class).Name
+	if c.Spec.Resource.Placement != nil {
+		zone = acquire.Place(c.Spec.Resource.Placement.Zones)
+	}
+	out := c.Memory.Exclusions(c.Clock.Now(), c.asker(), c.offers(zone, className))
+	c.LeftAlone = nil
+	for i := range out {
+		c.LeftAlone = append(c.LeftAlone, out[i].Offering)
+	}
+	return out, nil
+}
+
+// exclusions are what is left alone, in the planner's words.
+func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
+	out := make([]planner.Exclusion, 0, len(excluded))
+	for _, e := range excluded {
+		out = append(out, planner.Exclusion{
+			InstanceType: e.Offering.InstanceType, CapacityType: e.Offering.CapacityType,
+			Reason: fmt.Sprintf("refused lately (%s): cooling down until %s", e.Cause, Clock(e.Until)),
+		})
+	}
+	return out
+}
+
+func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
+
+// exhausted reports that every suitable machine type is cooling down, until when, and what would help.
+func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) error {
+	asked, err := c.demand(ctx)
+	if err != nil {
+		return err
+	}
+	reopens := c.reopens(asked.Request, excluded)
+	pinned := blocking(excluded, &c.Accepted.Plan)
+	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
+		reopens = pinned.Until
+	}
+	return &progress.WaitingError{
+		Reason: string(pinned.Cause),
+		Message: fmt.Sprintf("every suitable machine type is cooling down until %s: %s%s",
+			Clock(reopens), c.help(asked.Request, excluded, pinned.Cause), c.wordsAbout(pinned)),
+		After: max(reopens.Sub(c.Clock.Now()), time.Second),
+	}
+}
+
+// blocking is the exclusion that a plan waits for, else the one that ends first.
+func blocking(excluded []cooldown.Exclusion, plan *planner.Plan) cooldown.Exclusion {
+	if i := slices.IndexFunc(excluded, func(e cooldown.Exclusion) bool { return isOffer(e, plan) }); i >= 0 {
+		return excluded[i]
+	}
+	return slices.MinFunc(excluded, func(a, b cooldown.Exclusion) int { return a.Until.Compare(b.Until) })
+}
+
+func isOffer(e cooldown.Exclusion, plan *planner.Plan) bool {
+	return e.Offering.InstanceType == plan.InstanceType && e.Offering.CapacityType == plan.CapacityType &&
+		e.Offering.Zone == acquire.Place(plan.Zones)
+}
+
+// reopens is when a plan can be made again at the earliest; zero where waiting alone does not help.
+func (c *Choice) reopens(asked planner.Request, excluded []cooldown.Exclusion) time.Time {
+	return cooldown.Reopens(excluded, func(left []cooldown.Exclusion) bool {
+		_, err := c.planBut(asked, left)
+		return err == nil
+	})
+}
+
+// planBut is what would be asked for if no more than this were left alone.
+func (c *Choice) planBut(asked planner.Request, excluded []cooldown.Exclusion) (planner.Plan, error) {
+	asked.Constraints.Excluded = append(slices.Clone(asked.Constraints.Excluded), exclusions(excluded)...)
+	return c.Planner.Plan(asked)
+}
+
+// help is what would help sooner than waiting: what a larger quota would open, whichever cause the accepted plan
+// waits for.
+func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, cause refusal.Cause) string {
+	isQuota := func(e cooldown.Exclusion) bool { return e.Cause == refusal.Quota }
+	if !slices.ContainsFunc(excluded, isQuota) {
+		return helpFor(cause)
+	}
+	opened, err := c.planBut(asked, slices.DeleteFunc(slices.Clone(excluded), isQuota))
+	if err != nil {
+		return helpFor(cause)
+	}
+	return fmt.Sprintf("a larger quota would allow %s (then set the annotation %s to a new value); "+
+		"another machine type or region would help sooner", opened.Summary(), v1beta1.AnnotationRetryCapacity)
+}
+
+// wordsAbout quotes the latest attempt of this Workspace that led to an exclusion; empty where others
+// did.
+func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
+	for i := len(c.Attempts) - 1; i >= 0; i-- {
+		a := &c.Attempts[i]
+		scope, err := refusal.ParseScope(a.Scope)
+		if err != nil || a.Reason != string(excluded.Cause) || !scope.Covers(excluded.Offering) {
+			continue
+		}
+		words := fmt.Sprintf("; the last refusal, of %s: %s", a.InstanceType, a.Message)
+		if a.Fix != "" {
+			words += "; " + a.Fix
+		}
+		return words
+	}
+	return ""
+}
+
+// helpFor is what would help sooner than waiting.
+func helpFor(cause refusal.Cause) string {
+	switch cause {
+	case refusal.Quota:
+		return "a larger quota (then set the annotation " + v1beta1.AnnotationRetryCapacity + " to a new value), or another " +
+			"machine type or region, would help sooner"
+	case refusal.NoCapacity, refusal.NotOffered, refusal.TimedOut:
+		return "another machine type, capacity type, zone or region would help sooner"
+	default:
+		return "another machine type would help sooner"
+	}
+}

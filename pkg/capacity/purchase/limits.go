@@ -1,0 +1,67 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/request"
+)
+
+// planLimits are the administrator's limits on a plan.
+func (c *Choice) planLimits() (planning.Limits, error) {
+	ceilings, err := c.ceilings()
+	if err != nil {
+		return planning.Limits{}, err
+	}
+	return planning.Limits{
+		Ceiling: c.ceiling(ceilings, request.MaxHourlyPrice(c.Spec) > 0), OneMachine: c.OneMachine(),
+	}, nil
+}
+
+// ceiling is what no plan may cost more than, whatever is held.
+func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling {
+	kind, limit := ceilings.Lowest()
+	lowest := planner.Ceiling{
+		HourlyPrice: limit, Name: fmt.Sprintf("the administrator's ceiling %s of", kind), Help: "have the administrator raise it",
+	}
+	usual := planner.Ceiling{
+		HourlyPrice: c.Limits.MaxHourlyPrice, Name: "this installation's default limit of",
+		Help: "set resource.placement.maxHourlyPrice",
+	}
+	if hasOwn || usual.HourlyPrice <= 0 || lowest.HourlyPrice > 0 && lowest.HourlyPrice <= usual.HourlyPrice {
+		return lowest
+	}
+	return usual
+}
+
+// ceilings are those for a Workspace: its namespace may have one of its own. The error is a
+// *stalledError where that cannot be read: it must not pass for none.
+func (c *Choice) ceilings() (ledger.Ceilings, error) {
+	out := c.Ledger.Ceilings()
+	text, isSet := c.Namespace.Annotations[v1beta1.AnnotationSpendingCeiling]
+	if !isSet {
+		return out, nil
+	}
+	price, err := strconv.ParseFloat(text, 64)
+	if err != nil || price <= 0 || math.IsInf(price, 0) || !regexp.MustCompile(`^\d+(\.\d+)?$`).MatchString(text) {
+		const most = 64
+		return out, &progress.StalledError{
+			Reason: v1beta1.ReasonSpendingCeilingInvalid,
+			Message: fmt.Sprintf("nothing is bought: namespace %s has the annotation %s with the value %q, which is not a price: "+
+				"have the administrator set a number above 0 in USD per hour, such as 50, or remove the annotation",
+				c.Workspace.Namespace, v1beta1.AnnotationSpendingCeiling, request.Shorten(text, most)),
+		}
+	}
+	out.Namespace, out.IsNamespaceOwn = price, true
+	return out, nil
+}

@@ -1,0 +1,81 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package purchase chooses the plan that a Workspace buys: one whose offers are not cooling down, whose machines can become
+// useful, that the limits of the day allow, and for which there is money. It reserves the money, and buys nothing. It must
+// not know which machines are held for which attempt (package acquire does), or how machines are made.
+package purchase
+
+import (
+	"sync"
+
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Limits of the administrator on what a Workspace may plan with. Its ceilings are the Ledger's.
+type Limits struct {
+	// MaxHourlyPrice of Workspaces that set none, in USD; 0 is none.
+	MaxHourlyPrice float64
+	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
+	InstanceTypes []string
+	// HostPaths are directories of nodes that weights may be read from; empty means none.
+	HostPaths []string
+}
+
+// Market is what all Workspaces choose from.
+type Market struct {
+	// Catalog has the machine types.
+	Catalog Catalog
+	// Planner and Planning make plans.
+	Planner  planning.Planner
+	Planning *planning.Pipeline
+	// Memory is what all Workspaces learned from refusals, and Ledger grants the money.
+	Memory *cooldown.Memory
+	Ledger *ledger.Ledger
+	Limits Limits
+	// OneMachine returns why no model may be spread over several machines; empty if it may.
+	OneMachine func() string
+	// Preflight checks what is about to be bought.
+	Preflight *preflight.Checker
+	// Objects are read past the caches.
+	Objects planning.Objects
+	Clock   clock.PassiveClock
+	// NodeClasses that a Workspace may ask for by name. The first is the installation's.
+	NodeClasses []v1beta1.NodeClassReference
+	// Names returns the names of the machines of an attempt.
+	Names func(owner capacity.Owner, attempt int32, count int) ([]string, error)
+
+	skus func() []sku.SKU
+}
+
+// Catalog has machine types.
+type Catalog interface {
+	ResolveSKU(name string) (sku.SKU, error)
+	SKUs() []sku.SKU
+}
+
+// New returns a Market. The catalogue makes its machine types anew for each caller, so they are kept.
+func New(market Market) *Market {
+	market.skus = sync.OnceValue(func() []sku.SKU { return market.Catalog.SKUs() })
+	return &market
+}
+
+// Choice is one choice of a Workspace.
+type Choice struct {
+	*Market
+	Buyer
+	// LeftAlone are the offers that were left alone after refusals when a plan was made last.
+	LeftAlone []refusal.Offering
+}
+
+// For returns a choice of a Workspace.
+func (m *Market) For(buyer Buyer) *Choice { return &Choice{Market: m, Buyer: buyer} }

@@ -1,0 +1,123 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// Afford reserves the money for a plan's machines. Where it is short, the best plan that can be had for
+// what is left takes its place; where there is none, the Workspace waits until machines of others are
+// gone, which wakes it.
+func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int32) (*revision.Revision, error) {
+	over, err := c.Reserve(ctx, made, number)
+	if over == nil {
+		return made, err
+	}
+	budget := c.Budget()
+	if err := budget.InsteadOf(over); err != nil {
+		return nil, err
+	}
+	excluded, err := c.excluded()
+	if err != nil {
+		return nil, err
+	}
+	if over.Room <= 0 {
+		return nil, c.ShortUntil(ctx, over, excluded)
+	}
+	now := limits{
+		excluded: excluded,
+		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left under a ceiling,", Help: "wait"},
+	}
+	cheaper, err := c.makePlan(ctx, now)
+	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
+		return nil, c.ShortUntil(ctx, over, excluded)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cheaper.Passing = true
+	if cheaper.IsOnNodes() || c.Suffices(cheaper) {
+		return cheaper, nil
+	}
+	over, err = c.Reserve(ctx, cheaper, number)
+	if over != nil {
+		return nil, c.Short(over)
+	}
+	return cheaper, err
+}
+
+// Reserve asks the ledger for the money for the machines of an attempt that are not there yet. The first result says what
+// there is no money for; nil if it is granted.
+func (c *Choice) Reserve(ctx context.Context, made *revision.Revision, number int32) (*ledger.OverError, error) {
+	plan := &made.Plan
+	names, err := c.Names(c.Owner, number, plan.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	var bills []capacity.Bill
+	bought := c.Attempts.Known()
+	for _, name := range names {
+		if slices.ContainsFunc(bought, func(known capacity.Created) bool { return known.Name == name }) {
+			continue // its cache may lag: it is paid for, and is not asked for again
+		}
+		bills = append(bills, capacity.Bill{
+			Owner: c.Owner, Machine: name, InstanceType: plan.InstanceType, HourlyPrice: MachinePrice(plan),
+		})
+	}
+	ceilings, err := c.ceilings()
+	if err != nil {
+		return nil, err
+	}
+	err = c.Ledger.ReserveWithin(ctx, c.Clock.Now(), bills, ceilings)
+	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
+		return over, nil
+	}
+	return nil, err
+}
+
+// MachinePrice returns the price of one machine of a plan in USD per hour; negative if it is unknown.
+func MachinePrice(plan *planner.Plan) float64 {
+	if plan.HourlyPrice < 0 || plan.Nodes == 0 {
+		return -1
+	}
+	return plan.HourlyPrice / float64(plan.Nodes)
+}
+
+// Short says that money is short. Another Workspace's end wakes this one.
+func (c *Choice) Short(over *ledger.OverError) error {
+	wait := &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: over.Error()}
+	if !over.LookAgain.IsZero() {
+		wait.After = max(over.LookAgain.Sub(c.Clock.Now()), acquire.ShortestLook)
+	}
+	return wait
+}
+
+// ShortUntil says that money is short, until a cheaper machine that is left alone now may be asked for again: one
+// that there is room for, if only in place of what serves.
+func (c *Choice) ShortUntil(ctx context.Context, over *ledger.OverError, excluded []cooldown.Exclusion) error {
+	budget := c.Budget()
+	room := budget.Room(over)
+	if room <= 0 {
+		return c.Short(over)
+	}
+	asked, err := c.demand(ctx)
+	if err != nil {
+		return err
+	}
+	asked.Request.Constraints.Ceiling = planner.Ceiling{HourlyPrice: room + acquire.PriceTolerance}
+	over.LookAgain = acquire.Earliest(over.LookAgain, c.reopens(asked.Request, excluded))
+	return c.Short(over)
+}

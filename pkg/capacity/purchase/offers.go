@@ -1,0 +1,58 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	"iter"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// offers are all that the catalogue knows of, in a zone, or in any if that is empty.
+func (m *Market) offers(zone, nodeClass string) iter.Seq[refusal.Offering] {
+	return func(yield func(refusal.Offering) bool) {
+		for _, known := range m.skus() {
+			for _, capacityType := range []v1beta1.CapacityType{
+				v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot,
+			} {
+				offer := refusal.Offering{
+					InstanceType: known.Name, Family: known.QuotaFamily, Zone: zone, CapacityType: capacityType, NodeClass: nodeClass,
+				}
+				if !yield(offer) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Remember returns attempts of a Workspace as the memory of refusals takes them.
+func (m *Market) Remember(who refusal.Asker, attempts []v1beta1.Attempt) []refusal.Attempt {
+	return acquire.Remember(who, attempts, func(a *v1beta1.Attempt) refusal.Offering {
+		return m.Offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName)
+	})
+}
+
+// Offering returns what an attempt asks for, with the family that the cloud counts it under.
+func (m *Market) Offering(instanceType, zone string, capacityType v1beta1.CapacityType, class string) refusal.Offering {
+	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType, NodeClass: class}
+	if known, err := m.Catalog.ResolveSKU(instanceType); err == nil {
+		out.Family = known.QuotaFamily
+	}
+	return out
+}
+
+// ClassOf returns the NodeClass that machines are bought with where a plan names this one, or none.
+func (m *Market) ClassOf(named *v1beta1.NodeClassReference) v1beta1.NodeClassReference {
+	switch {
+	case named != nil:
+		return *named
+	case len(m.NodeClasses) > 0:
+		return m.NodeClasses[0]
+	default:
+		return v1beta1.NodeClassReference{}
+	}
+}

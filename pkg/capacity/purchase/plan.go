@@ -1,0 +1,67 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package purchase
+
+import (
+	"context"
+
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// limits are what a plan has to keep to for now.
+type limits struct {
+	// excluded is what is left alone after refusals.
+	excluded []cooldown.Exclusion
+	// room is what can be spent now; zero where nothing is short.
+	room planner.Ceiling
+}
+
+// makePlan has the planner decide within limits, and renders the pods.
+func (c *Choice) makePlan(ctx context.Context, now limits) (*revision.Revision, error) {
+	ask, err := c.Ask()
+	if err != nil {
+		return nil, err
+	}
+	ask.Limits.Excluded = exclusions(now.excluded)
+	if now.room.HourlyPrice > 0 {
+		ask.Limits.Ceiling = now.room // lower than what is always so
+	}
+	return c.Planning.Make(ctx, ask)
+}
+
+// demand reads what the Workspace asks for, within what the administrator allows.
+func (c *Choice) demand(ctx context.Context) (*planning.Demand, error) {
+	ask, err := c.Ask()
+	if err != nil {
+		return nil, err
+	}
+	return c.Planning.Demand(ctx, ask)
+}
+
+// Ask returns what a plan of the Workspace is made for.
+func (c *Choice) Ask() (planning.Ask, error) {
+	out := planning.Ask{Workspace: c.Spec, Inputs: c.Inputs, LeftNodes: c.LeftNodes, CannotBuy: c.CannotBuy}
+	if c.Accepted != nil {
+		out.Replaces = &c.Accepted.Plan
+	}
+	var err error
+	out.Limits, err = c.planLimits()
+	return out, err
+}
+
+// Today returns an accepted plan at the price of the day, or why its machines may not be bought today.
+func (c *Choice) Today(accepted *revision.Revision) (*revision.Revision, string) {
+	if accepted.Unverified != "" || accepted.IsOnNodes() {
+		return accepted, accepted.Unverified
+	}
+	limits, err := c.planLimits()
+	if err != nil {
+		return accepted, progress.Message(err)
+	}
+	return c.Planning.Builder.Quote(accepted, c.Spec, limits)
+}
