@@ -41,6 +41,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
@@ -193,10 +194,10 @@ func limitsOf(o options.Controller) purchase.Limits {
 
 // setUp has the caches indexed and then the controllers run, once this replica leads.
 func (at site) setUp(
-	ctx context.Context, workspaces *workspace.Reconciler, news []workspace.News, endpoints *endpoint.Desk, run controller.Options,
+	ctx context.Context, workspaces *workspace.Reconciler, news []watch.Source, endpoints *endpoint.Desk, run controller.Options,
 	applier *apply.Applier,
 ) error {
-	if err := workspace.Index(ctx, at.indexes); err != nil {
+	if err := watch.Index(ctx, at.indexes); err != nil {
 		return err
 	}
 	sets, err := at.inferenceSets(ctx, applier, run)

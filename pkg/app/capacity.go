@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/events"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planning"
@@ -137,13 +138,13 @@ type kinds []schema.GroupKind
 func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind) }
 
 // news are the watches about machines.
-func (k kinds) news() []workspace.News {
-	var out []workspace.News
+func (k kinds) news() []watch.Source {
+	var out []watch.Source
 	if k.has(nodeClaimKind()) {
-		out = append(out, workspace.News{Object: nodeclaim.Object(), Frees: always})
+		out = append(out, watch.Source{Object: nodeclaim.Object(), Frees: always})
 	}
 	if k.has(nodePoolKind()) {
-		out = append(out, workspace.News{Object: nodepool.Object(), Frees: always})
+		out = append(out, watch.Source{Object: nodepool.Object(), Frees: always})
 	}
 	return out
 }
@@ -250,7 +251,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 // newBackEnd returns what gets machines, with those beside it that look after what other back ends got before it
 // was chosen, and what tells of machines. Without a provisioner the controller runs all the same: it plans, and
 // says what is missing.
-func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (*handover.BackEnds, []workspace.News, error) {
+func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (*handover.BackEnds, []watch.Source, error) {
 	news := at.served.news()
 	var set handover.BackEnd
 	var err error
@@ -258,11 +259,11 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	case options.BackendNodeClaim:
 		set = at.nodeClaims(o.NodeClasses[0])
 	case options.BackendNodePool:
-		var ofPods []workspace.News
+		var ofPods []watch.Source
 		set, ofPods, err = at.nodePools(ctx, o)
 		news = append(news, ofPods...)
 	case options.BackendPods:
-		var ofPods []workspace.News
+		var ofPods []watch.Source
 		set, ofPods, err = waitingPods(ctx, at)
 		news = append(news, ofPods...)
 	case options.BackendExisting:
@@ -306,7 +307,7 @@ func (at site) nodeClaims(class v1beta1.NodeClassReference) *nodeclaim.Provision
 }
 
 // nodePools are static, or dynamic: why Karpenter makes no machine of the latter it says in events.
-func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.Provisioner, []workspace.News, error) {
+func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.Provisioner, []watch.Source, error) {
 	claims := at.nodeClaims(o.NodeClasses[0])
 	if o.StaticNodePools {
 		return nodepool.NewStatic(at.cached, at.live, claims), nil, nil
@@ -315,7 +316,7 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 		return nil, nil, err
 	}
 	pools := nodepool.New(at.cached, at.live, claims)
-	return pools, []workspace.News{{Object: &corev1.Event{}, WorkspacesOf: each(pools.WorkspaceOf)}}, nil
+	return pools, []watch.Source{{Object: &corev1.Event{}, WorkspacesOf: each(pools.WorkspaceOf)}}, nil
 }
 
 // sweep sweeps all machines.
@@ -333,12 +334,12 @@ func (at site) sweep(o options.Controller, held sweep.Machines) error {
 	return nil
 }
 
-func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []workspace.News, error) {
+func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []watch.Source, error) {
 	if err := events.Index(ctx, at.indexes, pods.Subject); err != nil {
 		return nil, nil, err
 	}
 	waiting := pods.New(at.cached, at.live, at.clock, at.prices)
-	return waiting, []workspace.News{
+	return waiting, []watch.Source{
 		{Object: &corev1.Pod{}, Frees: waiting.Frees, WorkspacesOf: each(func(_ context.Context, pod client.Object) types.NamespacedName {
 			return types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetLabels()[v1beta1.LabelWorkspace]}
 		})},

@@ -13,13 +13,14 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/capacity/kaito"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
 // withKAITO returns the finder of machines from KAITO's controller, and adds its watches to the others; nil if the
 // cluster serves no kind of machines. It has its own cache, because the manager's has the same kinds with the
 // selector of our machines. That cache is filled before the first pass: otherwise KAITO's Workspaces would look
 // new.
-func withKAITO(at site, others []workspace.News) (workspace.KAITO, []workspace.News, error) {
+func withKAITO(at site, others []watch.Source) (workspace.KAITO, []watch.Source, error) {
 	if len(at.served) == 0 {
 		return nil, others, nil
 	}
@@ -40,7 +41,7 @@ func withKAITO(at site, others []workspace.News) (workspace.KAITO, []workspace.N
 		return machines.Index(ctx, objects)
 	})
 	for _, watched := range machines.Watched() {
-		others = append(others, workspace.News{
+		others = append(others, watch.Source{
 			Object: watched.Object, From: objects,
 			WorkspacesOf: each(func(_ context.Context, object client.Object) types.NamespacedName { return watched.WorkspaceOf(object) }),
 		})

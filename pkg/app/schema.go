@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
@@ -24,8 +24,8 @@ import (
 var errSchemaRestored = errors.New("the CustomResourceDefinition of Workspaces has all fields again: restarting to read them")
 
 // schemaNews has every Workspace looked at once the API server prunes its fields.
-func schemaNews(at site) workspace.News {
-	return workspace.News{
+func schemaNews(at site) watch.Source {
+	return watch.Source{
 		Object: crd.Object(), From: at.mgr.GetCache(),
 		WorkspacesOf: func(ctx context.Context, definition client.Object) []types.NamespacedName {
 			missing := crd.MissingOf(definition)

@@ -32,6 +32,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	workspacewatch "github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
 var errDead = errors.New("the process is dead")
@@ -128,10 +129,10 @@ func newProcess(w *world) (*process, error) {
 func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
-	if err := workspace.Index(ctx, h); err != nil {
+	if err := workspacewatch.Index(ctx, h); err != nil {
 		return err
 	}
-	if err := p.reconciler.SetupWithManager(h, []workspace.News{{
+	if err := p.reconciler.SetupWithManager(h, []workspacewatch.Source{{
 		Object: nodeclaim.Object(), Frees: func(context.Context, client.Object) bool { return true },
 	}}, p.queue.options()); err != nil {
 		return err

@@ -67,7 +67,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	woken := queueOf(t, r)
-	r.waiting.add(types.NamespacedName{Namespace: "team-b", Name: "other"})
+	r.waiting.Add(types.NamespacedName{Namespace: "team-b", Name: "other"})
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ws)}); err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (r *Reconciler) learnLaunch(who refusal.Asker, open *v1beta1.Attempt) {
 // wakeFor has those look again that wait for what has opened.
 func (r *Reconciler) wakeFor(opened []refusal.Scope) {
 	now := r.Clock.Now()
-	r.waiting.wakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return r.Memory.IsOpen(now, who, offers) })
+	r.waiting.WakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return r.Memory.IsOpen(now, who, offers) })
 }
 
 // asker is who asks for the machines of a Workspace.

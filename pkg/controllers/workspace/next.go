@@ -15,6 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/progress"
 	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
@@ -34,12 +35,12 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	now := r.Clock.Now()
 	r.wakeFor(r.Memory.Learn(now, refusal.Credible(r.market.Remember(asker(s.ws), s.ws.Status.Attempts), now)...))
 	key := client.ObjectKeyFromObject(s.ws)
-	r.waiting.add(key) // before it looks: what changes meanwhile must wake it
+	r.waiting.Add(key) // before it looks: what changes meanwhile must wake it
 	choice := r.choice(s)
 	made, err := choice.Affordable(ctx, number)
 	if alone, ok := errors.AsType[*acquire.RecreateError](err); ok {
 		s.recreates, s.asksAgain = alone.Error(), made != nil && choice.IsLikeServing(made) && choice.IsAnswering
-		r.waiting.remove(key)
+		r.waiting.Remove(key)
 		return nil
 	}
 	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.IsOnNodes() { // a status that was lost tells of none, either
@@ -49,10 +50,10 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		err = r.pin(ctx, s, made)
 	}
 	if err != nil {
-		r.waiting.narrow(key, awaited(s.ws, choice.LeftAlone, err))
+		r.waiting.Narrow(key, watch.InterestOf(asker(s.ws), s.ws, choice.LeftAlone, err))
 		return err
 	}
-	r.waiting.remove(key)
+	r.waiting.Remove(key)
 	if s.isOnNodes() || choice.Suffices(made) {
 		return nil
 	}

@@ -63,8 +63,9 @@ func TestStatusChanged(t *testing.T) {
 	was, is := workspaceObject(), workspaceObject()
 	was.ResourceVersion, is.ResourceVersion, is.Status.State = "1", "2", v1beta1.StateReady
 	r := New(Config{})
+	watches := r.watches()
 	news := func(before, after *v1beta1.Workspace) bool {
-		return r.statusChanged().Update(ctrlevent.UpdateEvent{ObjectOld: before, ObjectNew: after})
+		return watches.StatusChanged().Update(ctrlevent.UpdateEvent{ObjectOld: before, ObjectNew: after})
 	}
 	if !news(was, is) {
 		t.Error("what somebody else has written is no news")

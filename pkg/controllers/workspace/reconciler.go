@@ -34,6 +34,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/planning"
@@ -117,7 +118,7 @@ type Reconciler struct {
 	Config
 
 	// waiting are the Workspaces that wait for others.
-	waiting *waiting
+	waiting *watch.Waiting
 	// preflight checks what is about to be bought.
 	preflight *preflight.Checker
 	// statusWrites has the time at which the status of each Workspace was last written.
@@ -146,7 +147,7 @@ func New(config Config) *Reconciler {
 	}
 	stored := revisions.NewStore(config.Client, config.Live)
 	out := &Reconciler{
-		Config: config, waiting: &waiting{keys: map[types.NamespacedName]interest{}},
+		Config: config, waiting: watch.NewWaiting(),
 		statusWrites: cache.NewLRUExpireCacheWithClock(mostStatusWrites, config.Clock),
 		past:         &past{versions: map[types.UID][]string{}}, behind: newBehind(),
 		revisions: stored, planning: newPipeline(&config, stored), probes: make(chan struct{}, mostProbes),
@@ -308,9 +309,9 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
-	r.waiting.remove(client.ObjectKeyFromObject(ws))
+	r.waiting.Remove(client.ObjectKeyFromObject(ws))
 	r.preflight.Forget(client.ObjectKeyFromObject(ws), ws.UID)
-	r.waiting.wakeForMoney()
+	r.waiting.WakeForMoney()
 	r.wakeFor(opened)
 }
 

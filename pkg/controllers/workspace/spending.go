@@ -30,10 +30,10 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
 		return r.abandon(s, over.Error())
 	}
-	r.waiting.add(key) // before it looks: money that is freed meanwhile must wake it
+	r.waiting.Add(key) // before it looks: money that is freed meanwhile must wake it
 	over, err := choice.Reserve(ctx, accepted, open.Number)
 	if over == nil {
-		r.waiting.remove(key)
+		r.waiting.Remove(key)
 		return err
 	}
 	if open.ReadyTime == nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -180,11 +181,11 @@ func TestShortUntil(t *testing.T) {
 }
 
 // queueOf is the queue that a Reconciler wakes Workspaces by.
-func queueOf(t *testing.T, r *Reconciler) queue {
+func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 	t.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(q.ShutDown)
-	if err := r.waiting.start(t.Context(), q); err != nil {
+	if err := r.waiting.Start(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
 	return q
@@ -226,7 +227,7 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	if !isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0 || s.openAttempt() == nil {
 		t.Fatalf("got %+v, want it to keep what serves and wait to be woken", waiting)
 	}
-	r.waiting.wakeForMoney()
+	r.waiting.WakeForMoney()
 	if woken.Len() != 1 {
 		t.Errorf("%d Workspaces were woken, want this one", woken.Len())
 	}

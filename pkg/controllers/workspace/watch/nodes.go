@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package watch
 
 import (
 	"context"
@@ -49,21 +49,21 @@ func waitsForNodes(object client.Object) []string {
 
 // byNode finds the Workspace that a node was bought for, those that run on it, and those that wait for one
 // like it.
-func (r *Reconciler) byNode(ctx context.Context, object client.Object) []reconcile.Request {
+func (w *Watches) byNode(ctx context.Context, object client.Object) []reconcile.Request {
 	node, ok := object.(*corev1.Node)
 	if !ok || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
 		return byMachine(ctx, object)
 	}
-	requests := r.indexed(ctx, nodeIndex, node.Name, func(*v1beta1.Workspace) bool { return true })
-	return append(requests, r.indexed(ctx, waitingIndex, isWaitingForNodes, func(ws *v1beta1.Workspace) bool {
+	requests := w.indexed(ctx, nodeIndex, node.Name, func(*v1beta1.Workspace) bool { return true })
+	return append(requests, w.indexed(ctx, waitingIndex, isWaitingForNodes, func(ws *v1beta1.Workspace) bool {
 		return existing.Matches(node, ws.Resource.LabelSelector)
 	})...)
 }
 
 // indexed finds Workspaces by an index. The cache answers, and nothing of it is changed.
-func (r *Reconciler) indexed(ctx context.Context, index, value string, isMeant func(*v1beta1.Workspace) bool) []reconcile.Request {
+func (w *Watches) indexed(ctx context.Context, index, value string, isMeant func(*v1beta1.Workspace) bool) []reconcile.Request {
 	list := &v1beta1.WorkspaceList{}
-	if err := r.Client.List(ctx, list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := w.Client.List(ctx, list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "listing the workspaces of a node failed", "index", index)
 		return nil
 	}

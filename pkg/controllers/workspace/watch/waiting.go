@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package watch
 
 import (
 	"cmp"
@@ -25,45 +25,48 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// queue is that of the controller.
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// Queue is that of the controller.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// waiting are the Workspaces that wait for what another one may free: money, or an offer that was
+// Waiting are the Workspaces that wait for what another one may free: money, or an offer that was
 // refused. They are woken when that changes, and none of them polls.
-type waiting struct {
+type Waiting struct {
 	mu    sync.Mutex
-	keys  map[types.NamespacedName]interest
-	queue queue
+	keys  map[types.NamespacedName]Interest
+	queue Queue
 }
 
-// interest is what a Workspace waits for.
-type interest struct {
+// NewWaiting returns one that nobody waits in.
+func NewWaiting() *Waiting { return &Waiting{keys: map[types.NamespacedName]Interest{}} }
+
+// Interest is what a Workspace waits for.
+type Interest struct {
 	// isUndecided says that it is still looking: anything may matter.
 	isUndecided bool
-	// money says that it can go on once machines of others are gone.
-	money bool
-	// offers are those that it leaves alone, and would ask for.
-	offers []refusal.Offering
-	who    refusal.Asker
+	// Money says that it can go on once machines of others are gone.
+	Money bool
+	// Offers are those that it leaves alone, and would ask for.
+	Offers []refusal.Offering
+	Asker  refusal.Asker
 }
 
-// start is the source of a controller: it keeps the queue.
-func (w *waiting) start(_ context.Context, queue queue) error {
+// Start is the source of a controller: it keeps the queue.
+func (w *Waiting) Start(_ context.Context, queue Queue) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue = queue
 	return nil
 }
 
-// add notes that a Workspace is about to look whether it has to wait.
-func (w *waiting) add(key types.NamespacedName) {
+// Add notes that a Workspace is about to look whether it has to wait.
+func (w *Waiting) Add(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.keys[key] = interest{isUndecided: true}
+	w.keys[key] = Interest{isUndecided: true}
 }
 
-// narrow notes what a Workspace waits for. One that was woken meanwhile looks again first.
-func (w *waiting) narrow(key types.NamespacedName, to interest) {
+// Narrow notes what a Workspace waits for. One that was woken meanwhile looks again first.
+func (w *Waiting) Narrow(key types.NamespacedName, to Interest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, isWaiting := w.keys[key]; isWaiting {
@@ -71,47 +74,39 @@ func (w *waiting) narrow(key types.NamespacedName, to interest) {
 	}
 }
 
-func (w *waiting) remove(key types.NamespacedName) {
+// Remove notes that a Workspace waits no longer.
+func (w *Waiting) Remove(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.keys, key)
 }
 
-// LookAgain has one Workspace looked at again, whatever it waits for.
-func (r *Reconciler) LookAgain(key types.NamespacedName) {
-	r.waiting.mu.Lock()
-	defer r.waiting.mu.Unlock()
-	if r.waiting.queue != nil {
-		r.waiting.queue.Add(reconcile.Request{NamespacedName: key})
-	}
+// WakeForMoney has those look again that wait for money.
+func (w *Waiting) WakeForMoney() {
+	w.wake(func(known Interest) bool { return known.Money })
 }
 
-// wakeForMoney has those look again that wait for money.
-func (w *waiting) wakeForMoney() {
-	w.wake(func(known interest) bool { return known.money })
-}
-
-// wakeFor has those look again that wait for an offer within one of some scopes, if it is open for them now.
-func (w *waiting) wakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []refusal.Offering) bool) {
+// WakeFor has those look again that wait for an offer within one of some scopes, if it is open for them now.
+func (w *Waiting) WakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []refusal.Offering) bool) {
 	if len(opened) == 0 {
 		return
 	}
 	isWithin := func(offer refusal.Offering) bool {
 		return slices.ContainsFunc(opened, func(scope refusal.Scope) bool { return scope.Covers(offer) })
 	}
-	w.wake(func(known interest) bool {
+	w.wake(func(known Interest) bool {
 		var within []refusal.Offering
-		for _, offer := range known.offers {
+		for _, offer := range known.Offers {
 			if isWithin(offer) {
 				within = append(within, offer)
 			}
 		}
-		return len(within) > 0 && isOpen(known.who, within)
+		return len(within) > 0 && isOpen(known.Asker, within)
 	})
 }
 
 // wake has those look again that are still looking, or that wait for this. Those that have to wait on say so anew.
-func (w *waiting) wake(isMeant func(interest) bool) {
+func (w *Waiting) wake(isMeant func(Interest) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queue == nil {
@@ -132,14 +127,15 @@ func (w *waiting) wake(isMeant func(interest) bool) {
 	}
 }
 
-// awaited is what a Workspace waits for that may not ask for machines now, and left some offers alone.
-func awaited(ws *v1beta1.Workspace, leftAlone []refusal.Offering, err error) interest {
+// InterestOf returns what a Workspace waits for that may not ask for machines now, and left some offers alone. The error
+// says why.
+func InterestOf(who refusal.Asker, ws *v1beta1.Workspace, leftAlone []refusal.Offering, err error) Interest {
 	wait, isWaiting := errors.AsType[*progress.WaitingError](err)
-	out := interest{money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, who: asker(ws)}
+	out := Interest{Money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, Asker: who}
 	asked := request.Constraints(ws)
 	for _, offer := range leftAlone {
 		if mayAsk(asked, offer) {
-			out.offers = append(out.offers, offer)
+			out.Offers = append(out.Offers, offer)
 		}
 	}
 	return out
@@ -162,16 +158,25 @@ type machineHandler struct {
 	handler.EventHandler
 	// frees says whether a deletion ends what a machine costs; nil where the objects are no machines.
 	frees   func(ctx context.Context, deleted client.Object) bool
-	waiting *waiting
+	waiting *Waiting
 }
 
 // Delete implements handler.EventHandler.
-func (h machineHandler) Delete(ctx context.Context, e ctrlevent.DeleteEvent, queue queue) {
+func (h machineHandler) Delete(ctx context.Context, e ctrlevent.DeleteEvent, queue Queue) {
 	if h.frees == nil {
 		return
 	}
 	h.EventHandler.Delete(ctx, e, queue)
 	if h.frees(ctx, e.Object) {
-		h.waiting.wakeForMoney()
+		h.waiting.WakeForMoney()
+	}
+}
+
+// LookAgain has one Workspace looked at again, whatever it waits for.
+func (w *Waiting) LookAgain(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queue != nil {
+		w.queue.Add(reconcile.Request{NamespacedName: key})
 	}
 }

@@ -4,26 +4,21 @@
 package workspace
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
 // attemptOf is an attempt at a machine type that began some minutes from now.
@@ -97,7 +92,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 		}, func(r *Reconciler) {
 			r.learn(other, nil, []v1beta1.Attempt{attemptOf("b", 0, endedFor(refusal.Quota, time.Hour))})
 		}, []string{"looks"}},
-		{"machines go", nil, func(r *Reconciler) { r.waiting.wakeForMoney() }, []string{"looks", "money"}},
+		{"machines go", nil, func(r *Reconciler) { r.waiting.WakeForMoney() }, []string{"looks", "money"}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -107,14 +102,14 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 			}
 			woken := queueOf(t, r)
 			for _, name := range []string{"a", "b", "money", "looks"} {
-				r.waiting.add(types.NamespacedName{Name: name})
+				r.waiting.Add(types.NamespacedName{Name: name})
 			}
 			for _, name := range []string{"a", "b"} {
-				r.waiting.narrow(types.NamespacedName{Name: name}, interest{
-					who: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, offers: []refusal.Offering{r.market.Offering(name, "", v1beta1.CapacityOnDemand, "")},
+				r.waiting.Narrow(types.NamespacedName{Name: name}, watch.Interest{
+					Asker: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, Offers: []refusal.Offering{r.market.Offering(name, "", v1beta1.CapacityOnDemand, "")},
 				})
 			}
-			r.waiting.narrow(types.NamespacedName{Name: "money"}, interest{money: true})
+			r.waiting.Narrow(types.NamespacedName{Name: "money"}, watch.Interest{Money: true})
 			test.then(r)
 			if diff := cmp.Diff(test.want, drained(woken)); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
@@ -123,39 +118,8 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 	}
 }
 
-// Events expire by the thousand, pods and nodes come and go: only what costs money wakes those who wait for it.
-func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
-	frees := func(does bool) func(context.Context, client.Object) bool {
-		return func(context.Context, client.Object) bool { return does }
-	}
-	for _, test := range []struct {
-		reason string
-		frees  func(context.Context, client.Object) bool
-		want   []string
-	}{
-		{"an Event, or a node", nil, nil},
-		{"a pod that is replaced", frees(false), []string{"owner"}},
-		{"a machine", frees(true), []string{"owner", "waits"}},
-	} {
-		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{})
-			woken := queueOf(t, r)
-			waits := types.NamespacedName{Name: "waits"}
-			r.waiting.add(waits)
-			r.waiting.narrow(waits, interest{money: true})
-			h := machineHandler{handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "owner"}}}
-			}), test.frees, r.waiting}
-			h.Delete(t.Context(), ctrlevent.DeleteEvent{Object: &corev1.Event{}}, woken)
-			if diff := cmp.Diff(test.want, drained(woken)); diff != "" {
-				t.Errorf("woken (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // drained are the names of the Workspaces in a queue, sorted.
-func drained(woken queue) []string {
+func drained(woken watch.Queue) []string {
 	var out []string
 	for woken.Len() > 0 {
 		request, _ := woken.Get()
@@ -166,35 +130,20 @@ func drained(woken queue) []string {
 	return out
 }
 
-// What a Workspace could never ask for is nothing that it waits for.
-func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
-	s := newScope(workspaceObject())
-	s.ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{"A"}, CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}}
-	offer := func(name string, capacityType v1beta1.CapacityType) refusal.Offering {
-		return refusal.Offering{InstanceType: name, CapacityType: capacityType}
-	}
-	left := []refusal.Offering{offer("a", v1beta1.CapacitySpot), offer("a", v1beta1.CapacityOnDemand), offer("b", v1beta1.CapacitySpot)}
-	want := interest{who: asker(s.ws), money: true, offers: left[:1]}
-	got := awaited(s.ws, left, &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling})
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(interest{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // BenchmarkRefusal has one more Workspace refused while many wait for the same machine types.
 func BenchmarkRefusal(b *testing.B) {
 	for _, waiting := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
 			r := New(Config{Catalog: noCatalog{}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			q := &counting{}
-			if err := r.waiting.start(b.Context(), q); err != nil {
+			if err := r.waiting.Start(b.Context(), q); err != nil {
 				b.Fatal(err)
 			}
 			for i := range waiting {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("waits-", i)), Namespace: "team-a"}
 				key := types.NamespacedName{Name: string(who.Workspace)}
-				r.waiting.add(key)
-				r.waiting.narrow(key, interest{who: who, offers: []refusal.Offering{r.market.Offering("a", "", v1beta1.CapacityOnDemand, "")}})
+				r.waiting.Add(key)
+				r.waiting.Narrow(key, watch.Interest{Asker: who, Offers: []refusal.Offering{r.market.Offering("a", "", v1beta1.CapacityOnDemand, "")}})
 			}
 			for i := 0; b.Loop(); i++ {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("asks-", i%waiting)), Namespace: "team-b"}
@@ -207,7 +156,7 @@ func BenchmarkRefusal(b *testing.B) {
 
 // counting is a queue that counts what comes.
 type counting struct {
-	queue
+	watch.Queue
 
 	added int
 }

@@ -1,0 +1,44 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+// namespaceChanged passes changes of what decides about a namespace's Workspaces. A namespace that is shown for the first
+// time counts, too: a pass may have read it before its rules changed.
+func namespaceChanged() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e ctrlevent.CreateEvent) bool {
+			return len(e.Object.GetLabels())+len(e.Object.GetAnnotations()) > 0
+		},
+		DeleteFunc: func(ctrlevent.DeleteEvent) bool { return false },
+		UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+			return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+		},
+	}
+}
+
+// quotaLoosened passes changes of a ResourceQuota that may admit more: another spec, or less in use.
+func quotaLoosened() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*corev1.ResourceQuota)
+		after, okAfter := e.ObjectNew.(*corev1.ResourceQuota)
+		if !ok || !okAfter || before.Generation != after.Generation {
+			return true
+		}
+		for name, was := range before.Status.Used {
+			if is := after.Status.Used[name]; is.Cmp(was) < 0 {
+				return true
+			}
+		}
+		return false
+	}}
+}

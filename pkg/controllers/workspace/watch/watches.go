@@ -1,0 +1,202 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package watch decides which events lead to a pass over which Workspaces: those of their own objects and machines, and
+// those that others wait for. It must not know what a pass does.
+package watch
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// ControllerName is the name of the controller in logs and metrics.
+const ControllerName = "workspace"
+
+// configIndex finds the Workspaces that use a ConfigMap.
+const configIndex = "inference.config"
+
+// Indexes of Workspaces by the nodes of others that they use, and of those that wait for nodes.
+const (
+	nodeIndex    = "status.workerNodes"
+	waitingIndex = "waitsForNodes"
+)
+
+// Source is a kind of object whose changes may concern the machines of Workspaces.
+type Source struct {
+	Object client.Object
+	// WorkspacesOf names whose machines they are, or may be; nil reads the labels of machines.
+	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
+	// Frees says whether deleting an object ends what a machine costs, which others may wait for; nil says that the
+	// objects are no machines.
+	Frees func(ctx context.Context, deleted client.Object) bool
+	// From is the cache that has the objects; nil means the manager's.
+	From cache.Cache
+}
+
+// Watches of Workspaces.
+type Watches struct {
+	// Client reads from caches.
+	Client client.Reader
+	// Waiting are the Workspaces that wait for others.
+	Waiting *Waiting
+	// IsOurs reports whether this process wrote what came after a version of a Workspace.
+	IsOurs func(before *v1beta1.Workspace) bool
+	// Refused returns the Workspaces whose pods were refused in a namespace; nil if nobody checks.
+	Refused func(namespace string) []types.NamespacedName
+}
+
+// Index asks for the indexes that a Reconciler finds Workspaces by.
+func Index(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, value := range map[string]client.IndexerFunc{
+		configIndex: usedConfig, nodeIndex: usedNodes, waitingIndex: waitsForNodes,
+	} {
+		if err := indexer.IndexField(ctx, &v1beta1.Workspace{}, name, value); err != nil {
+			return fmt.Errorf("indexing Workspaces by %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// usedConfig is the ConfigMap that a Workspace uses.
+func usedConfig(object client.Object) []string {
+	ws, ok := object.(*v1beta1.Workspace)
+	if !ok || ws.Inference == nil || ws.Inference.Config == "" {
+		return nil
+	}
+	return []string{ws.Inference.Config}
+}
+
+// Setup registers a Reconciler of Workspaces with its watches. Sources are those of its machines. The indexes must exist.
+func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []Source, options controller.Options) error {
+	changed := predicate.Or[client.Object](
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
+		w.StatusChanged(),
+	)
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(ControllerName).
+		WithOptions(options).
+		For(&v1beta1.Workspace{}, builder.WithPredicates(changed)).
+		Owns(&appsv1.StatefulSet{}).
+		Owns(&corev1.Service{}).
+		Owns(&networkingv1.NetworkPolicy{}).
+		Owns(&policyv1.PodDisruptionBudget{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byPod)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(w.byNode), builder.WithPredicates(nodeChanged())).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(w.byConfigMap)).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.byNamespace), builder.WithPredicates(namespaceChanged())).
+		WatchesRawSource(source.Func(w.Waiting.Start))
+	if w.Refused != nil {
+		refused := handler.EnqueueRequestsFromMapFunc(w.byRules)
+		b = b.Watches(&corev1.ResourceQuota{}, refused, builder.WithPredicates(quotaLoosened())).
+			Watches(&corev1.LimitRange{}, refused)
+	}
+	for _, s := range sources {
+		requests := handler.EnqueueRequestsFromMapFunc(s.requests)
+		if s.From != nil {
+			b = b.WatchesRawSource(source.Kind(s.From, s.Object, requests))
+			continue
+		}
+		b = b.Watches(s.Object, machineHandler{requests, s.Frees, w.Waiting})
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
+	}
+	return nil
+}
+
+// StatusChanged lets pass what others write into a status: somebody who restores a backup, or a controller that led
+// before and was heard of late. What is written here is no news.
+func (w *Watches) StatusChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1beta1.Workspace)
+		after, okAfter := e.ObjectNew.(*v1beta1.Workspace)
+		return ok && okAfter && !w.IsOurs(before) && !equality.Semantic.DeepEqual(before.Status, after.Status)
+	}}
+}
+
+func (s Source) requests(ctx context.Context, object client.Object) []reconcile.Request {
+	if s.WorkspacesOf == nil {
+		return byMachine(ctx, object)
+	}
+	var requests []reconcile.Request
+	for _, key := range s.WorkspacesOf(ctx, object) {
+		requests = append(requests, requestFor(key.Namespace, key.Name)...)
+	}
+	return requests
+}
+
+// byMachine finds the Workspace of a machine or node by its labels.
+func byMachine(_ context.Context, object client.Object) []reconcile.Request {
+	labels := object.GetLabels()
+	return requestFor(labels[v1beta1.LabelMachineWorkspaceNamespace], labels[v1beta1.LabelMachineWorkspaceName])
+}
+
+func byPod(_ context.Context, object client.Object) []reconcile.Request {
+	return requestFor(object.GetNamespace(), object.GetLabels()[v1beta1.LabelWorkspace])
+}
+
+func requestFor(namespace, name string) []reconcile.Request {
+	if namespace == "" || name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}
+
+func (w *Watches) byConfigMap(ctx context.Context, object client.Object) []reconcile.Request {
+	list := &v1beta1.WorkspaceList{}
+	err := w.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{configIndex: object.GetName()})
+	if err != nil {
+		log.FromContext(ctx).Error(err, "listing the workspaces of a ConfigMap failed", "configMap", object.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, requestFor(list.Items[i].Namespace, list.Items[i].Name)...)
+	}
+	return requests
+}
+
+// byNamespace finds the Workspaces of a namespace.
+func (w *Watches) byNamespace(ctx context.Context, object client.Object) []reconcile.Request {
+	list := &v1beta1.WorkspaceList{}
+	if err := w.Client.List(ctx, list, client.InNamespace(object.GetName()), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "listing the workspaces of a namespace failed", "namespace", object.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, requestFor(list.Items[i].Namespace, list.Items[i].Name)...)
+	}
+	return requests
+}
+
+// byRules finds the Workspaces whose pods were refused in the namespace of a ResourceQuota or a LimitRange.
+func (w *Watches) byRules(_ context.Context, object client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, key := range w.Refused(object.GetNamespace()) {
+		requests = append(requests, reconcile.Request{NamespacedName: key})
+	}
+	return requests
+}
