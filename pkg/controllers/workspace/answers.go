@@ -244,11 +244,12 @@ func awaitUsable(shown, held []capacity.Machine) error {
 }
 
 // awaitSame returns an error while the API server has another machine of a name than the cache shows. An attempt that is
-// about to end, because the one in the cache does not fit its plan, would release the new one.
+// about to end, because the one in the cache does not fit its plan, would release the new one. A back end whose
+// machines have no UID while they are held, such as that of pods, cannot confuse two of them.
 func awaitSame(shown, held []capacity.Machine) error {
 	for i := range held {
 		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && m.UID != held[i].UID }
-		if slices.ContainsFunc(shown, isBehind) {
+		if held[i].UID != "" && slices.ContainsFunc(shown, isBehind) {
 			return progress.Behind("machines")
 		}
 	}

@@ -470,14 +470,16 @@ func TestAttemptEndsForAnotherPlanOnlyByItsOwnMachine(t *testing.T) {
 	tests := []struct {
 		reason string
 		shown  types.UID
+		held   types.UID
 		ends   bool
 	}{
-		{"the cache shows the machine of the attempt", "new", true},
-		{"the cache shows a machine of the same name that is gone", "old", false},
+		{"the cache shows the machine of the attempt", "new", "new", true},
+		{"the cache shows a machine of the same name that is gone", "old", "new", false},
+		{"the back end reports no UID of what it holds", "old", "", true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Provisioner: live{names: names, uid: "new"}, Clock: testclock.NewFakePassiveClock(now.Time)})
+			r := New(Config{Provisioner: live{names: names, uid: test.held}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := newScope(workspaceObject())
 			s.revision = accepted(1)
 			s.begin(s.revision, 1, names, now.Time)
