@@ -52,7 +52,9 @@ type rules struct {
 	// attempts are the claims' by name.
 	attempts map[string]int32
 	// begun says for each attempt why its offer was left alone when it was written down; empty where it was not.
-	begun  map[beginning]string
+	begun map[beginning]string
+	// late are the claims whose requests a dead controller had sent.
+	late   map[types.UID]bool
 	bought int
 	// released are the attempts that ended because their pods failed.
 	released int
@@ -75,7 +77,7 @@ type size struct {
 func newRules(w *world) *rules {
 	return &rules{
 		world: w, wanted: map[types.UID]int64{}, sizes: map[types.UID]size{}, attempts: map[string]int32{},
-		begun: map[beginning]string{},
+		begun: map[beginning]string{}, late: map[types.UID]bool{},
 	}
 }
 
@@ -115,6 +117,7 @@ func (r *rules) noticed(made *change) {
 	}
 	r.bought++
 	if r.world.isLate {
+		r.late[claim.UID] = true
 		r.mustGo(claim)
 		return
 	}
@@ -375,11 +378,21 @@ func (r *rules) planned(owner types.UID, machine string) int {
 	return most
 }
 
-// checkMoney adds up what is paid for, as soon as more is asked for.
+// isUnseen reports whether a claim came from the request of a dead controller, and the present one cannot have seen it.
+func (r *rules) isUnseen(claim *karpv1.NodeClaim) bool {
+	shown, ok := r.world.process.watched.objects[claims][nameOf(claim.Name)]
+	return r.late[claim.UID] && (!ok || shown.GetUID() != claim.UID)
+}
+
+// checkMoney adds up what is paid for, as soon as more is asked for. The request of a dead controller may arrive in the
+// moment of another's purchase: no ceiling can hold then, and mustGo has the machine released.
 func (r *rules) checkMoney(claim *karpv1.NodeClaim) {
 	owner, namespace := claim.Labels[v1beta1.LabelWorkspaceUID], claim.Labels[v1beta1.LabelMachineWorkspaceNamespace]
 	var ofWorkspace, ofNamespace, ofCluster float64
 	for _, other := range all[karpv1.NodeClaim](r.world.server) {
+		if r.isUnseen(other) {
+			continue
+		}
 		price := priceOf(other)
 		ofCluster += price
 		if other.Labels[v1beta1.LabelMachineWorkspaceNamespace] == namespace {
