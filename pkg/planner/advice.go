@@ -25,6 +25,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	var out []string
 	for _, text := range []string{
 		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(options), cmp.Or(found.longer(m), m.whole(options)),
+		m.elsewhere(found),
 	} {
 		if text != "" {
 			out = append(out, clip(text, longestWarning))
@@ -127,6 +128,44 @@ func (g *goals) whole(found []*option) string {
 	}
 	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and inference.objectives.concurrency: %d to have it",
 		priced(best), g.target, g.target.length, g.target.concurrency)
+}
+
+// elsewhere is the best machine that has no price in the region and one in another region of its cloud, if it would come
+// before the chosen one.
+func (g *goals) elsewhere(found outcome) string {
+	chosen := found.options[0]
+	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || chosen.price < 0 {
+		return ""
+	}
+	best := *chosen
+	for _, o := range found.unpriced {
+		there := *o
+		if there.price = total(o.machine.Prices[o.machine.cheapestRegion()], o.nodes); there.price > 0 && g.improves(&there, &best) {
+			best = there
+		}
+	}
+	if best.machine == chosen.machine {
+		return ""
+	}
+	text := fmt.Sprintf("%s has no price in %s and costs %s in %s, against %s here", named(&best), best.machine.regionName(),
+		usd.PerHour(best.price), best.machine.cheapestRegion(), usd.PerHour(chosen.price))
+	if was, is := chosen.perMillion(), best.perMillion(); was > 0 && is > 0 {
+		text += fmt.Sprintf(", and %s per million output tokens against %s", usd.Significant(significant(is)), usd.Significant(significant(was)))
+	}
+	return text + ": consider that region"
+}
+
+// improves reports whether an option would come before another one: it costs less per hour, or, for Balanced and prices
+// within the premium of each other, less per token.
+func (g *goals) improves(o, than *option) bool {
+	switch {
+	case o.layout.lowered && !than.layout.lowered, o.nodes > than.nodes && o.price > than.price*(1-g.saving(o)):
+		return false
+	case g.optimizeFor == v1beta1.OptimizeForBalanced && o.price*(1+g.objective.Premium) >= than.price:
+		return o.price <= than.price*(1+g.objective.Premium) && byToken(o, than) < 0
+	default:
+		return o.price < than.price-cent
+	}
 }
 
 // slice is the smallest part of the chosen GPU that would meet the objectives.

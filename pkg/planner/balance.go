@@ -168,7 +168,7 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 		reason := fmt.Sprintf("dearer than %g × the cheapest: %s against %s; raise resource.placement.maxHourlyPrice to have it",
 			times, usd.PerHour(o.price), usd.PerHour(limit))
 		if o.price < 0 {
-			reason = "no price known in " + o.machine.regionName()
+			reason = "no price known in " + o.machine.regionName() + o.machine.soldElsewhere()
 		}
 		found.rejected = append(found.rejected, Verdict{
 			InstanceType: o.machine.Name, Nodes: o.nodes, HourlyPrice: o.price, Reason: clip(reason, longestVerdict),

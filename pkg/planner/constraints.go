@@ -197,7 +197,7 @@ func tooDear(c Constraints, m *machine, price float64) string {
 	case most <= 0:
 		return ""
 	case price < 0:
-		return fmt.Sprintf("no price known in %s, so the limit of %s could be exceeded", m.regionName(), usd.PerHour(most))
+		return fmt.Sprintf("no price known in %s%s, so the limit of %s could be exceeded", m.regionName(), m.soldElsewhere(), usd.PerHour(most))
 	case price > most:
 		limit, actual := usd.Apart(most, price)
 		return fmt.Sprintf("dearer than the limit: %s against %s", actual, limit)

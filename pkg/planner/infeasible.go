@@ -38,8 +38,8 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 func (p *Planner) overLimit(r Request, cheapest *option) string {
 	most := r.Constraints.limit()
 	if cheapest.price < 0 {
-		return fmt.Sprintf("no machine that works has a price in %s, so %s %s cannot be kept: "+
-			"have the administrator add prices, or %s", cheapest.machine.regionName(), most.Name, usd.PerHour(most.HourlyPrice), most.without())
+		return fmt.Sprintf("no machine that works has a price in %s, so %s %s cannot be kept: have the administrator add prices%s, or %s",
+			cheapest.machine.regionName(), most.Name, usd.PerHour(most.HourlyPrice), cheapest.machine.soldFor(), most.without())
 	}
 	limit, actual := usd.Apart(most.HourlyPrice, cheapest.price)
 	return fmt.Sprintf("the cheapest way that works is %d × %s at %s, above %s %s: %s%s",

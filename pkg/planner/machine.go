@@ -103,16 +103,30 @@ func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 // soldElsewhere words where a machine is cheapest, beside the region that has no price for it; empty where no price of
 // it is known.
 func (m *machine) soldElsewhere() string {
+	best := m.cheapestRegion()
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s in %s)", usd.PerHour(m.Prices[best]), best)
+}
+
+// soldFor words the machine with its price elsewhere, as an example; empty where no price of it is known.
+func (m *machine) soldFor() string {
+	if elsewhere := m.soldElsewhere(); elsewhere != "" {
+		return " of " + m.Name + elsewhere
+	}
+	return ""
+}
+
+// cheapestRegion is where a machine costs least; empty where no price of it is known.
+func (m *machine) cheapestRegion() string {
 	best := ""
 	for _, region := range slices.Sorted(maps.Keys(m.Prices)) {
 		if best == "" || m.Prices[region] < m.Prices[best] {
 			best = region
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (%s in %s)", usd.PerHour(m.Prices[best]), best)
+	return best
 }
 
 // regionName is the region for a message.

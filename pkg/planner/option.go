@@ -115,12 +115,16 @@ func (o *option) memoryGiB() float64 { return float64(o.nodes*o.gpus) * o.machin
 
 // priced names an option's machine and its price.
 func priced(o *option) string {
-	name := o.machine.Name
-	if o.nodes > 1 {
-		name = fmt.Sprintf("%d × %s", o.nodes, name)
-	}
 	if o.price < 0 {
-		return name
+		return named(o)
 	}
-	return fmt.Sprintf("%s (%s)", name, usd.PerHour(o.price))
+	return fmt.Sprintf("%s (%s)", named(o), usd.PerHour(o.price))
+}
+
+// named names an option's machines.
+func named(o *option) string {
+	if o.nodes > 1 {
+		return fmt.Sprintf("%d × %s", o.nodes, o.machine.Name)
+	}
+	return o.machine.Name
 }

@@ -100,7 +100,7 @@ func (found outcome) second(d demand, best, other *option) string {
 	case other.price < 0 && best.price < 0:
 		return "no price known for either: " + tieBreak(best, other)
 	case other.price < 0:
-		return "no price known in " + other.machine.regionName()
+		return "no price known in " + other.machine.regionName() + other.machine.soldElsewhere()
 	case other.level > best.level:
 		cheaper, dearer := usd.Apart(best.price, other.price)
 		return fmt.Sprintf("dearer: %s against %s", dearer, cheaper)
