@@ -25,8 +25,8 @@ type lowRank struct {
 	whole, split, keyValue float64
 }
 
-// lowRankOf counts the inputs and outputs of a layer's matrices. One that is as high as the model is wide
-// has as many columns as it has parameters for each row.
+// lowRankOf counts the inputs and outputs of a layer's matrices. A matrix as high as the model is wide has as many
+// columns as parameters per row.
 func lowRankOf(shape model.Shape, l model.Layers) lowRank {
 	hidden := float64(shape.Hidden)
 	out := lowRank{}
@@ -55,7 +55,7 @@ func lowRankOf(shape model.Shape, l model.Layers) lowRank {
 	return out
 }
 
-// latentLowRank is lowRankOf for latent attention, whose down-projections are whole on every rank.
+// latentLowRank is lowRankOf for latent attention: its down-projections are whole on every rank.
 func latentLowRank(shape model.Shape) lowRank {
 	m, hidden, heads := shape.MLA, float64(shape.Hidden), float64(shape.Heads)
 	out := lowRank{
@@ -71,7 +71,7 @@ func latentLowRank(shape model.Shape) lowRank {
 	return out
 }
 
-// adapterBytes are what a stage's GPUs keep free for adapters, its layers being like the mean of all.
+// adapterBytes returns the bytes that a stage's GPUs reserve for adapters, with layers like the mean of all.
 func (m *Model) adapterBytes(s stage, tp int) float64 {
 	asked, width := m.weights.Adapters, 0.0
 	if asked.Slots <= 0 {
@@ -92,7 +92,7 @@ func (m *Model) adapterBytes(s stage, tp int) float64 {
 	return width * float64(asked.Slots) * float64(asked.Rank) * plainBytes
 }
 
-// Adapters that the model is prepared for.
+// Adapters of the prepared model.
 func (m *Model) Adapters() Adapters { return m.weights.Adapters }
 
 // AdapterBytes are those of the adapters' files at most, all linear layers being adapted.

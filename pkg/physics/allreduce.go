@@ -12,19 +12,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// pcie is the link of GPUs that nothing else joins.
+// pcie is the link of GPUs without another one.
 const pcie = "pcie4"
 
-// reducer is what summing a tensor over the GPUs of a stage takes.
+// reducer is the time for the sum of a tensor over the GPUs of a stage.
 type reducer struct {
 	// table of measured points; nil for one GPU.
 	table *catalog.AllReduce
-	// times what the table says.
+	// a factor on the table's times
 	times     float64
 	estimated bool
 }
 
-// reducerOf looks up the table for a layout: that of the GPUs' link where it joins them all, else PCIe's.
+// reducerOf looks up the table of a layout: that of the GPUs' link if it joins them all, else that of PCIe.
 func reducerOf(gpu *sku.GPU, l *Layout, speed *catalog.Speed) reducer {
 	if l.TP <= 1 {
 		return reducer{}

@@ -13,27 +13,27 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// caching is what the layers of a model keep of its tokens.
+// caching describes the caches of a model's layers.
 type caching struct {
 	// caches are the kinds of KV cache, those of most bytes first.
 	caches []cache
-	// uniform says that every cache keeps every token; group is the layers of a group where not.
+	// uniform: every cache keeps every token. Otherwise group is the number of layers in a group.
 	uniform bool
 	group   int
 }
 
-// cache is what layers of one kind keep of each sequence.
+// cache describes the cache of layers of one kind, for each sequence.
 type cache struct {
-	// cacheKind are the properties that make layers share a kind.
+	// cacheKind holds the properties that layers of a kind share.
 	cacheKind
-	// count of layers; groups that vLLM deals them into, each as large as the model's group.
+	// count of layers; vLLM deals them into groups, each as large as the model's group.
 	count, groups int
 }
 
 type cacheKind struct {
 	// heads, each of elements, are split; latent elements and the bytes of an indexer are not.
 	heads, elements, latent, indexer int
-	// window limits the tokens; chunked says that it starts anew instead of sliding.
+	// window limits the tokens; chunked starts anew instead of sliding.
 	window  int
 	chunked bool
 	// state bytes of a sequence, whatever its length; they are split.
@@ -89,11 +89,10 @@ func (m *Model) groupCaches() {
 	}
 }
 
-// notMuchLarger is the ratio of the commonest kind of cache to the rarest below which the rarest is
-// padded.
+// notMuchLarger is the ratio of the commonest kind of cache to the rarest; below it, the rarest is padded.
 const notMuchLarger = 1.5
 
-// cost orders kinds: those that keep all tokens before those that keep some.
+// cost orders kinds: those of all tokens before those of some.
 func (c *cache) cost() float64 {
 	bytes := c.perToken(1, elements{each: plainBytes, latent: plainBytes})
 	if c.window > 0 {
@@ -102,11 +101,11 @@ func (c *cache) cost() float64 {
 	return bytes
 }
 
-// elements are the bytes of what a cache keeps.
+// elements are the bytes of a cache's elements.
 type elements struct {
-	// each element of a head, each of a latent vector, and what goes with each key and value of a head.
+	// each element of a head, each of a latent vector, and the scales of each key and value of a head.
 	each, latent, perHead float64
-	// fixed replaces latent where positive: the bytes of a whole latent vector.
+	// fixed replaces latent if positive: the bytes of a whole latent vector.
 	fixed float64
 }
 
@@ -135,12 +134,12 @@ func (m *Model) elementsOf(kvType string) elements {
 const (
 	// nvfp4Bytes of an element: 4 bits, and an 8-bit scale for 16 of them.
 	nvfp4Bytes = 0.5625
-	// scaledElements have one scale where sparse attention keeps 8 bits (fp8_ds_mla); the rotary part keeps
-	// 16 bits.
+	// scaledElements share one scale in the 8-bit cache of sparse attention (fp8_ds_mla); the rotary part keeps 16
+	// bits.
 	scaledElements = 128.0
 )
 
-// perToken is what a layer keeps of a token on each of a number of GPUs: whole heads, at least one.
+// perToken returns the bytes of a layer's token on each of a number of GPUs: whole heads, at least one.
 func (c *cache) perToken(tp int, e elements) float64 {
 	heads := float64(0)
 	if c.heads > 0 {
@@ -165,7 +164,7 @@ type pool struct {
 	elements       elements
 }
 
-// poolOf describes the KV cache of a GPU. Where layers keep states, blocks are as large as a state.
+// poolOf describes the KV cache of a GPU. With stateful layers, blocks are as large as a state.
 func (m *Model) poolOf(l *Layout, kvType string, blockTokens int) pool {
 	tp := max(l.TP, 1)
 	p := pool{m: m, tokens: max(blockTokens, 1), shared: 1, tp: tp, elements: m.elementsOf(kvType)}
@@ -205,7 +204,7 @@ func (p *pool) block(s stage) float64 {
 	return bytes * float64(p.tokens)
 }
 
-// blockTokens of one kind: kinds that keep less of a token have more tokens to a block, by whole factors.
+// blockTokens of one kind: kinds with fewer bytes per token have more tokens in a block, by whole factors.
 func (p *pool) blockTokens(c *cache) int {
 	if c.state > 0 {
 		return math.MaxInt32
@@ -261,8 +260,8 @@ func (p *pool) together(sequences, length, batch int) float64 {
 	return blocks
 }
 
-// KVNeed is the KV cache in GiB that sequences of a length take on the fullest GPU of a replica, and at
-// least what the engine asks for to start: one sequence of MaxModelLen.
+// KVNeed returns the KV cache in GiB of sequences of a length on the fullest GPU of a replica. It is at least the
+// engine's own minimum: one sequence of MaxModelLen.
 func (m *Model) KVNeed(l Layout, s *Serving, length, sequences int, e *catalog.Engine) float64 {
 	serving := s.settled(nil, &e.Profile)
 	p := m.poolOf(&l, serving.KVType, e.Profile.BlockTokens)
@@ -276,7 +275,7 @@ func (m *Model) KVNeed(l Layout, s *Serving, length, sequences int, e *catalog.E
 	return blocks * most / gib
 }
 
-// KVBytesPerToken are those of a token on each GPU of a replica's fullest stage, for layers that keep every
+// KVBytesPerToken returns the bytes of a token on each GPU of a replica's fullest stage, for layers that keep every
 // token.
 func (m *Model) KVBytesPerToken(l Layout, kvType string) float64 {
 	e := m.elementsOf(kvType)

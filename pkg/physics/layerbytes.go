@@ -3,7 +3,7 @@
 
 package physics
 
-// layerBytes is what a layer of one kind holds on GPUs.
+// layerBytes holds the bytes of a layer of one kind.
 type layerBytes struct {
 	count int
 	first bool
@@ -11,21 +11,21 @@ type layerBytes struct {
 	// cut like split, or spread whole.
 	split, keyValue, replicated, experts float64
 	kvHeads, expertCount                 int
-	// The widths that a batch has within the layer.
+	// The widths of a batch within the layer.
 	dense, expert, topK int
-	// low is what an adapter adds.
+	// low is the addition of an adapter.
 	low lowRank
 }
 
 // all is a layer on one GPU.
 func (l *layerBytes) all() float64 { return l.split + l.experts + l.keyValue + l.replicated }
 
-// on is a layer on each GPU, the one with most experts where they do not come out even.
+// on returns the bytes of a layer on each GPU: the one with most experts if they are uneven.
 func (l *layerBytes) on(c cut) float64 {
 	return l.split/float64(c.tp) + l.experts*l.expertShare(c) + l.keyValue*l.keyValueShare(c.tp) + l.replicated
 }
 
-// expertShare is the part of the experts that each GPU has.
+// expertShare returns each GPU's part of the experts.
 func (l *layerBytes) expertShare(c cut) float64 {
 	if c.experts == 0 || l.expertCount == 0 {
 		return 1 / float64(c.tp)
@@ -33,7 +33,7 @@ func (l *layerBytes) expertShare(c cut) float64 {
 	return float64(ceilDiv(l.expertCount, c.experts)) / float64(l.expertCount)
 }
 
-// keyValueShare is the part of the key and value heads that each of a number of GPUs has.
+// keyValueShare returns each GPU's part of the key and value heads.
 func (l *layerBytes) keyValueShare(tp int) float64 {
 	if l.kvHeads == 0 {
 		return 1 / float64(tp)

@@ -79,7 +79,7 @@ func (m *Model) layerParams() float64 {
 	return float64(params)
 }
 
-// elementBytes is the size of a weight in a format that stores every weight alike, or 0.
+// elementBytes returns the size of a weight in a format with equal weights, or 0.
 func (m *Model) elementBytes() float64 {
 	switch size := m.weights.Format.BytesPerParam; size {
 	case 2, 4:

@@ -57,8 +57,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	return out
 }
 
-// capacity is what a number of blocks holds of sequences of a length that take a number of blocks each, as
-// the engine logs it.
+// capacity returns the engine's logged figures for a number of blocks, given the blocks of a sequence and its length.
 func (p *pool) capacity(blocks float64, each, length int) (tokens int, concurrency float64) {
 	if each > 0 {
 		concurrency = blocks / float64(each)
@@ -70,13 +69,12 @@ func (p *pool) capacity(blocks float64, each, length int) (tokens int, concurren
 	return int(min(held, math.MaxInt32)), concurrency
 }
 
-// Settled returns the settings with what an engine does by itself where nothing is said.
+// Settled returns the settings with the engine's defaults for a GPU.
 func (s Serving) Settled(gpu *sku.GPU, e *catalog.Engine) Serving {
 	return s.settled(gpu, &e.Profile)
 }
 
-// settled returns the settings with the engine's defaults where nothing is said: those of a large GPU
-// where none is named.
+// settled returns the settings with the engine's defaults; those of a large GPU if none is named.
 func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	out := *s
 	out.MaxModelLen = max(out.MaxModelLen, 1)
@@ -115,7 +113,7 @@ func (m *Model) absorbed(s stage, tp int) float64 {
 	return float64(s.layers) * heads * float64(mla.KVRank) * float64(mla.NopeDim+mla.ValueDim) * plainBytes
 }
 
-// lawOf is the law of a release: the catalogue's where none is named.
+// lawOf returns the law of a release; the catalogue's if none is named.
 func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
 	law, version := &e.Profile, cmp.Or(version, e.Version)
 	copied := false
@@ -140,8 +138,7 @@ func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
 	return law
 }
 
-// isNewer says whether a release of an engine, the catalogue's where none is named, came after those whose logged starts
-// bear out its law.
+// isNewer reports whether a release, the catalogue's if none is named, came after the logged starts behind the law.
 func isNewer(e *catalog.Engine, version string) bool {
 	until := e.Profile.MeasuredUntil
 	return until != "" && !older(cmp.Or(version, e.Version), until)
@@ -172,7 +169,7 @@ func (m *Model) forward(l *Layout, s *Serving, law *catalog.MemoryProfile) float
 	return peak / gib
 }
 
-// workspace is what the kernels of a mixture keep for a batch beside its peak, in GiB.
+// workspace returns the memory of a mixture's kernels for a batch beside its peak, in GiB.
 func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) float64 {
 	if law.Workspace == nil {
 		return 0
@@ -187,8 +184,8 @@ func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) flo
 	return float64(s.MaxBatchedTokens) * wide * plainBytes / gib
 }
 
-// images is what a vision encoder takes of the first stage's GPUs, in GiB: weights that the checkpoint does not have,
-// the peak of the profile run, and its result, which is kept while the language model runs.
+// images holds the memory of a vision encoder on the first stage's GPUs, in GiB: weights outside the checkpoint, the
+// peak of the profile run, and its result, which stays while the language model runs.
 type images struct{ weights, peak, kept float64 }
 
 // images of the largest size are encoded by the profile run, as many as one batch has room for and at least one,
@@ -231,7 +228,7 @@ func (m *Model) routed(kind *layerBytes, layout *Layout) float64 {
 	return float64(layout.ranks()) * float64(kind.topK) * (max(m.halves()*width, outer) + max(width, outer))
 }
 
-// halves of an MLP's first matrix: two where one gates the other.
+// halves of an MLP's first matrix: two for a gated one.
 func (m *Model) halves() float64 {
 	if m.shape.PlainMLP {
 		return 1
@@ -239,7 +236,7 @@ func (m *Model) halves() float64 {
 	return 2
 }
 
-// sampled is the peak where every sequence gets a row of logits, in GiB.
+// sampled returns the peak with a row of logits for every sequence, in GiB.
 func (m *Model) sampled(s *Serving, law *catalog.MemoryProfile) float64 {
 	rows := float64(min(s.MaxNumSeqs, s.MaxBatchedTokens))
 	batch := law.BatchCopies * float64(s.MaxBatchedTokens) * float64(m.shape.Hidden) * plainBytes
@@ -257,7 +254,7 @@ func latentTokens(s *Serving, law *catalog.MemoryProfile) int {
 // logitBytes of an f32 logit.
 const logitBytes = 4
 
-// nonTorch is what the libraries take of a GPU in GiB.
+// nonTorch returns the memory of libraries on a GPU in GiB.
 func nonTorch(l *Layout, law catalog.NonTorch) float64 {
 	group := l.group()
 	linked := l.LinkedGPUs >= group
@@ -276,7 +273,7 @@ func nonTorch(l *Layout, law catalog.NonTorch) float64 {
 	}
 }
 
-// graphs is the memory of CUDA graphs that the engine takes out of its share, in GiB.
+// graphs returns the memory of CUDA graphs within the engine's share, in GiB.
 func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 	if version := cmp.Or(s.Version, e.Version); s.Eager || older(version, e.Profile.GraphsSince) {
 		return 0

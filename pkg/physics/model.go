@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Model is a model in one format, prepared so that the memory of a layout follows without allocations.
-// It never changes, so it may be shared.
+// Model is a model in one format, prepared to compute the memory of a layout without allocations. It never changes,
+// so it may be shared.
 type Model struct {
 	shape   model.Shape
 	weights Weights
@@ -21,13 +21,13 @@ type Model struct {
 	prefix int
 	// layer is the mean of the layers.
 	layer float64
-	// embedding and output are a matrix each, extra is what is loaded beside, norm the last one.
+	// embedding and output are a matrix each, extra are further weights, norm is the last one.
 	embedding, output, extra, norm float64
 	caching
 	// params in 10^9, and whether layers have experts or keep states.
 	params          float64
 	experts, states bool
-	// work is what decides the speed.
+	// work decides the speed.
 	work work
 }
 

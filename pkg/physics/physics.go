@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package physics predicts what a model takes of GPUs and how fast it serves on them: memory of the
-// fullest GPU, tokens of KV cache, time to the first token, time per token.
+// Package physics predicts memory and speed of a model on GPUs: memory of the fullest GPU, tokens of KV cache, time
+// to first token, time per output token.
 //
-// It must not know prices, machine types or what is preferable: the planner ranks, this package
-// computes. It is pure, and its constants are data of the engines (catalog.MemoryProfile, catalog.Speed).
+// It must not know prices, machine types or preferences: the planner ranks, this package computes. It is pure, and
+// its constants are data of the engines (catalog.MemoryProfile, catalog.Speed).
 package physics
 
 import (
@@ -19,13 +19,13 @@ const gib = 1 << 30
 // Weights are a model's in one format.
 type Weights struct {
 	Format model.Quantization
-	// Bytes of all tensors; 0 means what Format makes of the shape.
+	// Bytes of all tensors; 0 means an estimate from Format and shape.
 	Bytes int64
 	// Basis of Bytes.
 	Basis v1beta1.Basis
 	// Version of the engine that loads them; empty means the catalogue's.
 	Version string
-	// Adapters that are served beside the model.
+	// Adapters beside the model.
 	Adapters Adapters
 }
 
@@ -48,15 +48,15 @@ type Layout struct {
 	EP bool
 	// CP GPUs of each TP hold other tokens of the KV cache, in place of copies of the same; 0 means 1.
 	CP int
-	// Nodes that it spreads over: whole stages on each.
+	// Nodes of the layout: whole stages on each.
 	Nodes int
 	// LinkedGPUs of a machine that the GPUs' own link joins, and NetworkGBs of RDMA per GPU, as sku.SKU.
 	LinkedGPUs int
 	NetworkGBs float64
 }
 
-// cut is into how many parts a stage's matrices are cut, and over how many GPUs its experts are spread whole;
-// 0 where they are cut like the rest.
+// cut is the number of parts of a stage's matrices, and the number of GPUs with whole experts; 0 if experts are cut
+// like the rest.
 type cut struct{ tp, experts int }
 
 // cut of a layout.
@@ -76,7 +76,7 @@ func (l *Layout) group() int {
 	return max(l.TP, 1) * max(l.DP, 1)
 }
 
-// ranks are the replicas that step together.
+// ranks returns the number of replicas that step together.
 func (l *Layout) ranks() int { return l.group() / max(l.TP, 1) }
 
 // Serving is how the engine is told to serve.
@@ -84,7 +84,7 @@ type Serving struct {
 	// MaxModelLen in tokens of one sequence, MaxNumSeqs sequences at once on each replica, and
 	// MaxBatchedTokens computed in one step.
 	MaxModelLen, MaxNumSeqs, MaxBatchedTokens int
-	// Utilization is the share of the GPU's memory that the engine may use.
+	// Utilization is the engine's share of the GPU's memory.
 	Utilization float64
 	// KVType of the cache's elements: auto or empty for the model's own, fp8, …
 	KVType string
@@ -94,11 +94,11 @@ type Serving struct {
 	Version string
 }
 
-// Load is what clients send: Concurrency sequences at any time, each of Input tokens answered by Output.
+// Load is the clients' load: Concurrency sequences at any time, each of Input tokens answered by Output.
 type Load struct {
 	Input, Output, Concurrency int
-	// Open says that requests arrive one by one at random, Concurrency of them in flight on average, rather
-	// than from clients that all start at one moment.
+	// Open: requests arrive one by one at random, Concurrency of them in flight on average, rather than from clients
+	// with a common start.
 	Open bool
 }
 
@@ -107,10 +107,10 @@ type Budget struct {
 	Total, Weights, Activation, NonTorch, Graphs float64
 	// Adapters' slots.
 	Adapters float64
-	// KVCache is what is left of the engine's share; negative where the engine does not start.
+	// KVCache is the rest of the engine's share; negative if the engine does not start.
 	KVCache float64
-	// KVTokens that the cache of one replica holds where all layers keep every token; where some do not,
-	// those of sequences of MaxModelLen.
+	// KVTokens in the cache of one replica with layers that keep every token; otherwise those of sequences of
+	// MaxModelLen.
 	KVTokens int
 	// MaxConcurrency is how many sequences of MaxModelLen the cache of one replica holds.
 	MaxConcurrency float64
@@ -123,7 +123,7 @@ type Pace struct {
 	TTFT, TPOT float64
 	// OutputTokensPerSecond of all replicas.
 	OutputTokensPerSecond float64
-	// Queues says that the load does not fit and sequences wait, which TTFT includes.
+	// Queues: the load does not fit, and sequences wait; TTFT includes that.
 	Queues bool
 	Basis  v1beta1.Basis
 }

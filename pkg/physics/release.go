@@ -18,8 +18,8 @@ func IsRelease(version string) bool {
 	return number != "" && number[0] != '.'
 }
 
-// release is the number of the release that a text names: digits and dots, without what people write before
-// and behind it. It is empty where the text has no digits.
+// release returns the number of the release in a text: digits and dots, without words around it. It is empty for a
+// text without digits.
 func release(version string) string {
 	begin := strings.IndexAny(version, "0123456789")
 	if begin < 0 {
@@ -39,7 +39,7 @@ func release(version string) string {
 	return number
 }
 
-// older says whether a release comes before another one. What has no number counts as the newest.
+// older reports whether a release comes before another one. A text without a number counts as the newest.
 func older(version, than string) bool {
 	version = release(version)
 	if version == "" {

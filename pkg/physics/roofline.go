@@ -11,15 +11,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// roofline is a model on GPUs: what bytes and operations take. All times are in seconds, all rates in
-// bytes or operations per second that kernels reach.
+// roofline holds the times of bytes and operations of a model on GPUs. All times are in seconds, all rates in bytes
+// or operations per second that kernels reach.
 type roofline struct {
 	w     *work
 	speed *catalog.Speed
 	sum   reducer
 	tp    int
-	// ranks step together, and exchange tokens by gather where there are several; shared is how many GPUs
-	// have a part of the experts' work.
+	// ranks step together; gather exchanges tokens between several. shared is the number of GPUs with a part of the
+	// experts' work.
 	ranks, shared float64
 	gather        reducer
 	// linear, plain and experts are rates of the kernels.
@@ -28,7 +28,7 @@ type roofline struct {
 	cache, attention float64
 	elements         elements
 	hidden           float64
-	// step and layers are what the overheads of a step and of its layers take.
+	// step and layers are the overheads of a step and of its layers.
 	step      float64
 	layers    float64
 	allLayers float64
@@ -48,7 +48,7 @@ func sixteen(gpu *sku.GPU) float64 {
 	return max(gpu.PeakTFLOPs["bf16"], gpu.PeakTFLOPs["fp16"])
 }
 
-// rooflineOf looks up the constants for a deployment; false where the hardware's peak is not known.
+// rooflineOf looks up the constants of a deployment; false if the hardware's peak is unknown.
 func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	speed, gpu := &d.Engine.Speed, d.GPU
 	peak := sixteen(gpu)
@@ -84,7 +84,7 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	return r, true
 }
 
-// addOverheads finds what is lost in a step and in its layers.
+// addOverheads computes the losses in a step and in its layers.
 func (r *roofline) addOverheads(m *Model, d *Deployment) {
 	speed := &d.Engine.Speed
 	r.step = speed.StepMicros * micro
@@ -112,7 +112,7 @@ const (
 	defaultKernel = "default"
 )
 
-// quantisesLinear says whether the format is that of all matrices, not of experts alone.
+// quantisesLinear reports whether the format covers all matrices, not experts alone.
 func (m *Model) quantisesLinear() bool {
 	return m.weights.Format.Scope != "experts"
 }
@@ -125,8 +125,8 @@ func kernelOf(kernels map[string]catalog.Kernel, format string) catalog.Kernel {
 	return kernels[defaultKernel]
 }
 
-// generation is how a GPU does against others, by its class where that is named, else by its generation; the
-// shares are 1 where nothing is said.
+// generation returns the factors of a GPU against others, by its class if that is named, else by its generation; 1 by
+// default.
 func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
 	if g, ok := speed.Generations[gpu.Class]; ok {
 		return g
@@ -179,7 +179,7 @@ func (r *roofline) matrices(tokens, all float64) float64 {
 	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared/r.experts.compute)
 }
 
-// either is the longer of two times that overlap, with a smooth corner.
+// either returns the longer of two overlapping times, with a smooth corner.
 func either(a, b float64) float64 {
 	a, b = a*a, b*b
 	return math.Sqrt(math.Sqrt(a*a + b*b))
@@ -199,7 +199,7 @@ func (r *roofline) sums(tokens, all float64) float64 {
 // activationBytes of an element.
 const activationBytes = 2
 
-// decodeTime is that of a step that computes one token of each of a number of sequences.
+// decodeTime returns the time of a step with one token for each of a number of sequences.
 func (r *roofline) decodeTime(sequences float64) float64 {
 	read := 0.0
 	for i := range r.w.mixers {
@@ -210,21 +210,21 @@ func (r *roofline) decodeTime(sequences float64) float64 {
 	return time + r.step + r.speed.SequenceMicros*sequences*micro
 }
 
-// prompting is what prompts take that join the steps of a replica, apart from how many of them are computed together.
+// prompting holds the times of prompts in the steps of a replica, for any number of them together.
 type prompting struct {
 	*roofline
 	// chunk is how many tokens of prompts a step computes.
 	chunk float64
-	// attention is that of one prompt.
+	// attention time of one prompt.
 	attention float64
-	// sequences of a rank and of all, and what their matrices and sums take.
+	// sequences of a rank and of all, and the times of their matrices and sums.
 	sequences, all float64
 	matrices, sums float64
 	// full is a step that computes nothing but a chunk, and saved what joining one saves; where asked.
 	full, saved float64
 }
 
-// promptingAt prepares prompts that join steps of a number of sequences of each rank.
+// promptingAt prepares prompts in steps with a number of sequences of each rank.
 func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 	split, whole := 0.0, 0.0
 	for i := range r.w.mixers {
@@ -257,7 +257,8 @@ func (p *prompting) time(prompts float64) (time, shared, longest float64) {
 // roundingError of as many prompts as fill a chunk.
 const roundingError = 1e-9
 
-// chunkTime is that of tokens of a prompt without attention, and what is saved in a step of the sequences.
+// chunkTime returns the time of a prompt's tokens without attention, and the part shared with a step of the
+// sequences.
 func (p *prompting) chunkTime(tokens float64) (time, shared float64) {
 	alone := p.roofline.matrices(tokens, tokens) + p.roofline.sums(tokens, tokens)
 	joined := p.roofline.matrices(p.sequences+tokens, p.all+tokens) + p.roofline.sums(p.sequences+tokens, p.all+tokens) -

@@ -5,20 +5,20 @@ package physics
 
 import "github.com/modelberth/modelberth/pkg/model"
 
-// vocabMultiple is what a vocabulary is padded to before it is cut.
+// vocabMultiple is the multiple to which a vocabulary is padded before it is cut.
 const vocabMultiple = 64
 
 func paddedVocab(vocab int) int { return ceilDiv(vocab, vocabMultiple) * vocabMultiple }
 
 // sizes are bytes per parameter on a GPU.
 type sizes struct {
-	// linear are split matrices, expert those of experts, plain what the format leaves out.
+	// linear are split matrices, expert those of experts, plain those outside the format.
 	linear, expert, plain float64
 	// projections are parameters of each layer that are replicated and quantised all the same.
 	projections int64
 }
 
-// plainBytes is the size of a parameter that a format leaves out.
+// plainBytes is the size of a parameter outside the format.
 const plainBytes = 2
 
 // sizesOf spreads the bytes of the weights over their parameters: what the format leaves out has its
@@ -63,7 +63,7 @@ func sizesOf(shape model.Shape, kinds []model.Layers, w Weights) sizes {
 // are of; then all weights are scaled alike.
 const leastFactor, mostFactor = 0.8, 1.6
 
-// split returns the bytes of one layer that the format quantises and those that it leaves out.
+// split returns the quantised bytes of one layer and the others.
 func (s sizes) split(l model.Layers) (quantised, other float64) {
 	experts := float64(l.Experts) * float64(l.Expert) * s.expert
 	linears := float64(l.Attention+l.KeyValue+l.Dense+s.projected(l)) * s.linear
@@ -74,7 +74,7 @@ func (s sizes) split(l model.Layers) (quantised, other float64) {
 	return experts + linears, plain
 }
 
-// projected are the replicated parameters of a layer that are quantised.
+// projected returns the replicated and quantised parameters of a layer.
 func (s sizes) projected(l model.Layers) int64 {
 	if l.Latent == 0 {
 		return 0

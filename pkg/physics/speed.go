@@ -12,12 +12,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Deployment is an engine that serves a model on GPUs.
+// Deployment is a model on GPUs under an engine.
 type Deployment struct {
 	GPU     *sku.GPU
 	Layout  Layout
 	Serving *Serving
-	// Budget of the memory, which decides how many sequences run at once.
+	// Budget of the memory. It decides how many sequences run at once.
 	Budget *Budget
 	Engine *catalog.Engine
 }
@@ -64,13 +64,13 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	return out
 }
 
-// steady is a replica under a load that does not change.
+// steady is a replica under a constant load.
 type steady struct {
 	*roofline
 	*pipeline
-	// joining are the prompts that arrive.
+	// joining are the arriving prompts.
 	joining prompting
-	// open says that requests arrive at random.
+	// open: requests arrive at random.
 	open bool
 	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
 	step, token float64
@@ -145,8 +145,7 @@ func chunkOf(d *Deployment, serving *Serving) float64 {
 	return float64(serving.MaxBatchedTokens)
 }
 
-// holds says whether a replica runs a number of sequences to their ends, which come together if their
-// starts did.
+// holds reports whether a replica runs a number of sequences to their ends. The ends coincide if the starts did.
 func (m *Model) holds(d *Deployment, serving *Serving, length, sequences int) bool {
 	if d.Engine.Split == catalog.SplitLayers {
 		return float64(sequences) <= d.Budget.MaxConcurrency
@@ -174,12 +173,12 @@ func (m *Model) seats(d *Deployment, serving *Serving, length float64) float64 {
 	}
 	held := max(d.Budget.KVCache, 0) * gib * pooled / each
 	if held < 1 && d.Budget.MaxConcurrency >= 1 {
-		held = 1 // the engine itself says that it holds a whole sequence
+		held = 1 // by the engine's own check, a whole sequence fits
 	}
 	return math.Floor(min(told, held))
 }
 
-// pooled is the share of a KV cache of several kinds of layers that is not lost to rounding.
+// pooled is the usable share of a KV cache with several kinds of layers; rounding takes the rest.
 const pooled = 0.95
 
 // pipeline is how stages work together.
@@ -221,7 +220,7 @@ func pipelineOf(d *Deployment, layers int) pipeline {
 	return out
 }
 
-// stepTime is the time in which every sequence gets a token.
+// stepTime returns the time for a token of every sequence.
 func (p *pipeline) stepTime(r *roofline, sequences float64) float64 {
 	batch := max(sequences/p.batches, min(sequences, 1))
 	time := r.decodeTime(batch)
@@ -232,7 +231,7 @@ func (p *pipeline) stepTime(r *roofline, sequences float64) float64 {
 	return time + p.hops(batch, r)
 }
 
-// hops is what messages of a number of tokens take from the first stage to the last.
+// hops returns the time of messages with a number of tokens from the first stage to the last.
 func (p *pipeline) hops(tokens float64, r *roofline) float64 {
 	if p.stages <= 1 {
 		return 0

@@ -13,8 +13,7 @@ import (
 type stage struct {
 	layers, pp  int
 	first, last bool
-	// spilled says that the layers which stand at the beginning do not all fit the first stage: then any
-	// stage may hold the heaviest.
+	// spilled: the first layers do not all fit the first stage. Then any stage may hold the heaviest.
 	spilled bool
 }
 
@@ -139,7 +138,7 @@ func (m *Model) WeightBytes(l Layout) float64 {
 	return most
 }
 
-// basis is that of what follows from the weights and a law's constants.
+// basis returns the basis of figures from the weights and a law's constants.
 func (m *Model) basis(law v1beta1.Basis) v1beta1.Basis {
 	if law == v1beta1.BasisEstimated || m.weights.Basis == v1beta1.BasisEstimated || m.weights.Adapters.Slots > 0 {
 		return v1beta1.BasisEstimated

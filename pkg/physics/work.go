@@ -9,9 +9,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// work is what a step asks of GPUs, prepared once for a model in one format.
+// work is the work of a step, prepared once for a model in one format.
 type work struct {
-	// linear are matrices that every token needs in the format's size, plain those that it leaves out.
+	// linear are the matrices of every token in the format's size, plain those outside the format.
 	linear, plain matrices
 	// experts by kind of layer.
 	experts []expertWork
@@ -36,7 +36,7 @@ type matrices struct {
 // expertWork is the experts of layers of one kind.
 type expertWork struct {
 	layers, experts, topK float64
-	// missed is the logarithm of the probability that a token does not choose an expert.
+	// missed is the logarithm of the probability that a token chooses other experts.
 	missed float64
 	// bytes and params of one expert.
 	bytes, params float64
@@ -45,10 +45,10 @@ type expertWork struct {
 // mixer is how layers of one kind attend.
 type mixer struct {
 	cache cache
-	// pair is the operations of a query and a key in all of the layers, index those of the indexer, which every
-	// GPU does for all heads.
+	// pair is the operations of a query and a key in all layers, index those of the indexer; every GPU computes all
+	// of its heads.
 	pair, index float64
-	// chosen are the tokens that sparse attention attends to; 0 means all.
+	// chosen is the number of tokens in sparse attention; 0 means all.
 	chosen float64
 }
 
@@ -90,7 +90,7 @@ func (w *work) addLayers(kind model.Layers, size sizes) {
 	})
 }
 
-// nearlyOne keeps a logarithm finite where every token needs every expert.
+// nearlyOne keeps a logarithm finite if every token needs every expert.
 const nearlyOne = 1 - 1e-9
 
 func (m *matrices) add(count float64, kind model.Layers, bytes float64) {
@@ -141,7 +141,7 @@ func (w *work) addMixers(shape model.Shape, caches []cache) {
 	}
 }
 
-// chosenTokens of sparse attention: index_topk in the configurations of the models that have it.
+// chosenTokens of sparse attention: index_topk in the models' configurations.
 const chosenTokens = 2048
 
 // addIndexer limits the attention of a model that has an indexer. Attention to what it chose works on latent
@@ -187,7 +187,7 @@ func (m *mixer) read(length float64, tp int, e elements) float64 {
 	return float64(c.count) * (length*c.perToken(tp, e) + 2*c.state/float64(tp))
 }
 
-// held is what a sequence of a length keeps on each of a number of GPUs.
+// held returns the bytes of a sequence of a length on each of a number of GPUs.
 func (m *mixer) held(length float64, tp int, e elements) float64 {
 	c := &m.cache
 	if c.window > 0 {
