@@ -20,11 +20,11 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 )
 
-// inFlightPerCore is how many requests a benchmark's API server serves at once for each core: with its default of 600
-// on two cores it is so busy with requests that those who watch are cut off, and it measures that.
+// inFlightPerCore is a benchmark's number of concurrent requests at the API server for each core: with the default of
+// 600 on two cores the server cuts watches off, and the benchmark would measure only that.
 const inFlightPerCore = 16
 
-// benchmark is what `localcloud bench-capacity` is told.
+// benchmark holds the settings of `localcloud bench-capacity`.
 type benchmark struct {
 	owner      owner
 	demo       demo.Settings
@@ -66,7 +66,7 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 	return cmd
 }
 
-// measureAlone measures on a cloud that keeps the books of a benchmark and that nobody else uses.
+// measureAlone measures on a cloud of its own, with a benchmark's audit policy.
 func measureAlone(ctx context.Context, o *owner, out io.Writer, measure func(context.Context) error) error {
 	policy, err := writePolicy()
 	if err != nil {

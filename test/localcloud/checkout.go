@@ -13,7 +13,7 @@ import (
 // module is the first line of the source tree's go.mod.
 const module = "module github.com/modelberth/modelberth\n"
 
-// checkout returns the source tree that holds dir, without symbolic links: however it is reached, it is one tree.
+// checkout returns the source tree around dir, without symbolic links: every path to it gives the same tree.
 func checkout(dir string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -97,7 +97,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestPreflight gives nothing of what up needs: everything is to be said at once.
+// TestPreflight gives none of up's needs and expects all complaints at once.
 func TestPreflight(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("says only that it must be root")

@@ -26,7 +26,7 @@ func newInstallCommand(state *stateFlag) *cobra.Command {
 		func(ctx context.Context, d *demo.Demo) error { return d.Install(ctx) })
 }
 
-// newShowCommand returns a command that runs the demo, or a part of it.
+// newShowCommand returns a command for the demo, or a part of it.
 func newShowCommand(state *stateFlag, use, short string, run func(context.Context, *demo.Demo) error) *cobra.Command {
 	cloud := &demoCloud{}
 	s := demo.Settings{Curl: "curl"}
@@ -56,7 +56,7 @@ func newShowCommand(state *stateFlag, use, short string, run func(context.Contex
 	return cmd
 }
 
-// registerChart adds the flags about what is installed.
+// registerChart adds the flags of the installation.
 func registerChart(cmd *cobra.Command, s *demo.Settings) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.Helm, "helm", "helm", "the Helm program")

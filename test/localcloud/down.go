@@ -20,7 +20,7 @@ import (
 const (
 	// stopPatience is how long the supervisor may take to end everything itself.
 	stopPatience = 30 * time.Second
-	// sweepPatience is how long the removal of what is left may take.
+	// sweepPatience bounds the removal of the remains.
 	sweepPatience = 60 * time.Second
 )
 
@@ -47,7 +47,7 @@ func down(ctx context.Context, l layout.Layout, out io.Writer) error {
 	return exclusively(ctx, l, "localcloud down", out, func() error { return takeDown(ctx, l, out) })
 }
 
-// takeDown ends the supervisor if there is one and removes what is left.
+// takeDown ends the supervisor if there is one and removes the remains.
 func takeDown(ctx context.Context, l layout.Layout, out io.Writer) error {
 	began := time.Now()
 	if _, err := os.Stat(l.Root); os.IsNotExist(err) {

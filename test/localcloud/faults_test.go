@@ -20,8 +20,8 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/provider/v1alpha1"
 )
 
-// TestLifecycleOfFaults has the real Karpenter meet what a script can do, each
-// fault with a machine type of its own, all at once.
+// TestLifecycleOfFaults confronts the real Karpenter with a script's faults, each with a machine type of its own, all
+// at once.
 func TestLifecycleOfFaults(t *testing.T) {
 	c := newTestCloud(t)
 	c.up(t)
@@ -100,7 +100,7 @@ func (w *watcher) claim(sku string) *karpv1.NodeClaim {
 	return claim
 }
 
-// look returns how far the claim is, what its node shows, and what was said on the way.
+// look returns the claim's progress, its node's signs, and the events on the way.
 func (w *watcher) look(t *testing.T) (string, error) {
 	var words []string
 	claim := &karpv1.NodeClaim{}
@@ -138,7 +138,7 @@ func (w *watcher) look(t *testing.T) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// node returns what the claim's node shows, once all is said about it.
+// node returns the signs on the claim's node, once they are complete.
 func (w *watcher) node(t *testing.T, claim *karpv1.NodeClaim) ([]string, error) {
 	if !claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue() {
 		return nil, nil
@@ -157,7 +157,7 @@ func (w *watcher) node(t *testing.T, claim *karpv1.NodeClaim) ([]string, error) 
 	return words, nil
 }
 
-// events returns the reasons of the warnings that tell why a claim went.
+// events returns the reasons of the warnings about a claim's end.
 func (w *watcher) events(t *testing.T) ([]string, error) {
 	events := &corev1.EventList{}
 	if err := w.kube.List(t.Context(), events, client.InNamespace(metav1.NamespaceDefault)); err != nil {

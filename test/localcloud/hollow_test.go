@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestLifecycleOfHollowMachines has the real Karpenter buy a machine that is no more than a Node: a pod runs there, and
-// both go when they are told to.
+// TestLifecycleOfHollowMachines has the real Karpenter buy a mere Node for a machine: a pod runs there, and both go
+// on deletion.
 func TestLifecycleOfHollowMachines(t *testing.T) {
 	const sku = "Standard_NC24ads_A100_v4"
 	c := newTestCloud(t)
@@ -35,7 +35,7 @@ func TestLifecycleOfHollowMachines(t *testing.T) {
 			Containers:   []corev1.Container{{Name: "engine", Image: "registry.example/never-pulled"}},
 		},
 	}
-	await(t, time.Minute, func() error { // which the namespace's account has to be there for
+	await(t, time.Minute, func() error { // the namespace's account has to exist first
 		return client.IgnoreAlreadyExists(kube.Create(t.Context(), pod.DeepCopy()))
 	})
 	await(t, time.Minute, func() error {

@@ -32,7 +32,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/supervisor"
 )
 
-// hostState is everything of the host that a cloud could leave a trace in.
+// hostState is all state of the host a cloud could leave a trace in.
 type hostState struct {
 	Mounts    []string
 	Links     []string
@@ -93,8 +93,8 @@ func hostLinks(t *testing.T) []string {
 	return names
 }
 
-// cloudCgroups lists what any hierarchy has of the cloud's groups, and what the
-// root of a unified hierarchy hands down.
+// cloudCgroups lists the cloud's groups in every hierarchy, and the controllers a unified hierarchy's root hands
+// down.
 func cloudCgroups(t *testing.T, l layout.Layout) []string {
 	t.Helper()
 	found := slices.Concat(glob(t, "/sys/fs/cgroup/"+l.Cgroup()), glob(t, "/sys/fs/cgroup/*/"+l.Cgroup()))
@@ -122,7 +122,7 @@ func firewall(t *testing.T) []string {
 	return rules
 }
 
-// sysctls reads what kubelet, kube-proxy or a router would like to change.
+// sysctls reads the settings kubelet, kube-proxy or a router would change.
 func sysctls(t *testing.T) map[string]string {
 	t.Helper()
 	values := map[string]string{}
@@ -137,7 +137,7 @@ func sysctls(t *testing.T) map[string]string {
 	return values
 }
 
-// processesOf lists the processes that were started for the state directory.
+// processesOf lists the processes of the state directory.
 func processesOf(t *testing.T, l layout.Layout) []string {
 	t.Helper()
 	var found []string
@@ -153,8 +153,7 @@ func processesOf(t *testing.T, l layout.Layout) []string {
 	return found
 }
 
-// namespaces returns the namespaces of everything that the cloud has started
-// and that are not the host's.
+// namespaces returns the namespaces of the cloud's processes, without the host's.
 func (c *testCloud) namespaces(t *testing.T) map[string]bool {
 	t.Helper()
 	recorded, err := process.Recorded(c.layout.Processes())
@@ -256,7 +255,7 @@ func (c *testCloud) kube(t *testing.T) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1 // who waits for its turn to look misses what does not last
+	config.QPS = -1 // a rate limit would miss short-lived states
 	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme})
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func newLogsCommand(state *stateFlag) *cobra.Command {
 	}
 }
 
-// openLog opens the log of a component, of a node that is gone as well.
+// openLog opens the log of a component, also of a former node.
 func openLog(l layout.Layout, component string) (*os.File, error) {
 	f, err := os.Open(l.Log(component))
 	if node, name := path.Split(component); os.IsNotExist(err) && node != "" {
@@ -172,7 +172,7 @@ func openLog(l layout.Layout, component string) (*os.File, error) {
 	return f, err
 }
 
-// logNames lists what logs can print.
+// logNames lists the logs.
 func logNames(l layout.Layout) []string {
 	var names []string
 	for _, place := range []struct{ dir, pattern string }{

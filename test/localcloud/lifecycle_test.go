@@ -24,11 +24,11 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// lifecycleVariable turns on the tests that start real clouds.
+// lifecycleVariable turns on the tests with real clouds.
 const lifecycleVariable = "LOCALCLOUD_LIFECYCLE"
 
-// TestMain lets the test binary be the program itself: the cloud starts its
-// supervisor, its nodes and Karpenter from the file that runs.
+// TestMain lets the test binary be the program itself: the cloud starts its supervisor, its nodes and Karpenter from
+// its own executable.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
 		main()
@@ -175,7 +175,7 @@ func (c *testCloud) command(command string, flags ...string) (*exec.Cmd, *bytes.
 	return cmd, out
 }
 
-// run runs a command of this program to its end and returns what it says.
+// run runs a command of this program to its end and returns its output.
 func (c *testCloud) run(t *testing.T, command string, flags ...string) string {
 	t.Helper()
 	began := time.Now()

@@ -22,7 +22,7 @@ import (
 
 func main() {
 	// One signal often comes twice: to the whole group of processes, and once more from make. So a second one does
-	// not end the program while it takes a cloud down, which is bounded.
+	// not end the program while it takes a cloud down; that is bounded.
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	// Nor does a pipe whose reader the same Ctrl-C has ended.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
@@ -76,7 +76,7 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// stateFlag is the flags that all commands share.
+// stateFlag holds the flags of all commands.
 type stateFlag struct{ dir, name string }
 
 func (s *stateFlag) layout() (layout.Layout, error) {
@@ -94,7 +94,7 @@ func (s *stateFlag) layout() (layout.Layout, error) {
 	return layout.Of(tree, s.name)
 }
 
-// requireRoot says what a command needs root for.
+// requireRoot returns an error with the purpose if the program does not run as root.
 func requireRoot(purpose string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("must be root to " + purpose + ": run it with sudo")

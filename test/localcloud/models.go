@@ -15,15 +15,15 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/tinymodel"
 )
 
-// The model that the cloud's hub serves as a GGUF file. It has another one as Hugging Face's libraries write it.
+// The hub's model as a GGUF file. The hub has another one in the format of Hugging Face's libraries.
 const (
 	modelRepository = "modelberth/tiny-chat-GGUF"
-	// shardedRepository has the same file for a model that is planned as if it were large.
+	// shardedRepository has the same file for a model planned as a large one.
 	shardedRepository = "modelberth/tiny-chat-sharded-GGUF"
 	modelFile         = "tiny-chat-f16.gguf"
 )
 
-// standInEngine is the engine whose stand-in serves any checkpoint. The real one is llama.cpp, which would load it.
+// standInEngine is the engine with a stand-in for any checkpoint. llama.cpp is real and would load it.
 const standInEngine = "vllm"
 
 // models is the hub with the cloud's own models, and a stand-in for each model of the product's catalogue.
@@ -59,13 +59,13 @@ func models() (*hub.Hub, error) {
 	}, standIns), nil
 }
 
-// standIn are the files of the checkpoint with a configuration that has the figures of another model: what stands in
-// for vLLM takes the shape from there, and of the tensors only that they are whole.
+// standIn returns the files of the checkpoint with another model's figures in their configuration: vLLM's stand-in
+// takes the shape from there, and checks only the completeness of the tensors.
 func standIn(m model.Model, checkpoint hub.Files) (hub.Files, error) {
 	shape := m.Shape
 	kvHeads, headDim := shape.KVHeads, shape.HeadDim
 	if shape.MLA != nil {
-		// What is kept of a token is one vector for all heads, and not a key and a value.
+		// The cache keeps one vector per token for all heads, not a key and a value.
 		kvHeads, headDim = 1, (shape.MLA.KVRank+shape.MLA.RopeDim)/2
 	}
 	config, err := json.MarshalIndent(map[string]any{

@@ -13,12 +13,10 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/supervisor"
 )
 
-// repeatAfter is how long a person may look at the same line before it is said
-// again with what holds things up.
+// repeatAfter is the pause before the same line is printed again with the reason of the delay.
 const repeatAfter = 5 * time.Second
 
-// narrator tells a person how the start goes: a line for each new thing that is
-// waited for, and a reminder when one takes long.
+// narrator shows a person the start's progress: a line for each new wait, and a reminder during a long one.
 type narrator struct {
 	out   io.Writer
 	began time.Time
@@ -54,7 +52,7 @@ func (n *narrator) ready(s supervisor.Status) {
 // tailLines is how much of a log an error quotes.
 const tailLines = 5
 
-// tail returns the last lines of a file, or what keeps it from being read.
+// tail returns the last lines of a file, or the error of reading it.
 func tail(path string) []byte {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/lock"
 )
 
-// owner is a program that has a cloud for itself: nobody else may change it, and it goes when the program does.
+// owner is a program with a cloud for itself: nobody else may change it, and it goes when the program does.
 type owner struct {
 	cloud demoCloud
 	// command names the program in the lock.
@@ -94,7 +94,7 @@ func (o *owner) end(l layout.Layout, failed bool, out io.Writer) error {
 	return errors.Join(lost, takeDown(ctx, l, out))
 }
 
-// interruption replaces the errors that follow from a signal.
+// interruption replaces the errors after a signal.
 func interruption(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")

@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// TestLifecycleOfOwnedClouds ends programs that have a cloud for themselves in every way there is.
+// TestLifecycleOfOwnedClouds ends programs with a cloud for themselves in every possible way.
 func TestLifecycleOfOwnedClouds(t *testing.T) {
 	c := newTestCloud(t)
 	before := snapshot(t, c.layout)
@@ -81,8 +81,8 @@ func TestLifecycleOfOwnedClouds(t *testing.T) {
 	})
 }
 
-// hangUps lets the programs that a test starts see SIGHUP, also if nohup started the tests: a program starts
-// with the default for signals that its parent handles, and ignores those that its parent ignores.
+// hangUps lets a test's programs receive SIGHUP, also if nohup started the tests: a program starts with the default
+// for its parent's handled signals, and ignores its parent's ignored ones.
 func hangUps(t *testing.T) {
 	t.Helper()
 	signals := make(chan os.Signal, 1)
@@ -90,8 +90,7 @@ func hangUps(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(signals) })
 }
 
-// startRun starts run with a command that waits for ever, which is returned; if nobody listens, its output goes to a
-// pipe that nobody reads.
+// startRun starts run with an endless command and returns it; if deaf, its output goes to a pipe without a reader.
 func (c *testCloud) startRun(t *testing.T, deaf bool) (*exec.Cmd, *bytes.Buffer, process.Identity) {
 	t.Helper()
 	started := filepath.Join(t.TempDir(), "started")
@@ -126,7 +125,7 @@ func (c *testCloud) startRun(t *testing.T, deaf bool) (*exec.Cmd, *bytes.Buffer,
 	return cmd, out, id
 }
 
-// leavesAlone brings up another cloud beside this one, whose machines have the same addresses, and takes it down.
+// leavesAlone brings up another cloud beside this one, with the same machine addresses, and takes it down.
 func (c *testCloud) leavesAlone(t *testing.T) {
 	t.Helper()
 	l, err := layout.New(c.layout.Root + "-other")
@@ -149,7 +148,7 @@ func (c *testCloud) leavesAlone(t *testing.T) {
 	}
 }
 
-// nodes are the nodes that are ready.
+// nodes returns the ready nodes.
 func (c *testCloud) nodes(t *testing.T) []string {
 	t.Helper()
 	var list corev1.NodeList

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/node"
 )
 
-// preflight says everything that is missing at once, before anything is started.
+// preflight reports all missing things at once, before any start.
 func preflight(s *settings) error {
 	if err := requireRoot("make namespaces and control groups"); err != nil {
 		return err
@@ -42,7 +42,7 @@ func preflight(s *settings) error {
 	return errors.Join(append(missing, missingPackages()...)...)
 }
 
-// missingPackages looks for what Debian's packages provide.
+// missingPackages looks for the programs of Debian's packages.
 func missingPackages() []error {
 	var missing []error
 	for program, pkg := range map[string]string{"containerd": "containerd", "runc": "runc", "iptables": "iptables", "mount": "mount"} {

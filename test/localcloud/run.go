@@ -59,8 +59,8 @@ func newRunCommand(state *stateFlag) *cobra.Command {
 	return cmd
 }
 
-// execute runs a command to its end. The command is a process group of its own, so that a signal reaches all of it,
-// and once, whomever the signal was sent to.
+// execute runs a command to its end. The command is a process group of its own, so a signal reaches all of it once,
+// whether it went to the caller's group or to this program alone.
 func execute(ctx context.Context, args, environment []string, out, errs io.Writer) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), environment...)
@@ -70,7 +70,7 @@ func execute(ctx context.Context, args, environment []string, out, errs io.Write
 	cmd.WaitDelay = endPatience
 	err := cmd.Run()
 	if cmd.Process != nil && ctx.Err() != nil {
-		// Who did not end with the first of the group.
+		// Those of the group still alive after its first process.
 		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("ending %s: %w", args[0], err)
 		}

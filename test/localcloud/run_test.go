@@ -44,7 +44,7 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TestInterruptedCommandLeavesNobody interrupts a command whose child outlives it: the first process of a group may
+// TestInterruptedCommandLeavesNobody interrupts a command with a longer-lived child: the first process of a group may
 // end before the others do.
 func TestInterruptedCommandLeavesNobody(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "child")
@@ -76,7 +76,7 @@ func TestInterruptedCommandLeavesNobody(t *testing.T) {
 	}
 }
 
-// TestEndings asks the program which signals end it, as it is started by itself and by nohup.
+// TestEndings asks the program for its ending signals, started by itself and by nohup.
 func TestEndings(t *testing.T) {
 	if os.Getenv("ENDINGS") != "" {
 		fmt.Println(endings())

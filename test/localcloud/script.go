@@ -57,7 +57,7 @@ func clearScript(l layout.Layout) error {
 	return nil
 }
 
-// setScript checks a script and puts it where the cloud looks for it, whole.
+// setScript checks a script and puts it, whole, into the cloud's place for it.
 func setScript(l layout.Layout, file string, in io.Reader) error {
 	var data []byte
 	var err error
@@ -93,7 +93,7 @@ func printScript(out io.Writer, state cloud.ScriptState) error {
 	return table.Flush()
 }
 
-// bound reports how often a rule holds, where that has a bound.
+// bound renders a rule's greatest number of uses, if it has one.
 func bound(rule script.Rule) string {
 	if rule.Times == 0 {
 		return ""

@@ -57,7 +57,7 @@ func newServeCommand(state *stateFlag) *cobra.Command {
 	return cmd
 }
 
-// untilEnd returns a context that also ends when nobody can write to r any more.
+// untilEnd returns a context; it also ends when nobody can write to r any more.
 func untilEnd(ctx context.Context, r io.Reader) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {

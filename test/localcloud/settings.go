@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/supervisor"
 )
 
-// settings are the flags that up passes on to the supervisor.
+// settings are up's flags for the supervisor.
 type settings struct {
 	binDir     string
 	coreDNS    string
@@ -30,8 +30,8 @@ type settings struct {
 	apiPort  int
 }
 
-// register adds the flags. Their defaults are what the Makefile exports and
-// builds, so that in the source tree none has to be given.
+// register adds the flags. Their defaults match the Makefile's exports and builds, so none is necessary in the source
+// tree.
 func (s *settings) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&s.binDir, "bin-dir", os.Getenv("KUBE_BIN"),
@@ -45,7 +45,7 @@ func (s *settings) register(cmd *cobra.Command) {
 	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
 }
 
-// builtPauseImage is where `make images` puts it.
+// builtPauseImage returns the path of `make images`' pause image.
 func builtPauseImage() string {
 	images := os.Getenv("IMAGES")
 	if images == "" {
@@ -54,7 +54,7 @@ func builtPauseImage() string {
 	return filepath.Join(images, "pause.tar")
 }
 
-// args are the flags for the supervisor, which works in another directory.
+// args returns the flags for the supervisor, with absolute paths: it works in another directory.
 func (s *settings) args() ([]string, error) {
 	args := []string{fmt.Sprintf("--api-port=%d", s.apiPort), fmt.Sprintf("--in-flight=%d", s.inFlight), fmt.Sprintf("--hollow=%t", s.hollow)}
 	for _, path := range []struct{ flag, value string }{

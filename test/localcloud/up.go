@@ -75,8 +75,8 @@ func up(ctx context.Context, l layout.Layout, flags *settings, out io.Writer) er
 	return abandon(l, err, out)
 }
 
-// exclusively keeps every other program from changing the cloud while change does. A program that keeps the cloud
-// for itself is not waited for.
+// exclusively keeps every other program from changing the cloud while change does. It does not wait for a program
+// with the cloud for itself.
 func exclusively(ctx context.Context, l layout.Layout, command string, out io.Writer, change func() error) error {
 	held, err := acquire(ctx, l, lock.Self(command, false), out)
 	if err != nil {
@@ -103,7 +103,7 @@ func ensureSupervisor(ctx context.Context, l layout.Layout, flags *settings, out
 	return true, renew(ctx, l, flags, nil, out)
 }
 
-// renew starts a cloud where none runs.
+// renew starts a cloud if none runs.
 func renew(ctx context.Context, l layout.Layout, flags *settings, tie *os.File, out io.Writer) error {
 	if _, err := os.Stat(l.Marker()); err == nil {
 		fmt.Fprintf(out, "removing what an earlier cloud left in %s\n", l.Root)
@@ -114,8 +114,8 @@ func renew(ctx context.Context, l layout.Layout, flags *settings, tie *os.File, 
 	return launch(l, flags, tie)
 }
 
-// launch starts the supervisor so that it outlives this program and its terminal; where there is a tie, until
-// nobody holds the other end of that.
+// launch starts the supervisor to outlive this program and its terminal; with a tie, until nobody holds the tie's
+// other end.
 func launch(l layout.Layout, flags *settings, tie *os.File) error {
 	if err := cleanup.Claim(l); err != nil {
 		return err
@@ -186,8 +186,8 @@ func askStatus(ctx context.Context, client *cloud.Client) (supervisor.Status, er
 	return status, err
 }
 
-// abandon takes away what an unsuccessful start has left, but keeps the logs
-// when it was the cloud that failed and not the user who lost patience.
+// abandon removes the remains of an unsuccessful start, but keeps the logs after a failure of the cloud, unlike after
+// the user's interruption.
 func abandon(l layout.Layout, cause error, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience+sweepPatience)
 	defer cancel()

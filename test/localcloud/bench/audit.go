@@ -17,12 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Request is what a line of the API server's audit log says of one request.
+// Request is one request, from a line of the API server's audit log.
 type Request struct {
 	Verb  string
 	Stage string
 	User  struct{ Username string }
-	// Object is what the request is about.
+	// Object is the request's object.
 	Object struct {
 		APIGroup, Resource, Subresource, Namespace, Name string
 	} `json:"objectRef"`
@@ -31,17 +31,18 @@ type Request struct {
 	// Received and Done are when the server took the request and when it had answered.
 	Received time.Time `json:"requestReceivedTimestamp"`
 	Done     time.Time `json:"stageTimestamp"`
-	// Sent is the object or merge patch, where the policy keeps it and the server accepted.
+	// Sent is the object or merge patch, if the policy keeps it and the server accepted.
 	Sent Sent `json:"-"`
 }
 
-// Sent is what is read of an object or a merge patch, which replaces lists: where it has conditions, all are there.
+// Sent is the part read of an object or a merge patch. A merge patch replaces lists: if it has conditions, it has
+// all.
 type Sent struct {
 	Metadata struct{ Labels map[string]string }
 	Status   struct{ Conditions []metav1.Condition }
 }
 
-// resource names what the request is about as a role does.
+// resource names the request's resource in a role's form.
 func (r Request) resource() string {
 	switch {
 	case r.Object.Resource == "":
@@ -52,12 +53,13 @@ func (r Request) resource() string {
 	return r.Object.Resource + "/" + r.Object.Subresource
 }
 
-// isComplete tells the one line that counts: a watch is complete only when it ends.
+// isComplete reports whether this is its request's one line to count: an early one for a watch, as a watch completes
+// only at its end.
 func (r Request) isComplete() bool {
 	return (r.Stage == "ResponseComplete") != (r.Verb == "watch")
 }
 
-// isDryRun says that nothing was stored.
+// isDryRun reports whether the server stored nothing.
 func (r Request) isDryRun() bool { return strings.Contains(r.URI, "dryRun=") }
 
 func (r Request) isAccepted() bool { return r.Response.Code >= 200 && r.Response.Code < 300 }
@@ -88,7 +90,7 @@ func OpenLog(path string) (*Log, error) {
 // Close closes the file.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Read returns the requests that have been booked since it was last called.
+// Read returns the requests logged since the last call.
 func (l *Log) Read() ([]Request, error) {
 	var requests []Request
 	for {

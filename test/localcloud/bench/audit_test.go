@@ -38,7 +38,7 @@ const (
 		`"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-11-21T12:00:03.000000Z","stageTimestamp":"2026-11-21T12:08:03.500000Z"}`
 )
 
-// TestLog reads a log that grows in pieces that do not end where lines do.
+// TestLog reads a log that grows in pieces smaller or larger than lines.
 func TestLog(t *testing.T) {
 	created := request(administrator, "create", "workspaces", "", "bench", "ws-0001", 0)
 	created.Object.APIGroup, created.Response.Code = "kaito.sh", http.StatusCreated

@@ -1,11 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures what the controller makes of many Workspaces at once, on
-// a local cloud whose machines are only objects: how long they take beside what
-// the cluster takes by itself, what the controller asks of the API server, and its
-// memory. Times and counts come from the API server's audit log. It knows the
-// controller by its requests and its process alone, and calls nothing of it.
+// Package bench measures the controller under many Workspaces at once, on a local cloud with mere objects for
+// machines: their times beside the cluster's own, the controller's requests to the API server, and its memory. Times
+// and counts come from the API server's audit log. It knows the controller by its requests and its process alone, and
+// calls nothing of it.
 package bench
 
 import (
@@ -25,33 +24,32 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// AuditPolicy is what the API server has to book.
+// AuditPolicy is the API server's audit policy for a benchmark.
 //
 //go:embed audit-policy.yaml
 var AuditPolicy []byte
 
-// Who is who in the audit log.
+// User names in the audit log.
 const (
 	administrator = "admin"
 	controller    = "system:serviceaccount:" + systemNamespace + ":" + release
 )
 
-// What the local cloud calls the controller's installation.
+// Names of the controller's installation on the local cloud.
 const (
 	release         = "modelberth"
 	systemNamespace = "modelberth-system"
 )
 
-// Namespaces of the Workspaces that wait, of those that are timed, and of what
-// stands in for those without a controller.
+// Namespaces of the waiting Workspaces, of the timed ones, and of the stand-ins without a controller.
 const (
 	waitingNamespace = "bench-waiting"
 	loadNamespace    = "bench"
 	floorNamespace   = "bench-floor"
 )
 
-// How the cloud is slow for those that wait: answered so late, they are counted
-// from when everything is asked for and said.
+// The cloud's slowness for the waiting Workspaces: it answers after slowness; the count begins after settling, with
+// everything requested and reported.
 const (
 	waitingWorkspaces = 20
 	slowness          = 45 * time.Second
@@ -60,14 +58,14 @@ const (
 
 // Settings of a bench.
 type Settings struct {
-	// Layout is that of a cloud that is up, with the chart installed.
+	// Layout belongs to a running cloud with the chart installed.
 	Layout layout.Layout
 	// Workspaces is how many are applied at once, and Model the name of their preset.
 	Workspaces int
 	Model      string
 	// MachinesTake is how long the cloud takes to sell a machine, with a controller and without.
 	MachinesTake time.Duration
-	// Say tells whoever looks on what is going on.
+	// Say reports the progress.
 	Say func(format string, args ...any)
 }
 
@@ -82,7 +80,8 @@ type Bench struct {
 	figures  Figures
 }
 
-// Run measures, and returns what it came to also when it breaks off. The cloud is not of much use for anything else afterwards.
+// Run measures, and returns its figures also if it breaks off. The cloud is not of much use for anything else
+// afterwards.
 func Run(ctx context.Context, settings Settings) (Figures, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", settings.Layout.Kubeconfig())
 	if err != nil {
@@ -127,7 +126,7 @@ func (b *Bench) run(ctx context.Context) error {
 	return nil
 }
 
-// waiting counts what the controller asks while the cloud keeps it waiting.
+// waiting counts the controller's requests during a wait for the cloud.
 func (b *Bench) waiting(ctx context.Context) error {
 	n := min(b.settings.Workspaces, waitingWorkspaces)
 	b.settings.Say("%d Workspaces whose machines take %s", n, slowness)
@@ -156,7 +155,7 @@ func (b *Bench) waiting(ctx context.Context) error {
 	return b.remove(ctx, waitingNamespace, n)
 }
 
-// load times many Workspaces, and counts what they cost until all is quiet.
+// load times many Workspaces, and counts their requests until all is quiet.
 func (b *Bench) load(ctx context.Context) error {
 	b.settings.Say("%d Workspaces at once", b.settings.Workspaces)
 	began := time.Now()

@@ -24,17 +24,17 @@ import (
 const (
 	// applying is how many objects are sent at a time.
 	applying = 16
-	// looking is how often the log is read, and asking how often the API server is
-	// asked what the log does not say.
+	// looking is the pause between two reads of the log, and asking the pause between two requests for facts outside
+	// the log.
 	looking = 500 * time.Millisecond
 	asking  = 2 * time.Second
-	// quiet is how long the controller must not have asked for anything to count as
-	// done: what nobody waits for it puts off by 10 s, and writes without a pause.
+	// quiet is how long the controller must not have asked for anything to count as done: it delays writes of no
+	// urgency by 10 s, and sends the others without a pause.
 	quiet = 15 * time.Second
-	// patience is how long one step may take, and patienceEach what every Workspace adds.
+	// patience bounds one step, and patienceEach is every Workspace's addition to it.
 	patience     = 5 * time.Minute
 	patienceEach = time.Second
-	// telling is how often is said how far things are.
+	// telling is the pause between two reports of progress.
 	telling = 10 * time.Second
 )
 
@@ -54,7 +54,7 @@ func (b *Bench) apply(ctx context.Context, namespace string, n int) (*Course, er
 	})
 }
 
-// workspace is the name of one of those that are applied.
+// workspace returns the i-th Workspace to apply.
 func workspace(namespace string, i int) *unstructured.Unstructured {
 	ws := &unstructured.Unstructured{}
 	ws.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("Workspace"))
@@ -63,7 +63,7 @@ func workspace(namespace string, i int) *unstructured.Unstructured {
 	return ws
 }
 
-// course starts a course, which goes on as the log is read.
+// course starts a course; each read of the log continues it.
 func (b *Bench) course(namespace string) *Course {
 	course := NewCourse(namespace)
 	b.courses[namespace] = course
@@ -184,7 +184,7 @@ func (b *Bench) remove(ctx context.Context, namespace string, n int) error {
 	})
 }
 
-// restart counts what the controller writes when it comes up and finds all as it should be.
+// restart counts the controller's writes on a start with everything in order.
 func (b *Bench) restart(ctx context.Context) error {
 	b.settings.Say("restarting the controller")
 	before, err := b.leader(ctx)
@@ -226,7 +226,7 @@ func isRollingOut(d *appsv1.Deployment) bool {
 	return d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < want || d.Status.AvailableReplicas < want || d.Status.Replicas > want
 }
 
-// leader is the identity of the replica that acts.
+// leader returns the identity of the acting replica.
 func (b *Bench) leader(ctx context.Context) (string, error) {
 	leases := &coordinationv1.LeaseList{}
 	if err := b.kube.List(ctx, leases, client.InNamespace(systemNamespace)); err != nil {

@@ -12,21 +12,19 @@ import (
 	"time"
 )
 
-// Figures is what was measured.
+// Figures are the measurements.
 type Figures struct {
 	Workspaces int
 	// MachinesTake is how long the cloud took to sell a machine.
 	MachinesTake time.Duration
-	// Load is how the Workspaces went, and Floor what stood in for them.
+	// Load is the course of the Workspaces, and Floor the course of their stand-ins.
 	Load, Floor *Course
-	// Requests are the controller's from the first Workspace until all was quiet,
-	// Restart those of one that came up later.
+	// Requests are the controller's from the first Workspace until all was quiet, Restart those of a later start.
 	Requests, Restart Tally
-	// Waiting are its requests during the time that it Waited for machines.
+	// Waiting are its requests during Waited, its wait for machines.
 	Waiting Tally
 	Waited  time.Duration
-	// Peak is the most memory that the controller had, and Held what one that came
-	// up later has, in bytes.
+	// Peak is the controller's greatest memory, and Held its memory after a later start, in bytes.
 	Peak, Held int64
 }
 
@@ -99,8 +97,7 @@ func timed(what string, seen, budget time.Duration) Row {
 	return row
 }
 
-// compared is a row about a time beside the floor's, where that was measured; a
-// budget of 0 is none.
+// compared returns a row about a time beside the floor's, if there is one; a budget of 0 is none.
 func compared(what string, seen, floor time.Duration, budget float64) Row {
 	if floor == 0 {
 		return Row{What: what, Seen: seconds(seen)}
@@ -121,7 +118,7 @@ func megabytes(bytes int64) string { return fmt.Sprintf("%.0f MB", float64(bytes
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// Missed counts the budgets that were not met.
+// Missed counts the missed budgets.
 func (f Figures) Missed() int {
 	n := 0
 	for _, row := range f.Rows() {
@@ -132,7 +129,7 @@ func (f Figures) Missed() int {
 	return n
 }
 
-// Print writes the table, and below it what the requests were.
+// Print writes the table, and below it the kinds of requests.
 func (f Figures) Print(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%d WORKSPACES AT ONCE\tBUDGET\tSEEN\n", f.Workspaces)

@@ -19,8 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// course is one on which each of n Workspaces reached each stage a while later
-// than it did the one before it.
+// course returns a course of n Workspaces; each reaches each stage a while after the one before.
 func course(n int, claimed, serving, ready float64) *Course {
 	c := NewCourse("ns")
 	for i := range n {

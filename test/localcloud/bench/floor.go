@@ -18,8 +18,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// nodeClaims and statefulSets are what the controller makes for a Workspace that a
-// cluster needs to get its pods running.
+// nodeClaims and statefulSets are the controller's objects for a Workspace without which its pods would not run.
 func nodeClaims() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaimList"}
 }
@@ -73,8 +72,7 @@ func (b *Bench) list(ctx context.Context, kind schema.GroupVersionKind, options 
 	return list.Items, nil
 }
 
-// standIn is the object without what the server and others added to it, nobody's,
-// and with other names.
+// standIn returns the object without an owner and without the additions of the server and others, under other names.
 func standIn(object *unstructured.Unstructured, swap map[string]string) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{"spec": renamed(object.Object["spec"], swap)}}
 	out.SetGroupVersionKind(object.GroupVersionKind())
@@ -111,7 +109,7 @@ func renamed(value any, swap map[string]string) any {
 	return value
 }
 
-// floor times what the cluster takes for the stand-ins while no controller runs.
+// floor measures the cluster's times for the stand-ins while no controller runs.
 func (b *Bench) floor(ctx context.Context, standIns [][]*unstructured.Unstructured) error {
 	b.settings.Say("the same NodeClaims and StatefulSets without the controller")
 	if err := b.stopController(ctx); err != nil {

@@ -20,8 +20,8 @@ const (
 	highWater = "VmHWM:"
 )
 
-// memory is the most that a replica of the controller has, in bytes, and has had so
-// far, of those that run below the control group.
+// memory returns the current and the peak memory of a replica of the controller, in bytes, each the largest among the
+// replicas below the control group.
 func memory(cgroup string) (now, peak int64, err error) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -30,7 +30,7 @@ func memory(cgroup string) (now, peak int64, err error) {
 	for _, dir := range dirs {
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil || strings.TrimSpace(string(name)) != comm {
-			continue // another program, or one that has ended meanwhile
+			continue // another program, or an ended one
 		}
 		groups, err := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if err != nil || !strings.Contains(string(groups), cgroup) {

@@ -30,7 +30,7 @@ func (t Times) span() time.Duration {
 	return all[len(all)-1].Sub(all[0])
 }
 
-// Course is how the Workspaces of one namespace went, or what stands in for them.
+// Course is the course of one namespace's Workspaces, or of their stand-ins.
 type Course struct {
 	namespace string
 	// Applied is when the server took each, Claimed when the first of its
@@ -39,12 +39,12 @@ type Course struct {
 	Applied, Claimed, Ready, Serving Times
 }
 
-// NewCourse returns a course on which nothing has happened yet.
+// NewCourse returns an empty course.
 func NewCourse(namespace string) *Course {
 	return &Course{namespace: namespace, Applied: Times{}, Claimed: Times{}, Ready: Times{}, Serving: Times{}}
 }
 
-// Add takes note of what requests brought about.
+// Add notes the effects of requests.
 func (c *Course) Add(requests []Request) {
 	for _, r := range requests {
 		if r.isAccepted() && !r.isDryRun() {
@@ -64,7 +64,7 @@ func (c *Course) add(r Request) {
 	case r.resource() == "nodeclaims" && labels[v1beta1.LabelMachineWorkspaceNamespace] == c.namespace:
 		c.Claimed.first(labels[v1beta1.LabelMachineWorkspaceName], r.Done)
 		if r.User.Username == administrator {
-			// If there is no Workspace its NodeClaim is what is applied first.
+			// Without a Workspace its NodeClaim is applied first.
 			c.Applied.first(labels[v1beta1.LabelMachineWorkspaceName], r.Received)
 		}
 	case r.resource() == "pods/status" && ours:
@@ -72,7 +72,7 @@ func (c *Course) add(r Request) {
 	}
 }
 
-// workspaceOf is the name of the StatefulSet that the pod is of, which is the Workspace's.
+// workspaceOf returns the name of the pod's StatefulSet, equal to the Workspace's.
 func workspaceOf(pod string) string {
 	for i := len(pod) - 1; i > 0; i-- {
 		if pod[i] == '-' {
@@ -82,7 +82,7 @@ func workspaceOf(pod string) string {
 	return ""
 }
 
-// Delays are how long after one moment the other came, shortest first, for all that have both.
+// Delays returns the times between two moments, shortest first, for all with both.
 func Delays(from, to Times) []time.Duration {
 	var out []time.Duration
 	for name, start := range from {
@@ -94,7 +94,7 @@ func Delays(from, to Times) []time.Duration {
 	return out
 }
 
-// Percentile returns the smallest of the sorted values that at least p of 100 do not exceed.
+// Percentile returns the smallest of the sorted values not exceeded by at least p of 100.
 func Percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -106,11 +106,11 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 // Tally counts requests of one identity. A dry run reads: it stores nothing.
 type Tally struct {
 	Writes, Reads, Events, Leases, Watches int
-	// Kinds counts writes and reads by what they do.
+	// Kinds counts writes and reads by kind.
 	Kinds map[string]int
 }
 
-// Count tallies the requests of a user that were taken from one moment until another.
+// Count tallies a user's requests received from one moment until another.
 func Count(requests []Request, user string, from, until time.Time) Tally {
 	t := Tally{Kinds: map[string]int{}}
 	for _, r := range requests {

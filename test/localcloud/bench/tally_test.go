@@ -19,7 +19,7 @@ func noon() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
 func at(seconds float64) time.Time { return noon().Add(time.Duration(seconds * float64(time.Second))) }
 
-// request is one that was taken at a second and answered half a second later.
+// request returns a request received at a second and answered half a second later.
 func request(user, verb, resource, subresource, namespace, name string, second float64) Request {
 	r := Request{Verb: verb, Stage: "ResponseComplete", Received: at(second), Done: at(second + 0.5)}
 	r.User.Username, r.Response.Code = user, http.StatusOK

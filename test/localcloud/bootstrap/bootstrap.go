@@ -1,10 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap puts into a new cluster what the local cloud needs there:
-// Karpenter's API, the cloud's own node class, and the cluster's DNS Service. It
-// decides these objects and the order in which they go in; it must not know how
-// the cluster is run.
+// Package bootstrap puts the local cloud's objects into a new cluster: Karpenter's API, the cloud's own node class,
+// and the cluster's DNS Service. It decides these objects and their order; it must not know how the cluster runs.
 package bootstrap
 
 import (
@@ -31,11 +29,10 @@ import (
 //go:embed manifests/*.yaml
 var manifests embed.FS
 
-// owner is the field manager of everything that is applied.
+// owner is the field manager of all applied objects.
 const owner = client.FieldOwner("modelberth-localcloud")
 
-// retryInterval is how often an object is offered that the server does not know
-// yet: a new API takes a moment to be served.
+// retryInterval is the pause before another try with an object of a new API: the server takes a moment to serve it.
 const retryInterval = 100 * time.Millisecond
 
 // Apply puts the objects in.
@@ -56,7 +53,7 @@ func Apply(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// Objects returns what Apply puts in, definitions before what they define.
+// Objects returns Apply's objects, definitions before their instances.
 func Objects() ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, crd := range apis.CRDs {

@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup makes and removes the control groups under which a node's
-// kubelet puts its pods, on hosts with one unified hierarchy, with the old
-// separate ones, or with both. It decides what a group needs so that a kubelet
-// accepts it as its root, and must not know what a node is.
+// Package cgroup makes and removes the control groups for the pods of a node's kubelet, on hosts with one unified
+// hierarchy, with the old separate ones, or with both. It decides a group's contents, so a kubelet accepts it as its
+// root, and must not know nodes.
 package cgroup
 
 import (
@@ -20,10 +19,10 @@ import (
 // Hierarchy is one mounted cgroup file system.
 type Hierarchy struct {
 	Dir string
-	// V2 says that the hierarchy is of version 2.
+	// V2 means the hierarchy is of version 2.
 	V2 bool
-	// CPUSet says that a version 1 hierarchy holds the cpuset controller, whose
-	// groups take no process before their processors and memory are set.
+	// CPUSet means a version 1 hierarchy holds the cpuset controller. Its groups take no process before their
+	// processors and memory are set.
 	CPUSet bool
 }
 
@@ -74,20 +73,18 @@ func parse(mountinfo io.Reader) (Host, error) {
 	return host, nil
 }
 
-// kubeletControllers are those that a kubelet demands below its root when the
-// machine has them.
+// kubeletControllers returns the controllers a kubelet demands below its root if the machine has them.
 func kubeletControllers() []string { return []string{"cpu", "cpuset", "hugetlb", "memory", "pids"} }
 
-// subtreeControl is the file that says which controllers a group's children have.
+// subtreeControl is the file with the controllers of a group's children.
 const subtreeControl = "cgroup.subtree_control"
 
-// Create makes the group name (a path of one or more parts) in every hierarchy
-// that a kubelet uses.
+// Create makes the group name (a path of one or more parts) in every hierarchy of a kubelet's.
 func (h Host) Create(name string) error {
 	unified := h.Unified()
 	for _, hierarchy := range h.Hierarchies {
 		if hierarchy.V2 && !unified {
-			continue // holds no controller that a kubelet would use
+			continue // holds no controller for a kubelet
 		}
 		if err := hierarchy.create(name); err != nil {
 			return fmt.Errorf("making cgroup %s: %w", name, err)
@@ -121,7 +118,7 @@ func (h Hierarchy) create(name string) error {
 	return nil
 }
 
-// enableControllers lets the children of dir have all that a kubelet demands.
+// enableControllers gives the children of dir all of a kubelet's controllers.
 func enableControllers(dir string) error {
 	available, err := readList(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {

@@ -115,9 +115,8 @@ func TestCreateInUnifiedHierarchy(t *testing.T) {
 	if err := host.Create("a"); err != nil {
 		t.Fatal(err)
 	}
-	// A plain file holds the last of the writes, each at its start, where the
-	// kernel's would have added them up: cpu, then cpuset; and for a new group
-	// all four.
+	// A plain file holds the last of the writes, each at its start, while the kernel's would have added them up: cpu,
+	// then cpuset; and for a new group all four.
 	if got := readFile(t, filepath.Join(root, subtreeControl)); !strings.HasPrefix(got, "+cpuset") {
 		t.Errorf("the root gives its children %q, want cpuset last", got)
 	}

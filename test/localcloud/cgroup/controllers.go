@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Controllers lists those that the root of a unified hierarchy gives to its
-// children. Other hosts have none.
+// Controllers lists the controllers a unified hierarchy's root gives to its children. Other hosts have none.
 func (h Host) Controllers() ([]string, error) {
 	if !h.Unified() {
 		return nil, nil
@@ -27,8 +26,8 @@ func (h Host) Controllers() ([]string, error) {
 	return on, nil
 }
 
-// RestoreControllers takes back from the root of a unified hierarchy what Create
-// gave its children beyond before. One that somebody else has come to need stays.
+// RestoreControllers takes back the controllers Create gave to the children of a unified hierarchy's root, beyond
+// before. One in use by somebody else stays.
 func (h Host) RestoreControllers(before []string) error {
 	now, err := h.Controllers()
 	if err != nil {

@@ -27,8 +27,8 @@ func (h Host) Exists(name string) bool {
 	return false
 }
 
-// Remove kills what still runs in the group and the groups below it, and
-// removes them all from every hierarchy. A group that is not there is no error.
+// Remove kills the processes in the group and the groups below it, and removes them all from every hierarchy. A
+// missing group is no error.
 func (h Host) Remove(ctx context.Context, name string) error {
 	var errs []error
 	for _, hierarchy := range h.Hierarchies {

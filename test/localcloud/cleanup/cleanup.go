@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cleanup takes away everything that a local cloud may have left on the
-// machine, from what is on record in its state directory and from the names
-// that only it uses. It works without a supervisor: after a crash, a kill or an
-// interrupted start. It must not touch anything that it cannot tell is ours.
+// Package cleanup removes all remains of a local cloud from the machine, by the records in its state directory and by
+// its own names. It works without a supervisor: after a crash, a kill or an interrupted start. It must not touch
+// anything without proof of its origin.
 package cleanup
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// Supervisor is the name under which the supervisor's own process is recorded.
+// Supervisor is the name of the supervisor's own record.
 const Supervisor = "supervisor"
 
 // Running returns the recorded supervisor if it still runs.
@@ -47,8 +46,8 @@ func Stop(ctx context.Context, id process.Identity) error {
 	return id.AwaitEnd(ctx)
 }
 
-// Sweep removes what is left of the cloud: processes, control groups, mounts and
-// the state directory. Nothing left is no error.
+// Sweep removes the remains of the cloud: processes, control groups, mounts and the state directory. Nothing left is
+// no error.
 func Sweep(ctx context.Context, l layout.Layout) error {
 	if err := ours(l); err != nil {
 		return err
@@ -68,7 +67,7 @@ func Sweep(ctx context.Context, l layout.Layout) error {
 	return nil
 }
 
-// ours refuses a state directory that no cloud made.
+// ours refuses a state directory without a cloud's marker.
 func ours(l layout.Layout) error {
 	entries, err := os.ReadDir(l.Root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -98,8 +97,8 @@ func Claim(l layout.Layout) error {
 	return nil
 }
 
-// endProcesses kills all that is recorded. The nodes and the control plane end
-// with the supervisor by the kernel's doing; this makes sure of it.
+// endProcesses kills all recorded processes. The nodes and the control plane end with the supervisor by the kernel's
+// doing; this makes sure of it.
 func endProcesses(ctx context.Context, l layout.Layout) error {
 	recorded, err := process.Recorded(l.Processes())
 	if err != nil {
@@ -156,8 +155,7 @@ func removeMounts(l layout.Layout) error {
 	return nil
 }
 
-// mountsBelow finds the mount points below dir in the text of proc(5)'s
-// mountinfo, in the order in which they were mounted.
+// mountsBelow finds the mount points below dir in the text of proc(5)'s mountinfo, in the order of their mounting.
 func mountsBelow(mountinfo io.Reader, dir string) ([]string, error) {
 	var points []string
 	lines := bufio.NewScanner(mountinfo)

@@ -34,7 +34,7 @@ func limited(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// sleeper starts a process and returns who it is.
+// sleeper starts a process and returns its identity.
 func sleeper(t *testing.T) process.Identity {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")

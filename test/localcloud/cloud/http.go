@@ -64,7 +64,7 @@ func answer(w http.ResponseWriter, value any, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The peer that hung up cannot be told so.
+	// A peer that hung up gets no answer.
 	_ = json.NewEncoder(w).Encode(value)
 }
 
@@ -90,8 +90,8 @@ type Client struct {
 	http *http.Client
 }
 
-// callDeadline bounds every call, whatever its context allows. The service
-// answers at once: what takes time happens after its answer.
+// callDeadline bounds every call, in addition to its context. The service answers at once: slow work follows the
+// answer.
 const callDeadline = 30 * time.Second
 
 // NewClient returns a client for the socket.
@@ -99,7 +99,7 @@ func NewClient(socket string) *Client {
 	return &Client{http: &http.Client{Transport: UnixTransport(socket), Timeout: callDeadline}}
 }
 
-// UnixTransport sends every request to the socket, whatever host it names.
+// UnixTransport sends every request to the socket, regardless of its host.
 func UnixTransport(socket string) *http.Transport {
 	return &http.Transport{
 		DisableCompression: true,
@@ -110,14 +110,14 @@ func UnixTransport(socket string) *http.Transport {
 	}
 }
 
-// Catalogue lists what is for sale.
+// Catalogue lists the machine types for sale.
 func (c *Client) Catalogue(ctx context.Context) ([]sku.SKU, error) {
 	var out []sku.SKU
 	err := c.Do(ctx, http.MethodGet, "/skus", nil, &out)
 	return out, err
 }
 
-// Script returns the script and what came of it.
+// Script returns the script and its uses so far.
 func (c *Client) Script(ctx context.Context) (ScriptState, error) {
 	var out ScriptState
 	err := c.Do(ctx, http.MethodGet, "/script", nil, &out)

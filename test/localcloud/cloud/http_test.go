@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// newTestClient returns a client of a service that answers on a socket.
+// newTestClient returns a client of a service on a socket.
 func newTestClient(t *testing.T, handler http.Handler) *Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")

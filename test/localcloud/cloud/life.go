@@ -15,10 +15,10 @@ import (
 // restartPause is how long the cloud's own machine rests after it died.
 const restartPause = time.Second
 
-// errTaken is why a machine ends whose fate it was.
+// errTaken is the reason for a machine's end by fate.
 var errTaken = errors.New("the script took the machine away")
 
-// launch starts the machine's life, which goes on until it is deleted or lost.
+// launch starts the machine's life; it goes on until the machine is deleted or lost.
 func (s *Service) launch(m *entry, labels map[string]string) {
 	ctx, end := context.WithCancel(context.Background()) // a machine outlives the request for it
 	m.end = end
@@ -33,7 +33,7 @@ func (s *Service) launch(m *entry, labels map[string]string) {
 	})
 }
 
-// startsAfter is how long the machine takes to start, beside what it really takes.
+// startsAfter returns the scripted part of the machine's start time, on top of the real one.
 func (m Machine) startsAfter() time.Duration {
 	if m.meets(script.Slow) || m.meets(script.SlowCreate) {
 		return m.Fate.Delay.Duration
@@ -41,7 +41,7 @@ func (m Machine) startsAfter() time.Duration {
 	return 0
 }
 
-// pause waits, and reports whether ctx is still alive after that.
+// pause waits, and reports whether ctx is still alive afterwards.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -51,8 +51,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// live runs the machine until it ends. One that was sold and dies is gone, as in
-// a cloud whose hardware fails; the cloud's own is started again.
+// live runs the machine until it ends. A sold one is gone after its death, as after a hardware failure in a cloud;
+// the cloud's own is started again.
 func (s *Service) live(ctx context.Context, machine Machine, labels map[string]string) {
 	log := s.options.Log.With("machine", machine.ID, "node", machine.Name)
 	for {
@@ -91,8 +91,8 @@ func (s *Service) run(ctx context.Context, machine Machine, labels map[string]st
 	return err
 }
 
-// meetFate lets the time of the machine's fate come, and takes the machine where
-// that is its fate. What becomes of its node is for others to bring about.
+// meetFate waits for the time of the machine's fate, and takes the machine if that is its fate. Others take care of
+// its node.
 func (s *Service) meetFate(ctx context.Context, take context.CancelCauseFunc, machine Machine) {
 	if machine.Fate == nil || machine.Fate.After.Duration == 0 || !pause(ctx, machine.Fate.After.Duration) {
 		return
@@ -103,7 +103,7 @@ func (s *Service) meetFate(ctx context.Context, take context.CancelCauseFunc, ma
 	}
 }
 
-// due notes that the time of a machine's fate has come.
+// due notes the time of a machine's fate as come.
 func (s *Service) due(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

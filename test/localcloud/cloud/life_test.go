@@ -18,7 +18,7 @@ import (
 
 func after(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 
-// look says what can be seen of the only machine, and of whoever runs it.
+// look describes the only machine, as the service and its runner show it.
 func look(s *Service, runner *fakeRunner) string {
 	machines := s.List()
 	if len(machines) == 0 {

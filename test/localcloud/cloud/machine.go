@@ -1,11 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloud is the local stand-in for a cloud's machine service: it sells
-// machines of the catalogue's types, refuses when its script says so, keeps
-// book of what it sold and ends what it is told to end. It decides what a
-// machine is and when it is gone; how one is started, and what Kubernetes or
-// Karpenter make of it, it must not know.
+// Package cloud is the local stand-in for a cloud's machine service: it sells machines of the catalogue's types,
+// refuses when its script says so, records its sales and ends machines on request. It decides a machine's properties
+// and the time of its end. It must not know how one starts, nor anything of Kubernetes or Karpenter.
 package cloud
 
 import (
@@ -27,36 +25,36 @@ type Request struct {
 	SKU          string `json:"sku"`
 	Zone         string `json:"zone"`
 	CapacityType string `json:"capacityType"`
-	// Labels and Taints are what the node registers with, beside the cloud's own labels.
+	// Labels and Taints are those of the node at its registration, beside the cloud's own labels.
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
-	// Claim is who asks, and Attempt its turn, in which it may ask for several offers.
+	// Claim is the asking claim, and Attempt its turn; in one turn it may ask for several offers.
 	Claim   string `json:"claim,omitempty"`
 	Attempt string `json:"attempt,omitempty"`
 }
 
-// State is where a machine is in its life.
+// State is a machine's stage of life.
 type State string
 
 const (
 	// Starting means sold and not up yet.
 	Starting State = "Starting"
-	// Running means that the machine's first process runs.
+	// Running means the machine's first process runs.
 	Running State = "Running"
-	// Stopping means that the machine was deleted and is not gone yet.
+	// Stopping means the machine was deleted and is not gone yet.
 	Stopping State = "Stopping"
 )
 
-// Machine is one that was sold and is not gone.
+// Machine is a sold machine before its end.
 type Machine struct {
 	Request
 
 	ID         string `json:"id"`
 	ProviderID string `json:"providerID"`
 	GPUs       int    `json:"gpus"`
-	// GPUResource is what the node counts its GPUs as.
+	// GPUResource is the resource name of the node's GPUs.
 	GPUResource string `json:"gpuResource,omitempty"`
-	// CPUs and MemoryGiB are what the node shows of processors and memory; zero means the host's.
+	// CPUs and MemoryGiB are the processors and memory the node shows; zero means the host's.
 	CPUs      int                `json:"cpus,omitempty"`
 	MemoryGiB int                `json:"memoryGiB,omitempty"`
 	Network   layout.NodeNetwork `json:"network"`
@@ -64,14 +62,14 @@ type Machine struct {
 	Created   time.Time          `json:"created"`
 	// PID is the machine's first process, seen from the host.
 	PID int `json:"pid,omitempty"`
-	// System marks the machine that belongs to the cloud itself.
+	// System marks the cloud's own machine.
 	System bool `json:"system,omitempty"`
 
-	// Fate is what the script has in store for the machine; nil means nothing.
+	// Fate is the script's rule for the machine; nil means none.
 	Fate *script.Rule `json:"fate,omitempty"`
-	// Answered is when whoever asked is to hear that the machine was sold.
+	// Answered is the time for the answer about the sale.
 	Answered time.Time `json:"answered,omitzero"`
-	// Due says that the fate's time has come, and Ends when the machine will then be gone.
+	// Due means the fate's time has come, and Ends is the time of the machine's end after it.
 	Due  bool      `json:"due,omitempty"`
 	Ends time.Time `json:"ends,omitzero"`
 }
@@ -84,14 +82,14 @@ func (m Machine) ShownGPUs() int {
 	return m.GPUs
 }
 
-// meets reports whether the machine's fate is of that kind.
+// meets reports whether the machine's fate has the given outcome.
 func (m Machine) meets(outcome script.Outcome) bool {
 	return m.Fate != nil && m.Fate.Outcome == outcome
 }
 
 const providerPrefix = "local://"
 
-// ProviderID is the name that a node carries for the machine with the id.
+// ProviderID returns the provider ID on the node of the machine with the id.
 func ProviderID(id string) string { return providerPrefix + id }
 
 // ParseProviderID returns the machine's id.
@@ -111,7 +109,7 @@ const (
 	CodeNoCapacity Code = "NoCapacity"
 	// CodeQuota is the answer when the customer may not have more.
 	CodeQuota Code = "QuotaExceeded"
-	// CodeInvalid is the answer to a request that can never be met.
+	// CodeInvalid is the answer to an impossible request.
 	CodeInvalid Code = "Invalid"
 	// CodeConflict is the answer when the name belongs to another machine.
 	CodeConflict Code = "Conflict"
@@ -119,7 +117,7 @@ const (
 	CodeNotFound Code = "NotFound"
 	// CodeUnavailable is no answer: the cloud's API fails.
 	CodeUnavailable Code = "Unavailable"
-	// CodeSilent stands for an answer that never comes.
+	// CodeSilent stands for a missing answer.
 	CodeSilent Code = "Silent"
 	// CodeInternal is the answer when the cloud itself is in trouble.
 	CodeInternal Code = "Internal"
@@ -130,8 +128,8 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 
-	// Cloud and Refusal are whose words those are and what else belongs to them,
-	// where a script speaks; Delay is how long whoever asked waits for them.
+	// Cloud and Refusal are the source of a script's words and the words' other properties; Delay is the caller's
+	// wait for them.
 	Cloud   script.Cloud    `json:"cloud,omitempty"`
 	Refusal *script.Refusal `json:"refusal,omitempty"`
 	Delay   time.Duration   `json:"delay,omitempty"`
@@ -139,11 +137,11 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// labelNodePool is how a request says that its claim belongs to a pool.
+// labelNodePool is a request's label for its claim's pool.
 const labelNodePool = "karpenter.sh/nodepool"
 
-// Labels that the cloud puts on its nodes beside those asked for. The GPU labels
-// are the ones that GPU feature discovery writes on real nodes.
+// Labels of the cloud's own on its nodes, beside the requested ones. The GPU labels are those of GPU feature
+// discovery on real nodes.
 const (
 	labelCapacityType = "karpenter.sh/capacity-type"
 	labelGPUProduct   = "nvidia.com/gpu.product"
@@ -152,7 +150,7 @@ const (
 	labelGPUPresent   = "nvidia.com/gpu.present"
 )
 
-// NodeLabels returns the labels that the node of a machine registers with.
+// NodeLabels returns the labels of a machine's node at its registration.
 func NodeLabels(request Request, s sku.SKU) map[string]string {
 	labels := map[string]string{}
 	for key, value := range request.Labels {

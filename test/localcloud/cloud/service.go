@@ -28,16 +28,15 @@ type Runner interface {
 	Run(ctx context.Context, m Machine, labels map[string]string, started func(pid int)) error
 }
 
-// Options is what a Service works with.
+// Options configures a Service.
 type Options struct {
 	Catalogue sku.Catalogue
 	Runner    Runner
 	// Script is read before each sale, with the edition it is of.
 	Script func() (s script.Script, edition string, err error)
-	// Records is the directory that holds one file for each machine.
+	// Records is the directory with one file for each machine.
 	Records string
-	// Objects says that machines that are sold are no more than objects of the cluster: they need no
-	// address, so any number fits.
+	// Objects makes sold machines mere objects of the cluster: they need no address, so any number fits.
 	Objects bool
 	Log     *slog.Logger
 }
@@ -76,11 +75,11 @@ func (s *Service) Close() {
 	s.running.Wait()
 }
 
-// Catalogue lists what is for sale.
+// Catalogue lists the machine types for sale.
 func (s *Service) Catalogue() []sku.SKU { return s.options.Catalogue.Sorted() }
 
-// System starts the machine that runs what belongs to no customer. It is none
-// of the catalogue's types and is not for sale.
+// System starts the machine for everything without a customer. It is none of the catalogue's types and is not for
+// sale.
 func (s *Service) System(name string, labels map[string]string) (Machine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func (s *Service) Create(request Request) (Machine, error) {
 	return m.Machine, nil
 }
 
-// ScriptState is the script that is being played, and how often each rule was asked and held.
+// ScriptState is the current script, with the numbers of each rule's checks and uses.
 type ScriptState struct {
 	Script script.Script  `json:"script"`
 	Counts []script.Count `json:"counts"`
@@ -153,7 +152,7 @@ func (s *Service) readScript() error {
 	return nil
 }
 
-// validName is what a node's host name may be.
+// validName matches a valid host name of a node.
 var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (s *Service) check(request Request) (sku.SKU, error) {
@@ -171,7 +170,7 @@ func (s *Service) check(request Request) (sku.SKU, error) {
 	return kind, nil
 }
 
-// again answers a request for a name that is taken.
+// again answers a request for a taken name.
 func again(existing Machine, request Request) (Machine, error) {
 	same := existing.SKU == request.SKU && existing.Zone == request.Zone && existing.CapacityType == request.CapacityType
 	if same && existing.State != Stopping && !existing.System {
@@ -180,7 +179,7 @@ func again(existing Machine, request Request) (Machine, error) {
 	return Machine{}, &Error{Code: CodeConflict, Message: fmt.Sprintf("the name %s belongs to machine %s, which is %s", request.Name, existing.ID, existing.State)}
 }
 
-// refusal turns what the script answers into an error; nil if it sells.
+// refusal turns the script's answer into an error; nil if it sells.
 func refusal(answer script.Answer, request Request) error {
 	code, refuses := map[script.Outcome]Code{
 		script.NoCapacity: CodeNoCapacity,
@@ -222,7 +221,7 @@ func (s *Service) book(request Request, kind sku.SKU) (*entry, error) {
 	return m, nil
 }
 
-// address takes the addresses of a slot that no machine has.
+// address takes the addresses of a free slot.
 func (s *Service) address() (layout.NodeNetwork, error) {
 	used := map[int]bool{}
 	for _, m := range s.machines {
@@ -251,7 +250,7 @@ func (s *Service) Get(id string) (Machine, error) {
 	return m.Machine, nil
 }
 
-// List returns all machines in the order in which they were sold.
+// List returns all machines in the order of their sale.
 func (s *Service) List() []Machine {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,8 +277,8 @@ func notFound(id string) error {
 
 func (s *Service) recordPath(id string) string { return filepath.Join(s.options.Records, id+".json") }
 
-// record writes the machine's file. The file is for people who look and for the
-// clean-up after a crash; the service itself never reads it.
+// record writes the machine's file. The file is for people and for the clean-up after a crash; the service itself
+// never reads it.
 func (s *Service) record(m Machine) {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err == nil {

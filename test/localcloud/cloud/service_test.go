@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// fakeRunner runs machines that do nothing until they are ended or crash.
+// fakeRunner runs idle machines until they are ended or crash.
 type fakeRunner struct {
 	mu     sync.Mutex
 	labels map[string]map[string]string
@@ -76,7 +76,7 @@ func testCatalogue() sku.Catalogue {
 	}
 }
 
-// newTestService returns a service whose script the test may change.
+// newTestService returns a service and its script, for the test to change.
 func newTestService(t *testing.T) (*Service, *fakeRunner, *script.Script) {
 	t.Helper()
 	runner, rules := newFakeRunner(), &script.Script{}

@@ -1,10 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane renders what the control plane's programs are started
-// with: certificates, access files, configuration and command lines. It decides
-// their settings and where they listen. It must not start them, nor know what
-// they run on.
+// Package controlplane renders the inputs of the control plane's programs: certificates, access files, configuration
+// and command lines. It decides their settings and addresses. It must not start them, nor know their machine.
 package controlplane
 
 import (
@@ -44,12 +42,12 @@ const (
 	hollowHealthPort     = 8092
 )
 
-// APIServerURL is where everything inside the private network finds the API server.
+// APIServerURL returns the API server's URL inside the private network.
 func APIServerURL() string {
 	return fmt.Sprintf("https://%s:%d", layout.ControlAddress, layout.APIServerPort)
 }
 
-// Programs says where the files to run are.
+// Programs holds the paths of the executables.
 type Programs struct {
 	// BinDir holds etcd and the Kubernetes programs.
 	BinDir  string
@@ -62,11 +60,11 @@ type Programs struct {
 type Plan struct {
 	Layout   layout.Layout
 	Programs Programs
-	// AuditPolicy is the file that says what the API server books; empty means our own.
+	// AuditPolicy is the file of the API server's audit policy; empty means our own.
 	AuditPolicy string
 	// InFlight is how many requests the API server serves at once; 0 means its default.
 	InFlight int
-	// Hollow says that nodes are only objects, without machines.
+	// Hollow makes nodes mere objects, without machines.
 	Hollow bool
 }
 
@@ -75,8 +73,8 @@ type Probe struct {
 	// Address is inside the private network.
 	Address string
 	Path    string
-	// TLS says that the answer comes encrypted. Nobody checks by whom: the
-	// network is private and the answer holds no secret.
+	// TLS means the answer comes encrypted. Nobody verifies its sender: the network is private and the answer holds
+	// no secret.
 	TLS bool
 }
 
@@ -119,8 +117,7 @@ func (p Plan) Etcd() Program {
 	)
 }
 
-// APIServer reaches webhooks and aggregated APIs by their endpoints: there is no
-// kube-proxy where it runs.
+// APIServer reaches webhooks and aggregated APIs by their endpoints: it runs without a kube-proxy.
 func (p Plan) APIServer() Program {
 	ready := Probe{Address: fmt.Sprintf("%s:%d", layout.ControlAddress, layout.APIServerPort), Path: "/readyz", TLS: true}
 	program := p.kubernetes(APIServer, ready,
@@ -151,7 +148,7 @@ func (p Plan) APIServer() Program {
 		"--allow-privileged=true",
 		"--audit-policy-file="+p.auditPolicy(),
 		"--audit-log-path="+p.Layout.Log(auditLog),
-		// One file, however long: who counts must not miss a part.
+		// One file, however long: a count must not miss a part.
 		"--audit-log-maxsize=100000",
 		"--profiling=false",
 	)
@@ -162,7 +159,7 @@ func (p Plan) APIServer() Program {
 	return program
 }
 
-// ControllerManager leaves addresses to the cloud, which gives each node its range.
+// ControllerManager leaves addresses to the cloud: the cloud gives each node its range.
 func (p Plan) ControllerManager() Program {
 	program := p.kubernetes(ControllerManager, Probe{Address: healthHost + ":10257", Path: "/healthz", TLS: true},
 		"--kubeconfig="+p.kubeconfig(ControllerManager),
@@ -222,7 +219,7 @@ func (p Plan) Karpenter() Program {
 	return program
 }
 
-// HollowKubelets act for the nodes that are only objects.
+// HollowKubelets acts for the object-only nodes.
 func (p Plan) HollowKubelets() Program {
 	address := fmt.Sprintf("%s:%d", healthHost, hollowHealthPort)
 	return p.program(Hollow, p.Programs.Self, Probe{Address: address, Path: "/readyz"},

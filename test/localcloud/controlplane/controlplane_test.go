@@ -39,7 +39,7 @@ func TestCorefile(t *testing.T) {
 	golden.Check(t, "Corefile", string(testPlan("/state").corefile()), *update)
 }
 
-// TestWriteFiles checks that every file that a program is told to read is there.
+// TestWriteFiles checks the existence of every file named in a program's flags.
 func TestWriteFiles(t *testing.T) {
 	p := testPlan(t.TempDir())
 	ca, err := p.WriteFiles("https://127.0.0.1:1234", time.Now())

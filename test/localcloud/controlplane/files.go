@@ -24,13 +24,13 @@ const (
 	tokens        = "service-accounts"
 )
 
-// aggregatorUser is who the API server is to the APIs that it passes requests on to.
+// aggregatorUser is the API server's user name towards its aggregated APIs.
 const aggregatorUser = "front-proxy-client"
 
 // administrators may do everything, and the API server never has them wait for others.
 const administrators = "system:masters"
 
-// karpenter is the service account that Karpenter asks as.
+// karpenter returns Karpenter's service account.
 func karpenter() pki.Subject {
 	return pki.Subject{
 		User:   "system:serviceaccount:kube-system:karpenter",
@@ -47,8 +47,8 @@ func (p Plan) kubeconfig(user string) string {
 // AdminKubeconfig is the administrator's access from inside the private network.
 func (p Plan) AdminKubeconfig() string { return p.kubeconfig("admin") }
 
-// WriteFiles makes new certificates and writes every file that the programs
-// read. hostURL is where the host reaches the API server.
+// WriteFiles makes new certificates and writes every file of the programs. hostURL is the API server's URL from the
+// host.
 func (p Plan) WriteFiles(hostURL string, now time.Time) (*pki.Authority, error) {
 	for _, dir := range []string{p.Layout.PKI(), p.Layout.Config()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

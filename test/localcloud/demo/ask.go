@@ -15,11 +15,10 @@ import (
 	"strings"
 )
 
-// usualPort is where the model answers on this machine, unless it is taken.
+// usualPort is the model's port on this machine, unless it is taken.
 const usualPort = 8000
 
-// question is what the model is asked: the body of a request, in the order in
-// which a person would write it.
+// question returns the question for the model: the body of a request, with its fields in a person's order.
 func question(model string) (string, error) {
 	type message struct {
 		Role    string `json:"role"`
@@ -37,8 +36,7 @@ func question(model string) (string, error) {
 	return string(body), nil
 }
 
-// ask sends a question through a port of this machine, with commands that a
-// person can repeat.
+// ask sends a question through a port of this machine, with commands for a person to repeat.
 func (d *Demo) ask(ctx context.Context) error {
 	ctx, cancel := within(ctx, askLimit, "the model did not answer")
 	defer cancel()
@@ -81,7 +79,7 @@ func (d *Demo) ask(ctx context.Context) error {
 	return nil
 }
 
-// endpoint is the Service and the model's name that the Workspace answers to.
+// endpoint is the Workspace's Service and model name.
 type endpoint struct{ service, model string }
 
 func (d *Demo) endpoint(ctx context.Context) (endpoint, error) {
@@ -122,13 +120,13 @@ func (d *Demo) forward(ctx context.Context, service string, port int) (func(), e
 	return stop, nil
 }
 
-// end ends a child; that it was killed is no news.
+// end ends a child; its killing is no error.
 func end(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
 
-// freePort returns the usual port, or any other if that is taken.
+// freePort returns the usual port, or any other if it is taken.
 func freePort(ctx context.Context) (int, error) {
 	var problems []error
 	for _, port := range []int{usualPort, 0} {
@@ -148,7 +146,7 @@ func freePort(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("finding a free port: %w", errors.Join(problems...))
 }
 
-// contentOf returns what the model said.
+// contentOf returns the model's answer.
 func contentOf(answer string) (string, error) {
 	var read struct {
 		Choices []struct {

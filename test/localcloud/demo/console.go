@@ -14,17 +14,16 @@ import (
 const (
 	// redraw is how often a terminal's last line is drawn anew.
 	redraw = 200 * time.Millisecond
-	// repeat is how often a line that goes to no terminal is said again.
+	// repeat is the pause before the same line is printed again without a terminal.
 	repeat = 10 * time.Second
-	// width is what fits into the last line of any terminal.
+	// width fits the last line of any terminal.
 	width = 100
 	// indent sets the words of others apart from ours.
 	indent = "           "
 )
 
-// Console tells a person what goes on: a line for each thing that is done and,
-// while something is waited for, what it is and for how long. On a terminal that
-// one line is drawn over and over; elsewhere it is said again now and then.
+// Console shows a person the progress: a line for each finished thing and, during a wait, its reason and length. On a
+// terminal it redraws this one line; elsewhere it repeats it now and then.
 type Console struct {
 	out      io.Writer
 	terminal bool
@@ -32,17 +31,17 @@ type Console struct {
 	began    time.Time
 
 	mu sync.Mutex
-	// waiting is what the last line says; empty if nothing is waited for.
+	// waiting is the text of the last line; empty outside a wait.
 	waiting      string
 	since, spoke time.Time
 }
 
-// NewConsole returns a console whose times count from began.
+// NewConsole returns a console with times counted from began.
 func NewConsole(out io.Writer, terminal bool, began time.Time, now func() time.Time) *Console {
 	return &Console{out: out, terminal: terminal, began: began, now: now}
 }
 
-// Step says that something begins.
+// Step announces the start of something.
 func (c *Console) Step(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +50,7 @@ func (c *Console) Step(format string, args ...any) {
 	fmt.Fprintf(c.out, "[%7.1fs] %s\n", c.now().Sub(c.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Wait says what is waited for now. It may be called as often as one likes.
+// Wait shows the reason of the current wait. Callers may repeat it freely.
 func (c *Console) Wait(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +58,7 @@ func (c *Console) Wait(text string) {
 	if text != c.waiting {
 		c.clear()
 		if c.terminal && c.waiting != "" {
-			fmt.Fprintln(c.out, c.line(now, 0)) // what came before stays to be read
+			fmt.Fprintln(c.out, c.line(now, 0)) // earlier lines stay readable
 		}
 		c.waiting, c.since, c.spoke = text, now, time.Time{}
 	}
@@ -72,7 +71,7 @@ func (c *Console) Wait(text string) {
 	}
 }
 
-// line says what is waited for and for how long, in at most limit characters; 0 means no limit.
+// line renders the wait's reason and length, in at most limit characters; 0 means no limit.
 func (c *Console) line(now time.Time, limit int) string {
 	head := fmt.Sprintf("[%7.1fs]   ... ", now.Sub(c.began).Seconds())
 	tail := ""
@@ -86,14 +85,14 @@ func (c *Console) line(now time.Time, limit int) string {
 	return head + text + tail
 }
 
-// clear removes the line that is drawn over and over.
+// clear removes the redrawn line.
 func (c *Console) clear() {
 	if c.terminal && c.waiting != "" {
 		fmt.Fprint(c.out, "\r\x1b[K")
 	}
 }
 
-// During shows what is waited for while something runs.
+// During shows text as the reason of the wait while run works.
 func (c *Console) During(text string, run func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
@@ -110,7 +109,7 @@ func (c *Console) During(text string, run func() error) error {
 	}
 }
 
-// end takes the last line away: what was waited for has come.
+// end removes the last line after a wait.
 func (c *Console) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,10 +128,10 @@ func (c *Console) Print(text string) {
 	}
 }
 
-// Command shows a command that a person can copy.
+// Command shows a command for a person to copy.
 func (c *Console) Command(text string) { c.Print("$ " + text) }
 
-// Indented returns a writer whose lines are set apart from ours.
+// Indented returns a writer with lines set apart from ours.
 func (c *Console) Indented() io.Writer { return &indented{console: c} }
 
 type indented struct {

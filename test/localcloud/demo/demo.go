@@ -1,11 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows Modelberth at work on the local cloud: it installs the
-// chart, applies a Workspace, tells a person what happens until the model
-// answers, and asks it something. It decides what is shown and which commands a
-// person can repeat. How the cloud comes up it must not know, nor anything of
-// the product but what a user of kubectl sees.
+// Package demo shows Modelberth at work on the local cloud: it installs the chart, applies a Workspace, shows a
+// person the progress until the model answers, and asks it something. It decides the output and the commands for a
+// person to repeat. It must not know the cloud's start, nor more of the product than a user of kubectl.
 package demo
 
 import (
@@ -17,14 +15,14 @@ import (
 	"time"
 )
 
-// What the demo makes.
+// Objects of the demo.
 const (
 	release         = "modelberth"
 	systemNamespace = "modelberth-system"
 	namespace       = "default"
 )
 
-// Limits of the demo's parts; what is usual is a fraction of them.
+// Limits of the demo's parts; the usual times are a fraction of them.
 const (
 	upLimit      = 5 * time.Minute
 	pushLimit    = 5 * time.Minute
@@ -34,9 +32,9 @@ const (
 	showLimit    = 30 * time.Second
 )
 
-// Cloud is what the demo needs of the local cloud.
+// Cloud is the demo's view of the local cloud.
 type Cloud interface {
-	// Up brings the cloud up and shows how that goes; nothing happens if it is up.
+	// Up brings the cloud up and shows the progress; it does nothing if the cloud is up.
 	Up(ctx context.Context, out io.Writer) error
 	// Push puts the images in a file into the cloud's registry.
 	Push(ctx context.Context, file string) error
@@ -44,7 +42,7 @@ type Cloud interface {
 	Kubeconfig() string
 }
 
-// Settings say where everything is.
+// Settings hold the places of everything.
 type Settings struct {
 	// Helm and Kubectl are programs, Curl is one as well.
 	Helm, Kubectl, Curl string
@@ -65,7 +63,7 @@ type Demo struct {
 	tools    tools
 }
 
-// New returns a demo that writes to the console.
+// New returns a demo with its output on the console.
 func New(settings Settings, cloud Cloud, console *Console) *Demo {
 	return &Demo{
 		settings: settings, cloud: cloud, console: console,
@@ -94,8 +92,7 @@ func (d *Demo) Run(ctx context.Context) error {
 	return nil
 }
 
-// explain shows what there is to see beside an error, unless it was the person
-// who ended the demo.
+// explain shows the circumstances of an error, unless a person ended the demo.
 func (d *Demo) explain(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		d.showFailure(ctx)
@@ -170,12 +167,12 @@ func (d *Demo) serve(ctx context.Context) error {
 	return follower.untilReady(ctx)
 }
 
-// within bounds a part and says in its error which part it was.
+// within bounds a part and names the part in its error.
 func within(ctx context.Context, limit time.Duration, what string) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s after %s", what, limit))
 }
 
-// cause prefers what a person understands to "context deadline exceeded".
+// cause prefers a plain explanation to "context deadline exceeded".
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

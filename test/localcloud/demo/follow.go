@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// status is what a person reads in a Workspace's status.
+// status is the readable part of a Workspace's status.
 type status struct {
 	Conditions []metav1.Condition `json:"conditions"`
 	Plan       struct {
@@ -38,11 +38,11 @@ func (s status) find(kind string) metav1.Condition {
 
 func (s status) is(kind string) bool { return s.find(kind).Status == metav1.ConditionTrue }
 
-// stage is one part of the way, and the condition that says that it is behind.
+// stage is one part of the way, and the condition for its end.
 type stage struct {
 	condition string
 	name      string
-	// detail is the condition that knows more while the stage goes on.
+	// detail is the condition with more detail during the stage.
 	detail string
 }
 
@@ -55,15 +55,15 @@ func stages() []stage {
 	}
 }
 
-// view is what a status says to a person.
+// view is a status in words for a person.
 type view struct {
-	// done are the stages that are behind, in order.
+	// done are the finished stages, in order.
 	done []string
-	// waiting is what the next one waits for.
+	// waiting is the reason of the next stage's wait.
 	waiting string
-	// ready says that nothing is left to wait for.
+	// ready means there is nothing left to wait for.
 	ready bool
-	// stalled says that waiting is of no use, and why.
+	// stalled is the reason why waiting is of no use.
 	stalled string
 }
 
@@ -160,7 +160,7 @@ func (f *follower) untilReady(ctx context.Context) error {
 	}
 }
 
-// tell says what is new.
+// tell prints the news.
 func (f *follower) tell(v view) (bool, error) {
 	for ; f.told < len(v.done); f.told++ {
 		f.console.Step("%s", v.done[f.told])

@@ -14,14 +14,13 @@ import (
 	"strings"
 )
 
-// image is what a file of an image says about it.
+// image describes an image from its file.
 type image struct {
 	// name is the last part of the repository.
 	name string
 	// repository without tag, as nodes know it.
 	repository string
-	// digest of the manifest. Images are installed by it: a tag that stays the
-	// same would leave an old image running.
+	// digest of the manifest. Images are installed by it: an unchanged tag would leave an old image running.
 	digest string
 }
 

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// showMachines shows what was bought.
+// showMachines shows the bought machines.
 func (d *Demo) showMachines(ctx context.Context) error {
 	d.console.Step("this is the machine that was bought, and the node that it became")
 	for _, args := range [][]string{
@@ -23,7 +23,7 @@ func (d *Demo) showMachines(ctx context.Context) error {
 	return nil
 }
 
-// showFailure shows what a person would look at first.
+// showFailure shows the first things to look at after a failure.
 func (d *Demo) showFailure(ctx context.Context) {
 	d.console.Step("it did not work; this is what there is to see")
 	d.showAll(ctx, [][]string{

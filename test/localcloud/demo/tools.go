@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// killPatience is what a command gets to end after it was told to.
+// killPatience is a command's time to end after its signal.
 const killPatience = 5 * time.Second
 
-// tools are the programs that a person would use as well.
+// tools are the programs a person would use as well.
 type tools struct {
 	helm, kubectl, kubeconfig string
 }
@@ -30,7 +30,7 @@ func (t tools) command(ctx context.Context, program string, args ...string) *exe
 	return cmd
 }
 
-// run returns what a program prints; the error carries what it complains about.
+// run returns a program's output; the error carries its complaints.
 func (t tools) run(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := t.command(ctx, program, args...)
 	var stdout, stderr bytes.Buffer
@@ -72,7 +72,7 @@ func (t tools) install(ctx context.Context, chart string, values map[string]any)
 	return nil
 }
 
-// shellJoin quotes what a shell would read differently.
+// shellJoin joins arguments and quotes those with a meaning for a shell.
 func shellJoin(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {

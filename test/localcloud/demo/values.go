@@ -12,7 +12,7 @@ import (
 // If the local cloud's nodes and pods find things.
 const (
 	hubEndpoint = "http://hub.local:8081"
-	// soldAs is the cloud whose machine types are bought here.
+	// soldAs is the cloud of the machine types bought here.
 	soldAs = "azure"
 )
 
@@ -52,7 +52,7 @@ func chartValues(images []image, overlay string) (map[string]any, error) {
 	}, nil
 }
 
-// engineImages are the references of the engines' images that were given, by the engine's name.
+// engineImages returns the references of the given engine images, by the engine's name.
 func engineImages(byName map[string]image) map[string]string {
 	out := map[string]string{}
 	for _, engine := range []string{"llamacpp", "vllm"} {

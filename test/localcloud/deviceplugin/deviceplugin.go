@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceplugin announces devices that do not exist to a kubelet, so that
-// scheduler and kubelet count and hand them out as they would real ones. It must
-// not know what the devices stand for.
+// Package deviceplugin announces imaginary devices to a kubelet, so scheduler and kubelet count and hand them out
+// like real ones. It must not know the devices' meaning.
 package deviceplugin
 
 import (
@@ -39,7 +38,7 @@ type Plugin struct {
 	log      *slog.Logger
 }
 
-// New returns a plugin for the kubelet whose plugin directory is dir.
+// New returns a plugin for the kubelet with the plugin directory dir.
 func New(dir, resource string, count int, log *slog.Logger) *Plugin {
 	return &Plugin{dir: dir, resource: resource, count: count, log: log.With("resource", resource)}
 }
@@ -94,8 +93,8 @@ func (p *Plugin) session(ctx context.Context) error {
 	return awaitRenewal(ctx, watcher, kubelet, met)
 }
 
-// awaitRenewal returns when the socket is another than the one that was met. The
-// news of that one may still be on its way, and arrive when it is gone again.
+// awaitRenewal returns when the socket at path differs from met. Events about met may still be under way, and arrive
+// after its end.
 func awaitRenewal(ctx context.Context, watcher *fsnotify.Watcher, path string, met os.FileInfo) error {
 	for {
 		if err := awaitCreation(ctx, watcher, path); err != nil {

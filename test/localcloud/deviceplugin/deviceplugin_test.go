@@ -20,7 +20,7 @@ import (
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// fakeKubelet hands on the registrations that it gets.
+// fakeKubelet forwards its registrations.
 type fakeKubelet struct {
 	api.UnimplementedRegistrationServer
 
@@ -90,7 +90,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("what each container is given (-want +got):\n%s", diff)
 	}
 
-	// A kubelet that starts anew deletes every socket in the directory.
+	// A restarting kubelet deletes every socket in the directory.
 	server.Stop()
 	// The plugin may have taken its own away: the answer to its registration can be lost with the kubelet.
 	if err := os.Remove(filepath.Join(dir, first.Endpoint)); err != nil && !errors.Is(err, fs.ErrNotExist) {

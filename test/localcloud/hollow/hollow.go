@@ -1,11 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hollow is the kubelet of machines that are no more than a Node. It
-// decides when such a node is Ready and what becomes of its pods: they run and
-// are Ready with all their containers as soon as they are bound, and are gone
-// when deleted. It sends no heartbeats. It must not know who buys machines, nor
-// what runs in the pods.
+// Package hollow is the kubelet of machines as mere Nodes. It decides when such a node is Ready and the course of its
+// pods: they run and are Ready with all their containers as soon as they are bound, and are gone when deleted. It
+// sends no heartbeats. It must not know the buyers of machines, nor the programs in the pods.
 package hollow
 
 import (
@@ -36,16 +34,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NodeAnnotation marks a Node that has no machine.
+// NodeAnnotation marks a Node without a machine.
 const NodeAnnotation = "local.modelberth.dev/hollow"
 
-// podNetwork is where pods on such nodes have their addresses, which nobody can reach.
+// podNetwork is the range of pod addresses on such nodes; nobody can reach them.
 var podNetwork = netip.MustParsePrefix("10.128.0.0/16")
 
 // workers is how many nodes, and how many pods, are written at once.
 const workers = 4
 
-// unknownNodeDelay lets a pod's node show that is not heard of yet.
+// unknownNodeDelay leaves time for a pod's node to appear in the cache.
 const unknownNodeDelay = 200 * time.Millisecond
 
 // Run keeps nodes and pods until the context ends. It answers on
@@ -82,8 +80,8 @@ func Run(ctx context.Context, kubeconfig, healthAddress string, logger *slog.Log
 	return nil
 }
 
-// look has each object of a kind that has something to wait for acted upon. What has been written meanwhile, or is gone,
-// is told of by its watch.
+// look calls act for each object of a kind that waits. It ignores conflicts and missing objects: the watch reports
+// them again.
 func look[T interface {
 	client.Object
 	comparable
@@ -100,7 +98,7 @@ func look[T interface {
 		Complete(reconcile.AsReconciler(m.GetClient(), reconcile.ObjectReconciler[T](reconcile.TypedFunc[T](settled))))
 }
 
-// isComing says that a node is one of these and not yet Ready.
+// isComing reports whether a node is hollow and not yet Ready.
 func isComing(object client.Object) bool {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -117,7 +115,7 @@ func isComing(object client.Object) bool {
 	return true
 }
 
-// isWaiting says that a pod waits for its kubelet to start it, or to let go of it.
+// isWaiting reports whether a pod waits for its kubelet to start it, or to let go of it.
 func isWaiting(object client.Object) bool {
 	pod, ok := object.(*corev1.Pod)
 	return ok && pod.Spec.NodeName != "" && (pod.DeletionTimestamp != nil || pod.Status.PodIP == "")
@@ -130,7 +128,7 @@ type kubelets struct {
 	pods atomic.Uint32
 }
 
-// register has a node be Ready, with the capacity that it was created with.
+// register makes a node Ready, with its capacity from creation.
 func (k *kubelets) register(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
 	if !isComing(node) {
 		return reconcile.Result{}, nil
@@ -145,7 +143,7 @@ func (k *kubelets) register(ctx context.Context, node *corev1.Node) (reconcile.R
 	return reconcile.Result{}, k.kube.Status().Patch(ctx, ready, over(node))
 }
 
-// serve has a pod run, or be gone, where its node is one of these.
+// serve makes a pod run, or removes it, if its node is hollow.
 func (k *kubelets) serve(ctx context.Context, pod *corev1.Pod) (reconcile.Result, error) {
 	if !isWaiting(pod) {
 		return reconcile.Result{}, nil
@@ -167,7 +165,7 @@ func (k *kubelets) serve(ctx context.Context, pod *corev1.Pod) (reconcile.Result
 	return reconcile.Result{}, k.kube.Status().Patch(ctx, running, over(pod))
 }
 
-// over is a patch of what was read, and of nothing newer: a list in a status grows with each patch of an old one.
+// over returns a patch for exactly the version read: a list in a status grows with each patch of an old one.
 func over(read client.Object) client.Patch {
 	return client.StrategicMergeFrom(read, client.MergeFromWithOptimisticLock{})
 }
@@ -182,7 +180,7 @@ func address(n uint32) string {
 	return netip.AddrFrom4(at).String()
 }
 
-// run writes down that all containers of a pod have started and are ready, and that its init containers are done.
+// run writes down all containers of a pod as started and ready, and its init containers as done.
 func run(status *corev1.PodStatus, spec corev1.PodSpec, ip string, now metav1.Time) {
 	status.Phase, status.StartTime = corev1.PodRunning, &now
 	status.PodIP, status.PodIPs = ip, []corev1.PodIP{{IP: ip}}

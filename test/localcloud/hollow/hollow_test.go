@@ -29,7 +29,7 @@ func server(objects ...client.Object) client.WithWatch {
 		WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).Build()
 }
 
-// stored is what the server has of an object.
+// stored returns the server's version of an object.
 func stored[T client.Object](t *testing.T, k *kubelets, of T) T {
 	t.Helper()
 	out, ok := of.DeepCopyObject().(T)

@@ -1,16 +1,14 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub is a Hugging Face-compatible hub in one http.Handler: it serves a
-// few files from memory as the real one does (commits, trees, checksums in
-// headers, large files by a redirect to a content store, byte ranges), and
-// breaks on request, so that an end-to-end test can take it down while a model
-// is being fetched.
+// Package hub is a Hugging Face-compatible hub in one http.Handler: it serves a few files from memory as the real one
+// does (commits, trees, checksums in headers, large files by a redirect to a content store, byte ranges), and breaks
+// on request, so an end-to-end test can take it down in the middle of a download.
 //
-// It decides how a hub answers, well and badly. It must not know what the files
-// are, who fetches them, or anything of the cluster that it runs in.
+// It decides how a hub answers, well and badly. It must not know the files' meaning, their readers, or anything of
+// its cluster.
 //
-// Requests that tests send:
+// Requests from tests:
 //
 //	POST   /admin/faults  {"faults":[{…}]}  replaces all faults (see Fault)
 //	GET    /admin/faults                    shows them

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// Routes that a fault can be limited to.
+// Routes, to limit a fault to.
 const (
 	RouteAPI      = "api"      // revisions and trees
 	RouteMetadata = "metadata" // HEAD of a file
 	RouteContent  = "content"  // GET of a file's bytes
 )
 
-// Fault is one way to break. The selecting fields that are set must all match;
-// of several matching faults the first one acts.
+// Fault is one way to break. All selecting fields with a value must match; of several matching faults the first one
+// acts.
 type Fault struct {
 	// Repo, File and Route select requests; empty matches every one.
 	Repo  string `json:"repo,omitempty"`
@@ -31,7 +31,7 @@ type Fault struct {
 	// Times is how many requests are hit, 0 for all of them.
 	Times int `json:"times,omitempty"`
 
-	// Outage closes the connection without an answer, as a hub that is down.
+	// Outage closes the connection without an answer, like a hub that is down.
 	Outage bool `json:"outage,omitempty"`
 	// DelayMillis passes before anything else happens.
 	DelayMillis int `json:"delayMillis,omitempty"`
@@ -42,16 +42,15 @@ type Fault struct {
 	RetryAfter   int    `json:"retryAfter,omitempty"`
 	// WrongBytes alters the first byte of every answer's content.
 	WrongBytes bool `json:"wrongBytes,omitempty"`
-	// CutAfter ends the connection after that many bytes of content.
+	// CutAfter ends the connection after so many bytes of content.
 	CutAfter int64 `json:"cutAfter,omitempty"`
 	// BytesPerSecond slows the content down.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
-	// ClaimBytes is the size that is stated for large files, in trees and
-	// metadata, whatever they really measure.
+	// ClaimBytes is the stated size of large files, in trees and metadata, regardless of the real one.
 	ClaimBytes int64 `json:"claimBytes,omitempty"`
 }
 
-// check refuses a fault that would silently do nothing.
+// check refuses a fault without effect.
 func (f Fault) check() error {
 	switch f.Route {
 	case "", RouteAPI, RouteMetadata, RouteContent:
@@ -69,10 +68,10 @@ func (f Fault) check() error {
 	return nil
 }
 
-// target is what a request is about, as far as faults tell requests apart.
+// target is a request's subject, as far as faults distinguish requests.
 type target struct{ repo, file, route string }
 
-// classify reads the target from the path, of which there are few forms.
+// classify reads the target from the path; paths have few forms.
 func classify(r *http.Request) target {
 	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 5)
 	at := func(i int) string {
@@ -181,7 +180,7 @@ func decodeFaults(body io.Reader, list *faultList) error {
 	return nil
 }
 
-// begin does what comes before the content, and returns where that goes.
+// begin does everything before the content, and returns the writer for it.
 func (f Fault) begin(w http.ResponseWriter, r *http.Request) (out http.ResponseWriter, answered bool) {
 	if f.DelayMillis > 0 && !pause(r, time.Duration(f.DelayMillis)*time.Millisecond) {
 		return w, true

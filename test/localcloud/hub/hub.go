@@ -19,8 +19,7 @@ import (
 	"time"
 )
 
-// largeFile is the size from which a file is kept in the content store (LFS)
-// and not in git itself.
+// largeFile is the smallest size of a file in the content store (LFS); smaller ones are in git itself.
 const largeFile = 10_000
 
 // Branch is the only branch of every repository.
@@ -42,7 +41,7 @@ type Hub struct {
 type repository struct {
 	commit string
 	files  []file
-	// anyCommit says that the repository has every commit, with the same files.
+	// anyCommit gives the repository every commit, with the same files.
 	anyCommit bool
 }
 
@@ -53,8 +52,8 @@ type file struct {
 
 func (f file) isLarge() bool { return len(f.data) >= largeFile }
 
-// New returns a hub with the given repositories, by ORG/NAME. Stand-ins are repositories of models that exist
-// elsewhere: they have every commit, so that a catalogue that pins one finds it.
+// New returns a hub with the given repositories, by ORG/NAME. Stand-ins are repositories of models from elsewhere:
+// they have every commit, so a catalogue finds the one it pins.
 func New(repos, standIns map[string]Files) *Hub {
 	h := &Hub{repos: map[string]func() repository{}}
 	for name, files := range repos {
@@ -110,7 +109,7 @@ func gitBlob(data []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ServeHTTP breaks where a fault says so, and answers otherwise.
+// ServeHTTP breaks if a fault matches, and answers otherwise.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/admin/") {
 		h.mux.ServeHTTP(w, r)
@@ -129,7 +128,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(&counter{out, &h.sentBytes}, r)
 }
 
-// counter adds up what is sent.
+// counter counts the bytes sent.
 type counter struct {
 	http.ResponseWriter
 	bytes *atomic.Int64
@@ -141,7 +140,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// find answers for a repository or revision that is not there.
+// find returns a request's repository; it answers by itself if the repository or revision is missing.
 func (h *Hub) find(w http.ResponseWriter, r *http.Request) (string, repository, bool) {
 	name := r.PathValue("org") + "/" + r.PathValue("name")
 	made, ok := h.repos[name]
@@ -222,8 +221,7 @@ type entry struct {
 	LFS  *lfs   `json:"lfs,omitempty"`
 }
 
-// serveTree lists every file, whether recursively or not: a listing without
-// directories has nothing to leave out that a client could miss.
+// serveTree lists every file, whether recursively or not: a listing without directories lacks nothing for a client.
 func (h *Hub) serveTree(w http.ResponseWriter, r *http.Request) {
 	_, repo, ok := h.find(w, r)
 	if !ok {
@@ -241,7 +239,7 @@ func (h *Hub) serveTree(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, entries)
 }
 
-// pointerSize is what git-lfs's stand-in for a large file usually measures.
+// pointerSize is the usual size of git-lfs's stand-in for a large file.
 const pointerSize = 134
 
 // serveFile sends small files itself and large ones from the store.

@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interruption is what the controllers of a cloud do in a cluster when a
-// machine meets its fate: they announce its end, report its broken GPUs, and take
-// the node of a machine that is gone away. It decides what becomes visible where,
-// as on the cloud whose words the script speaks; when it is time, the cloud knows.
+// Package interruption stands for a cloud's controllers in a cluster when a machine meets its fate: they announce its
+// end, report its broken GPUs, and remove the node of a vanished machine. It decides the visible signs and their
+// places, as on the script's cloud; the cloud decides the time.
 package interruption
 
 import (
@@ -32,24 +31,24 @@ import (
 // interval is how often the cloud is asked; it is a question over a socket.
 const interval = 500 * time.Millisecond
 
-// Machines lists what the cloud sold.
+// Machines lists the cloud's sold machines.
 type Machines interface {
 	List(context.Context) ([]cloud.Machine, error)
 }
 
-// Controller brings about in the cluster what the script has in store.
+// Controller brings about the script's fates in the cluster.
 type Controller struct {
 	kube     client.Client
 	machines Machines
 	events   events.Recorder
 
-	// told are the machines whose fate is visible, and nodes those whose node goes
-	// with them, by id.
+	// told holds the ids of machines with a visible fate, and nodes the machines, by id, with a node to remove after
+	// them.
 	told  map[string]bool
 	nodes map[string]cloud.Machine
 }
 
-// New returns a controller that has told nothing yet.
+// New returns a controller without any fate told.
 func New(kube client.Client, machines Machines, recorder events.Recorder) *Controller {
 	return &Controller{
 		kube: kube, machines: machines, events: recorder,
@@ -100,8 +99,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	return reconciler.Result{RequeueAfter: interval}, errors.Join(errs...)
 }
 
-// tell makes the machine's fate visible, and reports whether it could: a node that
-// has not registered yet cannot be told about.
+// tell makes the machine's fate visible, and reports whether it could: a node has to be registered first.
 func (c *Controller) tell(ctx context.Context, m cloud.Machine) (bool, error) {
 	var condition script.Condition
 	switch m.Fate.Outcome {

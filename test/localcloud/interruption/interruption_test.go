@@ -35,7 +35,7 @@ func (r *recorder) Publish(all ...events.Event) {
 	}
 }
 
-// world is what is left of one machine's node and claim, and what was said.
+// world is the remainder of one machine's node and claim, and the events about them.
 type world struct {
 	Node       bool
 	Conditions string

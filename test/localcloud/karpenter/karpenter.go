@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// catalogueDeadline bounds the one question that is asked before the start.
+// catalogueDeadline bounds the one request before the start.
 const catalogueDeadline = 10 * time.Second
 
 // Run runs the controllers until the process is told to end. Their settings come

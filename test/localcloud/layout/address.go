@@ -13,7 +13,7 @@ import (
 const (
 	// ControlAddress is the bridge's: API server, DNS, registry and hub listen there.
 	ControlAddress = "10.231.0.1"
-	// PrefixBits is the size of the network that bridge and nodes share.
+	// PrefixBits is the size of the network of bridge and nodes.
 	PrefixBits = 24
 	// PodNetwork covers the pods of all nodes.
 	PodNetwork = "10.244.0.0/16"
@@ -26,26 +26,25 @@ const (
 	// ClusterDomain ends every DNS name of the cluster.
 	ClusterDomain = "cluster.local"
 
-	// APIServerPort is where the API server listens on ControlAddress.
+	// APIServerPort is the API server's port on ControlAddress.
 	APIServerPort = 6443
-	// RegistryPort is where the image registry listens on ControlAddress.
+	// RegistryPort is the image registry's port on ControlAddress.
 	RegistryPort = 5000
 	// RegistryHost is the registry's name on nodes and in pods.
 	RegistryHost = "registry.local"
-	// HubPort is where the model hub listens on ControlAddress.
+	// HubPort is the model hub's port on ControlAddress.
 	HubPort = 8081
 	// HubHost is the hub's name on nodes and in pods.
 	HubHost = "hub.local"
 )
 
-// MaxSlots bounds the nodes that exist at one time.
+// MaxSlots bounds the nodes at any one time.
 const MaxSlots = 200
 
 // firstHost is the last byte of the address of slot 0.
 const firstHost = 10
 
-// NodeNetwork is what one node gets from its slot: an address on the bridge's
-// network and a range for its pods.
+// NodeNetwork is a slot's share for one node: an address on the bridge's network and a range for its pods.
 type NodeNetwork struct {
 	Slot    int    `json:"slot"`
 	Address string `json:"address"`
@@ -62,9 +61,8 @@ func NetworkOf(slot int) (NodeNetwork, error) {
 	return NodeNetwork{Slot: slot, Address: address.String(), PodCIDR: pods.String()}, nil
 }
 
-// NextSlot picks the slot after last that nobody uses. It goes round instead of
-// taking the lowest free one, so that an address rests as long as possible
-// before another node gets it and no peer talks to the wrong one.
+// NextSlot picks the next free slot after last. It goes round instead of taking the lowest free one, so an address
+// rests as long as possible before another node gets it and no peer talks to the wrong one.
 func NextSlot(used map[int]bool, last int) (int, error) {
 	for i := 1; i <= MaxSlots; i++ {
 		slot := (last + i) % MaxSlots

@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout decides where everything of one local cloud lives: the paths
-// under its state directory and the addresses inside its private network. It
-// only computes names and must not touch the file system or the network.
+// Package layout decides the places of everything in one local cloud: the paths under its state directory and the
+// addresses inside its private network. It only computes names and must not touch the file system or the network.
 package layout
 
 import (
@@ -14,10 +13,10 @@ import (
 	"regexp"
 )
 
-// rootPrefix starts the state directory of every cloud that is not given one.
+// rootPrefix starts the name of every default state directory.
 const rootPrefix = "/var/lib/modelberth-localcloud-"
 
-// maxSocketPath is the longest path that a unix socket address can hold.
+// maxSocketPath is the longest path of a unix socket address.
 const maxSocketPath = 107
 
 // Layout names the files of one local cloud. Two clouds with different roots
@@ -26,8 +25,8 @@ type Layout struct {
 	Root string
 }
 
-// Of returns the layout of the cloud that a checkout of the source tree has under a name. Each checkout has clouds
-// of its own: one tree's tests must not run on, or take down, another's.
+// Of returns the layout of the cloud of a source tree and a name. Each checkout has clouds of its own: one tree's
+// tests must not run on, or take down, another's.
 func Of(checkout, name string) (Layout, error) {
 	if !regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString(name) {
 		return Layout{}, fmt.Errorf("name %q of a cloud: use lower-case letters, digits and hyphens between them", name)
@@ -50,18 +49,16 @@ func New(root string) (Layout, error) {
 	return l, nil
 }
 
-// Socket is where the supervisor answers: the cloud's machine API, its status
-// and its registry.
+// Socket is the supervisor's socket: the cloud's machine API, its status and its registry.
 func (l Layout) Socket() string { return filepath.Join(l.Root, "cloud.sock") }
 
-// Use is the lock of whoever changes the cloud. It is beside the state directory, which comes and goes.
+// Use is the lock for changes of the cloud. It is beside the state directory: that comes and goes.
 func (l Layout) Use() string { return l.Root + ".lock" }
 
 // Lock is held by the supervisor as long as it lives.
 func (l Layout) Lock() string { return filepath.Join(l.Root, "lock") }
 
-// Marker tells a state directory of ours from any other directory, so that
-// down never deletes one that it did not make.
+// Marker tells a state directory of ours from any other directory, so down never deletes a foreign one.
 func (l Layout) Marker() string { return filepath.Join(l.Root, "modelberth-localcloud") }
 
 // Kubeconfig is the administrator's access from the host.
@@ -73,19 +70,19 @@ func (l Layout) Script() string { return filepath.Join(l.Root, "script.json") }
 // PKI holds keys and certificates.
 func (l Layout) PKI() string { return filepath.Join(l.Root, "pki") }
 
-// Config holds what the control plane's components read at start.
+// Config holds the control plane's inputs at start.
 func (l Layout) Config() string { return filepath.Join(l.Root, "config") }
 
 // Etcd is etcd's data directory.
 func (l Layout) Etcd() string { return filepath.Join(l.Root, "etcd") }
 
-// Blobs is where the registry keeps image layers.
+// Blobs is the registry's directory of image layers.
 func (l Layout) Blobs() string { return filepath.Join(l.Root, "registry") }
 
-// Processes holds one record for each process that the supervisor started.
+// Processes holds one record for each of the supervisor's processes.
 func (l Layout) Processes() string { return filepath.Join(l.Root, "processes") }
 
-// Machines holds one record for each machine that the cloud has sold.
+// Machines holds one record for each sold machine.
 func (l Layout) Machines() string { return filepath.Join(l.Root, "machines") }
 
 // Controllers is the record of the host's root control group as it was before.
@@ -115,15 +112,14 @@ func (l Layout) NodeLogs(name string) string { return filepath.Join(l.Node(name)
 // EndedPrefix starts the names of the directories of EndedNodeLogs.
 const EndedPrefix = "ended-"
 
-// EndedNodeLogs keeps the logs of a node that is gone.
+// EndedNodeLogs keeps the logs of a former node.
 func (l Layout) EndedNodeLogs(name string) string { return filepath.Join(l.Logs(), EndedPrefix+name) }
 
-// Cgroup is the name of the control group, in every hierarchy, under which all
-// nodes of this cloud have theirs. It differs between state directories, so
-// that one cloud never touches another's.
+// Cgroup is the name of the control group, in every hierarchy, above those of this cloud's nodes. It differs between
+// state directories, so one cloud never touches another's.
 func (l Layout) Cgroup() string { return "modelberth-local-" + short(l.Root) }
 
-// short stands for a path in names whose length is limited.
+// short stands for a path in names of limited length.
 func short(path string) string {
 	sum := sha256.Sum256([]byte(path))
 	return hex.EncodeToString(sum[:4])

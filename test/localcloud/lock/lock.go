@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lock lets one program at a time change a cloud. The kernel holds the
-// lock on a file and releases it when the holder ends, however it ends; what the
-// file says is only for whoever finds it locked. The package decides who waits
-// and who is refused, and must not know what a cloud is.
+// Package lock lets one program at a time change a cloud. The kernel holds the lock on a file and releases it when
+// the holder ends, however it ends; the file's content only informs those who find it locked. The package decides
+// between waiting and refusal, and must not know clouds.
 package lock
 
 import (
@@ -19,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retryInterval is how often a lock that is in use is tried again.
+// retryInterval is the pause between two tries for a lock in use.
 const retryInterval = 50 * time.Millisecond
 
-// Holder is a program that has the lock.
+// Holder describes the program with the lock.
 type Holder struct {
 	PID     int       `json:"pid"`
 	Command string    `json:"command"`
 	Dir     string    `json:"dir"`
 	Since   time.Time `json:"since"`
-	// Keeps says that the program keeps the lock until it ends, so that others are refused and do not wait.
+	// Keeps means the program keeps the lock until it ends, so others are refused and do not wait.
 	Keeps bool `json:"keeps,omitempty"`
 }
 
@@ -49,7 +48,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("%s (process %d in %s, since %s)", h.Command, h.PID, h.Dir, h.Since.Local().Format(time.DateTime))
 }
 
-// HeldError refuses a lock that its holder keeps.
+// HeldError reports a lock kept by its holder.
 type HeldError struct {
 	Path   string
 	Holder Holder
@@ -59,11 +58,11 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is held by %s: wait until that ends, or end it with: kill %d", e.Path, e.Holder, e.Holder.PID)
 }
 
-// Lock is one that is held.
+// Lock is a held lock.
 type Lock struct{ file *os.File }
 
-// Acquire takes the lock at path. It waits for a holder that releases the lock soon, after one call of waiting,
-// and returns a *HeldError for one that keeps it.
+// Acquire takes the lock at path. It waits for a temporary holder, after one call of waiting, and returns a
+// *HeldError if the holder keeps the lock.
 func Acquire(ctx context.Context, path string, self Holder, waiting func(Holder)) (*Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of the lock: %w", err)
@@ -145,7 +144,7 @@ func (l *Lock) write(self Holder) error {
 	return err
 }
 
-// read returns the zero Holder for one that has not said who it is yet.
+// read returns the zero Holder if the holder has not written its record yet.
 func read(path string) Holder {
 	var h Holder
 	data, err := os.ReadFile(path)

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// holdVariable makes this test's binary a program that holds the lock it names until it is killed.
+// holdVariable makes this test's binary hold the lock it names until it is killed.
 const holdVariable = "LOCK_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -100,7 +100,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestLockOfADeadProcessIsTakenOver kills a holder, which leaves its file.
+// TestLockOfADeadProcessIsTakenOver kills a holder; its file stays.
 func TestLockOfADeadProcessIsTakenOver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "l")
 	holder := exec.Command("/proc/self/exe")

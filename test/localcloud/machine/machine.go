@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine runs a machine of the cloud as a process of this host: a node
-// in namespaces of its own, plugged into the private network. It owns what a
-// node has outside itself (control group, cable, route, directory) and takes it
-// away again; what happens inside is the node's business.
+// Package machine runs a machine of the cloud as a process of this host: a node in namespaces of its own, plugged
+// into the private network. It owns a node's things outside itself (control group, cable, route, directory) and
+// removes them again; the inside is the node's business.
 package machine
 
 import (
@@ -28,10 +27,10 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// InitCommand is the hidden command of this program that becomes a node.
+// InitCommand is this program's hidden command for becoming a node.
 const InitCommand = "node-init"
 
-// cleanDeadline bounds the removal of what a dead node left outside itself.
+// cleanDeadline bounds the removal of a dead node's things outside itself.
 const cleanDeadline = 20 * time.Second
 
 // Runner runs machines. All fields are required.
@@ -94,7 +93,7 @@ func (r *Runner) live(ctx context.Context, config node.Config, started func(pid 
 	started(cmd.Process.Pid)
 	select {
 	case <-ctx.Done():
-		// The kernel ends all that lives in the node with its first process.
+		// With the node's first process the kernel ends all its others.
 		_ = cmd.Process.Kill()
 		<-ended
 		return nil
@@ -124,8 +123,7 @@ func (r *Runner) command(output io.Writer) *exec.Cmd {
 	return cmd
 }
 
-// connect plugs the node in and then tells it what it is: the message is also
-// its sign to go on.
+// connect plugs the node in and then sends its configuration: the message is also its sign to go on.
 func (r *Runner) connect(pid int, config node.Config, stdin io.WriteCloser) error {
 	defer func() { _ = stdin.Close() }()
 	identity, err := process.Identify(pid)
@@ -179,10 +177,9 @@ func (r *Runner) config(m cloud.Machine, labels map[string]string) (node.Config,
 	return config, nil
 }
 
-// clean takes away what the node had outside itself. Only its logs stay, for
-// whoever wants to know what became of it.
+// clean removes the node's things outside itself. Only its logs stay, to explain its end.
 func (r *Runner) clean(config node.Config) error {
-	// Not the caller's context: that has ended when a machine is deleted.
+	// Not the caller's context: it has ended when a machine is deleted.
 	ctx, cancel := context.WithTimeout(context.Background(), cleanDeadline)
 	defer cancel()
 	return errors.Join(

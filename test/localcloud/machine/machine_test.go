@@ -73,8 +73,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// checkKubelet holds the kubelet's certificate against what the API server asks
-// of it, as a client and as a server.
+// checkKubelet holds the kubelet's certificate against the API server's demands, as a client and as a server.
 func checkKubelet(t *testing.T, pair pki.Pair, address string) {
 	t.Helper()
 	loaded, err := tls.X509KeyPair(pair.Cert, pair.Key)

@@ -20,11 +20,11 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// registerPause is how long a node that could not register waits before it tries again.
+// registerPause is the pause before a node tries again to register.
 const registerPause = 200 * time.Millisecond
 
-// Objects runs machines that are no more than a Node, for which package hollow
-// is the kubelet. The cloud's own machine is a real one all the same.
+// Objects runs machines as mere Nodes, with package hollow as their kubelet. The cloud's own machine is a real one
+// all the same.
 type Objects struct {
 	System    cloud.Runner
 	Catalogue sku.Catalogue
@@ -50,7 +50,7 @@ func (o Objects) Run(ctx context.Context, m cloud.Machine, labels map[string]str
 	return nil
 }
 
-// nodeOf is the Node that a kubelet of the machine would register.
+// nodeOf returns the Node a kubelet of the machine would register.
 func nodeOf(m cloud.Machine, kind sku.SKU, labels map[string]string) *corev1.Node {
 	all := map[string]string{
 		corev1.LabelHostname:   m.Name,

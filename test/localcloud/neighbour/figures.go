@@ -18,7 +18,7 @@ const budget = 5 * time.Second
 type Times struct {
 	// Claimed is when Karpenter asked for a node, and Running when the pod ran on it.
 	Claimed, Running time.Duration
-	// Removed is when it gave an empty node up; 0 if that was not waited for.
+	// Removed is when it gave an empty node up; 0 if the round did not wait for it.
 	Removed time.Duration
 }
 
@@ -36,12 +36,12 @@ type Course struct {
 	Rounds []Times
 }
 
-// Figures are what was measured; the first course is that without a GPU machine.
+// Figures are the measurements; the first course has no GPU machine.
 type Figures struct {
 	Courses []Course
 }
 
-// each returns one of the times of all rounds that took it, in order.
+// each returns one of the times of all rounds with it, in order.
 func (c Course) each(take func(Times) time.Duration) []time.Duration {
 	var out []time.Duration
 	for _, times := range c.Rounds {
@@ -62,7 +62,7 @@ func (f Figures) over(c Course) time.Duration {
 	return median(c.each(running)) - median(f.Courses[0].each(running))
 }
 
-// Missed counts the shapes that keep the neighbour waiting too long.
+// Missed counts the shapes with too long a wait for the neighbour.
 func (f Figures) Missed() int {
 	n := 0
 	for _, course := range f.Courses {
@@ -102,7 +102,7 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// spread is the median, and from where to where the others lie.
+// spread renders the median and the range of all.
 func spread(times []time.Duration) string {
 	if len(times) < 2 {
 		return seconds(median(times))

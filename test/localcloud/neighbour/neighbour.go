@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neighbour measures what asking for a GPU machine does to everybody else in the cluster, on a
-// local cloud with the real Karpenter: how long an ordinary pod waits for an ordinary node while the
-// machine is on its way, and how long an empty node stays. What is asked for is in shapes.yaml; the
-// controller takes no part, and nothing of it is known here.
+// Package neighbour measures the effect of asking for a GPU machine on everybody else in the cluster, on a local
+// cloud with the real Karpenter: how long an ordinary pod waits for an ordinary node while the machine is on its way,
+// and how long an empty node stays. The requests are in shapes.yaml; the controller takes no part, and this package
+// knows nothing of it.
 package neighbour
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// The NodePools of the neighbours: of the pod that waits, and of the node that becomes empty.
+// The NodePools of the neighbours: of the waiting pod, and of the emptying node.
 const (
 	waitingPool = "neighbour"
 	emptiedPool = "emptied"
@@ -39,18 +39,18 @@ const (
 const (
 	// looking is how often the cluster is asked, and so how exact a time is.
 	looking = 50 * time.Millisecond
-	// patience bounds one wait: a machine takes a minute, and whoever waits for it a little more.
+	// patience bounds one wait: a machine takes a minute, and its pod a little more.
 	patience = 3 * time.Minute
 )
 
 // Settings of a measurement.
 type Settings struct {
-	// Layout is that of a cloud that is up, on which nothing else happens.
+	// Layout belongs to a running cloud with nothing else on it.
 	Layout layout.Layout
-	// Rounds is how often each shape is measured, and Matching which of them.
+	// Rounds is the number of measurements of each shape, and Matching selects the shapes by name.
 	Rounds   int
 	Matching *regexp.Regexp
-	// Say tells whoever looks on what is going on.
+	// Say reports the progress.
 	Say func(format string, args ...any)
 }
 
@@ -60,7 +60,7 @@ type bench struct {
 	kube     client.Client
 }
 
-// Run measures, and returns what it came to also when it breaks off.
+// Run measures, and returns its figures also if it breaks off.
 func Run(ctx context.Context, settings Settings) (Figures, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", settings.Layout.Kubeconfig())
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *bench) run(ctx context.Context, scene Scene) (Figures, error) {
 			return figures, fmt.Errorf("making NodePool %s: %w", scene.Neighbours[i].GetName(), err)
 		}
 	}
-	// What is first is slow for reasons of its own.
+	// The first round is slow for reasons of its own.
 	if _, err := b.round(ctx, &scene.Shapes[0], false); err != nil {
 		return figures, fmt.Errorf("warming up: %w", err)
 	}
@@ -95,7 +95,7 @@ func (b *bench) run(ctx context.Context, scene Scene) (Figures, error) {
 		b.settings.Say("%s", shape.Name)
 		course := Course{Shape: shape.Name}
 		for n := range b.settings.Rounds {
-			// A removal takes half a minute by itself, so that it is measured once.
+			// A removal takes half a minute by itself, so one round measures it.
 			times, err := b.round(ctx, shape, n == b.settings.Rounds-1)
 			if err != nil {
 				return figures, fmt.Errorf("measuring %q: %w", shape.Name, err)
@@ -108,7 +108,7 @@ func (b *bench) run(ctx context.Context, scene Scene) (Figures, error) {
 	return figures, nil
 }
 
-// round measures once, from the moment in which somebody asks for a GPU machine.
+// round measures once, from the request for a GPU machine on.
 func (b *bench) round(ctx context.Context, shape *Shape, untilRemoved bool) (Times, error) {
 	var times Times
 	if untilRemoved {
@@ -123,7 +123,7 @@ func (b *bench) round(ctx context.Context, shape *Shape, untilRemoved bool) (Tim
 	return times, errors.Join(err, b.clear(ctx, shape))
 }
 
-// occupy makes a node that a pod is on.
+// occupy makes a node with a pod on it.
 func (b *bench) occupy(ctx context.Context) error {
 	return b.until(ctx, "a pod on the node that is to become empty", func(ctx context.Context) (bool, error) {
 		return b.runs(ctx, emptiedPool)
@@ -196,7 +196,7 @@ func (b *bench) watch(ctx context.Context, untilRemoved bool) (Times, error) {
 	return times, err
 }
 
-// clear takes away what a round made.
+// clear removes a round's objects.
 func (b *bench) clear(ctx context.Context, shape *Shape) error {
 	objects := []client.Object{podFor(waitingPool), podFor(emptiedPool)}
 	for i := range shape.Objects {
@@ -227,7 +227,7 @@ func (b *bench) claims(ctx context.Context) ([]karpv1.NodeClaim, error) {
 	return list.Items, nil
 }
 
-// of is the claim of a pool, which buys no more than one.
+// of returns the claim of a pool; a pool buys no more than one.
 func of(claims []karpv1.NodeClaim, pool string) *karpv1.NodeClaim {
 	for i := range claims {
 		if claims[i].Labels[karpv1.NodePoolLabelKey] == pool {
@@ -237,9 +237,8 @@ func of(claims []karpv1.NodeClaim, pool string) *karpv1.NodeClaim {
 	return nil
 }
 
-// runs reports whether the pool's pod runs, and makes it where it is not there: Kubernetes' taint eviction may see
-// late that a new node has lost the taint of those that Karpenter does not know yet, and then ends a pod that
-// has just come to it.
+// runs reports whether the pool's pod runs, and makes it if it is missing: Kubernetes' taint eviction may notice late
+// the end of Karpenter's taint on a new node, and then ends a pod just placed there.
 func (b *bench) runs(ctx context.Context, pool string) (bool, error) {
 	pod := podFor(pool)
 	err := b.kube.Get(ctx, client.ObjectKeyFromObject(pod), pod)
@@ -249,7 +248,7 @@ func (b *bench) runs(ctx context.Context, pool string) (bool, error) {
 	return pod.Status.Phase == corev1.PodRunning, err
 }
 
-// podFor is an ordinary pod that wants a node of the pool.
+// podFor returns an ordinary pod for a node of the pool.
 func podFor(pool string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: pool, Namespace: metav1.NamespaceDefault},
@@ -263,7 +262,7 @@ func podFor(pool string) *corev1.Pod {
 // errNotYet is why somebody still waits.
 var errNotYet = errors.New("not there yet")
 
-// until waits for something that is looked for.
+// until waits for look to find its object.
 func (b *bench) until(ctx context.Context, what string, look func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

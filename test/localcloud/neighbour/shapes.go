@@ -21,23 +21,23 @@ var shapesYAML []byte
 // Shape is a way to ask for a GPU machine.
 type Shape struct {
 	Name string `json:"name"`
-	// Cloud is the script by which it answers; none means that all works at once.
+	// Cloud is the script of its answers; none means everything works at once.
 	Cloud json.RawMessage `json:"cloud,omitempty"`
-	// Objects are what asks, in the order in which they are created.
+	// Objects are the asking objects, in the order of their creation.
 	Objects []unstructured.Unstructured `json:"objects,omitempty"`
 }
 
-// Scene is what there is to measure.
+// Scene is everything to measure.
 type Scene struct {
-	// Neighbours are the NodePools that are there all the time.
+	// Neighbours are the permanent NodePools.
 	Neighbours []unstructured.Unstructured `json:"neighbours"`
 	Shapes     []Shape                     `json:"shapes"`
 
 	Templates any `json:"templates"`
 }
 
-// Load reads the scene, of the shapes those whose names match. The first of all is that of a cluster
-// without a GPU machine: the others are held against it, so it is always among them.
+// Load reads the scene, with the shapes of a matching name. The first of all is a cluster without a GPU machine: the
+// others compare to it, so it is always among them.
 func Load(matching *regexp.Regexp) (Scene, error) {
 	var scene Scene
 	if err := yaml.UnmarshalStrict(shapesYAML, &scene); err != nil {

@@ -14,7 +14,7 @@ import (
 
 const bridgeName = "bridge"
 
-// NodeLink is what the interface is called inside a node.
+// NodeLink is the interface's name inside a node.
 const NodeLink = "eth0"
 
 // Bridge makes the bridge with its address and turns the namespace into the
@@ -23,8 +23,7 @@ func (s *Space) Bridge(address string, bits int) error {
 	if err := s.Do(func() error { return WriteSysctl("net/ipv4/ip_forward", "1") }); err != nil {
 		return err
 	}
-	// Neighbours on one bridge would be told to talk directly to each other's
-	// pods, which they have no route for.
+	// Redirects would send neighbours on one bridge directly to each other's pods, without a route.
 	for _, scope := range []string{"all", "default"} {
 		err := s.Do(func() error { return WriteSysctl("net/ipv4/conf/"+scope+"/send_redirects", "0") })
 		if err != nil {
@@ -56,9 +55,8 @@ func (s *Space) up(name string) error {
 	return nil
 }
 
-// Plug joins the network namespace of the process pid to the bridge by a
-// virtual cable and routes podCIDR to address, which the process will give to
-// its end. slot tells the cables apart.
+// Plug joins the network namespace of the process pid to the bridge by a virtual cable and routes podCIDR to address;
+// the process gives that address to its end. slot distinguishes the cables.
 func (s *Space) Plug(pid, slot int, address, podCIDR string) error {
 	bridge, err := s.handle.LinkByName(bridgeName)
 	if err != nil {

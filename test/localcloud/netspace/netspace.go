@@ -1,11 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netspace owns the private network that the control plane and the
-// nodes share: an anonymous network namespace with a bridge, one virtual cable
-// for each node and one route for each node's pods. The namespace is held by a
-// thread and not by a name, so it ends with the process, whatever ends it. The
-// package must not know what runs inside.
+// Package netspace owns the private network of the control plane and the nodes: an anonymous network namespace with a
+// bridge, one virtual cable for each node and one route for each node's pods. The namespace is held by a thread and
+// not by a name, so it ends with the process, however that ends. The package must not know the programs inside.
 package netspace
 
 import (
@@ -21,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is a network namespace and the one thread that lives in it. Processes
-// are started from that thread: their parent-death signal is tied to the thread
-// that started them, so it has to live as long as they may.
+// Space is a network namespace and its one thread. The thread starts all processes: their parent-death signal follows
+// their starter, so it has to outlive them.
 type Space struct {
 	work   chan func()
 	done   chan struct{}
@@ -48,9 +45,9 @@ func New() (*Space, error) {
 	return s, nil
 }
 
-// onOwnThread runs f, in the background, on a thread that ends with it: what is
-// never unlocked the Go runtime ends instead of reusing it. The process's first
-// thread is the exception, which it would only park; so f never gets that one.
+// onOwnThread runs f, in the background, on a thread with the same end: the Go runtime ends a thread never unlocked
+// instead of reusing it. The process's first thread is the exception: the runtime would only park it, so f never gets
+// it.
 func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -88,8 +85,7 @@ func (s *Space) live(ready chan<- error) {
 	}
 }
 
-// Close ends the namespace's thread and with it every process that was started
-// from it.
+// Close ends the namespace's thread and with it every process started from it.
 func (s *Space) Close() {
 	close(s.work)
 	<-s.done
@@ -129,7 +125,7 @@ func (s *Space) Dial(ctx context.Context, address string) (net.Conn, error) {
 		err  error
 	}
 	done := make(chan result, 1)
-	onOwnThread(func() { // which is spent once it has moved
+	onOwnThread(func() { // a moved thread is spent
 		if err := netns.Set(s.ns); err != nil {
 			done <- result{err: fmt.Errorf("entering the control plane's network namespace: %w", err)}
 			return

@@ -122,8 +122,7 @@ func TestPlug(t *testing.T) {
 	}
 }
 
-// TestNeverOnTheFirstThread holds the first thread's place open many times: what
-// runs there would never end.
+// TestNeverOnTheFirstThread holds the first thread's place open many times: a function there would never end.
 func TestNeverOnTheFirstThread(t *testing.T) {
 	for range 200 {
 		tid := make(chan int)
@@ -134,8 +133,7 @@ func TestNeverOnTheFirstThread(t *testing.T) {
 	}
 }
 
-// TestProcessesEndWithTheSpace is what down relies on after a crash: nothing has
-// to be told to end.
+// TestProcessesEndWithTheSpace checks down's assumption after a crash: everything ends by itself.
 func TestProcessesEndWithTheSpace(t *testing.T) {
 	s := newTestSpace(t)
 	cmd := exec.Command("sleep", "60")

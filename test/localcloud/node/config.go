@@ -1,12 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node is the inside of one machine of the local cloud: the first
-// process of its own network, mount, process, host name and IPC namespaces. It
-// builds a root file system of which nothing reaches the host but the node's
-// own directory, and keeps containerd, kubelet and kube-proxy running. When it
-// dies the kernel ends everything in it. It must not know the cloud: what the
-// machine is arrives in its Config.
+// Package node is the inside of one machine of the local cloud: the first process of its own network, mount, process,
+// host name and IPC namespaces. It builds a root file system through which only the node's own directory reaches the
+// host, and keeps containerd, kubelet and kube-proxy running. When it dies the kernel ends everything in it. It must
+// not know the cloud: the machine's description arrives in its Config.
 package node
 
 import (
@@ -22,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/pki"
 )
 
-// Config is everything that a node has to be told.
+// Config describes a node completely.
 type Config struct {
 	Name       string `json:"name"`
 	ProviderID string `json:"providerID,omitempty"`
@@ -37,15 +35,15 @@ type Config struct {
 	Taints      []corev1.Taint     `json:"taints,omitempty"`
 	GPUs        int                `json:"gpus,omitempty"`
 	GPUResource string             `json:"gpuResource,omitempty"`
-	// CPUs and MemoryGiB are what the node shows of processors and memory; zero means the host's.
+	// CPUs and MemoryGiB are the processors and memory the node shows; zero means the host's.
 	CPUs         int    `json:"cpus,omitempty"`
 	MemoryGiB    int    `json:"memoryGiB,omitempty"`
 	SandboxImage string `json:"sandboxImage"`
 	// Falls is when the kubelet falls silent for good; zero is never.
 	Falls time.Duration `json:"falls,omitempty"`
-	// APIServer is the URL that kubelet and kube-proxy talk to.
+	// APIServer is the URL of the API server for kubelet and kube-proxy.
 	APIServer string `json:"apiServer"`
-	// Authority is the certificate that all others are checked against.
+	// Authority is the certificate of the authority behind all others.
 	Authority []byte `json:"authority"`
 	// Kubelet is its client and serving certificate at once.
 	Kubelet pki.Pair `json:"kubelet"`
@@ -81,10 +79,10 @@ const (
 	runtimeSocket = "/run/containerd/containerd.sock"
 )
 
-// HostCNI is where the distribution puts the network plugins.
+// HostCNI is the distribution's directory of network plugins.
 const HostCNI = "/usr/lib/cni"
 
-// disks maps a directory of the node's disk to where the node sees it.
+// disks maps a directory of the node's disk to its path inside the node.
 func (c Config) disks() map[string]string {
 	return map[string]string{
 		filepath.Join(c.Disk, "kubelet"):    kubeletDir,

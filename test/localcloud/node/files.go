@@ -30,7 +30,7 @@ type file struct {
 	Mode os.FileMode
 }
 
-// files renders every file that the node's programs read, in the order of their paths.
+// files renders every file of the node's programs, in the order of their paths.
 func files(c Config, restrictOOM bool) ([]file, error) {
 	registry := fmt.Sprintf("%s:%d", layout.RegistryHost, layout.RegistryPort)
 	out := []file{
@@ -77,9 +77,8 @@ func hosts(c Config) []byte {
 // machineID differs between nodes though they share a kernel.
 func machineID(c Config) []byte { return fmt.Appendf(nil, "%032x\n", c.Network.Slot+1) }
 
-// containerdConfig is in version 2 of the format, which containerd 1.6 to 2.x
-// read. AppArmor stays off: its profiles would be loaded into the host's kernel
-// and outlive the node.
+// containerdConfig is in version 2 of the format, for containerd 1.6 to 2.x. AppArmor stays off: its profiles would
+// be loaded into the host's kernel and outlive the node.
 func containerdConfig(c Config, restrictOOM bool) []byte {
 	return fmt.Appendf(nil, `version = 2
 root = %q
@@ -132,9 +131,8 @@ func cniConfig(c Config) ([]byte, error) {
 	}, "", "  ")
 }
 
-// kubeletConfig differs from the defaults where a node is a guest on somebody's
-// machine: it never evicts or collects images because of the host's disk, and
-// reports changes quickly, as GPUs appear after it has started.
+// kubeletConfig departs from the defaults because a node is a guest on somebody's machine: it never evicts or
+// collects images because of the host's disk, and reports changes quickly, as GPUs appear after it has started.
 func kubeletConfig(c Config) ([]byte, error) {
 	config := kubeletconfig.KubeletConfiguration{
 		TypeMeta:                      metav1.TypeMeta{APIVersion: kubeletconfig.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},

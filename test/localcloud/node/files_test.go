@@ -96,8 +96,7 @@ func TestConfigTravels(t *testing.T) {
 	}
 }
 
-// TestDisksAreTheNodesOwn holds what a node sees of the host against what
-// it may change there: its own directory.
+// TestDisksAreTheNodesOwn checks that a node can change its own directory and nothing else of the host.
 func TestDisksAreTheNodesOwn(t *testing.T) {
 	c := testConfig(t)
 	for source := range c.disks() {

@@ -14,21 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If a kubelet, by its library cAdvisor, reads what its machine has.
+// If a kubelet, by its library cAdvisor, reads its machine's resources.
 const (
 	processorsDir = "/sys/devices/system/cpu"
 	numaDir       = "/sys/devices/system/node"
 	memoryFile    = "/proc/meminfo"
 )
 
-// hardwareDir holds what a node shows in place of the host's hardware.
+// hardwareDir holds the files a node shows in place of the host's hardware.
 const hardwareDir = "/node/hardware"
 
-// memoryTotal is the line of proc(5)'s meminfo that counts.
+// memoryTotal matches the total in proc(5)'s meminfo.
 func memoryTotal() *regexp.Regexp { return regexp.MustCompile(`(?m)^MemTotal:.*$`) }
 
-// hardware renders the files that show the processors and memory of the node's machine type. The processors have no
-// topology: a kubelet that knows it confines its pods to those processors by number, and the host has fewer. So pods
+// hardware renders the files for the processors and memory of the node's machine type. The processors have no
+// topology: given one, a kubelet confines its pods to those processors by number, and the host has fewer. So pods
 // share the host's processors by weight, and its memory by use, whatever they request.
 func hardware(c Config, meminfo []byte) []file {
 	out := []file{

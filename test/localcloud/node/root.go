@@ -21,9 +21,8 @@ func programDirs() []string {
 	return []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"}
 }
 
-// kernelSettings are the machine-wide parameters that a kubelet sets at start.
-// They belong to the host, so a node sees files that already hold the values
-// that a kubelet wants, and writes nothing.
+// kernelSettings are the machine-wide parameters a kubelet sets at start. They belong to the host, so a node sees
+// files with those values already in them, and writes nothing.
 func kernelSettings() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -38,7 +37,7 @@ func kernelSettings() map[string]string {
 // enterRoot gives the process a root file system of its own and moves into it.
 // The mounts exist in this process's mount namespace only.
 func enterRoot(c Config) error {
-	// First, so that nothing below is seen by the host.
+	// First, to hide everything below from the host.
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -64,8 +63,8 @@ func enterRoot(c Config) error {
 	if err := shadowHardware(c); err != nil {
 		return err
 	}
-	// Containers that ask for mount propagation need a shared root; shared only
-	// among the node's own namespaces, as it was made private above.
+	// Containers with mount propagation need a shared root; shared only among the node's own namespaces, as it was
+	// made private above.
 	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
@@ -216,7 +215,7 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("making %s: %w", filepath.Dir(path), err)
 	}
-	// Removed first: the path may be a link that leads elsewhere.
+	// Removed first: the path may be a link to elsewhere.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replacing %s: %w", path, err)
 	}

@@ -81,7 +81,7 @@ func keep(ctx context.Context, c Config, starter process.Starter, log *slog.Logg
 	}
 	kubelet, silence := ctx, func() {}
 	if c.Falls > 0 {
-		// Its pods go on, as they do where a kubelet dies.
+		// Its pods go on, as under a dead kubelet.
 		kubelet, silence = context.WithTimeout(ctx, c.Falls)
 	}
 	defer silence()

@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes the certificates by which the parts of one local cluster
-// know each other. Everything lives as long as the cluster and no longer; it
-// must not be used for anything that should be kept.
+// Package pki makes the certificates of one local cluster's parts for each other. Everything lives as long as the
+// cluster and no longer; it must not serve for anything lasting.
 package pki
 
 import (
@@ -37,7 +36,7 @@ type Authority struct {
 	now  time.Time
 }
 
-// NewAuthority makes an authority whose certificates are valid from now.
+// NewAuthority makes an authority with certificates valid from now.
 func NewAuthority(name string, now time.Time) (*Authority, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -63,9 +62,9 @@ func NewAuthority(name string, now time.Time) (*Authority, error) {
 	return &Authority{Pair: Pair{Cert: certPEM(der), Key: keyPEM}, cert: cert, key: key, now: now}, nil
 }
 
-// Subject is whom a certificate is for.
+// Subject is a certificate's subject.
 type Subject struct {
-	// User and Groups are what the API server sees of a client.
+	// User and Groups are a client's identity at the API server.
 	User   string
 	Groups []string
 	// Hosts are the names and addresses of a server; none makes a client's certificate.

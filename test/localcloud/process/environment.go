@@ -3,8 +3,8 @@
 
 package process
 
-// Environment is what every program of the cloud is given: nothing of the
-// caller's, least of all its proxy settings, beside what extra holds.
+// Environment returns the environment of every program of the cloud: extra, and nothing of the caller's, least of all
+// its proxy settings.
 func Environment(extra ...string) []string {
 	return append([]string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

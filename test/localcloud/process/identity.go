@@ -25,7 +25,7 @@ type Identity struct {
 	Start uint64 `json:"start"`
 }
 
-// Identify returns the identity of the process that has the number now.
+// Identify returns the identity of the process with the number now.
 func Identify(pid int) (Identity, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -66,7 +66,7 @@ func (id Identity) Alive() bool {
 	return err == nil && now == id
 }
 
-// Signal sends a signal to the process, and to none that took over its number.
+// Signal sends a signal to the process, and to no later process of the same number.
 func (id Identity) Signal(signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -108,10 +108,10 @@ func (id Identity) AwaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// RecordPath is the file that holds the identity of the process called name.
+// RecordPath returns the file for the identity of the process called name.
 func RecordPath(dir, name string) string { return filepath.Join(dir, name+".json") }
 
-// Record writes the identity to a file that Recorded reads.
+// Record writes the identity to a file for Recorded.
 func (id Identity) Record(dir, name string) error {
 	data, err := json.Marshal(id)
 	if err != nil {

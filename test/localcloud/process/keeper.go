@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process keeps programs running: starts them with their output in a
-// log file, starts them again with a growing pause when they end, and names
-// them so that a later command can find them without mistaking another process
-// for them. It must not know what the programs are.
+// Package process keeps programs running: starts them with their output in a log file, starts them again with a
+// growing pause when they end, and names them, so a later command can find them without mistaking another process for
+// them. It must not know the programs' purpose.
 package process
 
 import (
@@ -25,7 +24,7 @@ type Command struct {
 	Args []string
 	Env  []string
 	Dir  string
-	// Log is the file that takes its output.
+	// Log is the file for its output.
 	Log string
 }
 
@@ -37,7 +36,7 @@ type Starter interface {
 	Start(cmd *exec.Cmd) (wait func() error, err error)
 }
 
-// State is what is known of a kept program.
+// State is a kept program's state.
 type State struct {
 	Name     string    `json:"name"`
 	Running  bool      `json:"running"`
@@ -58,7 +57,7 @@ type Keeper struct {
 	state State
 }
 
-// Pauses before a program that ended is started again.
+// Pauses before the restart of an ended program.
 const (
 	firstPause = 500 * time.Millisecond
 	maxPause   = 10 * time.Second
@@ -71,7 +70,7 @@ func NewKeeper(command Command, starter Starter, log *slog.Logger) *Keeper {
 	return &Keeper{command: command, starter: starter, log: log.With("component", command.Name), state: State{Name: command.Name}}
 }
 
-// State returns what is known of the program now.
+// State returns the program's current state.
 func (k *Keeper) State() State {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Await calls ready every interval until it returns nil. When ctx ends first,
-// the error says what was waited for and what ready said last.
+// Await calls ready every interval until it returns nil. When ctx ends first, the error names the awaited thing and
+// ready's last answer.
 func Await(ctx context.Context, what string, interval time.Duration, ready func(context.Context) error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

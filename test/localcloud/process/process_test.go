@@ -188,8 +188,7 @@ func TestReaper(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- done() }()
-		// By hand, and again: another test's child must not be taken by a loop
-		// that outlives this test.
+		// By hand, and again: another test's child must not be taken by a loop beyond this test's end.
 		for {
 			reaper.collect()
 			select {
@@ -225,7 +224,7 @@ func TestReaperCollectsOrphans(t *testing.T) {
 	}
 	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	// The shell ends before its child, which becomes ours.
+	// The shell ends before its child; the child becomes ours.
 	if err := exec.Command("/bin/sh", "-c", "sleep 0.1 & echo $! > "+pidFile).Run(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper starts children as the first process of a process namespace must: the
-// kernel hands it every orphan, so it alone collects all that end and passes on
-// those that somebody waits for.
+// Reaper starts children as the first process of a process namespace must: the kernel hands it every orphan, so it
+// alone collects them all and passes on the awaited ones.
 type Reaper struct {
 	mu      sync.Mutex
 	waiting map[int]chan unix.WaitStatus
@@ -27,8 +26,7 @@ func NewReaper() *Reaper { return &Reaper{waiting: map[int]chan unix.WaitStatus{
 
 // Start implements Starter.
 func (r *Reaper) Start(cmd *exec.Cmd) (func() error, error) {
-	// Locked over the start: a child that ends at once must not be collected
-	// before it is known that somebody waits for it.
+	// Locked over the start: a child that ends at once must not be collected before its waiter is registered.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := cmd.Start(); err != nil {
@@ -54,7 +52,7 @@ func (r *Reaper) Run(ctx context.Context) {
 	}
 }
 
-// collect takes all children that have ended by now.
+// collect takes all ended children.
 func (r *Reaper) collect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

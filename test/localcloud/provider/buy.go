@@ -17,8 +17,7 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// silencePause is how often a cloud that does not answer is asked whether it
-// still does not.
+// silencePause is the pause between two requests to a silent cloud.
 const silencePause = time.Second
 
 // buy tries the offers in their order until the cloud sells one.
@@ -68,7 +67,7 @@ func (p *Provider) ask(ctx context.Context, request cloud.Request) (cloud.Machin
 	}
 }
 
-// rest waits, or says that the caller does not.
+// rest waits, or returns the context's error if the caller gives up first.
 func rest(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -81,8 +80,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// verdict makes of all that the cloud said in one attempt what a provider tells
-// Karpenter.
+// verdict turns the cloud's refusals of one attempt into the provider's error for Karpenter.
 func verdict(words script.Cloud, refusals []*cloud.Error) error {
 	var said []script.Refusal
 	for _, refused := range refusals {
@@ -103,7 +101,7 @@ func verdict(words script.Cloud, refusals []*cloud.Error) error {
 	return cloudprovider.NewInsufficientCapacityError(errors.New(all))
 }
 
-// unscripted is a refusal that the cloud came upon by itself.
+// unscripted returns a refusal of the cloud's own, outside any script.
 func unscripted(refused *cloud.Error) script.Refusal {
 	if refused.Code == cloud.CodeQuota {
 		return script.Refusal{Ending: script.Keep, Reason: reasonQuota, Message: refused.Message}

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// scripted refuses as the cloud does that plays a script.
+// scripted refuses like a cloud with the script.
 func scripted(s script.Script) func(cloud.Request) error {
 	player := script.NewPlayer(s)
 	codes := map[script.Outcome]cloud.Code{
@@ -40,8 +40,8 @@ func scripted(s script.Script) func(cloud.Request) error {
 	}
 }
 
-// TestScriptedRefusals asks twice for a claim that may have either of two zones:
-// what a provider says the second time is part of the clouds' habits.
+// TestScriptedRefusals asks twice for a claim with a choice of two zones: a provider's second answer is part of the
+// clouds' habits.
 func TestScriptedRefusals(t *testing.T) {
 	const allOut = "insufficient capacity, all requested instance types were unavailable during launch; all requested instance types were unavailable during launch"
 	dry := func(zone string) string {
@@ -104,7 +104,7 @@ func TestScriptedRefusals(t *testing.T) {
 	}
 }
 
-// answering is a cloud whose answer is known when it comes.
+// answering is a cloud with its answers due after answered.
 type answering struct {
 	fakeCloud
 

@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// reservedMemory is what a machine keeps for itself, enough that a request for
-// all of the memory on the size page does not fit, as on a real one.
+// reservedMemory is a machine's own share: a request for all of the memory on the size page does not fit, as on a
+// real one.
 const reservedMemory = "1Gi"
 
 // instanceType describes a machine type to Karpenter.
@@ -70,8 +70,7 @@ type offer struct {
 	price        float64
 }
 
-// offersFor returns the offers that meet the claim, the cheapest first. With
-// none, the error says for which of its demands.
+// offersFor returns the offers for the claim, the cheapest first. With none, the error names the unmet demands.
 func offersFor(types []*cloudprovider.InstanceType, claim *karpv1.NodeClaim) ([]offer, error) {
 	demands := scheduling.NewNodeSelectorRequirementsWithMinValues(claim.Spec.Requirements...)
 	var offers []offer
@@ -98,11 +97,10 @@ func offersFor(types []*cloudprovider.InstanceType, claim *karpv1.NodeClaim) ([]
 	return offers, nil
 }
 
-// offersOf returns the offers of one machine type that meet the demands, or why
-// there are none.
+// offersOf returns one machine type's offers for the demands, or the reason for their absence.
 func offersOf(it *cloudprovider.InstanceType, demands scheduling.Requirements, requests corev1.ResourceList) ([]offer, string) {
-	// Asked from the claim's side: labels of its own that no machine type knows
-	// are for the node to carry, not for the type to meet.
+	// Asked from the claim's side: its own labels, unknown to every machine type, are for the node to carry, not for
+	// the type to meet.
 	if err := demands.Compatible(it.Requirements, scheduling.AllowUndefinedWellKnownLabels); err != nil {
 		return nil, err.Error()
 	}
@@ -119,7 +117,7 @@ func offersOf(it *cloudprovider.InstanceType, demands scheduling.Requirements, r
 	return found, ""
 }
 
-// tooMuch names the requests that exceed what there is.
+// tooMuch names the requests above the allocatable amount.
 func tooMuch(requests, allocatable corev1.ResourceList) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
@@ -131,8 +129,8 @@ func tooMuch(requests, allocatable corev1.ResourceList) string {
 	return strings.Join(out, ", ")
 }
 
-// requestFor asks for a machine that registers with everything the claim gives
-// its node, and with the taint by which Karpenter knows a node it has not seen.
+// requestFor returns a request for a machine. Its node registers with everything from the claim, and with Karpenter's
+// taint for nodes not yet seen.
 func requestFor(claim *karpv1.NodeClaim, o offer) cloud.Request {
 	labels := map[string]string{}
 	for _, r := range claim.Spec.Requirements {

@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package provider is Karpenter's view of the local cloud: it turns NodeClaims
-// into requests for machines and refusals into Karpenter's typed errors, as the
-// providers of the large clouds do. It decides which offers meet a claim and in
-// which order they are tried. It must not start machines itself.
+// Package provider is Karpenter's view of the local cloud: it turns NodeClaims into requests for machines and
+// refusals into Karpenter's typed errors, as the providers of the large clouds do. It decides the offers for a claim
+// and their order. It must not start machines itself.
 package provider
 
 import (
@@ -29,8 +28,8 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// Reasons that a claim's Launched condition shows. They are those of Azure's
-// provider, so that a consumer meets here what it meets there.
+// Reasons of a claim's Launched condition, those of Azure's provider, so a consumer meets the same ones here and
+// there.
 const (
 	reasonQuota              = "SubscriptionQuotaReached"
 	reasonCreateFailed       = "CreateInstanceFailed"
@@ -61,7 +60,7 @@ type Provider struct {
 
 var _ cloudprovider.CloudProvider = (*Provider)(nil)
 
-// New returns a provider that sells the given machine types.
+// New returns a provider of the given machine types.
 func New(kube client.Reader, c Cloud, skus []sku.SKU) *Provider {
 	p := &Provider{kube: kube, cloud: c, skus: map[string]sku.SKU{}}
 	p.attempts.Store(time.Now().UnixNano())
@@ -161,9 +160,8 @@ func (p *Provider) List(ctx context.Context) ([]*karpv1.NodeClaim, error) {
 	return claims, nil
 }
 
-// Delete implements cloudprovider.CloudProvider. It answers that the machine is
-// gone as soon as it sees it: Karpenter asks again only after five seconds, and
-// a machine here is gone in less.
+// Delete implements cloudprovider.CloudProvider. It reports the machine gone as soon as possible: Karpenter asks
+// again only after five seconds, and a machine here is gone in less.
 func (p *Provider) Delete(ctx context.Context, claim *karpv1.NodeClaim) error {
 	id, err := cloud.ParseProviderID(claim.Status.ProviderID)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// fakeCloud answers as its fields say and remembers what it was asked for.
+// fakeCloud answers from its fields and records the requests.
 type fakeCloud struct {
 	// refuse answers a request; nil sells everything.
 	refuse func(cloud.Request) error

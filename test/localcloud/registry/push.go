@@ -26,9 +26,8 @@ func refAnnotations() []string {
 	return []string{"io.containerd.image.name", "org.opencontainers.image.ref.name"}
 }
 
-// Push copies the images in the file at path, a docker archive or an OCI layout
-// in a tar, to the registry that transport leads to. They go under the
-// references that the file gives them, or under as. It returns the references.
+// Push copies the images in the file at path, a docker archive or an OCI layout in a tar, to the registry behind
+// transport. They go under the file's references, or under as. It returns the references.
 func Push(ctx context.Context, transport http.RoundTripper, path, as string) ([]string, error) {
 	names, err := entryNames(path)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry serves the cloud's image registry and fills it from files.
-// It decides which reference an image in a file goes under. It must not know
-// which images there are.
+// Package registry serves the cloud's image registry and fills it from files. It decides the reference of an image in
+// a file. It must not know the images.
 package registry
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Handler serves a registry that keeps its layers below blobs and its manifests
-// in memory.
+// Handler serves a registry with its layers below blobs and its manifests in memory.
 func Handler(blobs string) http.Handler {
 	return registry.New(
 		registry.WithBlobHandler(registry.NewDiskBlobHandler(blobs)),

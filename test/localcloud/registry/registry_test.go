@@ -27,7 +27,7 @@ import (
 
 const reference = "registry.local:5000/modelberth/agent:dev"
 
-// newTestRegistry returns a way to a registry that keeps its layers in a directory.
+// newTestRegistry returns a way to a registry with its layers in a directory.
 func newTestRegistry(t *testing.T) http.RoundTripper {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

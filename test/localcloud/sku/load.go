@@ -18,19 +18,18 @@ import (
 var productsYAML string
 
 const (
-	// missingPrice is what a size costs that has no price in its region. Azure's
-	// Karpenter provider writes the same, so that it is bought last.
+	// missingPrice is the price of a size without one in its region. Azure's Karpenter provider writes the same, so
+	// such a size is bought last.
 	missingPrice = 999
-	// spotShare of the on-demand price is what spot machines cost here. There is
-	// no market to take a price from; it only has to be less.
+	// spotShare is the price of a spot machine here, as a share of the on-demand price. There is no market to take a
+	// price from; it only has to be less.
 	spotShare = 0.4
-	// systemDiskGiB is what a machine without a local disk gets, the default of
-	// both large clouds' Karpenter providers being near it.
+	// systemDiskGiB is the disk of a machine without a local one, near the default of both large clouds' Karpenter
+	// providers.
 	systemDiskGiB = 128
 )
 
-// file is the part of a catalogue file that is read. Fields that are not named
-// here belong to the product.
+// file is the part of a catalogue file read here. All other fields belong to the product.
 type file struct {
 	Cloud  string  `json:"cloud"`
 	Region string  `json:"region"`

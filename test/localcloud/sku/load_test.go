@@ -60,8 +60,7 @@ func TestAddFileRefuses(t *testing.T) {
 	}
 }
 
-// TestProductCatalogue holds the product's own files against what this cloud
-// needs of them.
+// TestProductCatalogue holds the product's own files against this cloud's needs.
 func TestProductCatalogue(t *testing.T) {
 	catalogue, err := Load("../../../presets/skus")
 	if err != nil {

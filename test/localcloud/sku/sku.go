@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sku reads the catalogue of machine types that the local cloud sells.
-// The catalogue is the product's own, presets/skus/*.yaml, so that a machine
-// type that can be planned for can be bought here. This package takes the fields
-// that a machine needs and must not interpret the others.
+// Package sku reads the catalogue of the local cloud's machine types. The catalogue is the product's own,
+// presets/skus/*.yaml, so every machine type the planner knows is for sale here. This package takes the fields a
+// machine needs and must not interpret the others.
 package sku
 
 import (
@@ -18,7 +17,7 @@ import (
 // podsPerMachine is a kubelet's default.
 const podsPerMachine = "110"
 
-// Ways in which a machine is sold.
+// Capacity types of a machine.
 const (
 	OnDemand = "on-demand"
 	Spot     = "spot"
@@ -31,13 +30,12 @@ type SKU struct {
 	Zones     []string `json:"zones"`
 	VCPUs     int      `json:"vcpus"`
 	MemoryGiB int      `json:"memoryGiB"`
-	// DiskGiB is the disk that pods and images share.
+	// DiskGiB is the disk shared by pods and images.
 	DiskGiB int `json:"diskGiB"`
 	GPUs    int `json:"gpus"`
-	// Resource is what the GPUs are counted as.
+	// Resource is the resource name of the GPUs.
 	Resource string `json:"resource,omitempty"`
-	// Product and MemoryMiB are what a real GPU of the type calls itself; empty
-	// where that is not known.
+	// Product and MemoryMiB are a real GPU's own product name and memory; empty if unknown.
 	Product   string `json:"product,omitempty"`
 	MemoryMiB int    `json:"memoryMiB,omitempty"`
 	// Prices are US dollars an hour by capacity type.
@@ -50,10 +48,10 @@ func (s SKU) Offers(zone, capacityType string) bool {
 	return priced && slices.Contains(s.Zones, zone)
 }
 
-// CapacityTypes lists the ways in which the type is sold.
+// CapacityTypes returns the type's capacity types, sorted.
 func (s SKU) CapacityTypes() []string { return slices.Sorted(maps.Keys(s.Prices)) }
 
-// Capacity is what a node of the type has.
+// Capacity returns the resources of a node of the type.
 func (s SKU) Capacity() corev1.ResourceList {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(s.VCPUs), resource.DecimalSI),

@@ -26,7 +26,7 @@ import (
 // dialDeadline bounds a connection into the private network.
 const dialDeadline = 5 * time.Second
 
-// proxy hands each connection on to what dial reaches, until the listener closes.
+// proxy forwards each connection through dial, until the listener closes.
 func proxy(listener net.Listener, dial func(context.Context) (net.Conn, error)) {
 	for {
 		outer, err := listener.Accept()
@@ -61,7 +61,7 @@ func splice(a, b net.Conn) {
 	both.Wait()
 }
 
-// inside starts processes in the private network that die with this one.
+// inside starts processes in the private network. They die with this process.
 type inside struct {
 	space   *netspace.Space
 	records string
@@ -128,5 +128,5 @@ func (p prober) ask(ctx context.Context) error {
 	return nil
 }
 
-// discardLog takes what net/http has to say about clients that hang up.
+// discardLog returns a logger for net/http that drops its complaints about lost clients.
 func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }

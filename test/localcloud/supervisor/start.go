@@ -125,8 +125,7 @@ func (s *Supervisor) client() client.Client {
 	return s.kube
 }
 
-// prepareCgroups makes the parent of all nodes' groups, once what it changes in
-// the host's root group is on record.
+// prepareCgroups makes the parent of all nodes' groups, after recording its changes to the host's root group.
 func (s *Supervisor) prepareCgroups() error {
 	host, err := cgroup.Detect()
 	if err != nil {
@@ -156,7 +155,7 @@ func (s *Supervisor) startAPIServer(ctx, planes context.Context) error {
 		return fmt.Errorf("reading the access to the API server: %w", err)
 	}
 	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
-	// Nodes that are only objects register through it, many at a time.
+	// Object-only nodes register through it, many at a time.
 	config.QPS = -1
 	config.Dial = func(ctx context.Context, _, address string) (net.Conn, error) { return s.space.Dial(ctx, address) }
 	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme})
@@ -169,8 +168,8 @@ func (s *Supervisor) startAPIServer(ctx, planes context.Context) error {
 	return nil
 }
 
-// startControllers starts all that acts on the API server. Karpenter comes after
-// its API, without which it would end at once.
+// startControllers starts the clients of the API server. Karpenter comes after its API: without it, it would end at
+// once.
 func (s *Supervisor) startControllers(ctx, planes context.Context) error {
 	s.keep(planes, s.plan.ControllerManager())
 	s.keep(planes, s.plan.Scheduler())
@@ -233,7 +232,7 @@ func (s *Supervisor) awaitReady(ctx context.Context, program controlplane.Progra
 	return nil
 }
 
-// await polls and lets the progress show what for.
+// await polls and shows the reason in the progress.
 func (s *Supervisor) await(ctx context.Context, what string, ready func(context.Context) error) error {
 	s.progress.wait(what)
 	return process.Await(ctx, what, pollInterval, func(ctx context.Context) error {
@@ -271,7 +270,7 @@ func (s *Supervisor) serveSocket(ctx context.Context) error {
 	mux.Handle("/v2/", s.registry)
 	mux.HandleFunc("GET /status", s.answerStatus)
 	if s.options.Hub != nil {
-		// For tests on the host that make the hub fail.
+		// For tests on the host, to make the hub fail.
 		mux.Handle("/hub/", http.StripPrefix("/hub", s.options.Hub))
 	}
 	mux.Handle("/", s.service.Handler())

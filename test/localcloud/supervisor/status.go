@@ -19,12 +19,11 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// Status is what the supervisor says of itself.
+// Status is the supervisor's report of itself.
 type Status struct {
-	// Ready says that everything has come up.
+	// Ready reports whether everything has come up.
 	Ready bool `json:"ready"`
-	// Stage is where the start is, Waiting what it waits for there, and Answer
-	// what that said last.
+	// Stage is the current stage of the start, Waiting the thing it waits for, and Answer the last answer from there.
 	Stage   string    `json:"stage"`
 	Waiting string    `json:"waiting,omitempty"`
 	Answer  string    `json:"answer,omitempty"`
@@ -37,7 +36,7 @@ type Status struct {
 	Machines   []MachineStatus `json:"machines"`
 }
 
-// MachineStatus is a machine with what its node says.
+// MachineStatus is a machine with its node's state.
 type MachineStatus struct {
 	cloud.Machine
 
@@ -45,7 +44,7 @@ type MachineStatus struct {
 	Node string `json:"node,omitempty"`
 }
 
-// What MachineStatus.Node says of a node.
+// Values of MachineStatus.Node.
 const (
 	nodeReady    = "Ready"
 	nodeNotReady = "NotReady"
@@ -58,7 +57,7 @@ const nodesDeadline = 2 * time.Second
 func (s *Supervisor) answerStatus(w http.ResponseWriter, r *http.Request) {
 	status := s.status(r.Context())
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(status) // the peer that hung up cannot be told so
+	_ = json.NewEncoder(w).Encode(status) // a peer that hung up gets no answer
 }
 
 func (s *Supervisor) status(ctx context.Context) Status {
@@ -81,7 +80,7 @@ func (s *Supervisor) status(ctx context.Context) Status {
 	return status
 }
 
-// ailing names what a cloud that was ready once lacks now.
+// ailing names the parts missing from a cloud after it was ready.
 func ailing(s Status) string {
 	for _, component := range s.Components {
 		if !component.Running {

@@ -1,10 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package supervisor is the process that a local cloud is made of: it holds the
-// private network, keeps the control plane running, sells machines, and serves
-// registry and hub. Everything it starts dies with it. It decides the order of
-// start and end, and must not be talked to but through its socket.
+// Package supervisor is the process behind a local cloud: it holds the private network, keeps the control plane
+// running, sells machines, and serves registry and hub. Everything it starts dies with it. It decides the order of
+// start and end, and is reachable through its socket alone.
 package supervisor
 
 import (
@@ -30,19 +29,19 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// Options is what a supervisor is told.
+// Options configures a supervisor.
 type Options struct {
 	Layout   layout.Layout
 	Programs controlplane.Programs
 	// SKUs is the directory of the catalogue of machine types.
 	SKUs string
-	// PauseImage is the file of the image that holds a pod's namespaces.
+	// PauseImage is the file of the pause image, the holder of a pod's namespaces.
 	PauseImage string
-	// AuditPolicy is the file that says what the API server books; empty means the usual.
+	// AuditPolicy is the file of the API server's audit policy; empty means the default.
 	AuditPolicy string
 	// InFlight is how many requests the API server serves at once; 0 means its default.
 	InFlight int
-	// Hollow says that machines are no more than Node objects.
+	// Hollow makes machines mere Node objects.
 	Hollow bool
 	// APIPort is the loopback port for the API server; 0 takes a free one.
 	APIPort int
@@ -50,7 +49,7 @@ type Options struct {
 	Hub http.Handler
 }
 
-// SystemNode is the name of the node that comes up with the cloud.
+// SystemNode is the name of the cloud's own node.
 const SystemNode = "system"
 
 // Supervisor is one running cloud.
@@ -138,7 +137,7 @@ func (s *Supervisor) start(ctx, planes context.Context) error {
 	return nil
 }
 
-// close ends what no context ends, the latest first.
+// close ends everything outside the contexts' reach, the latest first.
 func (s *Supervisor) close() error {
 	var errs []error
 	for _, closer := range slices.Backward(s.closers) {

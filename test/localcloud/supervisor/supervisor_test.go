@@ -108,8 +108,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestProxy talks through the proxy to a server that answers when its client has
-// said all it had to say, as half-closed connections do.
+// TestProxy talks through the proxy to a server that answers only after its client has closed its half of the
+// connection.
 func TestProxy(t *testing.T) {
 	server := listen(t)
 	go func() {

@@ -8,10 +8,10 @@ import (
 	"fmt"
 )
 
-// AdapterRepo is where the local hub offers a LoRA adapter of the checkpoint.
+// AdapterRepo is the local hub's repository of a LoRA adapter for the checkpoint.
 const AdapterRepo = "modelberth/tiny-chat-vllm-lora"
 
-// AdapterRank is no rank that servers count in: they round it up.
+// AdapterRank lies between the ranks servers count in: they round it up.
 const AdapterRank = 12
 
 const adapterSeed = 3

@@ -79,8 +79,7 @@ func (w *writer) texts(name string, v []string) {
 func (w *writer) floats(name string, v []float32) { put(w.array(name, typeFloat32, len(v)), v) }
 func (w *writer) ints(name string, v []int32)     { put(w.array(name, typeInt32, len(v)), v) }
 
-// tensor adds a tensor with its raw data; the first dimension is the one that
-// lies contiguous in memory.
+// tensor adds a tensor with its raw data; the first dimension is contiguous in memory.
 func (w *writer) tensor(name string, kind uint32, data any, dims ...uint64) {
 	w.tensors++
 	putString(&w.directory, name)

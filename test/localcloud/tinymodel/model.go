@@ -22,7 +22,7 @@ const (
 	ContextLength = 8192
 )
 
-// Special tokens, in the order that the llama vocabulary gives them.
+// Special tokens, in the order of the llama vocabulary.
 const (
 	tokenUnknown = iota
 	tokenBegin
@@ -40,12 +40,11 @@ const (
 	kindByte    = 6
 )
 
-// chatTemplate is what turns messages into a prompt.
+// chatTemplate turns messages into a prompt.
 const chatTemplate = `{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\n' }}{% endfor %}` +
 	`{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}`
 
-// words is what the model can say. Each begins with the mark that stands for a
-// space, so that an answer reads as words.
+// words is the model's vocabulary of whole words. Each begins with the mark for a space, so an answer reads as words.
 func words() []string {
 	return []string{
 		"anchor", "arrives", "at", "bay", "beacon", "before", "berth", "bright", "buoy", "calm",
@@ -115,9 +114,8 @@ func tokenize(w *writer) {
 	w.text("tokenizer.chat_template", chatTemplate)
 }
 
-// Scales of the random weights, as the power of two that a value of up to 1023
-// is divided by. Larger ones than a trained model's keep the layers' part in
-// the answer visible.
+// Scales of the random weights, as the power of two divided into a value of up to 1023. Larger ones than a trained
+// model's keep the layers' part in the answer visible.
 const (
 	scaleEmbedding = 10
 	scaleLayer     = 12
@@ -170,8 +168,8 @@ func ones() []float32 {
 // source is splitmix64, written out because a library's generator may change.
 type source struct{ state uint64 }
 
-// seed is the first one tried: with it "Hello!" is answered in nine tokens, and
-// none of them wins by so little that another CPU's rounding could change it.
+// seed is the first one tried: with it the answer to "Hello!" has nine tokens, and each wins by more than another
+// CPU's rounding could change.
 const seed = 1
 
 func (s *source) next() uint64 {

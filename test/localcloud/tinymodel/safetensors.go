@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// CheckpointRepo is where the local hub offers the model as Hugging Face's libraries write it.
+// CheckpointRepo is the local hub's repository of the model in the format of Hugging Face's libraries.
 const CheckpointRepo = "modelberth/tiny-chat-vllm"
 
 // CheckpointLayers are enough for a stage on each of four machines.
@@ -105,7 +105,7 @@ type tensor struct {
 // checkpointSeed differs from the GGUF file's.
 const checkpointSeed = 2
 
-// shards are the tensors of both files: the first layer and what comes before it, and the rest.
+// shards are the tensors of both files: the first layer with everything before it, and the rest.
 func shards() [][]tensor {
 	r := &source{state: checkpointSeed}
 	matrix := func(name string, out, in, scale int) tensor {

@@ -1,8 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden compares what a test has rendered with a file of the tree. It
-// must not know what was rendered.
+// Package golden compares a test's output with a file of the tree. It must not know the output's meaning.
 package golden
 
 import (

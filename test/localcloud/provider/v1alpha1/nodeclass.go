@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the API type that makes a NodeClaim the local cloud's:
-// claims name a LocalNodeClass as their node class. It holds no logic.
+// Package v1alpha1 is the API type of the local cloud's node class: its claims name a LocalNodeClass as their node
+// class. It holds no logic.
 package v1alpha1
 
 import (
@@ -64,7 +64,7 @@ func (in *LocalNodeClass) SetConditions(conditions []status.Condition) {
 // DeepCopyObject implements runtime.Object.
 func (in *LocalNodeClass) DeepCopyObject() runtime.Object { return in.DeepCopy() }
 
-// DeepCopy returns a copy that shares nothing with the original.
+// DeepCopy returns a copy without shared memory.
 func (in *LocalNodeClass) DeepCopy() *LocalNodeClass {
 	out := &LocalNodeClass{TypeMeta: in.TypeMeta}
 	in.DeepCopyInto(&out.ObjectMeta)
