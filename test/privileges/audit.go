@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Policy is an audit policy whose log Read reads: one line for each request of accounts that are installed in the
-// cluster.
+// Policy is the audit policy for Read: one line for each request of the accounts installed in the cluster.
 const Policy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -43,7 +42,7 @@ type Request struct {
 	}
 }
 
-// Pod is the name of the pod whose token the request carried; empty if it was no pod's.
+// Pod returns the name of the pod behind the request's token; empty if it was no pod's.
 func (r Request) Pod() string {
 	if names := r.User.Extra["authentication.kubernetes.io/pod-name"]; len(names) > 0 {
 		return names[0]
@@ -60,8 +59,8 @@ func (r Request) Privilege() string {
 	return privilege(r.ObjectRef.APIGroup, resource, r.Verb)
 }
 
-// IsWrite leaves out the election of a leader, which writes a Lease all the time, and Events, which
-// tell of changes and are none.
+// IsWrite reports whether a request writes. It leaves out the election of a leader, with its constant writes of a
+// Lease, and Events: they report changes and are none.
 func (r Request) IsWrite() bool {
 	return !slices.Contains([]string{"get", "list", "watch"}, r.Verb) &&
 		!slices.Contains([]string{"leases", "events"}, r.ObjectRef.Resource)
@@ -72,7 +71,7 @@ func (r Request) isAnswered() bool {
 	return (r.Stage == "ResponseComplete") != (r.Verb == "watch") || r.IsForbidden()
 }
 
-// Read returns the requests of a user, in order, from the file that the API server logs to.
+// Read returns the requests of a user, in order, from the API server's log file.
 func Read(path, user string) ([]Request, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package privileges compares what roles grant to an account with what the account asked for, by the API server's audit
-// log: nothing that it needs is missing, and nothing that it has lies idle.
+// Package privileges compares an account's grants with its requests, by the API server's audit log: no necessary
+// grant is missing, and no grant lies idle.
 //
-// It must not know whose roles these are, or what the requests are for.
+// It must not know the roles' owner, or the requests' purpose.
 package privileges
 
 import (
@@ -19,7 +19,7 @@ import (
 // Granted are the privileges of some roles.
 type Granted map[grant]bool
 
-// grant is one verb on one resource, in one namespace or, where that is empty, in the whole cluster.
+// grant is one verb on one resource, in one namespace or, if it is empty, in the whole cluster.
 type grant struct{ namespace, privilege string }
 
 func (g grant) String() string {
@@ -29,7 +29,7 @@ func (g grant) String() string {
 	return g.privilege + " in " + g.namespace
 }
 
-// Add adds what the rules of a role grant in a namespace, or in the whole cluster where that is empty.
+// Add adds the grants of a role's rules in a namespace, or in the whole cluster if it is empty.
 func (g Granted) Add(namespace string, rules []rbacv1.PolicyRule) {
 	for _, rule := range rules {
 		for _, group := range rule.APIGroups {
@@ -42,15 +42,16 @@ func (g Granted) Add(namespace string, rules []rbacv1.PolicyRule) {
 	}
 }
 
-// privilege is how this package, and Rare, write one: the group, which is empty for the core, the resource and the verb.
+// privilege returns the form of one in this package and in Rare: the group, empty for the core, the resource and the
+// verb.
 func privilege(group, resource, verb string) string {
 	return strings.Join([]string{group, resource, verb}, " ")
 }
 
-// Rare are privileges that the requests need not show, and why the account has them.
+// Rare maps privileges the requests need not show to the reason for them.
 type Rare map[string]string
 
-// Forbidden lists the requests that were.
+// Forbidden lists the forbidden requests.
 func Forbidden(requests []Request) []string {
 	var out []string
 	for _, r := range requests {
@@ -65,8 +66,7 @@ func Forbidden(requests []Request) []string {
 // IsForbidden reports whether the API server refused the request for want of a privilege.
 func (r Request) IsForbidden() bool { return r.ResponseStatus.Code == http.StatusForbidden }
 
-// Compare lists what is wrong: requests that were forbidden, privileges that no request made use of, and those that Rare
-// excuses although they are granted nowhere.
+// Compare lists the faults: forbidden requests, unused privileges, and those Rare excuses without any grant.
 func Compare(granted Granted, requests []Request, rare Rare) []string {
 	problems := Forbidden(requests)
 	used := map[grant]bool{}
@@ -94,15 +94,15 @@ func Compare(granted Granted, requests []Request, rare Rare) []string {
 	return slices.Compact(problems)
 }
 
-// uses are the privileges that a request takes.
+// uses returns a request's necessary privileges.
 func (r Request) uses() []string {
 	out := []string{r.Privilege()}
 	also := r
 	switch {
-	// What an apply is authorised as where there is no such object yet.
+	// An apply is authorised as a create too if the object does not exist yet.
 	case r.Verb == "patch" && r.ResponseStatus.Code == http.StatusCreated:
 		also.Verb = "create"
-	// client-go streams what is there through a watch, and lists it where an API server does not serve that.
+	// client-go streams existing objects through a watch, and lists them if an API server does not support it.
 	case r.Verb == "watch":
 		also.Verb = "list"
 	default:

@@ -41,8 +41,8 @@ func Load(file string) (s Script, edition string, err error) {
 	return s, info.ModTime().Format(time.RFC3339Nano), nil
 }
 
-// Parse reads a script in YAML or JSON. It refuses what it does not know and what would have no
-// effect, and names the rule, the field and the value.
+// Parse reads a script in YAML or JSON. It refuses unknown fields and fields without effect, and names the rule, the
+// field and the value.
 func Parse(data []byte) (Script, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -72,13 +72,13 @@ func Parse(data []byte) (Script, error) {
 	return s, nil
 }
 
-// decode is strict about names, their case, and names that come twice.
+// decode is strict about names, their case, and duplicates.
 func decode(data []byte, into any) error {
 	mistakes, err := kjson.UnmarshalStrict(data, into)
 	return errors.Join(append(mistakes, err)...)
 }
 
-// parseRule reads a rule field by field, so that a mistake can be told with its place.
+// parseRule reads a rule field by field, so an error names the place of a mistake.
 func parseRule(raw json.RawMessage) (Rule, error) {
 	var fields map[string]json.RawMessage
 	if err := decode(raw, &fields); err != nil {
@@ -122,7 +122,7 @@ func outcomes() []Outcome {
 	}
 }
 
-// list names what there is, without the empty name.
+// list joins the names, without the empty one.
 func list[T ~string](names []T) string {
 	var out []string
 	for _, name := range names {
@@ -133,8 +133,7 @@ func list[T ~string](names []T) string {
 	return strings.Join(out, ", ")
 }
 
-// wants are the fields that mean something to an outcome, beside those that every rule may have; one
-// with an exclamation mark must be there.
+// wants returns an outcome's own fields, beside those of every rule; an exclamation mark makes one mandatory.
 func (o Outcome) wants() []string {
 	switch o {
 	case NoCapacity, Quota, APIError:
@@ -160,8 +159,7 @@ func (o Outcome) wants() []string {
 	return nil
 }
 
-// check refuses values that cannot be, and fields that the outcome does not look at. Its errors
-// begin with the field.
+// check refuses impossible values, and fields without meaning for the outcome. Its errors begin with the field.
 func (r Rule) check(cloud Cloud) error {
 	if !slices.Contains(outcomes(), r.Outcome) {
 		return fmt.Errorf("outcome: %q is unknown: use one of %s", r.Outcome, list(outcomes()))
@@ -189,7 +187,7 @@ func (r Rule) check(cloud Cloud) error {
 	return r.checkKind(cloud)
 }
 
-// checkFields holds the fields that are set against those that the outcome wants.
+// checkFields compares the fields set with the outcome's own.
 func (r Rule) checkFields() error {
 	wants := r.Outcome.wants()
 	value := reflect.ValueOf(r)

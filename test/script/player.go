@@ -12,17 +12,17 @@ import (
 type Request struct {
 	Offer
 
-	// Claim is who asks, and Attempt its turn: a claim that is refused may ask again, and in one turn
-	// it may try several offers.
+	// Claim is the asking claim, and Attempt its turn: a refused claim may ask again, and in one turn it may try
+	// several offers.
 	Claim   string
 	Attempt string
 }
 
-// Answer is what the cloud does.
+// Answer is the cloud's reaction.
 type Answer struct {
-	// Rule that decides, with the script's cloud where it had none of its own.
+	// Rule is the deciding rule, with the script's cloud if it had none of its own.
 	Rule Rule
-	// Refusal is what the cloud says, where the outcome refuses.
+	// Refusal is the cloud's words if the outcome refuses.
 	Refusal Refusal
 }
 
@@ -39,9 +39,9 @@ type Player struct {
 	script  Script
 	edition string
 	counts  []Count
-	// met are the attempts that each rule was asked about, and whether it held.
+	// met holds each rule's attempts so far, and whether it held for them.
 	met []map[string]bool
-	// refused are the claims that each rule refused, with the attempt at which it did first.
+	// refused holds the claims refused by each rule, with the attempt of the first refusal.
 	refused []map[string]string
 }
 
@@ -68,7 +68,7 @@ func (p *Player) Play(s Script, edition string) {
 	}
 }
 
-// Answer returns what becomes of a request: what the first rule says that is for it and holds.
+// Answer returns the cloud's answer to a request: that of the first matching rule in force.
 func (p *Player) Answer(request Request) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -38,7 +38,7 @@ func TestAnswerByOffer(t *testing.T) {
 	}
 }
 
-// attempts plays requests "CLAIM/ATTEMPT" and notes what became of each.
+// attempts plays requests "CLAIM/ATTEMPT" and notes the outcome of each.
 func attempts(p *Player, requests string) string {
 	var out []string
 	for request := range strings.FieldsSeq(requests) {

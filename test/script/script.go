@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package script is what a test tells a cloud to do to the machines that it is asked for: refuse
-// them in a real cloud's words, keep them back, or let them fail afterwards. It decides which rule
-// meets a request and what the cloud says then. Who plays the cloud (the local cloud with the real
-// Karpenter, a stand-in on a bare API server) and how a fault is brought about it must not know.
+// Package script is a test's instructions to a cloud for the requested machines: refuse them in a real cloud's words,
+// keep them back, or let them fail afterwards. It decides the rule for a request and the cloud's words. It must not
+// know the player of the cloud (the local cloud with the real Karpenter, a stand-in on a bare API server), nor the
+// way to bring a fault about.
 package script
 
 import (
@@ -13,59 +13,59 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Outcome is what becomes of a request for a machine.
+// Outcome is the result of a request for a machine.
 type Outcome string
 
-// The outcomes. The first ones answer the request, the others are the fate of a machine that is sold.
+// The outcomes. The first ones answer the request, the others are the fate of a sold machine.
 const (
-	// Accept sells a machine that works.
+	// Accept sells a working machine.
 	Accept Outcome = "accept"
 	// NoCapacity refuses: the cloud has none of these machines left here.
 	NoCapacity Outcome = "noCapacity"
 	// Quota refuses: the customer may not have more of these machines.
 	Quota Outcome = "quota"
-	// APIError fails without an answer to the question, as an API does that is throttled or down.
+	// APIError fails without an answer to the question, like a throttled API or one out of order.
 	APIError Outcome = "apiError"
-	// SlowCreate sells the machine after Delay, for which the request is kept waiting: see Rule.KeepsWaiting.
+	// SlowCreate sells the machine after Delay; the request waits for as long: see Rule.KeepsWaiting.
 	SlowCreate Outcome = "slowCreate"
 	// Hang never answers, for as long as the rule holds.
 	Hang Outcome = "hang"
 
 	// Slow machines take Delay longer to start.
 	Slow Outcome = "slow"
-	// NeverRegisters is a machine that runs and never becomes a node.
+	// NeverRegisters is a running machine that never becomes a node.
 	NeverRegisters Outcome = "neverRegisters"
-	// NoGPUs is a node that shows only GPUs of its GPUs, none where it is not given.
+	// NoGPUs is a node with only GPUs of its GPUs visible, by default none.
 	NoGPUs Outcome = "noGPUs"
-	// Dies is a machine that is gone After it started.
+	// Dies is a machine gone After its start.
 	Dies Outcome = "dies"
-	// Evicted is a machine whose end is announced After it started, and which is gone Notice later.
+	// Evicted is a machine with its end announced After its start; it is gone Notice later.
 	Evicted Outcome = "evicted"
-	// NotReady is a node that is never heard of again, After its machine started; the machine stays.
+	// NotReady is a node silent for ever, After its machine's start; the machine stays.
 	NotReady Outcome = "notReady"
-	// GPUFault is a node that reports Condition, After its machine started.
+	// GPUFault is a node reporting Condition, After its machine's start.
 	GPUFault Outcome = "gpuFault"
-	// Stuck is a machine whose deletion takes Delay, or for ever where that is not given.
+	// Stuck is a machine with a deletion of Delay, by default an endless one.
 	Stuck Outcome = "stuck"
 )
 
-// Cloud is whose words and habits a refusal has.
+// Cloud is the cloud of a refusal's words and habits.
 type Cloud string
 
-// The clouds. Plain is none that exists.
+// The clouds. Plain is no real one.
 const (
 	Plain Cloud = ""
-	// Azure is Karpenter on Azure, whose provider names reasons (from its release 1.14).
+	// Azure is Karpenter on Azure. Its provider names reasons from release 1.14 on.
 	Azure Cloud = "azure"
 	// AzureARM is Karpenter on Azure before that: one reason for all, and Resource Manager's words.
 	AzureARM Cloud = "azure-arm"
 	// AWS is Karpenter on AWS.
 	AWS Cloud = "aws"
-	// GPUProvisioner is Azure's, which never gives a request up.
+	// GPUProvisioner is Azure's; it never gives a request up.
 	GPUProvisioner Cloud = "gpu-provisioner"
 )
 
-// Condition is what a node reports when its GPUs are broken. What is left out is the cloud's own.
+// Condition is a node's condition for broken GPUs. Empty fields take the cloud's own values.
 type Condition struct {
 	Type    string                 `json:"type,omitempty"`
 	Status  metav1.ConditionStatus `json:"status,omitempty"`
@@ -73,19 +73,19 @@ type Condition struct {
 	Message string                 `json:"message,omitempty"`
 }
 
-// Rule says what becomes of the requests that it is for.
+// Rule gives the outcome of the matching requests.
 type Rule struct {
-	// SKU, Zone and CapacityType are patterns (*, ? and […]); one that is left out is for all.
+	// SKU, Zone and CapacityType are patterns (*, ? and […]); an empty one matches all.
 	SKU          string `json:"sku,omitempty"`
 	Zone         string `json:"zone,omitempty"`
 	CapacityType string `json:"capacityType,omitempty"`
-	// Skip is how many attempts the rule lets pass first, and Times for how many it holds after that;
-	// 0 is for ever. A claim's attempt counts once, however many places it tries.
+	// Skip is the number of attempts the rule lets pass first, and Times the number it holds for afterwards; 0 is for
+	// ever. A claim's attempt counts once, however many places it tries.
 	Skip  int `json:"skip,omitempty"`
 	Times int `json:"times,omitempty"`
 
 	Outcome Outcome `json:"outcome"`
-	// Cloud is that of the script where it is left out.
+	// Cloud is the script's by default.
 	Cloud Cloud `json:"cloud,omitempty"`
 	// Kind tells refusals of one outcome apart: see words.yaml.
 	Kind string `json:"kind,omitempty"`
@@ -99,7 +99,7 @@ type Rule struct {
 	After metav1.Duration `json:"after,omitzero"`
 	// Notice is the time from the announcement of an eviction to the end.
 	Notice metav1.Duration `json:"notice,omitzero"`
-	// GPUs that a node shows.
+	// GPUs is the number of visible GPUs on a node.
 	GPUs int `json:"gpus,omitempty"`
 	// RemoveNode has the cloud take the dead machine's node off the cluster at once, as its controller
 	// manager does; else the node stays until somebody misses the machine.
@@ -108,9 +108,9 @@ type Rule struct {
 	Condition Condition `json:"condition,omitzero"`
 }
 
-// Script is the rules in the order in which they are tried.
+// Script is the rules, in the order of their trial.
 type Script struct {
-	// Cloud is whose words the rules speak.
+	// Cloud is the cloud of the rules' words.
 	Cloud Cloud  `json:"cloud,omitempty"`
 	Rules []Rule `json:"rules"`
 }
@@ -126,7 +126,7 @@ func (r Rule) isFor(offer Offer) bool {
 	return glob(r.SKU, offer.SKU) && glob(r.Zone, offer.Zone) && glob(r.CapacityType, offer.CapacityType)
 }
 
-// glob matches a pattern that was checked when it was read.
+// glob matches a pattern; parsing has checked it.
 func glob(pattern, name string) bool {
 	if pattern == "" {
 		return true
@@ -135,14 +135,14 @@ func glob(pattern, name string) bool {
 	return err == nil && matched
 }
 
-// KeepsWaiting reports whether a request is answered only when the machine is there. inPool says that
-// its NodeClaim names a NodePool: Azure's provider answers such a claim as soon as the cloud has
-// accepted the request, and waits for the machine only if it has no pool to name
-// (karpenter-provider-azure v1.10.2, pkg/cloudprovider/cloudprovider.go, handleInstancePromise).
+// KeepsWaiting reports whether a request is answered only when the machine is there. inPool means its NodeClaim names
+// a NodePool: Azure's provider answers such a claim as soon as the cloud has accepted the request, and waits for the
+// machine only if it has no pool to name (karpenter-provider-azure v1.10.2, pkg/cloudprovider/cloudprovider.go,
+// handleInstancePromise).
 func (r Rule) KeepsWaiting(inPool bool) bool {
 	isAnswered := inPool && (r.Cloud == Azure || r.Cloud == AzureARM)
 	return r.Outcome == SlowCreate && !isAnswered
 }
 
-// Refuses says that there is no machine.
+// Refuses reports whether there is no machine.
 func (o Outcome) Refuses() bool { return o == NoCapacity || o == Quota || o == APIError }

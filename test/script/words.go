@@ -18,17 +18,17 @@ import (
 //go:embed words.yaml
 var wordsFile []byte
 
-// Ending is what becomes of a claim that is refused.
+// Ending is the end of a refused claim.
 type Ending string
 
-// The endings; words.yaml says what each means.
+// The endings; words.yaml explains each.
 const (
 	Delete Ending = "delete"
 	Keep   Ending = "keep"
 	Error  Ending = "error"
 )
 
-// Refusal is what a cloud says instead of selling a machine.
+// Refusal is a cloud's words instead of a machine.
 type Refusal struct {
 	Ending  Ending `json:"ending"`
 	Reason  string `json:"reason,omitempty"`
@@ -46,7 +46,7 @@ type words struct {
 	Then    string  `json:"then,omitempty"`
 }
 
-// vocabulary reads words.yaml. That it can be read is a matter of this package's tests.
+// vocabulary reads words.yaml. This package's tests check its form.
 func vocabulary() ([]words, error) {
 	var all []words
 	if err := yaml.UnmarshalStrict(wordsFile, &all); err != nil {
@@ -55,7 +55,7 @@ func vocabulary() ([]words, error) {
 	return all, nil
 }
 
-// kinds returns what a cloud can say for an outcome, its habit first.
+// kinds returns a cloud's possible words for an outcome, its habit first.
 func kinds(cloud Cloud, outcome Outcome) ([]words, error) {
 	all, err := vocabulary()
 	var out []words
@@ -67,7 +67,7 @@ func kinds(cloud Cloud, outcome Outcome) ([]words, error) {
 	return out, err
 }
 
-// checkKind says which kinds there are when a rule names another.
+// checkKind returns an error with the existing kinds if a rule names another.
 func (r Rule) checkKind(cloud Cloud) error {
 	if !r.Outcome.Refuses() {
 		return nil
@@ -88,7 +88,7 @@ func (r Rule) checkKind(cloud Cloud) error {
 		r.Kind, cloud, r.Outcome, cmp.Or(list(names), "none"))
 }
 
-// said returns the entry that the rule speaks by. A rule that was read has one.
+// said returns the rule's entry. Every parsed rule has one.
 func (r Rule) said() words {
 	known, _ := kinds(r.Cloud, r.Outcome)
 	for _, w := range known {
@@ -99,10 +99,10 @@ func (r Rule) said() words {
 	return words{Ending: Error, Message: "refused"}
 }
 
-// isRemembered says that the cloud knows the claim again, whatever the rule says by then.
+// isRemembered reports whether the cloud recognises the claim, regardless of the rule's state by then.
 func (r Rule) isRemembered() bool { return r.Outcome.Refuses() && r.said().Then != "" }
 
-// refusal is what the cloud says of an offer to a claim that asks first, or again.
+// refusal returns the cloud's words about an offer to a claim on its first request, or a later one.
 func (r Rule) refusal(offer Offer, again bool) Refusal {
 	said := r.said()
 	if again {
@@ -110,7 +110,7 @@ func (r Rule) refusal(offer Offer, again bool) Refusal {
 	}
 	ending, reason := said.Ending, cmp.Or(r.Reason, said.Reason)
 	if ending == Error && r.Reason != "" {
-		ending = Keep // only a claim that is kept can show a reason
+		ending = Keep // only a kept claim can show a reason
 	}
 	if r.Message != "" {
 		return Refusal{Ending: ending, Reason: reason, Message: r.Message}
@@ -120,7 +120,7 @@ func (r Rule) refusal(offer Offer, again bool) Refusal {
 	return Refusal{Ending: ending, Reason: reason, Message: fill.Replace(said.Message)}
 }
 
-// join makes one sentence of what a cloud said of several offers in one attempt.
+// join makes one sentence of a cloud's words about several offers in one attempt.
 func (c Cloud) join(messages []string) string {
 	joined := strings.Join(messages, "; ")
 	if c == AWS {
@@ -129,14 +129,13 @@ func (c Cloud) join(messages []string) string {
 	return joined
 }
 
-// family is like the name under which Azure counts a machine type's quota: the type's name without
-// its processors.
+// family resembles Azure's quota name for a machine type: the type's name without its processors.
 func family(sku string) string {
 	name := strings.ReplaceAll(strings.TrimPrefix(sku, "Standard_"), "_", "")
 	return "standard" + regexp.MustCompile(`^([A-Z]+)\d+`).ReplaceAllString(name, "$1") + "Family"
 }
 
-// FaultCondition is what the node of a machine reports whose GPUs are broken.
+// FaultCondition returns the condition of a node with broken GPUs.
 func (r Rule) FaultCondition() Condition {
 	usual := Condition{
 		Type: "AcceleratedHardwareReady", Status: metav1.ConditionFalse,
@@ -153,8 +152,8 @@ func (r Rule) FaultCondition() Condition {
 	}
 }
 
-// EvictionCondition is what the node of a machine reports whose end was announced; nil if the
-// cloud's provisioner gives the claim up instead, with events.
+// EvictionCondition returns the condition of a node with an announced end; nil if the cloud's provisioner gives the
+// claim up instead, with events.
 func (r Rule) EvictionCondition() *Condition {
 	if r.Cloud != Azure && r.Cloud != AzureARM && r.Cloud != GPUProvisioner {
 		return nil
@@ -165,7 +164,7 @@ func (r Rule) EvictionCondition() *Condition {
 	}
 }
 
-// Apply sets the condition on a node, and reports whether that changed it.
+// Apply sets the condition on a node, and reports whether the node changed.
 func (c Condition) Apply(node *corev1.Node, now metav1.Time) bool {
 	want := corev1.NodeCondition{
 		Type: corev1.NodeConditionType(c.Type), Status: corev1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
@@ -185,8 +184,8 @@ func (c Condition) Apply(node *corev1.Node, now metav1.Time) bool {
 	return true
 }
 
-// Combine makes of what a cloud said of several offers in one attempt what becomes of the claim: one
-// refusal that keeps it is enough. All is everything that was said, in one sentence.
+// Combine derives the claim's end from a cloud's refusals of several offers in one attempt: one keeping refusal is
+// enough to keep it. All is all messages in one sentence.
 func Combine(cloud Cloud, said []Refusal) (verdict Refusal, all string) {
 	var messages []string
 	verdict.Ending = Delete

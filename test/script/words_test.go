@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// provider is who the product takes a cloud for.
+// provider returns the product's provider for a cloud.
 func provider(cloud Cloud) refusal.Provider {
 	switch cloud {
 	case Azure, AzureARM:
@@ -29,7 +29,7 @@ func provider(cloud Cloud) refusal.Provider {
 	return refusal.UnknownProvider
 }
 
-// observe is what the product sees of a refusal: a condition, or an event and no claim.
+// observe returns the product's view of a refusal: a condition, or an event and no claim.
 func observe(cloud Cloud, said Refusal, capacityType string) refusal.Observation {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	o := refusal.Observation{
@@ -51,7 +51,7 @@ func observe(cloud Cloud, said Refusal, capacityType string) refusal.Observation
 	return o
 }
 
-// TestWordsMeanWhatTheySay has the product's classifier read every refusal that a script can speak.
+// TestWordsMeanWhatTheySay has the product's classifier read every possible refusal of a script.
 func TestWordsMeanWhatTheySay(t *testing.T) {
 	rules, err := refusal.Shipped()
 	if err != nil {

@@ -50,13 +50,13 @@ func variables(environ []string) map[string]string {
 	return all
 }
 
-// compileCache is where vLLM keeps what it compiled.
+// compileCache returns vLLM's directory of compiled code.
 func compileCache(env map[string]string) string {
 	home := cmp.Or(env["XDG_CACHE_HOME"], filepath.Join(cmp.Or(env["HOME"], "/"), ".cache"))
 	return filepath.Join(cmp.Or(env["VLLM_CACHE_ROOT"], filepath.Join(home, "vllm")), "torch_compile_cache")
 }
 
-// compiled reports whether the cache has what this shape needs, and makes sure that it can be written.
+// compiled reports whether the cache has an entry for this shape, and checks the right to write there.
 func compiled(dir, key string) (bool, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, osError(err)

@@ -5,20 +5,20 @@
 //
 //	vllm serve /models --tensor-parallel-size 2 …
 //
-// and behaves as the pinned release does where somebody outside can tell: the flags that it accepts and how it
-// refuses others (status 2), the checks of model, GPUs and environment (an exception and status 1), the lines of its
-// log that carry figures, a port that opens when it is ready, joining the other machines of a group, routes, errors,
-// streams, metric names, and what SIGTERM does. What it answers is made up.
+// and behaves as the pinned release does, as far as it shows outside: the accepted flags and the refusal of others
+// (status 2), the checks of model, GPUs and environment (an exception and status 1), the log lines with figures, a
+// port open only once it is ready, joining the other machines of a group, routes, errors, streams, metric names, and
+// the effect of SIGTERM. Its answers are invented.
 //
-// Variables that tests set:
+// Variables for tests:
 //
 //	VLLMSIM_LOAD, VLLMSIM_COMPILE  how long loading takes, and compiling where the cache is empty (2s)
 //	VLLMSIM_TTFT, VLLMSIM_ITL      how long the first token and each other one takes (50ms)
 //	VLLMSIM_GPU_GIB                memory of a GPU (80)
 //	VLLMSIM_SCRIPT                 when to break: see script.go
 //
-// GPUs are those that NVIDIA_VISIBLE_DEVICES names. VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS and
-// --distributed-timeout-seconds bound how long a lost member is waited for, as in vLLM.
+// NVIDIA_VISIBLE_DEVICES names the GPUs. VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS and --distributed-timeout-seconds bound
+// the wait for a lost member, as in vLLM.
 package main
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/modelberth/modelberth/test/vllmsim/launch"
 )
 
-// version is the release that flags.txt lists.
+// version is the release of flags.txt.
 const version = "0.31.0"
 
 func main() {
@@ -82,10 +82,10 @@ type exit struct {
 
 func (e *exit) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
-// terminated is what SIGTERM leads to before the server is ready.
+// terminated returns the exit after SIGTERM before the server is ready.
 func terminated() error { return &exit{code: 0} }
 
-// environment reads what the checks need to know.
+// environment reads the inputs of the checks.
 func environment(variables map[string]string) launch.Environment {
 	env := launch.Environment{Variables: variables, UserID: os.Getuid(), SharedBytes: sharedBytes()}
 	env.UserKnown = userKnown(env.UserID)

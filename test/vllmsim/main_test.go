@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// soon is how long something is watched that must not happen, long how long something may take that must.
+// soon is the time to watch for a forbidden event, long the limit for a necessary one.
 const (
 	soon = 300 * time.Millisecond
 	long = 30 * time.Second
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// output is what a process has written so far.
+// output is a process's output so far.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -68,7 +68,7 @@ type running struct {
 	url       string
 }
 
-// launchIn starts a process; home is where it may write, PORT in its arguments a port of its own.
+// launchIn starts a process; home is its writable directory, PORT in its arguments a port of its own.
 func launchIn(t *testing.T, home string, env []string, arguments ...string) *running {
 	t.Helper()
 	port := freePort(t)
@@ -271,7 +271,7 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// A stream that is under way when the process is told to end.
+// A stream under way when SIGTERM comes.
 func TestTermination(t *testing.T) {
 	for _, tc := range []struct {
 		reason, timeout string
@@ -356,7 +356,7 @@ func TestGroupRefuses(t *testing.T) {
 	}
 }
 
-// What happens once does not happen to the next process.
+// A rule with once does not affect the next process.
 func TestScriptHappensOnce(t *testing.T) {
 	home, dir := t.TempDir(), model(t)
 	env := []string{"VLLMSIM_SCRIPT=request=2 exit=7 once | CUDA error"}

@@ -33,7 +33,7 @@ type process struct {
 	script *script
 	// leader of a group of several machines; nil otherwise.
 	leader *group.Leader
-	// generations that were asked for, or steps that were made on a rank above 0.
+	// generations counts the requested ones, or the steps on a rank above 0.
 	generations atomic.Int64
 }
 
@@ -44,7 +44,7 @@ func (p *process) serve(ctx context.Context, arguments []string) error {
 	}
 	p.env = variables(os.Environ())
 	cache := compileCache(p.env)
-	// What cannot be made is said where vLLM would need it.
+	// The error of a missing cache comes later, at vLLM's point of need.
 	_ = os.MkdirAll(cache, 0o755)
 	rules, err := parseScript(p.env["VLLMSIM_SCRIPT"])
 	if err != nil {
@@ -107,7 +107,7 @@ func act(r rule) error {
 	return &exit{code: r.code, say: r.words}
 }
 
-// wait returns when done is closed; never where it is nil. SIGTERM ends it.
+// wait returns when done is closed; never if it is nil. SIGTERM ends it.
 func (p *process) wait(ctx context.Context, done <-chan time.Time) error {
 	select {
 	case <-done:
@@ -119,7 +119,7 @@ func (p *process) wait(ctx context.Context, done <-chan time.Time) error {
 	}
 }
 
-// interruptible runs f with a context that SIGTERM ends.
+// interruptible runs f with a context until SIGTERM.
 func (p *process) interruptible(ctx context.Context, f func(context.Context) error) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,7 +133,7 @@ func (p *process) interruptible(ctx context.Context, f func(context.Context) err
 	}
 }
 
-// torchTimeout is what torch waits for others where nobody says otherwise.
+// torchTimeout is torch's default wait for others, in seconds.
 const torchTimeout = 600
 
 func (p *process) distributedTimeout() time.Duration {
@@ -166,7 +166,7 @@ func (p *process) gather(ctx context.Context) error {
 	})
 }
 
-// load takes its time, waits for the others and says what fits.
+// load takes its time, waits for the others and logs the memory figures.
 func (p *process) load(ctx context.Context) error {
 	if err := p.loadWeights(ctx); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (p *process) loadWeights(ctx context.Context) error {
 	return nil
 }
 
-// compile takes its time where the cache has nothing for this model cut this way.
+// compile takes its time if the cache has nothing for this model cut this way.
 func (p *process) compile(ctx context.Context) error {
 	if p.setup.Args.On("enforce-eager", false) {
 		return nil
@@ -268,7 +268,7 @@ func (p *process) follow(ctx context.Context) error {
 	})
 }
 
-// work makes steps. A rank that hangs stays connected and makes none.
+// work makes steps. A hanging rank stays connected and makes none.
 func (p *process) work(ctx context.Context, member *group.Member) error {
 	frozen := make(chan struct{})
 	freeze := sync.OnceFunc(func() { close(frozen) })
@@ -285,7 +285,7 @@ func (p *process) work(ctx context.Context, member *group.Member) error {
 	}))
 }
 
-// mourn is what a rank does whose leader is gone: it waits until the collective's time is over.
+// mourn is a rank's reaction to a lost leader: it waits until the collective's time is over.
 func (p *process) mourn(ctx context.Context, err error) error {
 	if waited := p.wait(ctx, time.After(p.distributedTimeout())); waited != nil {
 		return waited

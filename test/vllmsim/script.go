@@ -18,10 +18,10 @@ import (
 //
 //	[rank=N] WHEN ACTION [once] [| LAST WORDS]
 //
-// WHEN is start, load, ready or ready+DURATION, or request=N for the N-th generation. ACTION is exit=CODE, kill
-// (as by the kernel) or hang: before ready, the process goes no further; afterwards the engine computes
-// nothing while the server answers what needs no engine. Once leaves a file in the cache directory, so that
-// the next start goes well. The last words go to the error output.
+// WHEN is start, load, ready or ready+DURATION, or request=N for the N-th generation. ACTION is exit=CODE, kill (as
+// by the kernel) or hang: before ready, the process goes no further; afterwards the engine computes nothing while the
+// server answers requests without need of an engine. Once leaves a file in the cache directory, so the next start
+// goes well. The last words go to the error output.
 //
 //	rank=1 ready+2s kill once; request=3 exit=1 | RuntimeError: CUDA error: an illegal memory access was encountered
 type rule struct {
@@ -100,12 +100,12 @@ func (r *rule) add(field string) error {
 	return nil
 }
 
-// script is the rules that one process follows.
+// script is the rules of one process.
 type script struct {
 	mu    sync.Mutex
 	rules []rule
 	rank  int
-	// dir remembers what happens once.
+	// dir holds the marks of rules with once.
 	dir string
 }
 

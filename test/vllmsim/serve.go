@@ -54,7 +54,7 @@ func (p *process) listen(ctx context.Context) error {
 	case err := <-served:
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
-		// The engine is dead: the server says so to whoever asks, and ends.
+		// The engine is dead: the server reports it to all clients, and ends.
 		handler.Fail()
 		abort()
 		_ = httpServer.Close()
@@ -64,7 +64,7 @@ func (p *process) listen(ctx context.Context) error {
 	}
 }
 
-// shutDown cuts off what is under way at once, or lets it end for as long as --shutdown-timeout says.
+// shutDown cuts off the requests under way at once, or after --shutdown-timeout.
 func (p *process) shutDown(ctx context.Context, httpServer *http.Server, abort context.CancelFunc) error {
 	seconds := p.setup.Args.Int("shutdown-timeout", 0)
 	p.log.info("APIServer", "launcher.py", "Waiting up to %d seconds for processes to exit", seconds)
@@ -74,7 +74,7 @@ func (p *process) shutDown(ctx context.Context, httpServer *http.Server, abort c
 		drained := make(chan struct{})
 		go func() {
 			defer close(drained)
-			// What has not ended by then is cut off below.
+			// The rest is cut off below.
 			_ = httpServer.Shutdown(limited)
 		}()
 		select {
@@ -88,7 +88,7 @@ func (p *process) shutDown(ctx context.Context, httpServer *http.Server, abort c
 	return nil
 }
 
-// stepTimeout is VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS where nobody sets it.
+// stepTimeout is the default of VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS.
 const stepTimeout = 300
 
 func (p *process) timing() (server.Timing, error) {

@@ -17,7 +17,7 @@ const (
 	usageMain  = "usage: vllm [-h] [-v] {chat,complete,serve,launch,bench,collect-env,run-batch} ..."
 )
 
-// UsageError is what argparse says before it ends the process with 2.
+// UsageError is argparse's message before it ends the process with 2.
 type UsageError struct{ Usage, Program, Message string }
 
 // Error is the text on the error output.
@@ -34,7 +34,7 @@ type ValueError struct{ Message string }
 
 func (e *ValueError) Error() string { return e.Message }
 
-// Parse reads what follows the word serve.
+// Parse reads the arguments after the word serve.
 func Parse(arguments []string) (*Parsed, error) {
 	table, err := Table()
 	if err != nil {
@@ -95,7 +95,7 @@ func (p *parser) positional(list []string) {
 	}
 }
 
-// classify finds the flag that an argument names, also by a beginning that no other flag has.
+// classify finds an argument's flag, also by an unambiguous beginning.
 func (p *parser) classify(argument string) (option *spelling, value *string, err error) {
 	if !strings.HasPrefix(argument, "-") || argument == "-" {
 		return nil, nil, nil
@@ -129,8 +129,8 @@ func (p *parser) classify(argument string) (option *spelling, value *string, err
 	return nil, nil, refuse("ambiguous option: %s could match %s", argument, strings.Join(matches, ", "))
 }
 
-// isOption reports whether argparse takes an argument for an option, known or not: not what looks like a
-// negative number, and not what has a blank in it.
+// isOption reports whether argparse takes an argument for an option, known or not: no apparent negative number, and
+// nothing with a blank in it.
 func (p *parser) isOption(argument string) bool {
 	if !strings.HasPrefix(argument, "-") || argument == "-" {
 		return false
@@ -141,7 +141,7 @@ func (p *parser) isOption(argument string) bool {
 	return !regexp.MustCompile(`^-\d+$|^-\d*\.\d+$`).MatchString(argument) && !strings.Contains(argument, " ")
 }
 
-// option reads the values of a flag and returns what is left.
+// option reads the values of a flag and returns the rest.
 func (p *parser) option(s spelling, attached *string, list []string) ([]string, error) {
 	flag := s.flag
 	if flag.takesNone() {
@@ -180,7 +180,7 @@ func (p *parser) option(s spelling, attached *string, list []string) ([]string, 
 	return list, nil
 }
 
-// expand does what vLLM does before argparse: --model, underscores, -O, and dotted keys.
+// expand does vLLM's own steps before argparse: --model, underscores, -O, and dotted keys.
 func expand(arguments []string) ([]string, error) {
 	list, err := modelFirst(arguments)
 	if err != nil {
@@ -219,7 +219,7 @@ func expand(arguments []string) ([]string, error) {
 	return plain, nil
 }
 
-// modelFirst moves the value of --model to where the model belongs.
+// modelFirst moves the value of --model to the model's place.
 func modelFirst(arguments []string) ([]string, error) {
 	for i, argument := range arguments {
 		name, value, attached := strings.Cut(argument, "=")

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Every command line that the product renders for its presets is one that vLLM's parser accepts.
+// vLLM's parser accepts every command line the product renders for its presets.
 func TestRenderedCommandsParse(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"../../../pkg/engine/vllm/testdata/*.txt", "../../../pkg/render/testdata/presets/*.txt"} {
@@ -56,7 +56,7 @@ func TestRenderedCommandsParse(t *testing.T) {
 	}
 }
 
-// words cuts a line of a golden file, in which a flag and its values are joined by blanks.
+// words cuts a line of a golden file; blanks join a flag and its values there.
 func words(spelled map[string]spelling, line string) []string {
 	name, rest, found := strings.Cut(line, " ")
 	switch {

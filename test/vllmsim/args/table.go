@@ -36,7 +36,7 @@ type Flag struct {
 	Kind    Kind
 	// Many takes one or more values, Maybe none or one; Repeats may be given several times.
 	Many, Maybe, Repeats bool
-	// Values are all that are possible, unless empty.
+	// Values are all possible values, unless empty.
 	Values []string
 }
 
@@ -71,7 +71,7 @@ type spelling struct {
 	off  bool
 }
 
-// spellings are all ways to write flags, with their dashes: one for what is one letter or an abbreviation.
+// spellings are all ways to write flags, with their dashes: one dash for a letter or an abbreviation.
 func spellings(table []Flag) map[string]spelling {
 	all := map[string]spelling{}
 	for _, flag := range table {

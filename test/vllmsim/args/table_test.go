@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// line is what both tables say about a flag.
+// line is both tables' entry for a flag.
 type line struct {
 	Kind      string
 	Spellings string
@@ -32,7 +32,7 @@ func kinds() map[Kind]catalog.FlagKind {
 	}
 }
 
-// The table that the product renders from was read from vLLM's source by somebody else than this one.
+// The product's table and this one were read from vLLM's source independently.
 func TestTableAgreesWithPresets(t *testing.T) {
 	data, err := os.ReadFile("../../../presets/engines/vllm.yaml")
 	if err != nil {
@@ -81,7 +81,7 @@ func TestTableAgreesWithPresets(t *testing.T) {
 	}
 }
 
-// mayDiffer are flags whose list of values one of the two tables leaves open or writes in part, and why.
+// mayDiffer returns the flags with an open or partial list of values in one of the two tables, and the reason.
 func mayDiffer() map[string]string {
 	const open = "the list was not read for this table"
 	return map[string]string{

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Parsed is a command line that has the right form.
+// Parsed is a well-formed command line.
 type Parsed struct {
 	// Model is the path or name to serve; empty if none was given.
 	Model    string
@@ -26,7 +26,7 @@ func (p *Parsed) Has(name string) bool { return p.values[name] != nil }
 // List returns the values of a flag.
 func (p *Parsed) List(name string) []string { return p.values[name] }
 
-// Text returns the value of a flag, or other where it was not given.
+// Text returns the value of a flag, or other if it was not given.
 func (p *Parsed) Text(name, other string) string {
 	if values := p.values[name]; len(values) > 0 {
 		return values[0]
@@ -34,12 +34,12 @@ func (p *Parsed) Text(name, other string) string {
 	return other
 }
 
-// On reports whether a bool is on; it is other where it was not given.
+// On reports whether a bool is on; it is other if it was not given.
 func (p *Parsed) On(name string, other bool) bool {
 	return p.Text(name, strconv.FormatBool(other)) == "true"
 }
 
-// Int returns a number, also of a size, or other where it was not given. Parse saw to its form.
+// Int returns a number, also of a size, or other if it was not given. Parse saw to its form.
 func (p *Parsed) Int(name string, other int64) int64 {
 	number, err := ParseSize(p.Text(name, ""))
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *Parsed) Int(name string, other int64) int64 {
 	return number
 }
 
-// Float returns a number, or other where it was not given.
+// Float returns a number, or other if it was not given.
 func (p *Parsed) Float(name string, other float64) float64 {
 	number, err := strconv.ParseFloat(p.Text(name, ""), 64)
 	if err != nil {
@@ -57,8 +57,7 @@ func (p *Parsed) Float(name string, other float64) float64 {
 	return number
 }
 
-// Shape is what the ranks of a group must have in common: every flag but those that say who one is and
-// where one listens.
+// Shape returns the flags all ranks of a group must share: every flag but those of a rank's identity and address.
 func (p *Parsed) Shape() map[string]string {
 	own := []string{"headless", "node-rank", "host", "port", "api-server-count", "api-key", "shutdown-timeout"}
 	shape := map[string]string{"model_tag": p.Model}
@@ -141,7 +140,7 @@ func (e *decimalsError) Error() string {
 		e.number + strings.ToLower(e.suffix) + " instead?"
 }
 
-// ParseSize reads a whole number that may end in k, m, g or t for powers of 1000, and then may have a
+// ParseSize reads a whole number with an optional suffix: k, m, g or t for powers of 1000, and then may have a
 // fraction, or in K, M, G or T for powers of 1024.
 func ParseSize(value string) (int64, error) {
 	match := regexp.MustCompile(`^(\d+(?:\.\d+)?)([kKmMgGtT])$`).FindStringSubmatch(strings.TrimSpace(value))

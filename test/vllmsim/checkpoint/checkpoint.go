@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkpoint reads a directory with a model as Hugging Face publishes it, and refuses it where vLLM
-// would: no configuration, no tokenizer, files that the index names and that are missing or cut off.
+// Package checkpoint reads a directory with a model as Hugging Face publishes it, and refuses it like vLLM: no
+// configuration, no tokenizer, files of the index missing or cut off.
 //
-// It decides whether the files are whole and what the model's shape is. It must not know how the model is
-// spread, nor flags.
+// It decides whether the files are whole, and the model's shape. It must not know the model's distribution, nor
+// flags.
 package checkpoint
 
 import (
@@ -20,7 +20,7 @@ import (
 	"slices"
 )
 
-// Config is what config.json says about the model's shape.
+// Config is the model's shape in config.json.
 type Config struct {
 	Architectures []string `json:"architectures"`
 	ModelType     string   `json:"model_type"`
@@ -32,11 +32,11 @@ type Config struct {
 	Intermediate  int      `json:"intermediate_size"`
 	Vocabulary    int      `json:"vocab_size"`
 	Context       int      `json:"max_position_embeddings"`
-	// Text is where multi-modal models keep the above.
+	// Text holds the above in multi-modal models.
 	Text *Config `json:"text_config,omitempty"`
 }
 
-// Model is a directory that was read.
+// Model is the content of a directory.
 type Model struct {
 	Dir    string
 	Config Config
@@ -106,7 +106,7 @@ func (m *Model) readConfig() error {
 	return nil
 }
 
-// readTokenizer is content with any of the kinds that vLLM loads.
+// readTokenizer accepts any of vLLM's kinds.
 func (m *Model) readTokenizer() error {
 	data, err := os.ReadFile(filepath.Join(m.Dir, "tokenizer.json"))
 	if err == nil {
@@ -134,7 +134,7 @@ func (m *Model) readTokenizer() error {
 		"containing all relevant files for a tokenizer.", m.Dir, m.Dir)
 }
 
-// readWeights opens every file that holds tensors.
+// readWeights opens every file with tensors.
 func (m *Model) readWeights(pattern string) error {
 	wanted, err := m.index()
 	if err != nil {
@@ -165,7 +165,7 @@ func (m *Model) readWeights(pattern string) error {
 	return nil
 }
 
-// index returns the tensors by file, none where there is no index.
+// index returns the tensors by file, none without an index.
 func (m *Model) index() (map[string][]string, error) {
 	data, err := os.ReadFile(filepath.Join(m.Dir, "model.safetensors.index.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -188,10 +188,10 @@ func (m *Model) index() (map[string][]string, error) {
 	return files, nil
 }
 
-// maxHeader is what the safetensors library accepts.
+// maxHeader is the safetensors library's limit, in bytes.
 const maxHeader = 100_000_000
 
-// readSafetensors returns the names of a file's tensors and their bytes, and checks that it is whole.
+// readSafetensors returns the names of a file's tensors and their bytes, and checks its completeness.
 func readSafetensors(path string) (tensors map[string]bool, bytes int64, err error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -1,14 +1,14 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package group joins the machines that serve one model, over the leader's address, as torch's process group
-// does: nobody goes on before all are there, a member that is lost is not noticed but makes every later step
-// wait, and a member that comes again finds no place.
+// Package group joins the machines of one model, over the leader's address, as torch's process group does: nobody
+// goes on before all are there, a lost member goes unnoticed but makes every later step wait, and a returning member
+// finds no place.
 //
-// It decides who is a member and when a step is done. It must not know what a step computes.
+// It decides who is a member and when a step is done. It must not know a step's computation.
 //
-// One thing is stricter than the original, which would hang: the leader refuses a member whose flags are not
-// its own, and names the flag.
+// One thing is stricter than the original: the leader refuses a member with other flags, and names the flag. The
+// original would hang.
 package group
 
 import (
@@ -30,7 +30,7 @@ type hello struct {
 	Shape map[string]string `json:"shape"`
 }
 
-// word is every line after that.
+// word is every later line.
 type word struct {
 	// Error ends the member.
 	Error string `json:"error,omitempty"`
@@ -81,7 +81,7 @@ type Leader struct {
 	listener net.Listener
 	shape    map[string]string
 	links    map[int]*link
-	// turn is taken by the step under way, and kept by one that never ends.
+	// turn is taken by the step under way, and kept by an endless one.
 	turn chan struct{}
 }
 
@@ -113,7 +113,7 @@ func Lead(ctx context.Context, address string, size int, shape map[string]string
 	return l, nil
 }
 
-// admit takes the next member. One whose rank is taken waits without an answer.
+// admit takes the next member. A member with a taken rank waits without an answer.
 func (l *Leader) admit(size int) error {
 	conn, err := l.listener.Accept()
 	if err != nil {
@@ -191,7 +191,7 @@ func (l *Leader) Loaded(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		// A member that is lost is waited for.
+		// The group waits for a lost member.
 		<-ctx.Done()
 		return fmt.Errorf("a rank was lost while weights were loaded: %w", errors.Join(err, ctx.Err()))
 	case <-ctx.Done():
@@ -256,7 +256,7 @@ func (l *Leader) round() error {
 // Member is a rank above 0.
 type Member struct{ link *link }
 
-// redial is how often a member tries to reach a leader that is not there yet.
+// redial is the pause between a member's tries to reach a missing leader.
 const redial = 100 * time.Millisecond
 
 // Join finds the leader and waits until all ranks are there.
@@ -294,7 +294,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// Loaded tells that the weights are there, and waits until they are everywhere.
+// Loaded reports the weights as loaded, and waits until they are everywhere.
 func (m *Member) Loaded(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = m.link.conn.Close() })
 	defer stop()

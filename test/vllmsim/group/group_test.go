@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// soon is how long something is watched that must not happen, long how long something may take that must.
+// soon is the time to watch for a forbidden event, long the limit for a necessary one.
 const (
 	soon = 200 * time.Millisecond
 	long = 20 * time.Second
@@ -75,7 +75,7 @@ func TestGroup(t *testing.T) {
 		}
 	}
 
-	// A member that is lost is not noticed, and no step ends any more.
+	// A lost member goes unnoticed, and no step ends any more.
 	members[0].cancel()
 	if err := <-members[0].ended; err == nil {
 		t.Error("a member that is cancelled ends without an error")

@@ -56,7 +56,7 @@ func checkKVEvents(text string) error {
 	return nil
 }
 
-// checkUnsupported refuses what vLLM can and this program cannot, so that no test believes otherwise.
+// checkUnsupported refuses the features of vLLM this program lacks, so no test relies on them.
 func (s *Setup) checkUnsupported(Environment) error {
 	for _, name := range []string{
 		"config", "grpc", "uds", "ssl-keyfile", "ssl-certfile", "data-parallel-rank", "data-parallel-start-rank",
@@ -73,10 +73,10 @@ func (s *Setup) checkUnsupported(Environment) error {
 	return nil
 }
 
-// sharedLeast is more than the 64 MiB that a container has where nobody asks for shared memory.
+// sharedLeast is more than a container's default of 64 MiB of shared memory.
 const sharedLeast = 65 << 20
 
-// checkEnvironment is about what a pod gives to the image.
+// checkEnvironment checks the pod's provisions for the image.
 func (s *Setup) checkEnvironment(env Environment) error {
 	if port := env.Variables["VLLM_PORT"]; port != "" {
 		if _, err := strconv.Atoi(port); err != nil {

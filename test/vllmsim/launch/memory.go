@@ -14,12 +14,12 @@ const (
 	gib                = 1 << 30
 	defaultUtilization = 0.92
 	defaultGPUGiB      = 80
-	// reserveGiB is what the made-up GPU holds besides weights and cache.
+	// reserveGiB is the invented GPU's memory in use besides weights and cache.
 	reserveGiB = 2
 	blockSize  = 16
 )
 
-// Memory is what a start-up log tells, of one GPU.
+// Memory is the start-up log's figures for one GPU.
 type Memory struct {
 	WeightsGiB, CacheGiB float64
 	// CacheTokens of one replica, and Blocks of them.
@@ -28,8 +28,8 @@ type Memory struct {
 	Concurrency float64
 }
 
-// checkDevices counts the GPUs that the container sees: NVIDIA_VISIBLE_DEVICES is what a device plugin
-// sets, and CUDA_VISIBLE_DEVICES may leave fewer.
+// checkDevices counts the container's GPUs: a device plugin sets NVIDIA_VISIBLE_DEVICES, and CUDA_VISIBLE_DEVICES may
+// leave fewer.
 func (s *Setup) checkDevices(env Environment) error {
 	s.GPUs = visible(env)
 	need, local := s.LocalGPUs(), s.Tensor*s.Pipeline/s.Nodes
@@ -69,7 +69,7 @@ func visible(env Environment) []string {
 	return gpus
 }
 
-// computeMemory cuts weights and cache evenly, and refuses what does not fit.
+// computeMemory cuts weights and cache evenly, and refuses them if they do not fit.
 func (s *Setup) computeMemory(env Environment) error {
 	s.GPUGiB = defaultGPUGiB
 	if text := env.Variables["VLLMSIM_GPU_GIB"]; text != "" {

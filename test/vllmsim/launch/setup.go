@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch decides whether vLLM would start: flags that do not go together, a model that cannot be cut
-// that way, GPUs or memory that are too few, an environment that the image's user cannot work in.
+// Package launch decides whether vLLM would start: contradictory flags, a model not divisible that way, too few GPUs
+// or too little memory, an environment unfit for the image's user.
 //
-// It computes what the start-up log says by simple arithmetic. It must not know sockets or HTTP, and takes
-// the environment as a value.
+// It computes the start-up log's figures by simple arithmetic. It must not know sockets or HTTP, and takes the
+// environment as a value.
 package launch
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/modelberth/modelberth/test/vllmsim/checkpoint"
 )
 
-// Setup is a server that may start.
+// Setup is a server ready to start.
 type Setup struct {
 	Args  *args.Parsed
 	Model *checkpoint.Model
-	// Names that requests may use, the first one first; Adapters are the LoRA modules among them.
+	// Names for requests, the first one first; Adapters are the LoRA modules among them.
 	Names    []string
 	Adapters []Adapter
 
@@ -30,7 +30,7 @@ type Setup struct {
 	// MaxLen is the context, MaxSeqs and MaxBatch the sequences and tokens of a batch.
 	MaxLen, MaxSeqs, MaxBatch int
 	Utilization               float64
-	// GPUs that the machine shows, and their memory.
+	// GPUs of the machine, and their memory.
 	GPUs   []string
 	GPUGiB float64
 	Memory Memory
@@ -43,25 +43,25 @@ type Adapter struct {
 	Base string `json:"base_model_name"`
 }
 
-// Environment is what of it matters.
+// Environment is the relevant part of it.
 type Environment struct {
 	// Variables by name.
 	Variables map[string]string
 	// UserKnown reports whether the system has a name for the user id.
 	UserKnown bool
 	UserID    int
-	// SharedBytes is the size of /dev/shm; negative where it is not known.
+	// SharedBytes is the size of /dev/shm; negative if unknown.
 	SharedBytes int64
-	// Devices are GPUs that show as files in /dev.
+	// Devices are GPUs with files in /dev.
 	Devices []string
 }
 
-// Error is an exception that ends the process with 1.
+// Error is an exception; it ends the process with 1.
 type Error = checkpoint.Error
 
 func fail(kind, message string) error { return &Error{Kind: kind, Message: message} }
 
-// Check makes every check that vLLM makes before it loads weights. Load makes those that come after.
+// Check makes vLLM's checks before it loads weights. Load makes the later ones.
 func Check(parsed *args.Parsed, env Environment) (*Setup, error) {
 	s := &Setup{Args: parsed}
 	s.readLayout()
@@ -81,7 +81,7 @@ func Check(parsed *args.Parsed, env Environment) (*Setup, error) {
 	return s, nil
 }
 
-// Load makes the checks that take place once the weights are in memory.
+// Load makes the checks after the weights are in memory.
 func (s *Setup) Load(env Environment) error {
 	if err := s.computeMemory(env); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// message is one of a chat; its content is text, or a list of parts of which the texts count.
+// message is one of a chat; its content is text, or a list of parts; only their texts count.
 type message struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
@@ -40,7 +40,7 @@ func render(messages []message) string {
 	return b.String() + "assistant:"
 }
 
-// sampling is what both kinds of requests have in common. What is not listed is accepted and ignored.
+// sampling holds the common fields of both kinds of requests. The server accepts and ignores all others.
 type sampling struct {
 	Model         string `json:"model"`
 	MaxTokens     *int   `json:"max_tokens"`
@@ -61,7 +61,7 @@ type usage struct {
 // form is how one kind of answer is written.
 type form struct {
 	id, model, object string
-	// choice of a whole answer, delta of a piece of a stream; first is what a stream begins with.
+	// choice of a whole answer, delta of a piece of a stream; first is a stream's first delta.
 	choice, delta func(text string, reason *string) any
 	first         any
 }

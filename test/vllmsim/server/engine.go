@@ -21,7 +21,7 @@ type engine struct {
 	slots   chan struct{}
 	metrics *metrics
 	timing  Timing
-	// step is what all ranks do for one token.
+	// step is the work of all ranks for one token.
 	step func(context.Context) error
 	// dead is called once a step took too long.
 	dead func()
@@ -30,9 +30,9 @@ type engine struct {
 	words  []string
 }
 
-// request is what is generated for.
+// request is one generation's request.
 type request struct {
-	// seed is the prompt and what else decides the answer.
+	// seed is the prompt and everything else with a part in the answer.
 	seed         string
 	promptTokens int
 	maxTokens    int
@@ -139,7 +139,7 @@ func (e *engine) compute(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// Answers that nobody limits have 8 to 23 tokens.
+// Answers without a limit have 8 to 23 tokens.
 const (
 	shortest = 8
 	spread   = 16

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server answers HTTP as vLLM's OpenAI-compatible server does: its routes, errors, streams and metric
-// names, with answers that are made up but the same every time.
+// Package server answers HTTP as vLLM's OpenAI-compatible server does: its routes, errors, streams and metric names,
+// with invented answers, the same every time.
 //
-// It decides what a client sees. It must not know flags, files or other machines: what a token costs and
-// whether all ranks computed it, it is told.
+// It decides a client's view. It must not know flags, files or other machines: a token's cost and its completion on
+// all ranks come from outside.
 package server
 
 import (
@@ -21,12 +21,12 @@ import (
 	"time"
 )
 
-// Options are what a server is made of.
+// Options configure a server.
 type Options struct {
 	// Version of vLLM.
 	Version string
-	// Names that requests may use for the model in directory Root, the first one first; Adapters by name
-	// lead to their directory.
+	// Names for the model in directory Root in requests, the first one first; Adapters by name lead to their
+	// directory.
 	Names    []string
 	Root     string
 	Adapters map[string]string
@@ -65,7 +65,7 @@ type Server struct {
 	began    time.Time
 }
 
-// New returns a server that is ready.
+// New returns a ready server.
 func New(o Options) *Server {
 	s := &Server{options: o, metrics: newMetrics(), tokens: newTokenizer(o.Vocabulary, o.VocabularySize), began: time.Now()}
 	s.metrics.modelName, s.metrics.cacheInfo = o.Names[0], o.CacheInfo
@@ -90,10 +90,10 @@ func New(o Options) *Server {
 	return s
 }
 
-// Freeze makes the engine hang: its server answers what needs no engine, as vLLM's does.
+// Freeze makes the engine hang: its server still answers requests without need of an engine, like vLLM's.
 func (s *Server) Freeze() { s.freeze.Do(func() { close(s.engine.frozen) }) }
 
-// Fail makes /health say that the engine is dead.
+// Fail makes /health report a dead engine.
 func (s *Server) Fail() { s.failed.Store(true) }
 
 // ServeHTTP checks the key, answers and logs.
@@ -206,7 +206,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// findModel returns what the name adds to the seed of answers: nothing for the model itself.
+// findModel returns the name's part in the seed of answers: nothing for the model itself.
 func (s *Server) findModel(name string) (string, *apiError) {
 	if name == "" || slices.Contains(s.options.Names, name) {
 		return "", nil

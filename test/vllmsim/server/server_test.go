@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/test/vllmsim/server"
 )
 
-// long is how long something may take that must happen.
+// long bounds a necessary event.
 const long = 20 * time.Second
 
 func options() server.Options {
@@ -300,8 +300,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// An engine that hangs answers nobody, while the server says that it is well; one whose step took too long says
-// so.
+// A hanging engine answers nobody, while the server reports itself healthy; after too long a step it reports the
+// failure.
 func TestEngineHangs(t *testing.T) {
 	frozen := server.New(options())
 	frozen.Freeze()

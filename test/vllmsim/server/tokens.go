@@ -42,7 +42,7 @@ func (t tokenizer) encode(text string) []int {
 	return ids
 }
 
-// words are what answers are made of: those of the vocabulary that stand alone, or a few of ours.
+// words returns the words of answers: the vocabulary's stand-alone ones, or a few of ours.
 func (t tokenizer) words() []string {
 	var words []string
 	word := regexp.MustCompile(`^` + mark + `([a-z]{2,12})$`)
