@@ -110,8 +110,8 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	applier := apply.New(at.cached, at.live, at.clock)
-	endpoints := endpoint.New(applier, at.clock)
+	at.applier = apply.New(at.cached, at.live, at.clock)
+	endpoints := endpoint.New(at.applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		Ledger:      ledger.New(ceilingsOf(o.Spending), provisioner),
 		Limits:      limitsOf(o),
@@ -122,7 +122,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Namespaces:  at.namespaces,
 		Schema:      crd.Reader{Client: at.mgr.GetCache()},
 		Uses:        at.uses,
-		Applier:     applier,
+		Applier:     at.applier,
 		Endpoints:   endpoints,
 		Planner:     plans,
 		Events:      at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
@@ -131,7 +131,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks), applier)
+	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
 }
 
 // settle probes the cluster for settings that the options leave open, completes the options, and returns the site
@@ -195,12 +195,11 @@ func limitsOf(o options.Controller) purchase.Limits {
 // setUp has the caches indexed and then the controllers run, once this replica leads.
 func (at site) setUp(
 	ctx context.Context, workspaces *workspace.Reconciler, news []watch.Source, endpoints *endpoint.Desk, run controller.Options,
-	applier *apply.Applier,
 ) error {
 	if err := watch.Index(ctx, at.indexes); err != nil {
 		return err
 	}
-	sets, err := at.inferenceSets(ctx, applier, run)
+	sets, err := at.inferenceSets(ctx, run)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/handover"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
@@ -208,6 +209,7 @@ type site struct {
 	mgr     manager.Manager
 	cached  client.Client
 	live    client.Reader
+	applier *apply.Applier
 	indexes *indexes
 	clock   clock.PassiveClock
 	served  kinds

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 )
 
@@ -21,7 +20,7 @@ type step func(context.Context) error
 
 // inferenceSets returns the step that sets the controller of InferenceSets up. A cluster whose definitions are older
 // may not serve the kind: then this waits until it does.
-func (at site) inferenceSets(ctx context.Context, applier *apply.Applier, run controller.Options) (step, error) {
+func (at site) inferenceSets(ctx context.Context, run controller.Options) (step, error) {
 	kind := schema.GroupKind{Group: v1beta1.Group, Kind: v1beta1.InferenceSetKind}
 	_, err := at.mgr.GetRESTMapper().RESTMapping(kind, v1beta1.GroupVersion().Version)
 	if meta.IsNoMatchError(err) {
@@ -31,7 +30,7 @@ func (at site) inferenceSets(ctx context.Context, applier *apply.Applier, run co
 		return nil, fmt.Errorf("probing for InferenceSets: %w", err)
 	}
 	reconciler := inferenceset.New(inferenceset.Config{
-		Client: at.cached, Live: at.live, Namespaces: at.namespaces, Applier: applier, Clock: at.clock,
+		Client: at.cached, Live: at.live, Namespaces: at.namespaces, Applier: at.applier, Clock: at.clock,
 		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 	})
 	if err := inferenceset.Index(ctx, at.indexes); err != nil {

@@ -21,7 +21,7 @@ const (
 	KindInstanceType Kind = "instance type"
 )
 
-// UnknownError: a name is not in the catalogue.
+// UnknownError is about a name outside the catalogue.
 type UnknownError struct {
 	Kind Kind
 	Name string

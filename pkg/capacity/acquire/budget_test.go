@@ -45,15 +45,21 @@ func TestBesideLimit(t *testing.T) {
 		{"nothing serves", acquire.Budget{Limit: 1, LimitName: "the limit"}, 3, ""},
 		{"both fit exactly", acquire.Budget{Serving: "A", Cost: 0.1, Limit: 0.3, LimitName: "the limit"}, 0.2, ""},
 		{
-			"both cost too much", acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"}, 3,
+			"both cost too much",
+			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
+			3,
 			"the serving machines are released first: the limit of $5.00/h leaves no room for B ($3.00/h) beside A ($3.00/h)",
 		},
 		{
-			"the price of what serves is unknown", acquire.Budget{Serving: "A", Cost: -1, Limit: 5, LimitName: "the limit"}, 3,
+			"the price of what serves is unknown",
+			acquire.Budget{Serving: "A", Cost: -1, Limit: 5, LimitName: "the limit"},
+			3,
 			"the serving machines are released first: the limit of $5.00/h leaves no room for B beside A, as not both prices are known",
 		},
 		{
-			"the price of what is asked for is unknown", acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"}, -1,
+			"the price of what is asked for is unknown",
+			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
+			-1,
 			"the serving machines are released first: the limit of $5.00/h leaves no room for B beside A, as not both prices are known",
 		},
 	}

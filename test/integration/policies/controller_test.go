@@ -25,7 +25,7 @@ func ours() map[string]string {
 	return map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: "chat"}
 }
 
-func replicaOf(owner []metav1.OwnerReference) client.Object {
+func replicaOf(owner []metav1.OwnerReference) *v1beta1.Workspace {
 	return &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", OwnerReferences: owner},
 		Inference:  &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "m"}},
@@ -49,7 +49,7 @@ func TestControllerDeletesOnlyReplicas(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), ws) })
-			err := user(t, controller).Delete(t.Context(), ws.DeepCopyObject().(client.Object), client.DryRunAll)
+			err := user(t, controller).Delete(t.Context(), ws.DeepCopy(), client.DryRunAll)
 			if (err == nil) != test.want {
 				t.Errorf("%v, want it to pass: %v", err, test.want)
 			}
