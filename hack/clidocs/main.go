@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command clidocs writes the reference of kubectl-berth from its commands. It decides how the page is laid
-// out; what it says of a command is what the command's own help says.
+// Command clidocs writes the reference of kubectl-berth from its commands. It decides the page's layout; its text
+// about a command is the command's own help.
 package main
 
 import (

@@ -15,13 +15,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// additions are what rules.yaml holds.
+// additions is the content of rules.yaml.
 type additions struct {
 	Bounds []bound `json:"bounds"`
 	Rules  []rule  `json:"rules"`
 }
 
-// bound is the size of a field whose Go type takes no marker.
+// bound is the size of a field with a Go type that takes no marker.
 type bound struct {
 	At            string `json:"at"`
 	MaxLength     *int64 `json:"maxLength"`
@@ -29,7 +29,7 @@ type bound struct {
 	MaxProperties *int64 `json:"maxProperties"`
 }
 
-// rule is a CEL rule and the place in the schema that it hangs on.
+// rule is a CEL rule and its place in the schema.
 type rule struct {
 	At                             string `json:"at"`
 	apiextensionsv1.ValidationRule `json:",inline"`
@@ -41,7 +41,7 @@ const (
 	oldVersion          = "v1alpha1"
 )
 
-// finish turns controller-gen's CRD, which has one version, into ours.
+// finish turns controller-gen's CRD, with its one version, into ours.
 func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error {
 	if n := len(crd.Spec.Versions); n != 1 {
 		return fmt.Errorf("has %d versions, want the 1 that controller-gen makes: run hack/generate.sh", n)
@@ -75,8 +75,8 @@ func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error 
 	return nil
 }
 
-// olderVersion is v1alpha1: the same schema, so that reading or writing through it loses nothing,
-// and the columns that it always had.
+// olderVersion returns v1alpha1: the same schema, so reading or writing through it loses nothing, and its original
+// columns.
 func olderVersion(stored apiextensionsv1.CustomResourceDefinitionVersion) apiextensionsv1.CustomResourceDefinitionVersion {
 	old := *stored.DeepCopy()
 	old.Name = oldVersion
@@ -115,9 +115,8 @@ func (r rule) addTo(schema *apiextensionsv1.JSONSchemaProps) error {
 	})
 }
 
-// withinBound makes a rule give up on a value that its bound refuses. An object that was stored
-// before there was a bound can cost more than the API server grants a rule, and a rule that runs
-// out is an error on every write from then on.
+// withinBound makes a rule give up on a value above its bound. An object stored before there was a bound can cost
+// more than the API server grants a rule, and a rule out of budget is an error on every write from then on.
 func withinBound(s *apiextensionsv1.JSONSchemaProps, rule string) string {
 	for _, limit := range []*int64{s.MaxLength, s.MaxItems, s.MaxProperties} {
 		if limit != nil {
@@ -127,16 +126,16 @@ func withinBound(s *apiextensionsv1.JSONSchemaProps, rule string) string {
 	return rule
 }
 
-// forgive makes a rule hold where it was false before the write.
+// forgive makes a rule hold if it was false before the write.
 func forgive(validation *apiextensionsv1.ValidationRule) {
 	before := regexp.MustCompile(`\bself\b`).ReplaceAllString(validation.Rule, "oldSelf.value()")
 	validation.Rule = fmt.Sprintf("(%s) || oldSelf.hasValue() && !(%s)", validation.Rule, before)
 	validation.OptionalOldSelf = new(true)
 }
 
-// holdsUnknownFields reports whether an object has, itself or below, fields that the schema does not
-// know. The API server takes such an object for changed by every write, and so never forgives a
-// rule that hangs on it. A list is compared as a whole, so what lies below one is forgiven.
+// holdsUnknownFields reports whether an object has, itself or below, fields outside the schema. The API server takes
+// such an object for changed by every write, and so never forgives a rule on it. A list is compared as a whole, so
+// everything below one is forgiven.
 func holdsUnknownFields(s *apiextensionsv1.JSONSchemaProps) bool {
 	if ptr.Deref(s.XPreserveUnknownFields, false) {
 		return true
@@ -150,8 +149,8 @@ func holdsUnknownFields(s *apiextensionsv1.JSONSchemaProps) bool {
 	return false
 }
 
-// mustNotRequire fails where the schema requires a field of such an object: that cannot be forgiven
-// either, so it takes a rule.
+// mustNotRequire fails if the schema requires a field of such an object: it cannot be forgiven either, so it takes a
+// rule.
 func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
 	if len(s.Required) > 0 && (at == "" || holdsUnknownFields(s)) {
 		return fmt.Errorf("place %q: required %v would block writes to stored objects: make them optional and add a rule",
@@ -166,8 +165,8 @@ func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
 	return nil
 }
 
-// limitIntegers gives every 32-bit integer its limits. The API server does not check the format,
-// and a number that a client's int32 cannot hold keeps that client from reading the whole list.
+// limitIntegers gives every 32-bit integer its limits. The API server does not check the format, and a number beyond
+// a client's int32 keeps the client from reading the whole list.
 func limitIntegers(schema *apiextensionsv1.JSONSchemaProps) {
 	if schema.Type == "integer" && schema.Format == "int32" {
 		if schema.Minimum == nil {

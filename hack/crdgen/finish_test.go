@@ -191,8 +191,8 @@ func TestFinishRefuses(t *testing.T) {
 	}
 }
 
-// What the chart ships: two versions that differ in name, storage and columns, kept on uninstall,
-// small enough for a client-side apply, whose annotation holds 256 KiB.
+// The chart's CRD: two versions with differences in name, storage and columns, kept on uninstall, small enough for a
+// client-side apply with its annotation of 256 KiB.
 func TestShippedCRD(t *testing.T) {
 	data, err := os.ReadFile(filepath.FromSlash(crdPath))
 	if err != nil {

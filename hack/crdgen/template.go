@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The places of a Workspace's fields within a set of Workspaces. What has none is left out.
+// The places of a Workspace's fields within a set of Workspaces. Those without a place are left out.
 var (
 	selectorField = regexp.MustCompile(`^resource\.labelSelector\b`)
 	templateField = regexp.MustCompile(`^(inference|resource)\b`)
@@ -18,8 +18,8 @@ var (
 	templateName = regexp.MustCompile(`(^|[ (])(inference|resource)\b([.]|$|[ :])`)
 )
 
-// forTemplate returns the bounds and rules of a Workspace for the template of one, so that both admit the same.
-// Rules about what cannot change are left out: a set replaces its Workspaces.
+// forTemplate returns the bounds and rules of a Workspace for the template of one, so that both admit the same. Rules
+// about immutable fields are left out: a set replaces its Workspaces.
 func (a additions) forTemplate() additions {
 	var out additions
 	for _, b := range a.Bounds {

@@ -22,8 +22,8 @@ func newOption(names []string) option {
 	return slices.Compact(names)
 }
 
-// parseHelp reads a help text in llama.cpp's form, whose entries begin at the start of a line, or in that
-// of Python's argparse, which indents them.
+// parseHelp reads a help text in llama.cpp's form, with entries at the start of a line, or in that of Python's
+// argparse, with indented ones.
 func parseHelp(r io.Reader) ([]option, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -43,8 +43,8 @@ func parseHelp(r io.Reader) ([]option, error) {
 	return options, nil
 }
 
-// llamaEntry returns the spellings of an entry as in "-c,  --ctx-size N   text", and none of one that only
-// says that it was removed.
+// llamaEntry returns the spellings of an entry as in "-c,  --ctx-size N   text", and none of an entry for a removed
+// flag.
 func llamaEntry(line string) []string {
 	spelling := regexp.MustCompile(`^ *--?([A-Za-z][\w.-]*)(,?)`)
 	if !strings.HasPrefix(line, "-") || strings.Contains(line, "argument has been removed") {
@@ -84,7 +84,7 @@ func argparseEntry(line string) []string {
 	return names
 }
 
-// compare tells what the engine has and the preset lacks, and the other way round.
+// compare lists the engine's options missing from the preset, and the other way round.
 func compare(flags map[string]catalog.Flag, options []option) []string {
 	listed := map[string]string{}
 	for name, flag := range flags {

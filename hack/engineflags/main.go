@@ -1,18 +1,18 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command engineflags compares the flags that a preset of an engine lists with what the engine itself says,
-// so that moving to another release is a matter of reading a short list.
+// Command engineflags compares the flags in a preset of an engine with the engine's own help, so moving to another
+// release takes the reading of a short list.
 //
 //	llama-server --help | go run ./hack/engineflags presets/engines/llamacpp.yaml
 //	vllm serve --help=all | go run ./hack/engineflags presets/engines/vllm.yaml
 //	go run ./hack/engineflags presets/engines/vllm.yaml arg_utils.py cli_args.py
 //
-// The last form reads Python sources instead of a help text, for where there is nothing to run: then it says
-// nothing about spellings that switch a flag off. vLLM's help leaves out --model, which its parser knows.
+// The last form reads Python sources instead of a help text, for when there is nothing to run: then it reports
+// nothing about spellings for switching a flag off. vLLM's help leaves out --model, though its parser accepts it.
 //
-// It prints one line per difference and ends with 1 if there is any. It decides nothing about kinds of
-// values: help texts do not tell them reliably.
+// It prints one line per difference and ends with 1 if there is any. It decides nothing about kinds of values: help
+// texts do not show them reliably.
 package main
 
 import (

@@ -44,7 +44,7 @@ Config:
   --quiet
 `
 
-// What vLLM's sources look like, in small.
+// A small sample in the form of vLLM's sources.
 const parser = `
 def add_cli_args(parser):
     """Not an option: parser.add_argument("--not-this")"""

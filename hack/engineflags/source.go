@@ -12,9 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// parseSource reads options from Python source in vLLM's manner: calls of add_argument with the spellings
-// as literals, and classes named …FrontendArgs each of whose fields is an option. It does not know which
-// options can be negated.
+// parseSource reads options from Python source in vLLM's manner: calls of add_argument with the spellings as
+// literals, and classes named …FrontendArgs with an option in each field. It does not know the negatable options.
 func parseSource(text string) []option {
 	// Strings over several lines are documentation and may look like anything.
 	text = regexp.MustCompile(`(?s)""".*?"""`).ReplaceAllString(text, "")
@@ -60,7 +59,7 @@ func withoutNegations(flags map[string]catalog.Flag) map[string]catalog.Flag {
 	return flags
 }
 
-// distinct leaves out what several files or branches register alike.
+// distinct leaves out duplicates from several files or branches.
 func distinct(options []option) []option {
 	slices.SortFunc(options, slices.Compare)
 	return slices.CompactFunc(options, slices.Equal)

@@ -17,14 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// Annotations by which importers name an image of a layout.
+// Annotations with importers' names for an image of a layout.
 const (
 	annotationContainerd = "io.containerd.image.name"
 	annotationOCI        = "org.opencontainers.image.ref.name"
 )
 
-// save writes an image under its reference as an OCI layout in a tar, all or
-// nothing, and says what it wrote.
+// save writes an image under its reference as an OCI layout in a tar, all or nothing, and prints a line about it.
 func save(img v1.Image, tag, to string, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -104,8 +103,7 @@ func packFile(w *tar.Writer, root fs.FS, name string) error {
 	return err
 }
 
-// load reads the one image of a tar that save has written. Its content lies in
-// a directory that remove removes.
+// load reads the one image of a tar from save. Its content lies in a directory until remove.
 func load(from string) (img v1.Image, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {

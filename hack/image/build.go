@@ -14,7 +14,7 @@ import (
 
 const caBundle = "etc/ssl/certs/ca-certificates.crt"
 
-// build makes an image of one static binary and what it needs to feel at home.
+// build makes an image of one static binary and its surroundings.
 func build(args []string, out io.Writer) error {
 	var (
 		s               spec
@@ -80,8 +80,7 @@ func (t tree) copy(host, container string, mode int64) error {
 	return nil
 }
 
-// checkStatic refuses a binary that would not start, because the image has no
-// loader for it.
+// checkStatic refuses a dynamically linked binary, because the image has no loader for it.
 func checkStatic(binary string) error {
 	f, err := elf.Open(binary)
 	if err != nil {

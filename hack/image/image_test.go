@@ -25,7 +25,7 @@ import (
 
 const testTag = "registry.local:5000/modelberth/thing:dev"
 
-// do runs a command and returns what it prints.
+// do runs a command and returns its output.
 func do(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -42,7 +42,7 @@ func must(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// staticBinary builds pause, which is one.
+// staticBinary builds pause, a static binary.
 func staticBinary(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "pause")

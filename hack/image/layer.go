@@ -57,7 +57,7 @@ func (t tree) parents(p string) {
 	}
 }
 
-// users makes the files that name root and the image's own user.
+// users makes the files with the names of root and the image's own user.
 func (t tree) users(user int) {
 	passwd, group := "root:x:0:0:root:/root:/sbin/nologin\n", "root:x:0:\n"
 	if user != 0 {
@@ -68,8 +68,8 @@ func (t tree) users(user int) {
 	t.file("etc/group", modeFile, []byte(group))
 }
 
-// layer writes the tree in order of paths, everything owned by root and without
-// a time, so that the same content is the same layer.
+// layer writes the tree in order of paths, everything owned by root and without a time, so the same content is the
+// same layer.
 func (t tree) layer() (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -1,12 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image makes container images without a container engine: from static
-// binaries, or from the root file system of a distribution. The same input makes
-// the same image to the bit, and nothing of the machine that made it is in it.
+// Command image makes container images without a container engine: from static binaries, or from the root file system
+// of a distribution. The same input makes the same image to the bit, with nothing of the building machine in it.
 //
-// An image is written as an OCI image layout in a tar, which containerd imports
-// and "image push" sends to a registry.
+// An image is written as an OCI image layout in a tar, for containerd to import and "image push" to send to a
+// registry.
 package main
 
 import (
@@ -69,7 +68,7 @@ func dispatch(ctx context.Context, args []string, out io.Writer) error {
 	return fmt.Errorf("command %q is not known: see image help", args[0])
 }
 
-// list is a flag that may be given several times.
+// list is a repeatable flag.
 type list []string
 
 func (l *list) String() string { return strings.Join(*l, " ") }

@@ -140,7 +140,7 @@ func (t tree) bundle(bundles list) error {
 	return nil
 }
 
-// drop removes what matches, but what is to be kept.
+// drop removes the matching paths, except those to keep.
 func (t tree) drop(patterns, keep list) error {
 	var gone []string
 	for p := range t {
@@ -181,8 +181,7 @@ func below(patterns list, p string) (bool, error) {
 	return false, nil
 }
 
-// furnish adds what packages expect of their surroundings and do not bring:
-// merged /usr, mount points, users.
+// furnish adds the surroundings packages expect and do not bring: merged /usr, mount points, users.
 func (t tree) furnish(user int) {
 	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
 		if _, there := t[dir]; there {
@@ -199,7 +198,6 @@ func (t tree) furnish(user int) {
 	}
 	t.dir("tmp", modeSticky)
 	t.users(user)
-	// Without it glibc asks DNS before /etc/hosts, which is where a pod's own
-	// name and its aliases are.
+	// Without it glibc asks DNS before /etc/hosts, the place of a pod's own name and aliases.
 	t.file("etc/nsswitch.conf", modeFile, []byte("passwd: files\ngroup: files\nhosts: files dns\n"))
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// defaultUser is the unprivileged user that images are made for.
+// defaultUser is the unprivileged user of images.
 const defaultUser = 65532
 
-// spec is what both kinds of image have in common.
+// spec holds the common settings of both kinds of image.
 type spec struct {
 	entrypoint, tag, out, platform string
 	user                           int
-	// fixed follow the entrypoint, also where a pod has arguments of its own.
+	// fixed follow the entrypoint, also if a pod has arguments of its own.
 	fixed, arguments, environment, labels list
 }
 
@@ -62,7 +62,7 @@ func (s *spec) parse(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// created is the time that every image and file claims: none.
+// created returns the time of every image and file: none.
 func created() time.Time { return time.Unix(0, 0).UTC() }
 
 // image puts layers and configuration together.

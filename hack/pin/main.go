@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pin names a commit wherever the presets name a branch of a model's repository, and a digest wherever
-// they name a tag of an engine's image. It needs the hub and the registries, changes these values, and leaves
-// every other byte alone. What is pinned already stays.
+// Command pin replaces each branch of a model's repository in the presets by a commit, and each tag of an engine's
+// image by a digest. It needs the hub and the registries, changes these values, and leaves every other byte alone.
+// Pinned values stay.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// errUnpinned says that -check found something.
+// errUnpinned means -check found something.
 var errUnpinned = errors.New("some presets name a branch or a tag: run make pin on a machine that reaches the hub and the registries")
 
 func run(ctx context.Context, args []string, token string, out io.Writer) error {

@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// sources say what a branch of a repository and a tag of an image are now.
+// sources resolve a repository's branch and an image's tag.
 type sources struct {
 	commit func(repo, revision string) (string, error)
 	digest func(image string) (string, error)
 }
 
-// pin writes what the sources say into the files. One that does not answer for a place, for example for a gated
-// repository without a token, leaves the place as it is, and makes an error in the end.
+// pin writes the sources' answers into the files. A source without an answer for a place, for example for a gated
+// repository without a token, leaves the place as it is, and causes an error in the end.
 func pin(places []place, from sources, out io.Writer) error {
 	var errs []error
 	for _, p := range places {
@@ -38,7 +38,7 @@ func pin(places []place, from sources, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// pinned is what to write in the place of a value.
+// pinned returns the replacement of a value.
 func (s sources) pinned(p place) (string, error) {
 	if p.name != "" {
 		return s.commit(p.name, p.value)
@@ -65,7 +65,7 @@ func (p place) write(value string) error {
 	return os.WriteFile(p.file, []byte(strings.Join(lines, "\n")), 0o644)
 }
 
-// digestOf asks a registry for the digest of an image, or of its index where there is one for each platform.
+// digestOf asks a registry for the digest of an image, or of its index if there is one image for each platform.
 func digestOf(image string, options ...remote.Option) (string, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {

@@ -44,7 +44,7 @@ models:
     revision: v1
 `
 
-// presets are files of a model and an engine whose image is in a registry of the test.
+// presets returns files of a model and an engine with its image in a registry of the test.
 func presets(t *testing.T, image string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// An answer for a file that somebody has edited in the meantime must not end up in another line.
+// An answer for a file edited in the meantime must not end up in another line.
 func TestPinLeavesChangedFilesAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	const content = "a: b\n"

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// place is a line of a file that names something that can change.
+// place is a line of a file with a changeable name.
 type place struct {
 	file string
 	line int
@@ -29,7 +29,7 @@ func (p place) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.file, p.line+1, what)
 }
 
-// scan finds what the files below a directory of presets leave open.
+// scan finds the unpinned places in the files below a directory of presets.
 func scan(dir string) ([]place, error) {
 	var out []place
 	for _, kind := range []struct {
@@ -57,7 +57,7 @@ func scan(dir string) ([]place, error) {
 	return out, nil
 }
 
-// openRevisions are the artifacts whose revision is no commit. An artifact names its repository first.
+// openRevisions returns the artifacts with a revision other than a commit. An artifact names its repository first.
 func openRevisions(lines []string) []place {
 	repo, revision := field("repo"), field("revision")
 	var out []place
@@ -87,7 +87,7 @@ func openImages(lines []string) []place {
 	return out
 }
 
-// field matches a line of a mapping: what stands before its value, and the value.
+// field matches a line of a mapping: the part before its value, and the value.
 func field(key string) *regexp.Regexp {
 	return regexp.MustCompile(`^(\s+(?:- )?` + key + `:\s+)([^\s#"']+)\s*$`)
 }

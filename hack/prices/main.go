@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command prices writes the prices of the catalogue's machine types into presets/skus: those that the
-// clouds' Karpenter providers record from the clouds' price lists, at pinned versions, with the date of
-// the record. It changes the prices and the dates and leaves every other byte alone.
+// Command prices writes the prices of the catalogue's machine types into presets/skus: as recorded by the clouds'
+// Karpenter providers from the clouds' price lists, at pinned versions, with the date of the record. It changes the
+// prices and the dates and leaves every other byte alone.
 //
-// The providers' modules are read as data: what is fetched is parsed, never compiled.
+// The providers' modules are read as data: parsed, never compiled.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// errStale says that -check found prices that are not the sources'.
+// errStale means -check found prices other than the sources'.
 var errStale = errors.New("the prices are not those of the pinned sources: run make prices, or pin what they come from")
 
 // settings of one run.
@@ -101,7 +101,7 @@ func (s settings) update(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// survey adds what an older record has of more regions.
+// survey adds more regions from an older record.
 func (t *table) survey(ctx context.Context, s survey) error {
 	dir, err := download(ctx, s.pin)
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *table) survey(ctx context.Context, s survey) error {
 	return nil
 }
 
-// file rewrites one file, or says what differs, and reports whether anything does.
+// file rewrites one file, or prints the differences, and reports whether there are any.
 func (s settings) file(name string, t table, out io.Writer) (bool, error) {
 	path := filepath.Join(s.dir, name)
 	before, err := os.ReadFile(path)
@@ -142,7 +142,7 @@ func (s settings) file(name string, t table, out io.Writer) (bool, error) {
 	return true, nil
 }
 
-// pins are the modules that prices are read from, each for one file.
+// pins returns the modules with the prices, each for one file.
 func pins() []pin {
 	aws := awsSurvey()
 	return []pin{

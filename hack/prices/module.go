@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// pin is a module at a version, with the checksum of its contents, and what is read of it.
+// pin is a module at a version, with the checksum of its contents, and its reader.
 type pin struct {
 	file, module, version, sum string
 	// records are the paths of the generated files with the prices.

@@ -135,8 +135,8 @@ func TestReadGCP(t *testing.T) {
 	}
 }
 
-// file is a catalogue file: comments, prices in one line, over lines, missing, and of a machine that the
-// source does not have.
+// file is a catalogue file: comments, prices in one line, over lines, missing, and of a machine missing in the
+// source.
 const file = `# A comment with date: "2020-01-01" in it.
 cloud: azure
 date: "2025-06-03" # the old one
@@ -196,7 +196,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// A source with spot prices writes those too, before the reason that ends an entry.
+// A source with spot prices writes those too, before the reason at the end of an entry.
 func TestRewriteSpotPrices(t *testing.T) {
 	got, _, err := rewrite("date: \"2026-01-01\"\nskus:\n- name: A\n  gpus: 1\n  unusable: because\n", table{
 		date: "2026-01-01", hasSpot: true, onDemand: prices{"A": {"r": 2}}, spot: prices{"A": {"r": 1}},
@@ -224,7 +224,7 @@ func TestRewriteRefuses(t *testing.T) {
 	}
 }
 
-// Long maps are broken, and what is written is read back.
+// Long maps are broken, and the output is read back.
 func TestRenderBreaksLines(t *testing.T) {
 	regions := map[string]float64{}
 	for region := range strings.FieldsSeq("australiacentral australiaeast brazilsouth canadacentral eastus westeurope westus") {
@@ -248,7 +248,7 @@ func TestRenderBreaksLines(t *testing.T) {
 	}
 }
 
-// -check writes nothing and fails where something differs.
+// -check writes nothing and fails on a difference.
 func TestCheckWritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "azure.yaml")
@@ -278,7 +278,7 @@ func TestCheckWritesNothing(t *testing.T) {
 	}
 }
 
-// The real files keep the layout that rewrite relies on: every entry is found.
+// The real files keep rewrite's expected layout: every entry is found.
 func TestProductFilesCanBeRewritten(t *testing.T) {
 	for _, name := range []string{"azure.yaml", "aws.yaml", "gcp.yaml"} {
 		content, err := os.ReadFile(filepath.Join("../../presets/skus", name))

@@ -13,16 +13,15 @@ import (
 	"strconv"
 )
 
-// survey is an older record of the prices of a cloud's other regions, which its provider leaves out. A price
-// that has changed since in the reference region may have changed everywhere, so none of that machine type's
-// is taken.
+// survey is an older record of the prices of a cloud's other regions, those its provider leaves out. A changed price
+// in the reference region may mean a change everywhere, so none of the machine type's is taken then.
 type survey struct {
 	pin
 	reference string
 }
 
-// awsSurvey is what instances.vantage.sh (once ec2instances.info; its data are under the MIT licence) read
-// of AWS's price list.
+// awsSurvey returns the record of AWS's price list by instances.vantage.sh (once ec2instances.info; its data are
+// under the MIT licence).
 func awsSurvey() survey {
 	return survey{reference: "us-east-1", pin: pin{
 		module: "github.com/cristim/ec2-instances-info", version: "v0.0.0-20250528091325-32acf84f42eb",
@@ -73,13 +72,13 @@ func (p prices) addInstances(path string) error {
 	return nil
 }
 
-// isDollarRegion reports whether a name is that of a region, not of a zone of a city or a telephone network, and
-// its prices are in dollars.
+// isDollarRegion reports whether a name is a region's, not that of a zone of a city or a telephone network, and its
+// prices are in dollars.
 func isDollarRegion(name string) bool {
 	return regexp.MustCompile(`^[a-z]{2}(-gov)?-[a-z]+-\d+$`).MatchString(name) && name[:3] != "cn-"
 }
 
-// addSystems adds the price of Linux; what is not sold so has none.
+// addSystems adds the price of Linux, if there is one.
 func (p prices) addSystems(machine, region string, systems json.RawMessage) {
 	var priced struct {
 		Linux struct {
@@ -94,8 +93,8 @@ func (p prices) addSystems(machine, region string, systems json.RawMessage) {
 	}
 }
 
-// addSurvey adds the regions that a table does not have, of machine types whose price in the reference region
-// is still the survey's.
+// addSurvey adds a table's missing regions, of machine types with the survey's price still valid in the reference
+// region.
 func (t *table) addSurvey(surveyed prices, reference string) {
 	for _, machine := range sorted(t.onDemand) {
 		now, known := t.onDemand[machine][reference]

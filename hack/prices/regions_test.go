@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// surveyForm has a type whose price is still the same, one whose price is not, and one that is sold for
-// nothing known.
+// surveyForm has a type with an unchanged price, one with a changed price, and one with an unknown price.
 const surveyForm = `[
  {"instance_type": "g.large", "pricing": {
   "us-east-1": {"linux": {"ondemand": "1.006", "spot_min": "0.4"}, "mswin": {"ondemand": "2"}},
@@ -27,7 +26,7 @@ const surveyForm = `[
  {"instance_type": "m.large", "pricing": {}}
 ]`
 
-// A survey adds regions of types that still cost what they did, and replaces nothing.
+// A survey adds regions of types with unchanged prices, and replaces nothing.
 func TestSurvey(t *testing.T) {
 	surveyed := prices{}
 	if err := surveyed.addInstances(write(t, surveyForm)); err != nil {

@@ -14,12 +14,12 @@ import (
 	"strings"
 )
 
-// lineWidth is where lists of prices are broken.
+// lineWidth is the width of lists of prices, in columns.
 const lineWidth = 100
 
-// rewrite puts a table's prices and date into a file of machine types and says what changed. The file's
-// own layout is relied on: an entry begins with "- name:" at the start of a line, its fields with two
-// blanks, and maps of prices are written in braces, which may span lines.
+// rewrite puts a table's prices and date into a file of machine types and returns the changes. It relies on the
+// file's own layout: an entry begins with "- name:" at the start of a line, its fields with two blanks, and maps of
+// prices are written in braces, possibly over several lines.
 func rewrite(content string, t table) (string, []string, error) {
 	lines := strings.SplitAfter(content, "\n")
 	start := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "- name: ") })
@@ -113,8 +113,8 @@ func setPrices(lines []string, field string, regions map[string]float64) ([]stri
 	return slices.Concat(lines[:from], replacement, lines[to:]), describe(field, had, rounded(regions)), nil
 }
 
-// span returns the lines of a field's map, or the place where the field belongs: before unusable and
-// before comments and blank lines that end the entry.
+// span returns the lines of a field's map, or the field's proper place: before unusable and before comments and blank
+// lines at the entry's end.
 func span(lines []string, field string) (from, to int, err error) {
 	from = slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "  "+field+":") })
 	if from >= 0 {
@@ -171,7 +171,7 @@ func render(field string, regions map[string]float64) string {
 	return out.String() + line + "}\n"
 }
 
-// number writes a price with at most six decimals, which is more than any price list has.
+// number writes a price with at most six decimals, more than in any price list.
 func number(price float64) string {
 	return strconv.FormatFloat(round(price), 'f', -1, 64)
 }
@@ -189,7 +189,7 @@ func rounded(regions map[string]float64) map[string]float64 {
 	return out
 }
 
-// describe says what changes between two maps of prices.
+// describe lists the changes between two maps of prices.
 func describe(field string, had, has map[string]float64) string {
 	var parts []string
 	for _, region := range sorted(has) {

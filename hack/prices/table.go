@@ -25,7 +25,7 @@ type table struct {
 	// date of the record, year-month-day.
 	date           string
 	onDemand, spot prices
-	// hasSpot says that the source records spot prices.
+	// hasSpot means the source records spot prices.
 	hasSpot bool
 }
 
@@ -67,7 +67,7 @@ func readGo(path string) (table, error) {
 	return t, bad
 }
 
-// regionOf returns the region and the literal with its prices where a node is either form.
+// regionOf returns the region and the literal with its prices if a node is either form.
 func regionOf(n ast.Node) (string, *ast.CompositeLit) {
 	switch n := n.(type) {
 	case *ast.KeyValueExpr: // "us-east-1": {…}

@@ -101,7 +101,7 @@ func (r *release) chartFiles() ([]member, error) {
 	return members, err
 }
 
-// values are the defaults that a released chart has in place of the source tree's.
+// values returns a released chart's defaults in place of the source tree's.
 func (r *release) values() map[string]string {
 	out := map[string]string{"registry": r.registry}
 	for _, content := range r.contents {

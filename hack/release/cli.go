@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// platform is one that the command line is built for, as Go names it.
+// platform is a platform of the command line, in Go's names.
 type platform struct{ os, arch string }
 
 func platforms() []platform {
@@ -129,7 +129,7 @@ func zipped(members []member) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// krew writes the manifest by which kubectl krew install berth finds the archives.
+// krew writes the manifest for kubectl krew install berth, with the archives.
 func (r *release) krew(context.Context) error {
 	if r.download == "" {
 		return nil

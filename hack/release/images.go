@@ -22,12 +22,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// imageNames are the images of the project, and imageArchitectures what each is built for.
+// imageNames returns the images of the project, and imageArchitectures the architectures of each.
 func imageNames() []string { return []string{"controller", "agent"} }
 
 func imageArchitectures() []string { return []string{"amd64", "arm64"} }
 
-// annotationReference names an image of a layout, below whatever registry it is sent to.
+// annotationReference names an image of a layout, relative to its later registry.
 const annotationReference = "org.opencontainers.image.ref.name"
 
 // content is an image or the chart in the bundle.
@@ -37,7 +37,7 @@ type content struct {
 	digest    v1.Hash
 }
 
-// addImages puts the images of all architectures under one reference each, with a signature where there is a key.
+// addImages puts the images of all architectures under one reference each, with a signature if there is a key.
 func (r *release) addImages(context.Context) error {
 	dir, err := os.MkdirTemp("", "release-")
 	if err != nil {
@@ -152,7 +152,7 @@ func (r *release) addImage(repository, tag string, img v1.Image) error {
 	return r.added(repository, reference, digest)
 }
 
-// added notes what is in the bundle by now, and signs it.
+// added notes an image as part of the bundle, and signs it.
 func (r *release) added(repository, reference string, digest v1.Hash) error {
 	r.contents = append(r.contents, content{reference, digest})
 	if r.key == nil {

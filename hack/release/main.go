@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes everything that a release publishes, without a container engine: images for several
+// Command release makes everything for publication in a release, without a container engine: images for several
 // architectures, the chart, the command line for each platform, a manifest for krew, software bills of materials,
 // checksums, provenance and signatures, and one bundle for clusters without internet. The same commit makes the same
 // bytes. It publishes nothing: kubectl berth mirror sends a bundle to a registry.
@@ -31,15 +31,15 @@ func main() {
 	}
 }
 
-// settings are what decides the content of a release, beside the commit.
+// settings decide the content of a release, beside the commit.
 type settings struct {
 	// top is the root of the source tree, out the directory to fill, images the directory with NAME-ARCH.tar.
 	top, out, images string
-	// version is that of the chart and the images, without a leading v.
+	// version of the chart and the images, without a leading v.
 	version string
-	// registry is where the images will be pulled from: HOST/PATH.
+	// registry is the images' future registry: HOST/PATH.
 	registry string
-	// download is the URL below which the archives will be found.
+	// download is the archives' future URL prefix.
 	download string
 	commit   string
 	key      *ecdsa.PrivateKey

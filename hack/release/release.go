@@ -22,22 +22,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// File and directory modes of everything that a release writes.
+// File and directory modes of everything in a release.
 const (
 	modeFile = 0o644
 	modeDir  = 0o755
 )
 
-// epoch is the time that every file of a release claims, so that only its content decides its checksum.
+// epoch returns the time of every file of a release, so only its content decides its checksum.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
-// release is one that is being made.
+// release is a release in the making.
 type release struct {
 	settings
 
 	files     []artifact
 	platforms []cliArchive
-	// store is the OCI image layout that becomes the bundle, and contents are the images and the chart in it.
+	// store is the bundle's OCI image layout, and contents are the images and the chart in it.
 	store    layout.Path
 	contents []content
 }
@@ -63,7 +63,7 @@ func (r *release) write(name string, data []byte) error {
 	return nil
 }
 
-// checksums writes SHA256SUMS in the form of sha256sum, and its signature, which covers all files.
+// checksums writes SHA256SUMS in the form of sha256sum, and its signature, to cover all files.
 func (r *release) checksums(context.Context) error {
 	var sums bytes.Buffer
 	slices.SortFunc(r.files, func(a, b artifact) int { return cmp.Compare(a.name, b.name) })
@@ -83,7 +83,7 @@ func (r *release) checksums(context.Context) error {
 	return r.write("SHA256SUMS.sig", []byte(signature+"\n"))
 }
 
-// report prints what was made.
+// report prints the results.
 func (r *release) report(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "FILE\tSIZE\tSHA-256")
@@ -104,7 +104,7 @@ func (r *release) report(out io.Writer) error {
 	return nil
 }
 
-// command runs a program in the source tree and returns what it prints.
+// command runs a program in the source tree and returns its output.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
@@ -117,7 +117,7 @@ func command(ctx context.Context, dir string, env []string, name string, args ..
 	return strings.TrimSpace(string(out)), nil
 }
 
-// head returns the commit that the tree is at.
+// head returns the tree's commit.
 func head(ctx context.Context, top string) (string, error) {
 	return command(ctx, top, nil, "git", "rev-parse", "HEAD")
 }

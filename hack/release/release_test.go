@@ -76,7 +76,7 @@ func rootOf(t *testing.T, img v1.Image) v1.RootFS {
 	return file.RootFS
 }
 
-// makeRelease makes what needs no compiler: the images are stand-ins, the chart is the project's.
+// makeRelease makes the parts without need of a compiler: the images are stand-ins, the chart is the project's.
 func makeRelease(t *testing.T, images string, key *ecdsa.PrivateKey) *release {
 	t.Helper()
 	r := &release{settings: settings{
@@ -91,7 +91,7 @@ func makeRelease(t *testing.T, images string, key *ecdsa.PrivateKey) *release {
 	return r
 }
 
-// stand returns images that stand in for those of the project, and a pair of keys.
+// stand returns stand-ins for the project's images, and a pair of keys.
 func stand(t *testing.T) (images string, key *ecdsa.PrivateKey, public []byte) {
 	t.Helper()
 	images = t.TempDir()
@@ -123,8 +123,8 @@ func TestSameInputSameBytes(t *testing.T) {
 	}
 }
 
-// The chart that comes out of a mirror renders the mirror's images, by digests that the mirror has, and everything in it is
-// signed as cosign signs.
+// The chart from a mirror renders the mirror's images, by the mirror's digests, and everything in it is signed as
+// cosign signs.
 func TestInstallFromMirror(t *testing.T) {
 	helm := os.Getenv("HELM")
 	if helm == "" {

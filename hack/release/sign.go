@@ -42,8 +42,8 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	return nil, fmt.Errorf("-key %s holds no unencrypted ECDSA key in PEM: make one with openssl ecparam -name prime256v1 -genkey -noout", path)
 }
 
-// sign returns the signature of a message in base64, as cosign verify-blob --key and openssl read it. Without a source
-// of randomness the signature is that of RFC 6979, so the same message has the same one.
+// sign returns the signature of a message in base64, as cosign verify-blob --key and openssl read it. Without a
+// source of randomness the signature follows RFC 6979, so the same message has the same one.
 func sign(key *ecdsa.PrivateKey, message []byte) (string, error) {
 	sum := sha256.Sum256(message)
 	signature, err := key.Sign(nil, sum[:], crypto.SHA256)
@@ -59,7 +59,7 @@ const (
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
 )
 
-// signatureOf returns the image that cosign keeps the signature of a digest in, and the tag that it lies at.
+// signatureOf returns cosign's image of a digest's signature, and its tag.
 func signatureOf(key *ecdsa.PrivateKey, reference string, digest v1.Hash) (img v1.Image, tag string, err error) {
 	payload, err := json.Marshal(map[string]any{
 		"critical": map[string]any{
@@ -97,8 +97,8 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// provenance writes from which commit and with which settings the files and images were made: an in-toto statement of
-// SLSA provenance in a DSSE envelope, signed where there is a key.
+// provenance writes the commit and the settings behind the files and images: an in-toto statement of SLSA provenance
+// in a DSSE envelope, signed if there is a key.
 func (r *release) provenance(context.Context) error {
 	var subjects []subject
 	for _, file := range r.files {

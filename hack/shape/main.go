@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command shape measures what a reader of a package has to hold in mind at once, and fails where that is more than the
-// ceilings of shape.yaml allow: methods of a type, fields of a struct that many functions share, calls below Reconcile,
-// files that all need each other, and lines of a function.
+// Command shape measures a reader's load in a package, and fails above the ceilings of shape.yaml: methods of a type,
+// fields of a struct shared by many functions, calls below Reconcile, files in mutual need of each other, and lines
+// of a function.
 //
-// It must not know what the packages do.
+// It must not know the packages' purpose.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 //go:embed shape.yaml
 var ceilings []byte
 
-// Rules are the ceilings of all packages, and of those that are above them still.
+// Rules are the ceilings of all packages, and the exceptions of those still above them.
 type Rules struct {
 	// Ceilings by gate.
 	Ceilings map[Gate]int `json:"ceilings"`
@@ -65,7 +65,7 @@ func run(out io.Writer, dir string, list bool, patterns []string) error {
 	return nil
 }
 
-// load measures the packages of a module that match, by their paths below the module's.
+// load measures a module's matching packages, by their paths below the module's.
 func load(dir string, patterns []string) (map[string][]Measurement, error) {
 	config := &packages.Config{
 		Dir:        dir,
@@ -86,7 +86,7 @@ func load(dir string, patterns []string) (map[string][]Measurement, error) {
 	return out, nil
 }
 
-// Check returns a line for each gate that a package does not pass, and for each exception that is not needed as it is.
+// Check returns a line for each failed gate of a package, and for each exception above need.
 func (r *Rules) Check(measured map[string][]Measurement) []string {
 	var out []string
 	for path, of := range measured {
@@ -107,7 +107,7 @@ func (r *Rules) Check(measured map[string][]Measurement) []string {
 	return out
 }
 
-// table prints what was measured, the packages by name.
+// table prints the measurements, the packages by name.
 func table(out io.Writer, measured map[string][]Measurement) error {
 	var text bytes.Buffer
 	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

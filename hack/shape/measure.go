@@ -13,18 +13,18 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Gate is one thing that is measured of a package.
+// Gate is one measured property of a package.
 type Gate string
 
 // The gates. Each is a ceiling, not a goal.
 const (
-	// Methods of the type that has most.
+	// Methods of the type with most.
 	Methods Gate = "methods"
-	// Fields of the largest struct that functions of several files pass to each other.
+	// Fields of the largest struct passed between functions of several files.
 	Fields Gate = "fields"
 	// Chain is the longest static chain of calls from Reconcile within the package, in functions.
 	Chain Gate = "chain"
-	// Cycle is the largest set of files that all reach each other.
+	// Cycle is the largest set of files in reach of each other.
 	Cycle Gate = "cycle"
 	// Lines of the longest function.
 	Lines Gate = "lines"
@@ -33,11 +33,11 @@ const (
 // filesThatShare is from how many files on a struct is shared by steps: fewer are one concept in two files.
 const filesThatShare = 4
 
-// Measurement is the value of a gate in a package, and where it was found.
+// Measurement is the value of a gate in a package, and its place.
 type Measurement struct {
 	Gate  Gate
 	Value int
-	// Subject is the type, function or file that has the value.
+	// Subject is the type, function or file with the value.
 	Subject string
 }
 
@@ -48,16 +48,16 @@ func Measure(pkg *packages.Package) []Measurement {
 	return []Measurement{m.methods(), m.fields(), m.chain(), m.cycle(), m.lines()}
 }
 
-// measure is what is known of a package while it is measured.
+// measure is the state of a package's measurement.
 type measure struct {
 	pkg *packages.Package
-	// files are where functions and methods are declared.
+	// files maps functions and methods to their files.
 	files map[*types.Func]string
 	// bodies are their declarations.
 	bodies map[*types.Func]*ast.FuncDecl
 }
 
-// declare notes where each function is declared. Generated files do not count.
+// declare notes each function's file. Generated files do not count.
 func (m *measure) declare() {
 	for _, file := range m.pkg.Syntax {
 		if ast.IsGenerated(file) {
@@ -84,7 +84,7 @@ func (m *measure) methods() Measurement {
 	return most(Methods, count)
 }
 
-// receiver is the name of the type that a method is of; empty for a function.
+// receiver returns the name of a method's type; empty for a function.
 func receiver(f *types.Func) string {
 	recv := f.Signature().Recv()
 	if recv == nil {
@@ -96,7 +96,7 @@ func receiver(f *types.Func) string {
 	return ""
 }
 
-// namedOf is the named type that a type is or points to; nil if there is none.
+// namedOf returns a type or its pointer's base as a named type; nil if there is none.
 func namedOf(t types.Type) *types.Named {
 	if pointer, ok := t.(*types.Pointer); ok {
 		t = pointer.Elem()
@@ -105,7 +105,7 @@ func namedOf(t types.Type) *types.Named {
 	return named
 }
 
-// fields looks at structs of the package that functions take by reference, as a receiver or a parameter, in several files.
+// fields looks at the package's structs taken by reference, as a receiver or a parameter, in several files.
 func (m *measure) fields() Measurement {
 	users := map[*types.Named]map[string]bool{}
 	for f := range m.bodies {
@@ -154,7 +154,7 @@ func (m *measure) chain() Measurement {
 	return most(Chain, count)
 }
 
-// called are the functions and methods of the package that a function names, whether it calls them or passes them on.
+// called returns the package's functions and methods named in a function, whether it calls them or passes them on.
 // Interfaces are not followed.
 func (m *measure) called(declaration *ast.FuncDecl) []*types.Func {
 	var out []*types.Func
@@ -177,8 +177,8 @@ func title(f *types.Func) string {
 	return f.Name()
 }
 
-// cycle follows which files call functions of others. A type that several files use makes no cycle: one of them declares
-// it, and none needs to be read for it.
+// cycle follows the calls between files. A type in use by several files makes no cycle: one of them declares it, and
+// none needs to be read for it.
 func (m *measure) cycle() Measurement {
 	uses := map[string][]string{}
 	for f, declaration := range m.bodies {

@@ -19,7 +19,7 @@ func TestMeasure(t *testing.T) {
 		{Fields, 3, "state"},
 		// Reconcile, begin, and the three that call each other: end, reconciler.again, last.
 		{Chain, 5, "reconciler.Reconcile"},
-		// A method that is passed on counts as called. The first file calls the second and is called by none.
+		// A method passed on counts as called. The first file calls the second and is called by none.
 		{Cycle, 3, "fourth.go"},
 		{Lines, 7, "end"},
 	}}

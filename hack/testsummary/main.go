@@ -1,11 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command testsummary runs `go test` for one tier of the tests, shows only what
-// a person needs to see, and at the end prints one table over all tiers. It
-// decides what counts as a failed tier: a failing test, a package that does not
-// build or dies, and a tier that ran nothing at all. It knows nothing of what
-// the tiers are; the Makefile says that.
+// Command testsummary runs `go test` for one tier of the tests, shows only the essentials to a person, and at the end
+// prints one table over all tiers. It decides the failures of a tier: a failing test, a package with a broken build
+// or a crash, and a tier without any test run. The Makefile defines the tiers; it knows nothing of them.
 //
 //	testsummary run -tier unit [-dir DIR] [-live] [-results FILE] -- ARGUMENTS OF GO TEST
 //	testsummary skip -tier e2e -why REASON -results FILE
@@ -24,12 +22,12 @@ import (
 	"syscall"
 )
 
-// errTestsFailed says that the tests ran and that what failed is already printed.
+// errTestsFailed means the tests ran and the failures are already printed.
 var errTestsFailed = errors.New("tests failed")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// The tests are still waited for when whoever read what this program prints is gone.
+	// The program still waits for the tests after the reader of its output is gone.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	err := command(ctx, os.Args[1:], os.Stdout)
 	stop()

@@ -16,7 +16,7 @@ import (
 	"text/tabwriter"
 )
 
-// record is what one run of go test, or a whole tier, came to.
+// record is the result of one run of go test, or of a whole tier.
 type record struct {
 	Tier     string
 	Packages int
@@ -25,7 +25,7 @@ type record struct {
 	Skipped  int
 	Seconds  float64
 	Failures []string `json:",omitempty"`
-	// LeftOut is the reason why the tier did not run; empty means that it ran.
+	// LeftOut is the reason why the tier did not run; empty means it ran.
 	LeftOut string `json:",omitempty"`
 }
 
@@ -66,9 +66,8 @@ func readRecords(path string) ([]record, error) {
 	return records, nil
 }
 
-// merge adds up the records of each expected tier, in that order. A tier that
-// left no record did not get as far as running, and one that ran no test
-// proves nothing: both count as a failure.
+// merge adds up the records of each expected tier, in that order. A tier without a record did not get as far as
+// running, and one without a test proves nothing: both count as a failure.
 func merge(records []record, expected []string) []record {
 	var tiers []record
 	for _, tier := range expected {
@@ -103,7 +102,7 @@ func add(a, b record) record {
 	return a
 }
 
-// printTable prints a line for each tier, what failed, and the totals.
+// printTable prints a line for each tier, the failures, and the totals.
 func printTable(out io.Writer, tiers []record) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\ntier\tresult\tpackages\tpassed\tfailed\tskipped\tseconds\t")

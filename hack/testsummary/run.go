@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// shutdownTime is what an interrupted go test gets to clean up after itself.
+// shutdownTime is an interrupted go test's time to clean up after itself.
 const shutdownTime = 2 * time.Minute
 
 // suite is one run of go test.
@@ -54,8 +54,7 @@ func runTier(ctx context.Context, s suite, results string, out io.Writer) error 
 	return nil
 }
 
-// goTest runs go test and returns its record; an error means that it failed
-// without naming a test or a package.
+// goTest runs go test and returns its record; an error means it failed without naming a test or a package.
 func goTest(ctx context.Context, s suite, out io.Writer) (record, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, s.args...)...)
 	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
@@ -79,8 +78,8 @@ func goTest(ctx context.Context, s suite, out io.Writer) (record, error) {
 	return tally.record, scanErr
 }
 
-// scan feeds the lines of go test to the tally. Lines that are no event, as
-// from a binary that prints past its test framework, are shown as they are.
+// scan feeds the lines of go test to the tally. It shows lines without an event, as from a binary printing past its
+// test framework, as they are.
 func scan(in io.Reader, t *tally, out io.Writer) error {
 	reader := bufio.NewReader(in)
 	for {

@@ -25,8 +25,8 @@ type testKey struct{ pkg, test string }
 // packageCount counts the finished tests of one package.
 type packageCount struct{ passed, failed, skipped int }
 
-// tally turns a stream of events into a record and into what a person reads of
-// it: one line for each package and the output of whatever failed.
+// tally turns a stream of events into a record and a person's view of it: one line for each package and the output of
+// all failures.
 type tally struct {
 	record   record
 	live     bool
@@ -92,9 +92,8 @@ func (t *tally) finishTest(e event) string {
 	return ""
 }
 
-// finishPackage adds a package to the record. A package that fails although
-// none of its tests did (it does not build, panics, exits or runs out of time)
-// counts as one failed test, and what its unfinished tests printed is shown.
+// finishPackage adds a package to the record. A package failure without a failed test (it does not build, panics,
+// exits or runs out of time) counts as one failed test, and the output of its unfinished tests is shown.
 func (t *tally) finishPackage(e event) string {
 	count, text := t.count(e.Package), t.unfinished(e.Package)
 	if e.Action != "fail" {
@@ -118,7 +117,7 @@ func (t *tally) finishPackage(e event) string {
 	return fmt.Sprintf("%s%s %-70s tests: %-4d %6.1f s\n", text, mark, e.Package, ran, e.Elapsed)
 }
 
-// unfinished returns and forgets the output that no finished test of a package owns.
+// unfinished returns and forgets a package's output without a finished test.
 func (t *tally) unfinished(pkg string) string {
 	var keys []testKey
 	for key := range t.outputs {

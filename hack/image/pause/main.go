@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's namespaces: it waits for the signal to end, and
-// reaps the processes that the pod's containers leave behind where they share
-// their process namespace.
+// Command pause holds a pod's namespaces: it waits for the signal to end, and reaps the orphans of the pod's
+// containers if they share its process namespace.
 package main
 
 import (
@@ -24,8 +23,7 @@ func main() {
 	}
 }
 
-// reap collects all children that have ended: signals of the same kind that
-// arrive together are delivered as one.
+// reap collects all ended children: simultaneous signals of the same kind are delivered as one.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

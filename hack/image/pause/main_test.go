@@ -22,8 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// As the first process of a process namespace, pause reaps what others leave
-// behind, and ends when it is told to.
+// As the first process of a process namespace, pause reaps the orphans of others, and ends on a signal.
 func TestPause(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a process namespace of one's own needs root")
@@ -32,7 +31,7 @@ func TestPause(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A shell that leaves an orphan behind becomes pause.
+	// A shell leaves an orphan behind and becomes pause.
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `(sleep 0.2 &) ; exec "$0"`, exe)
 	cmd.Env = append(os.Environ(), "PAUSE_UNDER_TEST=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}

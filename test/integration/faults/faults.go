@@ -1,11 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults stands between a controller and the API server: it counts writes and makes the
-// controller crash at a chosen one, before or after the write has been done, or makes that one fail.
-// It also makes the controller's cache lag.
+// Package faults stands between a controller and the API server: it counts writes and makes the controller crash at a
+// chosen one, before or after the write has been done, or makes it fail. It also makes the controller's cache lag.
 //
-// It must not know what the writes are for.
+// It must not know the writes' purpose.
 package faults
 
 import (
@@ -23,10 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrCrashed is what every write of a crashed controller returns.
+// ErrCrashed is the error of every write of a crashed controller.
 var ErrCrashed = errors.New("crashed by the test")
 
-// Conflict ends the entry of a write that the API server refused because the object had changed.
+// Conflict ends the entry of a write the API server refused because the object had changed.
 const Conflict = " (conflict)"
 
 // Moment says when the crash comes.
@@ -43,13 +42,13 @@ const (
 // Recorder counts the writes of one life of a controller.
 type Recorder struct {
 	mu sync.Mutex
-	// sent counts every request to write, dry runs too; writes are those that meant it.
+	// sent counts every request to write, dry runs too; writes are the real ones.
 	sent   int
 	writes []string
 	passes map[client.ObjectKey]int
-	// hidden are the objects that lists of a kind do not show.
+	// hidden selects the objects missing from lists of a kind.
 	hidden map[string]func(client.Object) bool
-	// frozen are what reads of the marked kind return, whatever has been written since.
+	// frozen are the results of reads of the marked kind, regardless of later writes.
 	frozen map[client.ObjectKey]client.Object
 	dead   bool
 	failed bool
@@ -60,7 +59,7 @@ type Recorder struct {
 	fault  error
 }
 
-// NewRecorder returns a Recorder that lets everything pass.
+// NewRecorder returns a Recorder without faults.
 func NewRecorder() *Recorder {
 	return &Recorder{
 		passes: map[client.ObjectKey]int{}, hidden: map[string]func(client.Object) bool{},
@@ -68,23 +67,23 @@ func NewRecorder() *Recorder {
 	}
 }
 
-// CrashAt returns a Recorder that calls crash at the request to write with that number, counted from
-// 1, and lets none pass from then on.
+// CrashAt returns a Recorder. It calls crash at the request to write with the given number, counted from 1, and lets
+// none pass from then on.
 func CrashAt(number int, moment Moment, crash func()) *Recorder {
 	r := NewRecorder()
 	r.hitAt, r.moment, r.crash = number, moment, crash
 	return r
 }
 
-// FailAt returns a Recorder that answers the request to write with that number, counted from 1, with
-// err instead of sending it, once. The controller goes on living.
+// FailAt returns a Recorder. It answers the request to write with the given number, counted from 1, with err instead
+// of sending it, once. The controller goes on living.
 func FailAt(number int, err error) *Recorder {
 	r := NewRecorder()
 	r.hitAt, r.fault = number, err
 	return r
 }
 
-// Writes returns what was to be written, in order.
+// Writes returns the intended writes, in order.
 func (r *Recorder) Writes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,21 +97,21 @@ func (r *Recorder) Crashed() bool {
 	return r.dead
 }
 
-// Failed reports whether the request that was to fail has failed.
+// Failed reports whether the chosen request has failed.
 func (r *Recorder) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failed
 }
 
-// Passes returns how often the controller has read the marked kind's object of that key.
+// Passes returns the number of the controller's reads of the marked kind's object with the key.
 func (r *Recorder) Passes(key client.ObjectKey) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.passes[key]
 }
 
-// Hide keeps objects out of the lists of a kind, as a cache does that no event has reached yet.
+// Hide keeps objects out of the lists of a kind, like a cache before their events.
 func (r *Recorder) Hide(list client.ObjectList, isMeant func(client.Object) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +125,7 @@ func (r *Recorder) Show(list client.ObjectList) {
 	delete(r.hidden, fmt.Sprintf("%T", list))
 }
 
-// hide takes out of a list what is hidden.
+// hide removes the hidden objects from a list.
 func (r *Recorder) hide(list client.ObjectList) error {
 	r.mu.Lock()
 	isMeant := r.hidden[fmt.Sprintf("%T", list)]
@@ -144,8 +143,7 @@ func (r *Recorder) hide(list client.ObjectList) error {
 	}))
 }
 
-// Freeze makes reads of the marked kind's object of that key return it as it is now, as from a cache
-// that no later event has reached yet.
+// Freeze makes reads of the marked kind's object return it as it is now, like a cache before later events.
 func (r *Recorder) Freeze(object client.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +193,7 @@ func (r *Recorder) write(what string, object any, dry bool, send func() error) e
 	return ErrCrashed
 }
 
-// note counts a request. It reports whether the controller is to crash at it, or what it is to be told.
+// note counts a request. It reports whether the controller is to crash at it, or returns the error to answer with.
 func (r *Recorder) note(what string, dry bool) (hit bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +213,7 @@ func (r *Recorder) note(what string, dry bool) (hit bool, err error) {
 	return hit, nil
 }
 
-// markConflict marks the last entry that reads so.
+// markConflict marks the last such entry.
 func (r *Recorder) markConflict(entry string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,7 +227,7 @@ func (r *Recorder) markConflict(entry string) {
 
 func isDry(dryRun []string) bool { return slices.Contains(dryRun, metav1.DryRunAll) }
 
-// Client wraps a client with the Recorder. marker is the kind whose reads count as passes.
+// Client wraps a client with the Recorder. Reads of the marker's kind count as passes.
 func (r *Recorder) Client(inner client.Client, marker client.Object) client.Client {
 	return &recorded{Client: inner, recorder: r, marker: fmt.Sprintf("%T", marker)}
 }

@@ -23,38 +23,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Scaling is what becomes of a node group that a pod needs a node of.
+// Scaling is the fate of a node group after a pod needs one of its nodes.
 type Scaling string
 
-// The ways in which a node group scales.
+// The scalings of a node group.
 const (
 	// Scales brings a node.
 	Scales Scaling = ""
 	// Full is at its maximum size.
 	Full Scaling = "Full"
-	// Fails asks the cloud, which refuses with words about the group, and is left alone from then on.
+	// Fails asks the cloud and gets a refusal with words about the group; the group is left alone from then on.
 	Fails Scaling = "Fails"
-	// Dawdles asks the cloud, from which nothing is heard.
+	// Dawdles asks the cloud and gets no answer.
 	Dawdles Scaling = "Dawdles"
-	// Blind brings a node that never shows its GPUs.
+	// Blind brings a node without visible GPUs.
 	Blind Scaling = "Blind"
 )
 
-// NodeGroup is one of the groups that the stand-in may scale up.
+// NodeGroup is one of the stand-in's groups to scale up.
 type NodeGroup struct {
 	Name         string
 	InstanceType string
 	Zone         string
 	GPUs         int
 	Scaling      Scaling
-	// Words of the cloud, of a group that Fails.
+	// Words of the cloud about a failing group.
 	Words string
 }
 
-// autoscalerLoop is how often the stand-in looks at pods that wait. Events tell whole seconds apart.
+// autoscalerLoop is the stand-in's pause between two looks at waiting pods. Events distinguish whole seconds.
 const autoscalerLoop = 1100 * time.Millisecond
 
-// LabelNodeGroup is on the nodes that the stand-in brings.
+// LabelNodeGroup is on the stand-in's nodes.
 const LabelNodeGroup = "sim.modelberth.dev/node-group"
 
 // Autoscaler is a stand-in for cluster autoscaler: it answers the pods of some namespaces, in the words and
@@ -64,7 +64,7 @@ type Autoscaler struct {
 
 	mu     sync.Mutex
 	groups map[string][]NodeGroup
-	// asked are the groups that a pod had scaled up, by its UID; failed are those that are left alone.
+	// asked are the groups scaled up for a pod, by its UID; failed are those left alone.
 	asked  map[string]string
 	failed map[string]bool
 }
@@ -138,7 +138,7 @@ func (a *Autoscaler) reasonAgainst(group *NodeGroup, pod *corev1.Pod) string {
 	}
 }
 
-// follow brings the node that was asked for, or lets the group fail.
+// follow brings the requested node, or lets the group fail.
 func (a *Autoscaler) follow(ctx context.Context, pod *corev1.Pod, groups []NodeGroup, name string) error {
 	for i := range groups {
 		group := &groups[i]
@@ -158,7 +158,7 @@ func (a *Autoscaler) follow(ctx context.Context, pod *corev1.Pod, groups []NodeG
 	return nil
 }
 
-// bring makes the node of a pod, once; and another one where the scheduler gave that to a pod which waited, too.
+// bring makes the node of a pod, once, and another one if the scheduler gave the first to another waiting pod.
 func (a *Autoscaler) bring(ctx context.Context, group *NodeGroup, pod *corev1.Pod) error {
 	pods := &corev1.PodList{}
 	if err := a.client.List(ctx, pods); err != nil {
@@ -214,7 +214,7 @@ func (g *NodeGroup) node(name string) *corev1.Node {
 	return node
 }
 
-// Node is one of the group, for somebody who brings it by hand.
+// Node returns a node of the group, to bring by hand.
 func (g NodeGroup) Node(name string) *corev1.Node { return g.node(name) }
 
 func podRef(pod *corev1.Pod) corev1.ObjectReference {

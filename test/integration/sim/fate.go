@@ -21,10 +21,10 @@ import (
 
 const resourceGPU = corev1.ResourceName("nvidia.com/gpu")
 
-// zones that a claim may have which names none, and how a machine is sold where it does not say.
+// zones returns the zones of a claim that names none.
 func zones() []string { return []string{"eastus-1", "eastus-2", "eastus-3"} }
 
-// offersOf returns what a claim allows, in the order in which it asks.
+// offersOf returns a claim's allowed offers, in the order of asking.
 func offersOf(claim *karpv1.NodeClaim) []cloudscript.Offer {
 	allowed := func(key string, otherwise ...string) []string {
 		values := slices.Clone(otherwise)
@@ -51,8 +51,7 @@ func offersOf(claim *karpv1.NodeClaim) []cloudscript.Offer {
 	return offers
 }
 
-// fulfil brings a machine that was sold a stage further, or lets it meet its fate, and says when
-// there is more to do.
+// fulfil brings a sold machine a stage further, or lets it meet its fate, and returns the wait until the next step.
 func (k *Karpenter) fulfil(ctx context.Context, st *story, claim *karpv1.NodeClaim, now time.Time) (time.Duration, error) {
 	if st.fate == nil || !claim.DeletionTimestamp.IsZero() {
 		return 0, nil
@@ -83,7 +82,7 @@ func (st *story) canMeet(claim *karpv1.NodeClaim) bool {
 	}
 }
 
-// progress takes one stage per pass, so that the controller under test sees each of them.
+// progress takes one stage per pass, so the controller under test sees each of them.
 func (k *Karpenter) progress(ctx context.Context, st *story, claim *karpv1.NodeClaim, now time.Time) (time.Duration, error) {
 	conditions := claim.StatusConditions()
 	switch {
@@ -119,7 +118,7 @@ func (k *Karpenter) progress(ctx context.Context, st *story, claim *karpv1.NodeC
 	return 0, k.client.Status().Update(ctx, claim)
 }
 
-// describe gives the claim the labels that a provider writes of what it sold.
+// describe gives the claim a provider's labels for the sold machine.
 func (k *Karpenter) describe(ctx context.Context, st *story, claim *karpv1.NodeClaim) error {
 	if claim.Labels == nil {
 		claim.Labels = map[string]string{}
@@ -139,7 +138,7 @@ func (k *Karpenter) stay(ctx context.Context, claim *karpv1.NodeClaim, condition
 	return k.client.Status().Update(ctx, claim)
 }
 
-// start has the node report itself and the GPUs that it shows.
+// start has the node report itself and its visible GPUs.
 func (st *story) start(node *corev1.Node, claim *karpv1.NodeClaim) bool {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	node.Status.Capacity = capacityOf(claim)
@@ -153,7 +152,7 @@ func (st *story) start(node *corev1.Node, claim *karpv1.NodeClaim) bool {
 	return true
 }
 
-// meetFate does what the fate's time brings.
+// meetFate brings the fate about once its time comes.
 func (k *Karpenter) meetFate(ctx context.Context, st *story, claim *karpv1.NodeClaim, now time.Time) (time.Duration, error) {
 	first := !st.met
 	st.met = true
@@ -180,7 +179,7 @@ func (k *Karpenter) meetFate(ctx context.Context, st *story, claim *karpv1.NodeC
 	return 0, client.IgnoreNotFound(k.client.Delete(ctx, claim))
 }
 
-// silence is what a cluster says of a node that is not heard of.
+// silence returns a cluster's condition for a silent node.
 func silence() cloudscript.Condition {
 	return cloudscript.Condition{
 		Type: string(corev1.NodeReady), Status: metav1.ConditionUnknown,
@@ -198,7 +197,7 @@ func (k *Karpenter) interrupt(ctx context.Context, claim *karpv1.NodeClaim, firs
 	return client.IgnoreNotFound(k.client.Delete(ctx, claim))
 }
 
-// endStory ends the machine of a claim that is deleted, when its fate lets it.
+// endStory ends the machine of a deleted claim, when its fate lets it.
 func (k *Karpenter) endStory(ctx context.Context, st *story, claim *karpv1.NodeClaim, now time.Time) (ctrl.Result, error) {
 	if st.fate != nil && st.fate.Outcome == cloudscript.Stuck {
 		if st.deleted.IsZero() {
@@ -214,7 +213,7 @@ func (k *Karpenter) endStory(ctx context.Context, st *story, claim *karpv1.NodeC
 	return againAfterRace(k.terminate(ctx, claim))
 }
 
-// condition sets a condition of the claim's node, where there is one.
+// condition sets a condition of the claim's node, if there is one.
 func (k *Karpenter) condition(ctx context.Context, claim *karpv1.NodeClaim, condition cloudscript.Condition, now time.Time) error {
 	if claim.Status.NodeName == "" {
 		return nil

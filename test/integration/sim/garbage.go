@@ -27,8 +27,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// garbage is a stand-in for the garbage collector: what a Workspace controls goes once no Workspace
-// of that UID is left.
+// garbage is a stand-in for the garbage collector: a Workspace's objects go once no Workspace with its UID is left.
 type garbage struct {
 	client client.Client
 	live   client.Reader
@@ -46,7 +45,7 @@ func SetupGarbage(mgr manager.Manager) error {
 		For(&v1beta1.Workspace{}, gone).Complete(&garbage{client: mgr.GetClient(), live: mgr.GetAPIReader()})
 }
 
-// Reconcile collects what the Workspaces of one name left behind.
+// Reconcile collects the remains of the Workspaces of one name.
 func (g *garbage) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	for _, list := range []client.ObjectList{
 		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{},
@@ -67,7 +66,7 @@ func (g *garbage) collect(ctx context.Context, key types.NamespacedName, list cl
 	if err != nil {
 		return err
 	}
-	// In this order: an object that is there has a Workspace that is there, or was.
+	// In this order: an existing object has a Workspace, now or earlier.
 	ws := &v1beta1.Workspace{}
 	if err := client.IgnoreNotFound(g.live.Get(ctx, key, ws)); err != nil {
 		return err

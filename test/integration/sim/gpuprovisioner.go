@@ -20,7 +20,7 @@ func isAgentPool(claim *karpv1.NodeClaim) bool {
 	return ref != nil && ref.Group == "kaito.sh" && ref.Kind == "KaitoNodeClass"
 }
 
-// agentPoolName is what AKS takes as the name of an agent pool.
+// agentPoolName matches AKS's valid names of an agent pool.
 var agentPoolName = regexp.MustCompile(`^[a-z][a-z0-9]{0,11}$`)
 
 // armQuotaWords are Azure Resource Manager's, as gpu-provisioner passes them on.
@@ -28,7 +28,7 @@ const armQuotaWords = `agentPool.BeginCreateOrUpdate for %q failed: ERROR CODE: 
 	`"ErrCode_InsufficientVCPUQuota", "message": "Insufficient vcpu quota requested 24, remaining 0 for family standardNCADSA100v4Family ` +
 	`for region eastus." }`
 
-// provision does what gpu-provisioner does with a claim: it deletes none, however often its creation fails.
+// provision follows gpu-provisioner with a claim: it deletes none, however often its creation fails.
 func (k *Karpenter) provision(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) (ctrl.Result, error) {
 	if !claim.DeletionTimestamp.IsZero() {
 		return againAfterRace(k.terminate(ctx, claim))
@@ -71,7 +71,7 @@ func agentPoolProblem(claim *karpv1.NodeClaim) string {
 	}
 }
 
-// fail says once what each try says again.
+// fail reports a message once, though each try repeats it.
 func (k *Karpenter) fail(ctx context.Context, claim *karpv1.NodeClaim, message string) error {
 	if claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).Message == message {
 		return nil

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sim holds the stand-ins that integration tests run beside a real API server: a scripted
-// Karpenter, and a StatefulSet controller with kubelets that start pods at once.
+// Package sim holds the integration tests' stand-ins beside a real API server: a scripted Karpenter, and a
+// StatefulSet controller with kubelets quick to start pods.
 //
-// It plays the cluster's part and must not know how the controller under test works.
+// It plays the cluster's part and must not know the workings of the controller under test.
 package sim
 
 import (
@@ -34,7 +34,7 @@ import (
 
 const terminationFinalizer = "karpenter.sh/termination"
 
-// Behaviour is what Karpenter does with the claims for one instance type.
+// Behaviour is Karpenter's way with the claims for one instance type.
 type Behaviour string
 
 // The behaviours.
@@ -45,15 +45,15 @@ const (
 	NoCapacity Behaviour = "NoCapacity"
 	// Hangs never launches.
 	Hangs Behaviour = "Hangs"
-	// NoQuota says that the family's quota is zero and goes on trying, as Azure's Karpenter does.
+	// NoQuota reports a family quota of zero and goes on trying, as Azure's Karpenter does.
 	NoQuota Behaviour = "NoQuota"
 	// NoQuotaEvent says so in an event only and deletes the claim, as AWS's does.
 	NoQuotaEvent Behaviour = "NoQuotaEvent"
-	// NoRights says that the provisioner may not create machines.
+	// NoRights reports the provisioner's lack of rights to create machines.
 	NoRights Behaviour = "NoRights"
-	// NoGPUs registers a node that never shows its GPUs.
+	// NoGPUs registers a node without visible GPUs.
 	NoGPUs Behaviour = "NoGPUs"
-	// Hidden makes no claim of a pool, and says in an event that there is no offer.
+	// Hidden makes no claim of a pool, and reports the lack of offers in an event.
 	Hidden Behaviour = "Hidden"
 	// Ignored makes none, without a word.
 	Ignored Behaviour = "Ignored"
@@ -65,17 +65,17 @@ type Karpenter struct {
 
 	mu     sync.Mutex
 	script map[target]Behaviour
-	// seen are the claims that ever existed, by UID.
+	// seen are all claims so far, by UID.
 	seen map[types.UID]owner
 	// players by namespace, and stories, are those of Play.
 	players map[string]*cloudscript.Player
 	stories map[types.UID]*story
 }
 
-// target is what a line of the script is for: an instance type, and one ordinal or any.
+// target is the subject of a script's line: an instance type, and one ordinal or any.
 type target struct{ instanceType, ordinal string }
 
-// owner is whose claim it was: a Workspace's UID, and the ordinal among its machines.
+// owner is a claim's owner: a Workspace's UID, and the ordinal among its machines.
 type owner struct{ workspace, ordinal string }
 
 // anyOrdinal stands for every machine of a Workspace.
@@ -91,15 +91,15 @@ func SetupKarpenter(mgr manager.Manager) (*Karpenter, error) {
 	return k, err
 }
 
-// Script sets what happens to claims for an instance type from now on.
+// Script sets the behaviour for an instance type's claims from now on.
 func (k *Karpenter) Script(instanceType string, behaviour Behaviour) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.script[target{instanceType, anyOrdinal}] = behaviour
 }
 
-// ScriptOrdinal sets what happens from now on to the claims for an instance type that are the
-// machine of that ordinal of their Workspace; it goes before Script.
+// ScriptOrdinal sets the behaviour from now on for an instance type's claims with an ordinal in their Workspace; it
+// goes before Script.
 func (k *Karpenter) ScriptOrdinal(instanceType, ordinal string, behaviour Behaviour) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -162,7 +162,7 @@ func (k *Karpenter) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	}
 }
 
-// behaviour towards whatever asks for an instance type.
+// behaviour towards any request for an instance type.
 func (k *Karpenter) behaviour(instanceType string) Behaviour {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -224,8 +224,8 @@ func (k *Karpenter) publish(ctx context.Context, claim *karpv1.NodeClaim) error 
 	return k.client.Create(ctx, event)
 }
 
-// settle labels a machine that is launched with its zone before its status says so, as Karpenter does: the
-// one that it must be in, or one of two by its ordinal.
+// settle labels a launched machine with its zone before its status reports the launch, as Karpenter does: the
+// required one, or one of two by its ordinal.
 func (k *Karpenter) settle(ctx context.Context, claim *karpv1.NodeClaim) error {
 	if claim.Labels[corev1.LabelTopologyZone] != "" {
 		return nil
@@ -246,7 +246,7 @@ func (k *Karpenter) settle(ctx context.Context, claim *karpv1.NodeClaim) error {
 	return nil
 }
 
-// advance takes one stage per pass, so that the controller under test sees each of them.
+// advance takes one stage per pass, so the controller under test sees each of them.
 func (k *Karpenter) advance(ctx context.Context, claim *karpv1.NodeClaim, behaviour Behaviour) error {
 	conditions := claim.StatusConditions()
 	switch {
@@ -303,8 +303,8 @@ func (k *Karpenter) showGPUs(ctx context.Context, claim *karpv1.NodeClaim) error
 	return k.client.Status().Update(ctx, node)
 }
 
-// capacityOf is what a machine has: what the claim requests, or one GPU where a pool made the claim and
-// requests nothing.
+// capacityOf returns a machine's resources: the claim's requests, or one GPU if a pool made the claim and requests
+// nothing.
 func capacityOf(claim *karpv1.NodeClaim) corev1.ResourceList {
 	out := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
 	if claim.Labels[karpv1.NodePoolLabelKey] != "" {
@@ -325,12 +325,11 @@ func instanceType(claim *karpv1.NodeClaim) string {
 	return ""
 }
 
-// raceDelay lets the cache catch up with the write that got in between.
+// raceDelay lets the cache catch up with the write in between.
 const raceDelay = 20 * time.Millisecond
 
-// againAfterRace looks again at what another write got in the way of, or at what the cache does not
-// show yet. It must not wait for an event: there is none where the object that lags is another than
-// the one that is watched, as a claim's node is.
+// againAfterRace requests another look after a conflicting write, or an object missing from the cache. It must not
+// wait for an event: there is none if the late object is not the watched one, as with a claim's node.
 func againAfterRace(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{RequeueAfter: raceDelay}, nil

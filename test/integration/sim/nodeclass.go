@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// nodeClassKind is that of Azure's Karpenter.
+// nodeClassKind is the kind of Azure's Karpenter.
 func nodeClassKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "karpenter.azure.com", Version: "v1beta1", Kind: "AKSNodeClass"}
 }
 
-// NodeClassCRD stands in for that of a provider's node classes: it takes whatever is written.
+// NodeClassCRD stands in for the CRD of a provider's node classes: it takes any fields.
 func NodeClassCRD() *apiextensionsv1.CustomResourceDefinition {
 	kind := nodeClassKind()
 	anything := true
@@ -38,7 +38,7 @@ func NodeClassCRD() *apiextensionsv1.CustomResourceDefinition {
 	return crd
 }
 
-// NodeClass is a node class of that name, with its condition Ready.
+// NodeClass returns a node class with a name and its condition Ready.
 func NodeClass(name, ready, message string) *unstructured.Unstructured {
 	class := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{
 		map[string]any{"type": "Ready", "status": ready, "reason": "Test", "message": message},

@@ -24,12 +24,11 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
-// HiddenWords are Karpenter's of a pool for which there is no offer.
+// HiddenWords are Karpenter's words about a pool without an offer.
 const HiddenWords = "NodePool requirements filtered out all compatible available instance types"
 
-// pools is the part of Karpenter that makes NodeClaims of NodePools, and the garbage collector of what a pool
-// that is gone has left. A claim that goes is made again at once, as Karpenter does for a static pool, and for
-// a dynamic one while its pods are pending.
+// pools is Karpenter's maker of NodeClaims from NodePools, and the garbage collector after a deleted pool. It makes a
+// lost claim again at once, as Karpenter does for a static pool, and for a dynamic one while its pods are pending.
 type pools struct {
 	client client.Client
 	live   client.Reader
@@ -96,7 +95,7 @@ func (p *pools) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resul
 	return ctrl.Result{}, nil
 }
 
-// tell says once that no offer is left for a pool, as Karpenter does.
+// tell reports the lack of offers for a pool, once, as Karpenter does.
 func (p *pools) tell(ctx context.Context, pool *karpv1.NodePool) error {
 	now := metav1.Now()
 	err := p.client.Create(ctx, &corev1.Event{

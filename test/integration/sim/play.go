@@ -22,38 +22,37 @@ import (
 	cloudscript "github.com/modelberth/modelberth/test/script"
 )
 
-// attemptPause is how long a claim that was refused waits before it asks again, and how long it is
-// until somebody misses a machine that died. Karpenter takes seconds, and minutes.
+// attemptPause is a refused claim's pause before it asks again, and the delay until somebody misses a dead machine.
+// Karpenter takes seconds, and minutes.
 const attemptPause = 100 * time.Millisecond
 
-// story is what a script made of one claim.
+// story is one claim's course under a script.
 type story struct {
-	// attempts that the claim made, and when it may make the next.
+	// attempts of the claim so far, and the time of its next.
 	attempts int
 	again    time.Time
-	// underWay says that the cloud has not answered the latest attempt, and answered when it will.
+	// underWay means the cloud has not answered the latest attempt, and answered is the time of its answer.
 	underWay bool
 	answered time.Time
 	answer   *reply
-	// fate of the machine that was sold, as what, and when.
+	// fate of the sold machine, its offer, and the time of the sale.
 	fate  *cloudscript.Rule
 	offer cloudscript.Offer
 	sold  time.Time
-	// met says that the fate's time has come, and deleted is when the machine was first told to go.
+	// met means the fate's time has come, and deleted is the time of the machine's first deletion request.
 	met     bool
 	deleted time.Time
 }
 
-// reply is what the cloud says to one attempt: a machine, or no.
+// reply is the cloud's answer to one attempt: a machine, or no.
 type reply struct {
 	rule    cloudscript.Rule
 	offer   cloudscript.Offer
 	refusal *cloudscript.Refusal
 }
 
-// Play lets a script decide from now on what becomes of the claims of one namespace's Workspaces, in
-// place of Script and ScriptOrdinal; namespace "" is for all that have no script of their own. Claims
-// whose machines are sold keep their fate.
+// Play lets a script decide from now on about the claims of one namespace's Workspaces, in place of Script and
+// ScriptOrdinal; namespace "" is for all without a script of their own. Claims with sold machines keep their fate.
 func (k *Karpenter) Play(namespace string, s cloudscript.Script) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +92,7 @@ func (k *Karpenter) play(ctx context.Context, player *cloudscript.Player, st *st
 		st.fate, st.sold = &cloudscript.Rule{Outcome: cloudscript.Accept}, now
 		st.offer.Zone = claim.Labels[corev1.LabelTopologyZone]
 	}
-	// A claim whose request the cloud has not answered can neither be told so nor be deleted.
+	// A claim with an unanswered request can neither get a refusal nor be deleted.
 	if st.underWay || st.fate == nil && !deleting {
 		if wait := k.ask(player, st, claim, now); wait > 0 {
 			return ctrl.Result{RequeueAfter: wait}, nil
@@ -142,8 +141,7 @@ func (k *Karpenter) ask(player *cloudscript.Player, st *story, claim *karpv1.Nod
 	return 0
 }
 
-// attempt asks for the offers that the claim allows until one is sold; silent says that there is no
-// answer yet.
+// attempt asks for the claim's allowed offers until one is sold; silent means there is no answer yet.
 func attempt(player *cloudscript.Player, claim *karpv1.NodeClaim, number int) (answer reply, delay time.Duration, silent bool) {
 	var said []cloudscript.Refusal
 	_, inPool := claim.Labels[karpv1.NodePoolLabelKey]
@@ -166,7 +164,7 @@ func attempt(player *cloudscript.Player, claim *karpv1.NodeClaim, number int) (a
 		said = append(said, got.Refusal)
 		delay += got.Rule.Delay.Duration
 		if got.Rule.Outcome == cloudscript.APIError {
-			break // an API that fails is not asked for another zone
+			break // a failing API is not asked for another zone
 		}
 	}
 	verdict, _ := cloudscript.Combine(answer.rule.Cloud, said)
@@ -174,7 +172,7 @@ func attempt(player *cloudscript.Player, claim *karpv1.NodeClaim, number int) (a
 	return answer, delay, false
 }
 
-// refuse does what Karpenter does with a claim that its provider refused.
+// refuse follows Karpenter with a claim refused by its provider.
 func (k *Karpenter) refuse(ctx context.Context, st *story, claim *karpv1.NodeClaim, now time.Time) (ctrl.Result, error) {
 	said := st.answer.refusal
 	if said.Ending == cloudscript.Delete {
@@ -195,7 +193,7 @@ func (k *Karpenter) refuse(ctx context.Context, st *story, claim *karpv1.NodeCla
 	return ctrl.Result{RequeueAfter: attemptPause}, nil
 }
 
-// record writes an event about the claim, where those about objects without a namespace are.
+// record writes an event about the claim into the namespace of events about cluster-scoped objects.
 func (k *Karpenter) record(ctx context.Context, claim *karpv1.NodeClaim, reason, message string, now time.Time) error {
 	at := metav1.NewTime(now)
 	err := k.client.Create(ctx, &corev1.Event{

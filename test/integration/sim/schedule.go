@@ -16,19 +16,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// gpu is the only resource that the stand-in counts.
+// gpu is the stand-in's only counted resource.
 const gpu corev1.ResourceName = "nvidia.com/gpu"
 
-// schedulerDelay is when a pod that fits nowhere is looked at again.
+// schedulerDelay is the pause before another look at a pod without a fitting node.
 const schedulerDelay = 50 * time.Millisecond
 
-// isPlaced reports whether a pod asks for certain nodes; where it does not it is known by labels.
+// isPlaced reports whether a pod asks for certain nodes; if not, its labels identify it.
 func isPlaced(pod *corev1.Pod) bool {
 	affinity := pod.Spec.Affinity
 	return affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
 }
 
-// candidates are the nodes that a pod may be put on, by name.
+// candidates returns a pod's possible nodes, by name.
 func (w *Workloads) candidates(ctx context.Context, pod *corev1.Pod) ([]string, error) {
 	nodes := &corev1.NodeList{}
 	if err := w.client.List(ctx, nodes); err != nil {
@@ -48,8 +48,8 @@ func (w *Workloads) candidates(ctx context.Context, pod *corev1.Pod) ([]string, 
 	return names, nil
 }
 
-// schedule binds a pod to the first of its nodes that has room, or says that there is none, and says
-// whether it is bound. A node that is gone takes its pods with it.
+// schedule binds a pod to the first of its nodes with room, or marks it unschedulable, and reports whether it is
+// bound. A lost node takes its pods with it.
 func (w *Workloads) schedule(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if pod.Spec.NodeName != "" {
 		err := w.client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, &corev1.Node{})

@@ -29,8 +29,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Workloads is a stand-in for the StatefulSet controller, the scheduler and the kubelets: the pods
-// of a StatefulSet run as soon as a node carries the labels that they select.
+// Workloads is a stand-in for the StatefulSet controller, the scheduler and the kubelets: the pods of a StatefulSet
+// run as soon as a node carries their selected labels.
 type Workloads struct {
 	client client.Client
 	live   client.Reader
@@ -38,11 +38,11 @@ type Workloads struct {
 	mu sync.Mutex
 	// scripts by namespace/name of the StatefulSet; without one pods become ready.
 	scripts map[types.NamespacedName]script
-	// held are the StatefulSets whose update has been seen and not begun.
+	// held are the StatefulSets with an update seen and not begun.
 	held map[types.NamespacedName]bool
 }
 
-// script is the status that pods get which are not of the revision spared.
+// script is the status of all pods except those of the revision spared.
 type script struct {
 	status corev1.PodStatus
 	spared string
@@ -59,7 +59,7 @@ func SetupWorkloads(mgr manager.Manager) (*Workloads, error) {
 	return w, err
 }
 
-// forAll has all objects of a kind looked at again, whatever it is that changed.
+// forAll requests another look at all objects of a kind after any change.
 func forAll(mgr manager.Manager, newList func() client.ObjectList) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		list := newList()
@@ -83,16 +83,15 @@ func (w *Workloads) Script(key types.NamespacedName, status corev1.PodStatus) {
 	w.ScriptUpdate(key, "", status)
 }
 
-// ScriptUpdate sets the status of the pods of a StatefulSet, until Heal, except those of the
-// revision that it runs now.
+// ScriptUpdate sets the status of the pods of a StatefulSet, until Heal, except those of its current revision.
 func (w *Workloads) ScriptUpdate(key types.NamespacedName, current string, status corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scripts[key] = script{status: status, spared: current}
 }
 
-// Hold lets an update of a StatefulSet be noted in its status, and no pod be replaced, until
-// Continue: the moment that every update goes through.
+// Hold lets an update of a StatefulSet show in its status without replacing any pod, until Continue: a moment of
+// every update.
 func (w *Workloads) Hold(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +246,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// fits reports whether a node carries every label that the pod selects, and no taint that it does not tolerate.
+// fits reports whether a node carries all of the pod's selected labels, and no taint without a toleration.
 func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	nodes := &corev1.NodeList{}
 	if err := w.client.List(ctx, nodes, client.MatchingLabels(pod.Spec.NodeSelector)); err != nil {
@@ -264,13 +263,13 @@ func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return false, nil
 }
 
-// ofMachines reports whether a taint keeps pods away as those do that machines are bought with. Others, by which a story has a
-// node taken back, come after the pods.
+// ofMachines reports whether a taint is one of those on bought machines, to keep pods away. Others, set when a story
+// takes a node back, come after the pods.
 func ofMachines(taint *corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectNoSchedule && (taint.Key == v1beta1.TaintKey || taint.Key == v1beta1.TaintKeyWorkspace)
 }
 
-// wanted reports whether updates are held, and which status a pod of that revision is to have.
+// wanted reports whether updates are held, and returns the status for a pod of the revision.
 func (w *Workloads) wanted(key types.NamespacedName, revision string) (hold bool, status corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,7 +285,7 @@ func (w *Workloads) wanted(key types.NamespacedName, revision string) (hold bool
 // revisionOf names the template of a StatefulSet: other bytes, another name.
 func revisionOf(set *appsv1.StatefulSet) string {
 	hash := fnv.New32a()
-	// Templates come from the API server and hold nothing that JSON cannot.
+	// Templates come from the API server and hold only JSON values.
 	_ = json.NewEncoder(hash).Encode(set.Spec.Template)
 	return fmt.Sprintf("%s-%08x", set.Name, hash.Sum32())
 }

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sample has one of everything that is measured.
+// Package sample has one of everything measured.
 package sample
 
 type state struct{ a, b, c int }
