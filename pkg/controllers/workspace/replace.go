@@ -5,6 +5,7 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,7 +25,9 @@ import (
 // name once it is gone.
 
 // replaceLost writes into the open attempt which of its machines are lost, and says whether that is all of this pass. Where
-// machines come for pods, the machine stays the same: its pod is deleted, and the next one waits for another node.
+// machines come for pods, the machine stays the same: its pod is deleted, and the next one waits for another node. If no
+// machine of the type may be bought any more, and none of another plan beside those that are left, the attempt ends for
+// that plan.
 func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.Machine) (isOver bool, err error) {
 	open := s.openAttempt()
 	if s.surge.Replaces == capacity.ReplacesPod {
@@ -36,7 +39,18 @@ func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.M
 		log.FromContext(ctx).Info("a machine was refused or lost, the others are kept", "attempt", open.Number,
 			"nodeClaim", machine.Name, "cause", verdict.Cause, "words", verdict.Message, "rule", verdict.Rule)
 	}
-	return false, nil
+	why := r.irreplaceable(s, &s.surge, open)
+	if why == "" || s.surge.IsPossible { // machines of another plan can be got beside those that are left
+		return false, nil
+	}
+	_, err = r.choice(s).Elsewhere(ctx)
+	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
+		return false, nil // what is left serves
+	}
+	if err == nil {
+		s.end(acquire.Released("the machines were released for another plan: "+why), r.Clock.Now())
+	}
+	return err != nil, err
 }
 
 // lostPods are those on lost machines. A pod without a machine is left to wait, whatever its autoscaler said: the others

@@ -43,7 +43,10 @@ func TestNodePools(t *testing.T) {
 			if !isStatic { // of static ones Karpenter says nothing
 				told = append(told, ladderStory{"the first machine type is hidden, and the second serves", poolHidden})
 			}
-			for _, story := range told {
+			for _, story := range append(told, ladderStory{
+				"a lost machine whose type is forbidden meanwhile has another plan got",
+				func(t *testing.T, c *climber) { poolForbidden(t, c, isStatic) },
+			}) {
 				story.runWith(t, w, func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) })
 			}
 		})
@@ -51,10 +54,15 @@ func TestNodePools(t *testing.T) {
 }
 
 // beginPools starts a controller that makes pools.
-func (w *world) beginPools(t *testing.T, now clock.PassiveClock, recorder *faults.Recorder, isStatic bool) *life {
+func (w *world) beginPools(
+	t *testing.T, now clock.PassiveClock, recorder *faults.Recorder, isStatic bool, change ...func(*options.Controller),
+) *life {
 	t.Helper()
 	o := w.options()
 	o.CapacityBackend, o.StaticNodePools = options.BackendNodePool, isStatic
+	for _, with := range change {
+		with(&o)
+	}
 	return w.beginWith(t, recorder, now, o)
 }
 
@@ -240,6 +248,26 @@ func (w *world) loseOne(t *testing.T, ws *v1beta1.Workspace) types.UID {
 		t.Fatal(err)
 	}
 	return youngest.UID
+}
+
+func poolForbidden(t *testing.T, c *climber, isStatic bool) {
+	ws := templateForm(c.namespace(t))
+	ws.Resource.LabelSelector, ws.Resource.InstanceType, ws.Resource.Count = nil, "", new(2)
+	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{cheap, dear}}
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	c.until(t, ws, "1 "+cheap)
+	c.life.end(t)
+	c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic, func(o *options.Controller) { o.Spending.InstanceTypes = []string{dear} })
+	c.passes(t, c.life, ws, 2)
+	c.until(t, ws, "1 "+cheap) // what serves goes on
+	c.loseOne(t, ws)
+	c.until(t, ws, "1 "+cheap+" Released", "2 "+dear)
+	c.untilServing(t, ws)
+	if got := ws.Status.Attempts[0].Message; !isStatic && !strings.Contains(got, "a lost "+cheap+" may not be bought again") {
+		t.Errorf("attempt 1 ended with %q, want it to say why", got)
+	}
+	c.remove(t, ws)
 }
 
 func poolSuspended(t *testing.T, c *climber) {
