@@ -8,8 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -76,16 +74,8 @@ func chartImage(metadata map[string]any, packed []byte) (v1.Image, error) {
 
 // chartFiles are the files of the chart, in order, with the version and the images of this release.
 func (r *release) chartFiles() ([]member, error) {
-	root := os.DirFS(filepath.Join(r.top, "charts", chartName))
 	var members []member
-	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
+	err := eachFile(filepath.Join(r.top, "charts", chartName), func(name string, data []byte) (err error) {
 		switch name {
 		case "Chart.yaml":
 			data, err = set(data, map[string]string{"version": r.version, "appVersion": r.version})

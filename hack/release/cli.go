@@ -73,10 +73,11 @@ func (r *release) commandLines(ctx context.Context) error {
 	return nil
 }
 
-// build compiles a program. The version control's stamp is its version.
+// build compiles a program that prints the version of the release. The version control's stamp names the commit.
 func (r *release) build(ctx context.Context, p platform, pkg, to string) error {
 	env := []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch}
-	_, err := command(ctx, r.top, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags", "-s -w", "-o", to, pkg)
+	version := "-s -w -X github.com/modelberth/modelberth/pkg/cli.release=v" + r.version
+	_, err := command(ctx, r.top, env, "go", "build", "-trimpath", "-buildvcs=true", "-ldflags", version, "-o", to, pkg)
 	return err
 }
 

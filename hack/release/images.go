@@ -7,9 +7,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/modelberth/modelberth/pkg/mirror"
 )
 
 // imageNames returns the images of the project, and imageArchitectures the architectures of each.
@@ -72,7 +72,11 @@ func (r *release) addImages(context.Context) error {
 
 // readImage reads the one image of an OCI image layout in a tar; its content lies in dir from then on.
 func readImage(tarball, dir string) (v1.Image, error) {
-	if err := unpack(tarball, dir); err != nil {
+	err := os.MkdirAll(dir, modeDir)
+	if err == nil {
+		err = mirror.Unpack(tarball, dir)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", tarball, err)
 	}
 	index, err := layout.ImageIndexFromPath(dir)
@@ -87,45 +91,6 @@ func readImage(tarball, dir string) (v1.Image, error) {
 		return nil, fmt.Errorf("%s holds %d images, want one", tarball, len(manifest.Manifests))
 	}
 	return index.Image(manifest.Manifests[0].Digest)
-}
-
-func unpack(tarball, dir string) error {
-	f, err := os.Open(tarball)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	if err := os.MkdirAll(dir, modeDir); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	archive := tar.NewReader(f)
-	for {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if header.Typeflag != tar.TypeReg {
-			continue
-		}
-		data, err := io.ReadAll(archive)
-		if err == nil {
-			err = root.MkdirAll(filepath.Dir(header.Name), modeDir)
-		}
-		if err == nil {
-			err = root.WriteFile(header.Name, data, modeFile)
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
 
 func (r *release) addIndex(repository string, index v1.ImageIndex) error {
@@ -168,10 +133,38 @@ func (r *release) added(repository, reference string, digest v1.Hash) error {
 // bundle packs the layout into one file.
 func (r *release) bundle(context.Context) error {
 	dir := filepath.Join(r.out, "bundle")
+	packed, err := packed(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return r.write("modelberth-"+r.version+"-bundle.tar", packed)
+}
+
+// packed is a tar of the files in a directory, and of nothing else: the same files make the same bytes.
+func packed(dir string) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)
+	err := eachFile(dir, func(name string, data []byte) error {
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: modeFile, Size: int64(len(data)), ModTime: epoch()}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := archive.Write(data)
+		return err
+	})
+	if err == nil {
+		err = archive.Close()
+	}
+	return out.Bytes(), err
+}
+
+// eachFile reads the files in a directory and below, in the order of their names.
+func eachFile(dir string, do func(name string, data []byte) error) error {
 	root := os.DirFS(dir)
-	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+	return fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -179,21 +172,6 @@ func (r *release) bundle(context.Context) error {
 		if err != nil {
 			return err
 		}
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: modeFile, Size: int64(len(data)), ModTime: epoch()}
-		if err := archive.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err = archive.Write(data)
-		return err
+		return do(name, data)
 	})
-	if err != nil {
-		return err
-	}
-	if err := archive.Close(); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return err
-	}
-	return r.write("modelberth-"+r.version+"-bundle.tar", out.Bytes())
 }

@@ -61,9 +61,12 @@ func saveImage(t *testing.T, to, arch string, content []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), "tar", "-C", dir, "-cf", to, ".").CombinedOutput()
+	tarball, err := packed(dir)
+	if err == nil {
+		err = os.WriteFile(to, tarball, modeFile)
+	}
 	if err != nil {
-		t.Fatalf("tar: %v\n%s", err, out)
+		t.Fatal(err)
 	}
 }
 
@@ -298,5 +301,18 @@ func TestBillOfThisProgram(t *testing.T) {
 		if !bytes.Contains(data, []byte(want)) {
 			t.Errorf("the bill of materials does not contain %s", want)
 		}
+	}
+}
+
+// TestReleasedCommandSaysItsVersion runs what a release packs: the commit need not have a tag by then.
+func TestReleasedCommandSaysItsVersion(t *testing.T) {
+	r := &release{settings: settings{top: "../..", version: "9.8.7"}}
+	program := filepath.Join(t.TempDir(), "kubectl-berth")
+	if err := r.build(t.Context(), platform{runtime.GOOS, runtime.GOARCH}, "./cmd/kubectl-berth", program); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), program, "version").CombinedOutput()
+	if err != nil || string(out) != "v9.8.7\n" {
+		t.Errorf("version: %q, %v; want v9.8.7", out, err)
 	}
 }

@@ -22,10 +22,23 @@ func newVersion(w World) *cobra.Command {
 	}
 }
 
-// version of the build, as the module or the source tree says.
+// release is the version of a released program, which the linker sets (hack/release/cli.go).
+var release string //nolint:gochecknoglobals // the linker sets variables alone
+
 func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
+	info, _ := debug.ReadBuildInfo()
+	return versionOf(release, info)
+}
+
+// versionOf a build is that of the release, else of the module as go install fetched it, else of the source tree. Without
+// build information it is unknown.
+func versionOf(release string, info *debug.BuildInfo) string {
+	switch {
+	case release != "":
+		return release
+	case info != nil:
 		return info.Main.Version
+	default:
+		return "unknown"
 	}
-	return "unknown"
 }

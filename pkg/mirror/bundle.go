@@ -71,7 +71,7 @@ func Open(file string) (bundle *Bundle, err error) {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	if err := unpack(file, dir); err != nil {
+	if err := Unpack(file, dir); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
 	if b.index, err = layout.ImageIndexFromPath(dir); err != nil {
@@ -152,8 +152,9 @@ func (b *Bundle) signed(entry *Entry, keys []cosign.Key) (string, error) {
 	return cosign.Signed(keys, payload, value)
 }
 
-// unpack writes the regular files of a tar below a directory.
-func unpack(file, dir string) error {
+// Unpack writes the regular files of an OCI image layout in a tar below a directory. The error names a blob that differs
+// from its checksum, and whatever else than regular files the tar holds.
+func Unpack(file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
