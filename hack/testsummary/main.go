@@ -3,7 +3,7 @@
 
 // Command testsummary runs `go test` for one tier of the tests, shows only the essentials to a person, and at the end
 // prints one table over all tiers. It decides the failures of a tier: a failing test, a package with a broken build
-// or a crash, and a tier without any test run. The Makefile defines the tiers; it knows nothing of them.
+// or a crash, and a tier without any test run. It knows nothing of the tiers: the Makefile defines them.
 //
 //	testsummary run -tier unit [-dir DIR] [-live] [-results FILE] -- ARGUMENTS OF GO TEST
 //	testsummary skip -tier e2e -why REASON -results FILE

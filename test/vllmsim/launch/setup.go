@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch decides whether vLLM would start: contradictory flags, a model not divisible that way, too few GPUs
-// or too little memory, an environment unfit for the image's user.
+// Package launch decides whether vLLM would start: contradictory flags, a model not divisible by the parallel sizes,
+// too few GPUs or too little memory, an environment unfit for the image's user.
 //
 // It computes the start-up log's figures by simple arithmetic. It must not know sockets or HTTP, and takes the
 // environment as a value.
