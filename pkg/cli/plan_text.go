@@ -84,6 +84,10 @@ func (p *planCommand) describeModel(out page, a *answer) {
 	out.fact("holds", holds(plan, &data))
 	if performance := plan.Performance; performance != nil {
 		out.fact("speed", speed(performance))
+		if performance.LongestTTFTMillis > 0 {
+			out.fact("longest", fmt.Sprintf("first token of a prompt of %d tokens after %s, if nothing else is served (%s)",
+				plan.MaxModelLen-1, millis(performance.LongestTTFTMillis), performance.Basis))
+		}
 	}
 	out.fact("disk", disk(plan, a.workspace.Inference.Weights))
 	if a.model.Gated && a.workspace.Inference.Weights == nil {

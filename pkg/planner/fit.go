@@ -237,10 +237,7 @@ func (g *goals) loadFor(t target) physics.Load {
 // judge predicts how fast a layout serves the typical load. For Throughput with no concurrency asked
 // for, that is the load that yields most under the floors.
 func (d *modelDemand) judge(l *layout, m *machine) {
-	deployed := physics.Deployment{
-		GPU: &m.gpu, Layout: l.spread.physics(m), Serving: &l.fitted.serving, Budget: &l.fitted.budget, Engine: l.form.engine,
-	}
-	deployed.Layout.NetworkGBs = d.networkGBs(m)
+	deployed := d.deployment(l, m)
 	l.rdma = deployed.Layout.Nodes > 1 && deployed.Layout.NetworkGBs > 0
 	if l.form.engine.Speed.Basis == "" {
 		return // nothing is known of the engine's speed
@@ -262,6 +259,25 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 		}
 		l.load, l.pace = load, p
 	}
+}
+
+// deployment is a layout on machines of a type, for the laws of speed.
+func (d *modelDemand) deployment(l *layout, m *machine) physics.Deployment {
+	out := physics.Deployment{
+		GPU: &m.gpu, Layout: l.spread.physics(m), Serving: &l.fitted.serving, Budget: &l.fitted.budget, Engine: l.form.engine,
+	}
+	out.Layout.NetworkGBs = d.networkGBs(m)
+	return out
+}
+
+// longestTTFT is the time in ms from the longest prompt to its first token, if nothing else is served; 0 if unknown.
+func (d *modelDemand) longestTTFT(l *layout, m *machine) float64 {
+	if l.pace.TPOT == 0 {
+		return 0
+	}
+	deployed := d.deployment(l, m)
+	longest := physics.Load{Input: l.fitted.target.length - 1, Output: 1, Concurrency: 1, Open: true}
+	return l.form.physics.Speed(&deployed, longest).TTFT
 }
 
 // isTooSlow says whether a layout does not keep a floor that is insisted on. One that does not with the

@@ -258,3 +258,29 @@ func TestNetworkThatPodsCannotUse(t *testing.T) {
 		t.Errorf("over three machines without RDMA: %s, want no plan", got.Summary())
 	}
 }
+
+// TestLongestPrompt: a plan has the time of its longest prompt, and options that were not chosen do not.
+func TestLongestPrompt(t *testing.T) {
+	longest := func(length int) float64 {
+		plan, err := ask(t, city(t), planner.Request{Objectives: planner.Objectives{MaxModelLen: length}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range plan.Alternatives {
+			if v.Performance != nil && v.Performance.LongestTTFTMillis != 0 {
+				t.Errorf("%s has it, too", v.InstanceType)
+			}
+		}
+		return plan.Performance.LongestTTFTMillis
+	}
+	short, long := longest(4096), longest(32768)
+	if short <= 0 || long <= 4*short {
+		t.Errorf("%g ms for 4096 tokens, %g ms for 32768", short, long)
+	}
+	w := city(t)
+	w.SKUs = []sku.SKU{machineOf("Dark", "GPU-2", 1, 1.75)}
+	plan, err := ask(t, w, planner.Request{})
+	if err != nil || plan.Performance != nil {
+		t.Errorf("a GPU of unknown speed: %+v (%v)", plan.Performance, err)
+	}
+}

@@ -266,6 +266,9 @@ type Performance struct {
 	// TTFTMillis and TPOTMillis are the mean time to the first token and per further token, in ms.
 	TTFTMillis float64 `json:"ttftMillis"`
 	TPOTMillis float64 `json:"tpotMillis"`
+	// LongestTTFTMillis is the time to the first token of a prompt as long as sequences may be, if nothing else is
+	// served, in ms; 0 for options that were not chosen.
+	LongestTTFTMillis float64 `json:"longestTTFTMillis,omitempty"`
 	// OutputTokensPerSecond of all replicas together.
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
 	// PricePerMillion output tokens in USD at that load; negative where no price is known.

@@ -56,6 +56,9 @@ func (found outcome) plan(d demand) Plan {
 	plan.Warnings = append(append(append([]string(nil), d.warnings()...), found.warnings...), best.warnings...)
 	if best.layout.form != nil {
 		best.describe(&plan)
+		if m, ok := d.(*modelDemand); ok && plan.Performance != nil {
+			plan.Performance.LongestTTFTMillis = significant(m.longestTTFT(&best.layout, best.machine))
+		}
 	}
 	return plan
 }
