@@ -35,9 +35,9 @@ type count struct {
 	live, ready, updated, updatedReady, leaving int
 	nodes                                       int
 	price                                       float64
-	// blocked and stuck are the first replica that waits for a person, and the first with the current template that
-	// does; nil if there is none. unready is the first that does not answer.
-	blocked, stuck, unready *view
+	// The first replica that waits for a person, money or a machine; the first that waits for a person; the first of these
+	// with the current template; and the first that does not answer. Nil if there is none.
+	blocked, stalled, stuck, unready *view
 }
 
 func (f *facts) count() count {
@@ -57,20 +57,20 @@ func (f *facts) count() count {
 		if v.IsReady {
 			continue
 		}
-		if c.unready == nil {
-			c.unready = v
-		}
-		if v.blocked == (problem{}) {
-			continue
-		}
-		if c.blocked == nil {
-			c.blocked = v
-		}
-		if c.stuck == nil && v.IsCurrent {
-			c.stuck = v
-		}
+		c.unready = first(c.unready, v, true)
+		c.blocked = first(c.blocked, v, v.blocked != (problem{}))
+		c.stalled = first(c.stalled, v, v.isStalled)
+		c.stuck = first(c.stuck, v, v.isStalled && v.IsCurrent)
 	}
 	return c
+}
+
+// first is the one that was found before, or the next one if that is one.
+func first(found, next *view, isOne bool) *view {
+	if found == nil && isOne {
+		return next
+	}
+	return found
 }
 
 func one(is bool) int {
@@ -191,12 +191,12 @@ func (f *facts) available(c count) metav1.Condition {
 // stalled is True if nothing more happens until a person acts.
 func (f *facts) stalled(c count) metav1.Condition {
 	switch {
-	case f.failure != (problem{}):
+	case f.failure != (problem{}) && f.failure.Reason != v1beta1.ReasonProgressing:
 		return yes(v1beta1.ConditionStalled, f.failure.Reason, f.failure.Message)
 	case f.decision.IsRolling && c.stuck != nil:
 		return yes(v1beta1.ConditionStalled, v1beta1.ReasonRolloutStopped, f.stopped(c))
-	case c.blocked != nil && c.live >= f.set.DesiredReplicas():
-		return yes(v1beta1.ConditionStalled, v1beta1.ReasonReplicaBlocked, c.blocked.words(c.blocked.blocked))
+	case c.stalled != nil && c.live >= f.set.DesiredReplicas():
+		return yes(v1beta1.ConditionStalled, v1beta1.ReasonReplicaBlocked, c.stalled.words(c.stalled.blocked))
 	case f.decision.IsLimited && f.decision.IsIdle() && c.nodes > 0:
 		return yes(v1beta1.ConditionStalled, v1beta1.ReasonNodeCountLimit, f.limitWords(c))
 	default:

@@ -29,7 +29,14 @@ func starting(name string) view {
 
 func blocked(name string) view {
 	v := starting(name)
-	v.blocked = problem{"SpendingCeiling", "the namespace's ceiling is $10.00/h: raise it"}
+	v.isStalled, v.blocked = true, problem{"SpendingCeiling", "the namespace's ceiling is $10.00/h: raise it"}
+	return v
+}
+
+// short is a replica that tries again by itself.
+func short(name string) view {
+	v := starting(name)
+	v.LacksMachine, v.blocked = true, problem{"NoCapacity", "sold out until 14:05"}
 	return v
 }
 
@@ -71,6 +78,18 @@ func TestConditions(t *testing.T) {
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 			"Stalled=True RolloutStopped: The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
+		}},
+		{"one waits for machines, and tries again", facts{set: set(), views: []view{ready("a"), short("b")}}, []string{
+			"Ready=False ReplicaBlocked: 1/2 replicas are ready, for $3.67/h in all. Workspace b: NoCapacity: sold out until 14:05",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: NoCapacity: sold out until 14:05",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
+		}},
+		{"a former Service is being deleted", facts{
+			set: set(), views: []view{ready("a"), ready("b")}, failure: problem{"Progressing", "Waiting for the deletion."},
+		}, []string{
+			"Ready=False Progressing: 2/2 replicas are ready, for $7.34/h in all. Waiting for the deletion.",
+			"InferenceSetReady=False inferencesetNotReady: 2/2 replicas are ready, for $7.34/h in all. Waiting for the deletion.",
+			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
 		}},
 		{"no replica is asked for", facts{set: set(func(s *v1beta1.InferenceSet) { s.Spec.Replicas = new(int32(0)) })}, []string{
 			"Ready=True ReplicasReady: 0/0 replicas are ready",

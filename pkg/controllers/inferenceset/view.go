@@ -18,8 +18,10 @@ import (
 // view is a Workspace as its set sees it: a replica, and what is reported about it.
 type view struct {
 	replicas.Replica
-	// blocked is why the Workspace waits for a person; empty if it does not.
+	// blocked is why the Workspace waits for a person, money or a machine; empty if it does not.
 	blocked problem
+	// isStalled: nothing happens to it until a person acts.
+	isStalled bool
 	// notReady is why it does not answer; empty if it does.
 	notReady problem
 	// price of its plan, in USD per hour; 0 if it is unknown.
@@ -41,7 +43,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		out.notReady = problem{ready.Reason, ready.Message}
 	}
 	if stalled := current(ws, v1beta1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
-		out.blocked = problem{stalled.Reason, stalled.Message}
+		out.isStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}
 	}
 	if resource := current(ws, v1beta1.ConditionResourceReady); resource != nil && resource.Status != metav1.ConditionTrue {
 		out.LacksMachine = isShortage(resource.Reason)
