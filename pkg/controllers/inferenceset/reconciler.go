@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,10 +157,11 @@ func (r *Reconciler) execute(
 		failures = append(failures, r.deleteChild(ctx, set, find(children, name)))
 	}
 	for _, name := range decision.Update {
-		failures = append(failures, r.applyChild(ctx, set, name, "ReplicaUpdated", "updated Workspace %s to the current template"))
+		failures = append(failures, r.updateChild(ctx, set, find(children, name)))
 	}
 	for _, name := range replicas.Names(set.Name, string(set.UID), replicasOf(views), decision.Create) {
-		failures = append(failures, r.applyChild(ctx, set, name, "ReplicaCreated", "created Workspace %s"))
+		_, err := r.applyChild(ctx, set, name, "ReplicaCreated", "created Workspace %s")
+		failures = append(failures, err)
 	}
 	for _, err := range failures {
 		if err != nil {
@@ -169,23 +171,40 @@ func (r *Reconciler) execute(
 	return nil
 }
 
-func (r *Reconciler) applyChild(ctx context.Context, set *v1beta1.InferenceSet, name, reason, message string) error {
+func (r *Reconciler) applyChild(ctx context.Context, set *v1beta1.InferenceSet, name, reason, message string) (bool, error) {
 	desired, err := child(set, name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	isWritten, err := r.Applier.Apply(ctx, set, desired)
 	if err == nil && isWritten {
-		r.Events.Eventf(set, "Normal", reason, message, name)
+		r.Events.Eventf(set, corev1.EventTypeNormal, reason, message, name)
 	}
-	return err
+	return isWritten, err
+}
+
+// updateChild brings a Workspace to the current template. Applying leaves fields alone that somebody else added, a user
+// or KAITO's controller: if nothing else differs, they are taken out.
+func (r *Reconciler) updateChild(ctx context.Context, set *v1beta1.InferenceSet, ws *v1beta1.Workspace) error {
+	isWritten, err := r.applyChild(ctx, set, ws.Name, "ReplicaUpdated", "updated Workspace %s to the current template")
+	if err != nil || isWritten {
+		return err
+	}
+	desired, err := child(set, ws.Name)
+	if err != nil {
+		return err
+	}
+	after := ws.DeepCopy()
+	desired.Resource.Count, desired.Resource.PreferredNodes = ws.Resource.Count, ws.Resource.PreferredNodes
+	after.Inference, after.Resource = desired.Inference, desired.Resource
+	return client.IgnoreNotFound(r.Client.Patch(ctx, after, client.MergeFromWithOptions(ws, client.MergeFromWithOptimisticLock{})))
 }
 
 // deleteChild deletes a Workspace, and no other of its name.
 func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet, ws *v1beta1.Workspace) error {
 	err := r.Client.Delete(ctx, ws, client.Preconditions{UID: &ws.UID})
 	if err == nil {
-		r.Events.Eventf(set, "Normal", "ReplicaDeleted", "deleted Workspace %s", ws.Name)
+		r.Events.Eventf(set, corev1.EventTypeNormal, "ReplicaDeleted", "deleted Workspace %s", ws.Name)
 	}
 	return client.IgnoreNotFound(err)
 }

@@ -311,6 +311,36 @@ func TestInferenceSetRollsOut(t *testing.T) {
 	w.removeSet(t, set)
 }
 
+// TestInferenceSetTakesEditsOfReplicasBack: a user adds a field to one replica and takes one out of another.
+func TestInferenceSetTakesEditsOfReplicasBack(t *testing.T) {
+	w := enter(t)
+	w.begin(t, faults.NewRecorder())
+	set := setForm(w.namespace(t), "chat", 2)
+	set.Spec.Template.Inference.Engine = &v1beta1.EngineSpec{Env: []v1beta1.EngineEnv{{Name: "A", Value: "1"}}}
+	w.createSet(t, set)
+	w.untilScaled(t, set, 2)
+	before := w.childNames(t, set)
+	for i, edit := range []string{`{"resource":{"placement":{"maxHourlyPrice":"50"}}}`, `{"inference":{"engine":null}}`} {
+		ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: before[i]}}
+		if err := w.client.Patch(t.Context(), ws, client.RawPatch(types.MergePatchType, []byte(edit))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "both as the template says", func() (bool, string) {
+		for _, ws := range w.children(t, set) {
+			if ws.Resource.Placement != nil || ws.Inference.Engine == nil {
+				return false, fmt.Sprintf("%s: %+v, %+v", ws.Name, ws.Resource, ws.Inference)
+			}
+		}
+		return true, ""
+	})
+	w.untilScaled(t, set, 2)
+	if after := w.childNames(t, set); !slices.Equal(before, after) {
+		t.Errorf("replicas %v were replaced by %v", before, after)
+	}
+	w.removeSet(t, set)
+}
+
 // watchReplicas watches how many replicas are ready at least.
 func (w *world) watchReplicas(t *testing.T, set *v1beta1.InferenceSet) (stop func() int) {
 	t.Helper()

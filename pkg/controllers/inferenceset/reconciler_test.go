@@ -1,0 +1,163 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+)
+
+// cluster is an API server in memory, and a Reconciler of its sets.
+type cluster struct {
+	client.WithWatch
+	reconciler *Reconciler
+}
+
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1beta1.InferenceSet{}, &v1beta1.Workspace{}).
+		WithIndex(&v1beta1.Workspace{}, ownerIndex, ownerOf).Build()
+	return &cluster{c, New(Config{
+		Client: c, Live: c, Applier: apply.New(c, c, clock.RealClock{}), Events: record.NewFakeRecorder(100), Clock: clock.RealClock{},
+	})}
+}
+
+// pass reconciles the set, as often as given.
+func (c *cluster) pass(t *testing.T, times int) {
+	t.Helper()
+	for range times {
+		request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(set())}
+		if _, err := c.reconciler.Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (c *cluster) workspaces(t *testing.T) []v1beta1.Workspace {
+	t.Helper()
+	list := &v1beta1.WorkspaceList{}
+	if err := c.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// answer has all Workspaces answer, for their current specs.
+func (c *cluster) answer(t *testing.T) {
+	t.Helper()
+	for _, ws := range c.workspaces(t) {
+		ws.Status.Conditions = []metav1.Condition{{
+			Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonServing, ObservedGeneration: ws.Generation,
+		}}
+		if err := c.Status().Update(t.Context(), &ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEditsOfReplicasAreTakenBack(t *testing.T) {
+	tests := []struct {
+		reason string
+		edit   func(*v1beta1.Workspace)
+	}{
+		{"a field that the template has not", func(ws *v1beta1.Workspace) { ws.Inference.Config = "mine" }},
+		{"a limit that the template has not", func(ws *v1beta1.Workspace) {
+			ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "1"}
+		}},
+		{"a field that is taken out", func(ws *v1beta1.Workspace) { ws.Inference.Engine = nil }},
+		{"the label of the set", func(ws *v1beta1.Workspace) { delete(ws.Labels, v1beta1.LabelInferenceSet) }},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			c := newCluster(t, set(func(s *v1beta1.InferenceSet) {
+				s.Spec.Template.Inference.Engine = &v1beta1.EngineSpec{Name: "vllm"}
+			}))
+			c.pass(t, 2)
+			c.answer(t)
+			before := c.workspaces(t)
+			if len(before) != 2 {
+				t.Fatalf("%d Workspaces, want 2", len(before))
+			}
+			edited := before[0].DeepCopy()
+			test.edit(edited)
+			if err := c.Update(t.Context(), edited); err != nil {
+				t.Fatal(err)
+			}
+			c.pass(t, 3)
+			after := c.workspaces(t)
+			for i := range after {
+				if diff := cmp.Diff(before[i].Inference, after[i].Inference); diff != "" {
+					t.Errorf("inference of %s (-before +after):\n%s", after[i].Name, diff)
+				}
+				if after[i].Resource.Placement != nil || after[i].Labels[v1beta1.LabelInferenceSet] != "chat" {
+					t.Errorf("%s has %+v and labels %v", after[i].Name, after[i].Resource, after[i].Labels)
+				}
+			}
+		})
+	}
+}
+
+func TestUnreadableTemplateIsReported(t *testing.T) {
+	c := newCluster(t, set(func(s *v1beta1.InferenceSet) { s.Spec.Template.Inference = nil }))
+	c.pass(t, 2)
+	found := &v1beta1.InferenceSet{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); err != nil {
+		t.Fatal(err)
+	}
+	ready := found.Status.Conditions[0]
+	if len(c.workspaces(t)) > 0 || ready.Reason != v1beta1.ReasonSpecInvalid {
+		t.Errorf("Workspaces %v and condition %+v", c.workspaces(t), ready)
+	}
+}
+
+func TestDeletionWaitsForWorkspaces(t *testing.T) {
+	c := newCluster(t, set())
+	c.pass(t, 2)
+	for _, ws := range c.workspaces(t) { // as their controller does
+		ws.Finalizers = []string{v1beta1.Finalizer}
+		if err := c.Update(t.Context(), &ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Delete(t.Context(), set()); err != nil {
+		t.Fatal(err)
+	}
+	c.pass(t, 2)
+	found := &v1beta1.InferenceSet{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); err != nil {
+		t.Fatalf("the set is gone before its Workspaces: %v", err)
+	}
+	for _, ws := range c.workspaces(t) {
+		if ws.DeletionTimestamp.IsZero() {
+			t.Errorf("Workspace %s is not being deleted", ws.Name)
+		}
+		ws.Finalizers = nil
+		if err := c.Update(t.Context(), &ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.pass(t, 1)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the set is still there: %v", err)
+	}
+}
