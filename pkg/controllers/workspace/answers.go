@@ -118,8 +118,8 @@ func (s *scope) tally(out *acquire.State, names []string) {
 }
 
 // isKnown says whether a machine belongs to an attempt of the status.
-func (s *scope) isKnown(name string) bool {
-	return slices.Contains(s.foreign, name) || s.attempts.IsNamed(name)
+func (a *acquisition) isKnown(name string) bool {
+	return slices.Contains(a.foreign, name) || a.attempts.IsNamed(name)
 }
 
 // isUnchangedSince says whether nobody has changed the Workspace since an attempt ended, or asked to

@@ -18,7 +18,7 @@ import (
 )
 
 // openAttempt returns the open attempt, or nil. The held one does not count.
-func (s *scope) openAttempt() *v1beta1.Attempt { return s.attempts.OpenBut(s.surge.Serving) }
+func (a *acquisition) openAttempt() *v1beta1.Attempt { return a.attempts.OpenBut(a.surge.Serving) }
 
 // begin opens an attempt for a plan, with the node class that its machines are bought with.
 func (r *Reconciler) begin(s *scope, made *revision, number int32, names []string, start time.Time) {

@@ -92,8 +92,8 @@ func (s *scope) answers() bool {
 }
 
 // lacksPods reports whether pods of a set have not been created.
-func (s *scope) lacksPods() bool {
-	for _, set := range s.sets() {
+func (o *observation) lacksPods() bool {
+	for _, set := range o.sets() {
 		if set.Status.ObservedGeneration == set.Generation && set.Spec.Replicas != nil && set.Status.Replicas < *set.Spec.Replicas {
 			return true
 		}

@@ -39,12 +39,10 @@ func ward(t *testing.T, words string, change func(*scope)) *scope {
 	}}
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "chat", UID: "set"}}
 	set.Spec.Replicas, set.Status.Replicas = new(int32(1)), 1
-	s := &scope{
-		ws: &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}}, words: known,
-		statefulSet: set, pods: []corev1.Pod{pod},
-		revision: &revision{Name: "chat-1", Revision: render.Revision{Plan: planner.Plan{Nodes: 1}}},
-		attempts: []v1beta1.Attempt{{Number: 1, StartTime: ready, ReadyTime: &ready}},
-	}
+	s := newScope(&v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}})
+	s.words, s.statefulSet, s.pods = known, set, []corev1.Pod{pod}
+	s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: planner.Plan{Nodes: 1}}}
+	s.attempts = []v1beta1.Attempt{{Number: 1, StartTime: ready, ReadyTime: &ready}}
 	if change != nil {
 		change(s)
 	}

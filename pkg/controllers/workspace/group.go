@@ -22,9 +22,9 @@ import (
 )
 
 // sets are the StatefulSets that are there.
-func (s *scope) sets() []*appsv1.StatefulSet {
+func (o *observation) sets() []*appsv1.StatefulSet {
 	var sets []*appsv1.StatefulSet
-	for _, set := range []*appsv1.StatefulSet{s.statefulSet, s.workers} {
+	for _, set := range []*appsv1.StatefulSet{o.statefulSet, o.workers} {
 		if set != nil {
 			sets = append(sets, set)
 		}
@@ -33,7 +33,7 @@ func (s *scope) sets() []*appsv1.StatefulSet {
 }
 
 // isGroup says whether several machines serve the model together.
-func (s *scope) isGroup() bool { return s.running().IsGroup() }
+func (a *acceptance) isGroup() bool { return a.running().IsGroup() }
 
 // groupOfRevision is what counts of the remembered group: what failed under another revision does not.
 func (s *scope) groupOfRevision() workload.Group {

@@ -82,10 +82,10 @@ func (s *scope) isHeldBack() bool {
 }
 
 // currentPods are those that are not on their way out.
-func (s *scope) currentPods() []*corev1.Pod {
+func (o *observation) currentPods() []*corev1.Pod {
 	var current []*corev1.Pod
-	for i := range s.pods {
-		if pod := &s.pods[i]; pod.DeletionTimestamp.IsZero() {
+	for i := range o.pods {
+		if pod := &o.pods[i]; pod.DeletionTimestamp.IsZero() {
 			current = append(current, pod)
 		}
 	}

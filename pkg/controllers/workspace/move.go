@@ -17,11 +17,11 @@ import (
 const restartLimit = 5 * time.Minute
 
 // running is what the pods are to run now.
-func (s *scope) running() *revision {
-	if s.former != nil {
-		return s.former
+func (a *acceptance) running() *revision {
+	if a.former != nil {
+		return a.former
 	}
-	return s.revision
+	return a.revision
 }
 
 // move decides whether the pods go over to the accepted revision, and which machines they may run on. They

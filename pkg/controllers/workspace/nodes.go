@@ -39,13 +39,13 @@ const (
 )
 
 // isOnNodes says whether the accepted plan uses nodes that are there, so that nothing is bought.
-func (s *scope) isOnNodes() bool { return s.revision != nil && s.revision.IsOnNodes() }
+func (a *acceptance) isOnNodes() bool { return a.revision != nil && a.revision.IsOnNodes() }
 
 // node returns the node of that name, or nil.
-func (s *scope) node(name string) *corev1.Node {
-	for i := range s.nodes {
-		if s.nodes[i].Name == name {
-			return &s.nodes[i]
+func (o *observation) node(name string) *corev1.Node {
+	for i := range o.nodes {
+		if o.nodes[i].Name == name {
+			return &o.nodes[i]
 		}
 	}
 	return nil

@@ -27,14 +27,14 @@ func (s *scope) isCurrent() bool {
 }
 
 // isRolledOut says whether the pods are those of the sets as they were read.
-func (s *scope) isRolledOut() bool {
-	for _, set := range s.sets() {
+func (o *observation) isRolledOut() bool {
+	for _, set := range o.sets() {
 		if set.Status.ObservedGeneration != set.Generation {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
-		return !slices.ContainsFunc(s.sets(), func(set *appsv1.StatefulSet) bool {
+	return !slices.ContainsFunc(o.pods, func(pod corev1.Pod) bool {
+		return !slices.ContainsFunc(o.sets(), func(set *appsv1.StatefulSet) bool {
 			return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision
 		})
 	})

@@ -81,10 +81,10 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 }
 
 // waitForRelease looks again after a while, should the event of a machine's end be missed.
-func (s *scope) waitForRelease(names []string) error {
+func (o *observation) waitForRelease(names []string) error {
 	return &progress.WaitingError{
 		Message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",
-			strings.Join(names, ", "), s.machineKind),
+			strings.Join(names, ", "), o.machineKind),
 		After: retryRelease,
 	}
 }

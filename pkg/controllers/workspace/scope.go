@@ -25,95 +25,114 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// scope is one pass over one Workspace: the facts, observed once, and what the steps decided.
+// scope is one pass over one Workspace: what was observed, and what the steps decided.
 type scope struct {
 	ws    *v1beta1.Workspace
 	owner capacity.Owner
 	// spec is the Workspace that plans are made for: as it is, or where its spec has no plan, as it was accepted last.
 	spec *v1beta1.Workspace
+	// before is the status that this pass began with.
+	before v1beta1.WorkspaceStatus
 
-	// Facts.
+	observation
+	acceptance
+	acquisition
+	outcome
+}
+
+// observation is what is there. The step that observes writes it; the machines that a pass asks for and the StatefulSets
+// that it writes are added.
+type observation struct {
 	revisions   revisions.History
 	statefulSet *appsv1.StatefulSet
 	workers     *appsv1.StatefulSet
+	// group is what is remembered of the group that serves.
+	group workload.Group
 	// kaitoSet is the StatefulSet that KAITO's controller made, and kaito names all by which the Workspace is KAITO's.
 	kaitoSet *appsv1.StatefulSet
 	kaito    []string
 	machines acquire.Machines
-	pods     []corev1.Pod
-	nodes    []corev1.Node
+	// machineKind is what stands for a machine, as kubectl calls it.
+	machineKind string
+	pods        []corev1.Pod
+	nodes       []corev1.Node
+	// silence is what it means that nodes are not Ready.
+	silence nodehealth.Silence
 	// namespace is the metadata of the Workspace's namespace, as far as it decides something.
 	namespace metav1.ObjectMeta
+	// warnings are what was published about what says nothing of itself.
+	warnings []diagnosis.Warning
+	// words are how engines say what is wrong.
+	words diagnosis.Words
+}
 
-	// isNew says that this pass put the finalizer on, before which nothing is bought.
-	isNew bool
-	// observed says that the facts are complete.
-	observed bool
+// acceptance is what the pods are to run: what the spec comes to.
+type acceptance struct {
 	// planned says that it is decided what the current spec comes to: a plan, or none.
 	planned bool
-	// named says that the Services of the Workspace are there and its own.
-	named bool
-	// rolling says that this pass changed the pods, so that what is observed of them is past.
-	rolling bool
-
-	// group is what is remembered of the group that serves, and groupStep what is done about it.
-	group     workload.Group
-	groupStep group.Step
-
-	// revision is the accepted one: the plan and the rendered pods that everything follows.
-	revision *revision
-	// former is what the pods run on with while the machines of the accepted revision are got; nil otherwise.
-	former *revision
-	// surge is how the machines of two attempts are held at once.
-	surge acquire.Surge
-	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
-	// Workspace's will do.
-	runsOn int32
-	// recreates says why the machines that serve are let go before others are got.
-	recreates string
-	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
-	asksAgain bool
 	// planErr says why there is no plan for the current spec.
 	planErr *progress.StalledError
 	// inputs are what the accepted plan was made from.
 	inputs render.Inputs
-	// before is the status that this pass began with, and attempts as they stand now.
-	before   v1beta1.WorkspaceStatus
-	attempts acquire.Attempts
-	// persisted says that this pass has written the attempts down, so that it knows the newest Workspace.
+	// revision is the accepted one: the plan and the rendered pods that everything follows.
+	revision *revision
+	// former is what the pods run on with while the machines of the accepted revision are got; nil otherwise.
+	former *revision
+	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
+	// Workspace's will do.
+	runsOn int32
+}
+
+// acquisition is how machines are got for the accepted revision.
+type acquisition struct {
+	// attempts as they stand now. persisted says that this pass has written them down, so that it knows the newest Workspace.
+	attempts  acquire.Attempts
 	persisted bool
-	// created are the machines that this pass asked for.
-	created []capacity.Created
-	// exposed warns that pods can read the metadata of the machines that were asked for; empty where nothing says so.
-	exposed string
+	// surge is how the machines of two attempts are held at once.
+	surge acquire.Surge
+	// recreates says why the machines that serve are let go before others are got.
+	recreates string
+	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
+	asksAgain bool
+	// foreign are held machines that belong to no attempt that could be.
+	foreign []string
 	// leftNodes are the nodes that are not tried now.
 	leftNodes []render.LeftNode
 	// nothingToBuyWith says that no provisioner is installed.
 	nothingToBuyWith bool
-	// wasted is what machines cost in USD that this pass gave up before they were of use.
-	wasted float64
-	// fellBack is the plan that this pass gave up for another one; empty where it did not.
-	fellBack string
-	// foreign are held machines that belong to no attempt that could be.
-	foreign []string
 	// heldNow are the machines that the API server has, once it was asked.
 	heldNow   acquire.Machines
 	heldKnown bool
 	// verdict is on the machines that are waited for: what was heard, before it is final.
 	verdict refusal.Verdict
-	// silence is what it means that nodes are not Ready, and unheard why it means nothing; empty where it does.
-	silence nodehealth.Silence
-	unheard string
-	// engine has the figures of the engine; nil where this pass did not probe it.
-	engine *status.Engine
-	// warnings are what was published about what says nothing of itself.
-	warnings []diagnosis.Warning
-	// words are how engines say what is wrong.
-	words diagnosis.Words
-	// machineKind is what stands for a machine, as kubectl calls it.
-	machineKind string
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
+}
+
+// outcome is what this pass did, and when to look again.
+type outcome struct {
+	// isNew says that it put the finalizer on, before which nothing is bought.
+	isNew bool
+	// observed says that the observation is complete.
+	observed bool
+	// named says that the Services of the Workspace are there and its own.
+	named bool
+	// rolling says that it changed the pods, so that what is observed of them is past.
+	rolling bool
+	// groupStep is what is done about the group that serves.
+	groupStep group.Step
+	// created are the machines that it asked for.
+	created []capacity.Created
+	// exposed warns that pods can read the metadata of the machines that were asked for; empty where nothing says so.
+	exposed string
+	// wasted is what machines cost in USD that it gave up before they were of use.
+	wasted float64
+	// fellBack is the plan that it gave up for another one; empty where it did not.
+	fellBack string
+	// unheard is why it means nothing that nodes are not Ready; empty where it does.
+	unheard string
+	// engine has the figures of the engine; nil where it did not probe it.
+	engine *status.Engine
 	// finalized says that the Workspace is gone and there is nothing to report on.
 	finalized bool
 	// requeueAfter asks for another pass although nothing may happen.
@@ -126,8 +145,8 @@ func newScope(ws *v1beta1.Workspace) *scope {
 		owner: ownerOf(ws),
 		spec:  ws,
 
-		before:   *ws.Status.DeepCopy(),
-		attempts: acquire.Attempts(ws.Status.Attempts).Clone(),
+		before:      *ws.Status.DeepCopy(),
+		acquisition: acquisition{attempts: acquire.Attempts(ws.Status.Attempts).Clone()},
 	}
 }
 
@@ -136,10 +155,10 @@ func ownerOf(ws *v1beta1.Workspace) capacity.Owner {
 }
 
 // lookAgain asks for another pass after a while, or sooner.
-func (s *scope) lookAgain(after time.Duration) {
+func (o *outcome) lookAgain(after time.Duration) {
 	after = max(after, acquire.ShortestLook)
-	if s.requeueAfter == 0 || after < s.requeueAfter {
-		s.requeueAfter = after
+	if o.requeueAfter == 0 || after < o.requeueAfter {
+		o.requeueAfter = after
 	}
 }
 

@@ -197,28 +197,28 @@ func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
 }
 
 // revisionOf returns the revision that a set was made from, or nil.
-func (s *scope) revisionOf(set *appsv1.StatefulSet) *revision {
+func (o *observation) revisionOf(set *appsv1.StatefulSet) *revision {
 	if set == nil {
 		return nil
 	}
-	return s.revisions.Named(set.Annotations[v1beta1.AnnotationRevision])
+	return o.revisions.Named(set.Annotations[v1beta1.AnnotationRevision])
 }
 
 // heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
-func (s *scope) heldAttempt() *v1beta1.Attempt {
-	return s.attempts.OpenNumber(s.surge.Serving)
+func (a *acquisition) heldAttempt() *v1beta1.Attempt {
+	return a.attempts.OpenNumber(a.surge.Serving)
 }
 
 // keptNames are the names of the machines that are held beside those of the latest attempt.
-func (s *scope) keptNames() []string {
-	if held := s.heldAttempt(); held != nil {
+func (a *acquisition) keptNames() []string {
+	if held := a.heldAttempt(); held != nil {
 		return held.NodeClaims
 	}
 	return nil
 }
 
 // isHeld says whether a machine is held beside those of the latest attempt.
-func (s *scope) isHeld(name string) bool { return slices.Contains(s.keptNames(), name) }
+func (a *acquisition) isHeld(name string) bool { return slices.Contains(a.keptNames(), name) }
 
 // deleting is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
 // where nothing else will do.
