@@ -80,7 +80,7 @@ func (r *Reconciler) lastState(ctx context.Context, s *scope, last *v1beta1.Atte
 		return out, nil
 	}
 	s.attempts.Note(last, s.machines, names, r.Clock.Now())
-	r.learnLaunch(asker(s.ws), last)
+	r.lessons.launched(asker(s.ws), last)
 	var err error
 	out.Machines, err = r.judge(ctx, s, last, names)
 	out.Failed = r.failed(s, last)

@@ -59,12 +59,12 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	s.ws.Status.Attempts = s.attempts.Clone()
 	if err := r.patchStatus(ctx, before, s.ws); err != nil {
 		s.ws.Status.Attempts = before.Status.Attempts
-		r.learnUnanswered(err, asker(s.ws), before.Status.Attempts, s.attempts)
+		r.lessons.unanswered(err, asker(s.ws), before.Status.Attempts, s.attempts)
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
 	s.persisted = true
-	r.emit(s, status.Refusals(before.Status.Attempts, s.attempts))
-	r.noteAttempts(asker(s.ws), before.Status.Attempts, s.attempts)
+	emit(r.Events, s.ws, status.Refusals(before.Status.Attempts, s.attempts))
+	r.lessons.note(asker(s.ws), before.Status.Attempts, s.attempts)
 	r.Metrics.waste(s)
 	return nil
 }

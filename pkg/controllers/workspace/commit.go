@@ -46,7 +46,7 @@ func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 		owner := metav1.OwnerReference{
 			APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ControllerRevision", Name: revision.Name, UID: revision.UID, Controller: new(true),
 		}
-		if err := r.keepCommit(ctx, workload.Commits(s.ws, name, commit, owner)); err != nil {
+		if err := keepCommit(ctx, r.Client, workload.Commits(s.ws, name, commit, owner)); err != nil {
 			return err
 		}
 	}
@@ -54,8 +54,8 @@ func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 }
 
 // keepCommit writes a commit down. Where that is forbidden, for example by a quota, each pod settles its own.
-func (r *Reconciler) keepCommit(ctx context.Context, keeper *corev1.ConfigMap) error {
-	err := r.Client.Create(ctx, keeper, client.FieldOwner(apply.FieldOwner))
+func keepCommit(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap) error {
+	err := to.Create(ctx, keeper, client.FieldOwner(apply.FieldOwner))
 	switch {
 	case err == nil:
 		log.FromContext(ctx).Info("kept the commit of the weights", "configMap", keeper.Name)

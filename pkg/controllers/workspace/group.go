@@ -86,10 +86,11 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 		s.group = workload.Group{Number: s.group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
 		return r.ensureWorkload(ctx, s)
 	case group.Delete:
-		if err := r.awaitSets(ctx, s); err != nil {
+		if err := awaitSets(ctx, r.Live, s.sets()); err != nil {
 			return err
 		}
-		return r.deletePods(ctx, s, step.Leaving, "it is of a former group")
+		s.rolling = s.rolling || len(step.Leaving) > 0
+		return deletePods(ctx, r.Client, s.ws.Namespace, step.Leaving, "it is of a former group")
 	default:
 		return nil
 	}
@@ -97,10 +98,10 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 
 // awaitSets returns an error while the cache shows other templates than the API server has: the pods of the newest ones
 // would be taken for former ones, and so would each of their successors.
-func (r *Reconciler) awaitSets(ctx context.Context, s *scope) error {
-	for _, shown := range s.sets() {
+func awaitSets(ctx context.Context, live client.Reader, sets []*appsv1.StatefulSet) error {
+	for _, shown := range sets {
 		newest := &appsv1.StatefulSet{}
-		if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
+		if err := client.IgnoreNotFound(live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
 			return fmt.Errorf("reading StatefulSet %s: %w", shown.Name, err)
 		}
 		// Pods of a new template may be there before the status tells of it.
@@ -113,11 +114,10 @@ func (r *Reconciler) awaitSets(ctx context.Context, s *scope) error {
 }
 
 // deletePods deletes pods by their UIDs: the cache may lag behind their successors.
-func (r *Reconciler) deletePods(ctx context.Context, s *scope, pods []group.Leaving, why string) error {
+func deletePods(ctx context.Context, from client.Writer, namespace string, pods []group.Leaving, why string) error {
 	for _, leaving := range pods {
-		s.rolling = true
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ws.Namespace, Name: leaving.Name}}
-		err := r.Client.Delete(ctx, pod, &client.DeleteOptions{
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaving.Name}}
+		err := from.Delete(ctx, pod, &client.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &leaving.UID}, GracePeriodSeconds: leaving.GraceSeconds,
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

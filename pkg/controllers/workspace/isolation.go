@@ -44,7 +44,7 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 		return nil
 	}
 	if !r.Isolation.HoldsGroups() { // they were rendered under another policy
-		return r.writeIsolation(ctx, held, v1beta1.IsolationWaived)
+		return writeIsolation(ctx, r.Client, held, v1beta1.IsolationWaived)
 	}
 	members := membersOf(all)
 	if len(members) < s.running().Plan.Nodes {
@@ -59,7 +59,7 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 		s.lookAgain(probeAgain)
 		return nil
 	case found.Outcome == isolation.Isolated:
-		return r.writeIsolation(ctx, held, v1beta1.IsolationFound)
+		return writeIsolation(ctx, r.Client, held, v1beta1.IsolationFound)
 	case found.Outcome == isolation.Exposed && r.Clock.Since(lastAgent(all)) >= programmedWithin:
 		r.Isolation.Expose(found)
 		return &progress.StalledError{
@@ -126,7 +126,7 @@ func lastAgent(pods []*corev1.Pod) time.Time {
 }
 
 // writeIsolation tells the agents of pods what was found. A pod that has gone by then tells of its successor later.
-func (r *Reconciler) writeIsolation(ctx context.Context, pods []*corev1.Pod, found string) error {
+func writeIsolation(ctx context.Context, to client.Writer, pods []*corev1.Pod, found string) error {
 	for _, pod := range pods {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"uid": pod.UID, "annotations": map[string]string{v1beta1.AnnotationIsolation: found},
@@ -135,7 +135,7 @@ func (r *Reconciler) writeIsolation(ctx context.Context, pods []*corev1.Pod, fou
 			return fmt.Errorf("writing the isolation of pod %s: %w", pod.Name, err)
 		}
 		into := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-		err = r.Client.Patch(ctx, into, client.RawPatch(types.MergePatchType, patch))
+		err = to.Patch(ctx, into, client.RawPatch(types.MergePatchType, patch))
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
 			return fmt.Errorf("writing the isolation of pod %s: %w", pod.Name, err)
 		}

@@ -72,7 +72,7 @@ func (r *Reconciler) kaitoObjects(ctx context.Context, s *scope) ([]string, erro
 	if len(out) > 0 || !s.wasKAITOs() {
 		return out, nil
 	}
-	hasDeployment, err := r.hasDeployment(ctx, s.ws)
+	hasDeployment, err := hasDeployment(ctx, r.Live, s.ws)
 	if hasDeployment {
 		out = append(out, "Deployment "+s.ws.Name)
 	}
@@ -94,10 +94,10 @@ func (s *scope) wasKAITOs() bool {
 
 // hasDeployment looks for the Deployment that early versions of KAITO's controller served a Workspace with. The cache
 // has no Deployments.
-func (r *Reconciler) hasDeployment(ctx context.Context, ws *v1beta1.Workspace) (bool, error) {
+func hasDeployment(ctx context.Context, live client.Reader, ws *v1beta1.Workspace) (bool, error) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
-	err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(ws), found))
+	err := client.IgnoreNotFound(live.Get(ctx, client.ObjectKeyFromObject(ws), found))
 	if err != nil {
 		return false, fmt.Errorf("reading Deployment %s: %w", ws.Name, err)
 	}

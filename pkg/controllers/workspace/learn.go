@@ -4,62 +4,92 @@
 package workspace
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
-// noteAttempts counts what became of attempts of a Workspace and has all Workspaces learn from it,
-// once it is written down.
-func (r *Reconciler) noteAttempts(who refusal.Asker, before, after []v1beta1.Attempt) {
-	r.Metrics.count(before, after)
-	r.learn(who, before, after)
+// lessons have all Workspaces learn from the attempts of each.
+type lessons struct {
+	reader  client.Reader
+	memory  *cooldown.Memory
+	market  *purchase.Market
+	waiting *watch.Waiting
+	metrics *Metrics
+	clock   clock.PassiveClock
 }
 
-// learnUnanswered has all Workspaces learn from attempts whose write failed but may have been done: the next
+// note counts what became of attempts of a Workspace and has all Workspaces learn from it,
+// once it is written down.
+func (l *lessons) note(who refusal.Asker, before, after []v1beta1.Attempt) {
+	l.metrics.count(before, after)
+	l.learn(who, before, after)
+}
+
+// unanswered has all Workspaces learn from attempts whose write failed but may have been done: the next
 // pass would find nothing new in them. One that the API server refused was made from an old Workspace.
-func (r *Reconciler) learnUnanswered(err error, who refusal.Asker, before, after []v1beta1.Attempt) {
+func (l *lessons) unanswered(err error, who refusal.Asker, before, after []v1beta1.Attempt) {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		r.learn(who, before, after)
+		l.learn(who, before, after)
 	}
 }
 
 // learn has all Workspaces learn from what is new of attempts. Those that wait for an offer that is open since look
 // again.
-func (r *Reconciler) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
+func (l *lessons) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
 		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
 	})
 	if len(changed) == 0 {
 		return
 	}
-	opened := r.Memory.Learn(r.Clock.Now(), r.market.Remember(who, changed)...)
+	opened := l.memory.Learn(l.clock.Now(), l.market.Remember(who, changed)...)
 	if last := &after[len(after)-1]; last.Reason != "" || last.ReadyTime != nil {
-		opened = append(opened, r.Memory.Forget(who.Workspace)...)
+		opened = append(opened, l.memory.Forget(who.Workspace)...)
 	}
-	r.wakeFor(opened)
+	l.wake(opened)
 }
 
-// learnLaunch has all Workspaces learn that the cloud has launched a machine of an attempt, before the status says so:
+// launched has all Workspaces learn that the cloud has launched a machine of an attempt, before the status says so:
 // that disproves a refusal for want of quota.
-func (r *Reconciler) learnLaunch(who refusal.Asker, open *v1beta1.Attempt) {
+func (l *lessons) launched(who refusal.Asker, open *v1beta1.Attempt) {
 	if open.ReadyTime == nil && acquire.HasLaunched(open, "") {
-		r.wakeFor(r.Memory.Learn(r.Clock.Now(), r.market.Remember(who, []v1beta1.Attempt{*open})...))
+		l.wake(l.memory.Learn(l.clock.Now(), l.market.Remember(who, []v1beta1.Attempt{*open})...))
 	}
 }
 
-// wakeFor has those look again that wait for what has opened.
-func (r *Reconciler) wakeFor(opened []refusal.Scope) {
-	now := r.Clock.Now()
-	r.waiting.WakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return r.Memory.IsOpen(now, who, offers) })
+// wake has those look again that wait for what has opened.
+func (l *lessons) wake(opened []refusal.Scope) {
+	now := l.clock.Now()
+	l.waiting.WakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return l.memory.IsOpen(now, who, offers) })
 }
 
 // asker is who asks for the machines of a Workspace.
 func asker(ws *v1beta1.Workspace) refusal.Asker {
 	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
+}
+
+// all are those of all Workspaces, from the cache.
+func (l *lessons) all(ctx context.Context) ([]refusal.Attempt, error) {
+	list := &v1beta1.WorkspaceList{}
+	if err := l.reader.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing workspaces: %w", err)
+	}
+	var out []refusal.Attempt
+	for i := range list.Items {
+		out = append(out, l.market.Remember(asker(&list.Items[i]), list.Items[i].Status.Attempts)...)
+	}
+	return out, nil
 }

@@ -12,13 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// observeNamespace reads the labels and annotations of the Workspace's namespace from the cache.
-func (r *Reconciler) observeNamespace(ctx context.Context, s *scope) error {
+// observeNamespace reads the labels and annotations of a namespace.
+func observeNamespace(ctx context.Context, from client.Reader, name string) (metav1.ObjectMeta, error) {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKey{Name: s.ws.Namespace}, object)); err != nil {
-		return fmt.Errorf("reading namespace %s: %w", s.ws.Namespace, err)
+	if err := client.IgnoreNotFound(from.Get(ctx, client.ObjectKey{Name: name}, object)); err != nil {
+		return metav1.ObjectMeta{}, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
-	s.namespace = object.ObjectMeta
-	return nil
+	return object.ObjectMeta, nil
 }

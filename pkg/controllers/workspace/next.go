@@ -6,12 +6,10 @@ package workspace
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -33,7 +31,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	}
 	// A controller that led before may have written how its attempt ended when this one knew all the others.
 	now := r.Clock.Now()
-	r.wakeFor(r.Memory.Learn(now, refusal.Credible(r.market.Remember(asker(s.ws), s.ws.Status.Attempts), now)...))
+	r.lessons.wake(r.Memory.Learn(now, refusal.Credible(r.market.Remember(asker(s.ws), s.ws.Status.Attempts), now)...))
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.Add(key) // before it looks: what changes meanwhile must wake it
 	choice := r.choice(s)
@@ -121,19 +119,6 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope) error {
 		err = progress.Behind("revision")
 	}
 	return err
-}
-
-// allAttempts are those of all Workspaces, from the cache.
-func (r *Reconciler) allAttempts(ctx context.Context) ([]refusal.Attempt, error) {
-	list := &v1beta1.WorkspaceList{}
-	if err := r.Client.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("listing workspaces: %w", err)
-	}
-	var out []refusal.Attempt
-	for i := range list.Items {
-		out = append(out, r.market.Remember(asker(&list.Items[i]), list.Items[i].Status.Attempts)...)
-	}
-	return out, nil
 }
 
 // choice is what a plan is chosen from for the Workspace, as this pass observed it.

@@ -107,7 +107,7 @@ func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []rende
 	for _, name := range s.revision.Plan.NodeNames {
 		node := s.node(name)
 		if node == nil {
-			isGone, err := r.isGone(ctx, name)
+			isGone, err := isGone(ctx, r.Live, name)
 			if err != nil || isGone {
 				return fmt.Sprintf("node %s is gone", name), nil, err
 			}
@@ -123,9 +123,9 @@ func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []rende
 }
 
 // isGone asks the API server itself: moving away from a node may buy a machine.
-func (r *Reconciler) isGone(ctx context.Context, name string) (bool, error) {
+func isGone(ctx context.Context, live client.Reader, name string) (bool, error) {
 	nodes := &corev1.NodeList{}
-	if err := r.Live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {
+	if err := live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("looking for node %q: %w", name, err)
 	}
 	return len(nodes.Items) == 0, nil

@@ -34,9 +34,11 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeUnshown(ctx, s); err != nil {
 		return err
 	}
-	if err := r.observeNamespace(ctx, s); err != nil {
+	namespace, err := observeNamespace(ctx, r.Client, s.ws.Namespace)
+	if err != nil {
 		return err
 	}
+	s.namespace = namespace
 	if len(s.pods) > 0 {
 		r.preflight.Settle(s.ws.UID)
 	}

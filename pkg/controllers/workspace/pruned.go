@@ -70,14 +70,14 @@ func (r *Reconciler) holdPruned(ctx context.Context, ws *v1beta1.Workspace, miss
 	if err := r.patchStatus(ctx, former, ws); err != nil {
 		return fmt.Errorf("patching status of workspace %s/%s: %w", ws.Namespace, ws.Name, err)
 	}
-	r.emit(s, events)
+	emit(r.Events, s.ws, events)
 	return nil
 }
 
-// missing are the fields that the API server prunes.
-func (r *Reconciler) missing(ctx context.Context) ([]string, error) {
-	if r.Schema == nil {
+// missingFields are the fields that the API server prunes.
+func missingFields(ctx context.Context, schema Schema) ([]string, error) {
+	if schema == nil {
 		return nil, nil
 	}
-	return r.Schema.Missing(ctx)
+	return schema.Missing(ctx)
 }

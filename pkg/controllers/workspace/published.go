@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
@@ -85,7 +86,7 @@ func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
 		}
 		if !now.Before(due) {
 			var err error
-			if heard.warnings, err = r.warnings(ctx, s.ws.Namespace, uid); err != nil {
+			if heard.warnings, err = warnings(ctx, r.Live, s.ws.Namespace, uid, now); err != nil {
 				return err
 			}
 			heard.asked, due = now, now.Add(askAgain)
@@ -108,14 +109,14 @@ func (s *scope) wasHeldUp() bool {
 const stale = 5 * time.Minute
 
 // warnings about one object, by their text: those of several volumes take turns in being the newest.
-func (r *Reconciler) warnings(ctx context.Context, namespace string, uid types.UID) ([]diagnosis.Warning, error) {
-	list, err := events.About(ctx, r.Live, namespace, uid)
+func warnings(ctx context.Context, live client.Reader, namespace string, uid types.UID, now time.Time) ([]diagnosis.Warning, error) {
+	list, err := events.About(ctx, live, namespace, uid)
 	if err != nil {
 		return nil, err
 	}
 	var out []diagnosis.Warning
 	for i := range list {
-		if item := &list[i]; item.Type == corev1.EventTypeWarning && r.Clock.Since(events.LastSeen(item)) < stale {
+		if item := &list[i]; item.Type == corev1.EventTypeWarning && now.Sub(events.LastSeen(item)) < stale {
 			out = append(out, diagnosis.Warning{About: uid, Reason: item.Reason, Message: item.Message})
 		}
 	}

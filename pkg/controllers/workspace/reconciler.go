@@ -134,6 +134,8 @@ type Reconciler struct {
 	planning  *planning.Pipeline
 	// market chooses which plans are bought.
 	market *purchase.Market
+	// lessons have all Workspaces learn from the attempts of each.
+	lessons *lessons
 	// reported are the Workspaces whose pruned fields were published.
 	reported reported
 	// published is what was read about pods that are held up.
@@ -156,6 +158,9 @@ func New(config Config) *Reconciler {
 		}, config.Clock),
 	}
 	out.market = newMarket(&config, out)
+	out.lessons = &lessons{
+		reader: config.Client, memory: config.Memory, market: out.market, waiting: out.waiting, metrics: config.Metrics, clock: config.Clock,
+	}
 	return out
 }
 
@@ -196,7 +201,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if r.past.isPast(ws) {
 		return ctrl.Result{RequeueAfter: r.behind.again(request.NamespacedName, r.Clock.Now())}, nil
 	}
-	if missing, err := r.missing(ctx); err != nil || len(missing) > 0 && ws.DeletionTimestamp.IsZero() {
+	if missing, err := missingFields(ctx, r.Schema); err != nil || len(missing) > 0 && ws.DeletionTimestamp.IsZero() {
 		if err != nil {
 			return ctrl.Result{}, err
 		}
@@ -251,7 +256,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		}
 	}
 	// Once, and before a Workspace is deleted, with whose status its refusals go.
-	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.allAttempts(ctx) })
+	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.all(ctx) })
 	if err != nil {
 		return err
 	}
@@ -312,16 +317,16 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.waiting.Remove(client.ObjectKeyFromObject(ws))
 	r.preflight.Forget(client.ObjectKeyFromObject(ws), ws.UID)
 	r.waiting.WakeForMoney()
-	r.wakeFor(opened)
+	r.lessons.wake(opened)
 }
 
 // emit publishes events after the status that makes them true has been written.
-func (r *Reconciler) emit(s *scope, events []status.Event) {
+func emit(to record.EventRecorder, ws *v1beta1.Workspace, events []status.Event) {
 	for _, event := range events {
 		kind := corev1.EventTypeNormal
 		if event.IsWarning {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Event(s.ws, kind, event.Reason, event.Message)
+		to.Event(ws, kind, event.Reason, event.Message)
 	}
 }

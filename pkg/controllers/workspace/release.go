@@ -37,7 +37,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 		s.finalized = true
 		return nil
 	}
-	if err := r.deleteStatefulSets(ctx, s); err != nil {
+	if err := deleteSets(ctx, r.Client, s.sets()); err != nil {
 		return err
 	}
 	left, err := r.Provisioner.Release(ctx, s.owner)
@@ -63,7 +63,7 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
-	if err := r.deleteStatefulSets(ctx, s); err != nil {
+	if err := deleteSets(ctx, r.Client, s.sets()); err != nil {
 		return err
 	}
 	if len(s.machines) == 0 && len(s.attempts.Open()) == 0 {
@@ -118,20 +118,20 @@ func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
 	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws), s.ws.UID)
 }
 
-func (r *Reconciler) deleteStatefulSets(ctx context.Context, s *scope) error {
-	for _, set := range s.sets() {
-		if err := r.deleteSet(ctx, set); err != nil {
+func deleteSets(ctx context.Context, from client.Writer, sets []*appsv1.StatefulSet) error {
+	for _, set := range sets {
+		if err := deleteSet(ctx, from, set); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) deleteSet(ctx context.Context, set *appsv1.StatefulSet) error {
+func deleteSet(ctx context.Context, from client.Writer, set *appsv1.StatefulSet) error {
 	if !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	err := r.Client.Delete(ctx, set, client.Preconditions{UID: &set.UID})
+	err := from.Delete(ctx, set, client.Preconditions{UID: &set.UID})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting StatefulSet %s: %w", set.Name, err)
 	}

@@ -31,7 +31,9 @@ import (
 func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.Machine) (isOver bool, err error) {
 	open := s.openAttempt()
 	if s.surge.Replaces == capacity.ReplacesPod {
-		return true, r.deletePods(ctx, s, s.lostPods(lost), "its machine is lost, and the others are kept")
+		leaving := s.lostPods(lost)
+		s.rolling = s.rolling || len(leaving) > 0
+		return true, deletePods(ctx, r.Client, s.ws.Namespace, leaving, "its machine is lost, and the others are kept")
 	}
 	for _, machine := range lost {
 		verdict := machine.Verdict

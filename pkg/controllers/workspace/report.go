@@ -33,13 +33,13 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		former := s.ws.DeepCopy()
 		s.ws.Status = after
 		if err := r.patchStatus(ctx, former, s.ws); err != nil {
-			r.learnUnanswered(err, asker(s.ws), before.Attempts, after.Attempts)
+			r.lessons.unanswered(err, asker(s.ws), before.Attempts, after.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 	}
 	r.awaitProbe(s)
-	r.emit(s, events)
-	r.noteAttempts(asker(s.ws), before.Attempts, after.Attempts)
+	emit(r.Events, s.ws, events)
+	r.lessons.note(asker(s.ws), before.Attempts, after.Attempts)
 	r.Metrics.waste(s)
 	return nil
 }

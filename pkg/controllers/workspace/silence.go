@@ -41,14 +41,14 @@ func (r *Reconciler) listen(ctx context.Context, s *scope) error {
 		return nil
 	}
 	var err error
-	s.silence, err = r.silence(ctx)
+	s.silence, err = silenceOf(ctx, r.Client)
 	return err
 }
 
-// silence is that of all nodes. The cache answers.
-func (r *Reconciler) silence(ctx context.Context) (nodehealth.Silence, error) {
+// silenceOf is that of all nodes. The cache answers.
+func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, error) {
 	all := &corev1.NodeList{}
-	if err := r.Client.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+	if err := from.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nodehealth.Silence{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	return nodehealth.Listen(all.Items), nil

@@ -5,6 +5,7 @@ package workspace
 
 import (
 	"context"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,11 +25,11 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	choice := r.choice(s)
 	accepted, forbidden := choice.Today(s.revision)
 	if forbidden != "" && acquire.Misses(open, s.revision.Plan.Nodes) {
-		return r.stopBuying(s, open, s.revision.Plan.InstanceType+" may not be bought any more: "+forbidden)
+		return s.stopBuying(open, s.revision.Plan.InstanceType+" may not be bought any more: "+forbidden, r.Clock.Now())
 	}
 	budget := choice.Budget()
 	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
-		return r.abandon(s, over.Error())
+		return s.abandon(over.Error(), r.Clock.Now())
 	}
 	r.waiting.Add(key) // before it looks: money that is freed meanwhile must wake it
 	over, err := choice.Reserve(ctx, accepted, open.Number)
@@ -37,17 +38,9 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 		return err
 	}
 	if open.ReadyTime == nil {
-		return r.abandon(s, over.Error())
+		return s.abandon(over.Error(), r.Clock.Now())
 	}
 	return choice.Short(over)
-}
-
-// stopBuying has no further machine bought for the open attempt: what serves is kept.
-func (r *Reconciler) stopBuying(s *scope, open *v1beta1.Attempt, why string) error {
-	if open.ReadyTime == nil {
-		return r.abandon(s, why)
-	}
-	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
 }
 
 // buysNothing says whether the spec, whatever was accepted before, asks for existing nodes only.
@@ -55,8 +48,16 @@ func (s *scope) buysNothing() bool {
 	return s.ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 }
 
+// stopBuying has no further machine bought for the open attempt: what serves is kept.
+func (s *scope) stopBuying(open *v1beta1.Attempt, why string, now time.Time) error {
+	if open.ReadyTime == nil {
+		return s.abandon(why, now)
+	}
+	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
+}
+
 // abandon lets go of the machines of the open attempt, which may not be completed.
-func (r *Reconciler) abandon(s *scope, why string) error {
-	s.end(acquire.Released("the machines were released: "+why), r.Clock.Now())
+func (s *scope) abandon(why string, now time.Time) error {
+	s.end(acquire.Released("the machines were released: "+why), now)
 	return &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: why, IsBrief: true}
 }

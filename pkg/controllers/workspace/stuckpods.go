@@ -74,7 +74,7 @@ func (r *Reconciler) lostMachine(ctx context.Context, s *scope, pod *corev1.Pod)
 	if !isBought || isHeld {
 		return "", nil
 	}
-	isGone, err := r.isGone(ctx, pod.Spec.NodeName) // the cache may not show a new node yet
+	isGone, err := isGone(ctx, r.Live, pod.Spec.NodeName) // the cache may not show a new node yet
 	if err != nil || !isGone {
 		return "", err
 	}

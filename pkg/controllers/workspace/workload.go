@@ -122,7 +122,7 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.isGroup() || s.workers == nil {
 		return nil
 	}
-	return r.deleteSet(ctx, s.workers) // of a plan with several machines
+	return deleteSet(ctx, r.Client, s.workers) // of a plan with several machines
 }
 
 // applyPods writes the StatefulSets as they are to be, aimed at the machines of the open attempt.
