@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package acquire decides how one Workspace gets its machines: what becomes of its attempts, what happens next (wait,
-// record that an attempt has ended, release machines, begin the next attempt, or stop until a person has acted), and
-// which machines are lost. Machines of two attempts are never held at once, except while the machines of one serve and
-// those of another plan are acquired.
+// Package acquire decides how one Workspace gets its machines: the verdict on each machine, the record of each attempt, and
+// the next step. A step waits, ends an attempt, releases machines, begins an attempt, or stops until a person has acted.
+// Machines of two attempts are never held at once, except while the machines of one serve and those of another plan are
+// acquired.
 //
 // It is pure: callers pass what they observed and the current time as values, and get values back. It must not know how
 // machines are made, how plans are found, or how a status is written.

@@ -143,8 +143,8 @@ func (j *Judge) explain(c *Case, seen []refusal.Observation, out *Judgement) {
 	}
 }
 
-// verdict classifies one machine; nil if the cache has none. A machine whose node reports that it is broken or about to be
-// reclaimed, or whose node is not Ready for too long, counts as lost.
+// verdict classifies one machine; nil if the cache has none. A broken machine, one that the cloud is about to reclaim, and
+// one with a node not Ready for too long count as lost.
 func (j *Judge) verdict(machine *capacity.Machine, seen refusal.Observation, out *Judgement) refusal.Verdict {
 	verdict := j.Rules.Classify(seen, j.Deadlines, j.Now)
 	if verdict.Final || machine == nil || machine.Deleting || machine.NodeName == "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Affordable chooses a plan whose money is reserved and whose turn it is, or one that costs nothing more. Where
-// there is no money for anything but what is about to be lost, that is asked for in its own place.
+// Affordable chooses a plan and reserves its money, unless the plan costs nothing more. The money may suffice only for the
+// offer that is about to be lost: it is then requested in its own place.
 func (c *Choice) Affordable(ctx context.Context, number int32) (*revision.Revision, error) {
 	made, err := c.affordableBut(ctx, number, c.Deleting)
 	wait, isShort := errors.AsType[*progress.WaitingError](err)
@@ -65,9 +65,9 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 	return granted, c.takeTurn(granted)
 }
 
-// choose returns the plan to ask for: the accepted one at the price of the day, or one that is made anew where the
-// accepted one has been refused, is over a limit of the day, or was made while something was left alone that may be had
-// by now. What is about to be lost is left alone where anything else will do.
+// choose returns the plan to request: the accepted one at the price of the day, or a new one. A plan is made anew after a
+// refusal, over a limit of the day, or if offers were cooling down when it was made. What is about to be lost is left
+// alone if anything else is suitable.
 func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*revision.Revision, error) {
 	excluded, err := c.excluded()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*rev
 	return made, nil
 }
 
-// replaceForbidden plans anew where the limits of the day forbid the accepted plan, which the new one says.
+// replaceForbidden plans anew because the limits of the day forbid the accepted plan. A warning of the new plan says so.
 func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclusion, forbidden string) (*revision.Revision, error) {
 	made, err := c.makePlan(ctx, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled && len(excluded) > 0 {

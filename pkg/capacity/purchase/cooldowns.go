@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// excluded is what is left alone now, in the places that the Workspace names: a refusal is about the
-// place that was asked for. Nothing is while its user asks to have it tried again.
+// excluded is what is left alone now, in the places that the Workspace names: a refusal is about one place. Nothing is left
+// alone while the user asks for another try.
 func (c *Choice) excluded() ([]cooldown.Exclusion, error) {
 	if c.Attempts.IsRetry(c.Workspace) {
 		return nil, nil

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package purchase chooses the plan that a Workspace buys: one whose offers are not cooling down, whose machines can become
-// useful, that the limits of the day allow, and for which there is money. It reserves the money, and buys nothing. It must
-// not know which machines are held for which attempt (package acquire does), or how machines are made.
+// Package purchase chooses the plan to buy for a Workspace. Its offers are not cooling down, its machines can become useful,
+// and its price is within the limits of the day and the money left. The package reserves the money and buys nothing. It
+// must not know why an attempt begins or ends (package acquire does), or how machines are made.
 package purchase
 
 import (

@@ -18,9 +18,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Afford reserves the money for a plan's machines. Where it is short, the best plan that can be had for
-// what is left takes its place; where there is none, the Workspace waits until machines of others are
-// gone, which wakes it.
+// Afford reserves the money for a plan's machines. If it is short, the best plan for the remaining money takes its place.
+// If there is none, the Workspace waits until machines of others are gone.
 func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int32) (*revision.Revision, error) {
 	over, err := c.Reserve(ctx, made, number)
 	if over == nil {
@@ -105,8 +104,8 @@ func (c *Choice) Short(over *ledger.OverError) error {
 	return wait
 }
 
-// ShortUntil says that money is short, until a cheaper machine that is left alone now may be asked for again: one
-// that there is room for, if only in place of what serves.
+// ShortUntil says that money is short until the cooldown of a cheaper machine ends. The machine must fit the remaining money,
+// if only in place of what serves.
 func (c *Choice) ShortUntil(ctx context.Context, over *ledger.OverError, excluded []cooldown.Exclusion) error {
 	budget := c.Budget()
 	room := budget.Room(over)
