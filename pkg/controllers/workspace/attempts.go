@@ -5,20 +5,20 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
-
-// openAttempt returns the open attempt, or nil. The held one does not count.
-func (a *acquisition) openAttempt() *v1beta1.Attempt { return a.attempts.OpenBut(a.surge.Serving) }
 
 // begin opens an attempt for a plan, with the node class that its machines are bought with.
 func (r *Reconciler) begin(s *scope, made *revision, number int32, names []string, start time.Time) {
@@ -43,11 +43,6 @@ func (s *scope) end(verdict refusal.Verdict, now time.Time) {
 	}
 }
 
-// seconds is a time as it comes back from the API server.
-func seconds(at time.Time) metav1.Time {
-	return metav1.NewTime(at).Rfc3339Copy()
-}
-
 // persist writes the attempts, if they changed. Nothing is bought and nothing let go before the
 // status tells why. A pass that started from an old Workspace fails to write; one that has nothing to
 // write is stopped by confirm.
@@ -66,5 +61,29 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	emit(r.Events, s.ws, status.Refusals(before.Status.Attempts, s.attempts))
 	r.lessons.note(asker(s.ws), before.Status.Attempts, s.attempts)
 	r.Metrics.waste(s)
+	return nil
+}
+
+// confirm returns a conflict if this pass does not know the newest Workspace. One that has put the finalizer on, or
+// written the attempts down, does.
+func (r *Reconciler) confirm(ctx context.Context, s *scope) error {
+	if s.persisted || s.isNew {
+		return nil
+	}
+	return r.checkNewest(ctx, s)
+}
+
+// checkNewest returns a conflict if the Workspace has been written since this pass read it. A machine
+// may vanish sooner than the cache shows that it was there, and would be asked for again; one of an
+// attempt that the cache does not show yet would be let go.
+func (r *Reconciler) checkNewest(ctx context.Context, s *scope) error {
+	newest := &v1beta1.Workspace{}
+	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.ws), newest)); err != nil {
+		return fmt.Errorf("reading the newest version: %w", err)
+	}
+	if newest.ResourceVersion != s.ws.ResourceVersion {
+		return apierrors.NewConflict(v1beta1.GroupVersion().WithResource("workspaces").GroupResource(), s.ws.Name,
+			errors.New("it has been written since this pass read it"))
+	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -83,24 +82,4 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 func (s *scope) lacksFigures() bool {
 	known, runs := s.ws.Status.Engine, s.running()
 	return runs != nil && runs.Plan.Engine != "" && s.isCurrent() && (known == nil || known.Revision != runs.Name)
-}
-
-// leader is the pod that answers, once it is ready; nil before.
-func (s *scope) leader() *corev1.Pod {
-	for i := range s.pods {
-		pod := &s.pods[i]
-		if pod.Name == s.ws.Name+"-0" && pod.Status.PodIP != "" && isPodReady(pod) {
-			return pod
-		}
-	}
-	return nil
-}
-
-func isPodReady(pod *corev1.Pod) bool {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -7,11 +7,11 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
-
-	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // A machine costs money for nothing where the cluster refuses its pods, where its engine fails in a way that no retry mends,
@@ -76,27 +76,4 @@ func (r *Reconciler) failingForGood(s *scope, open *v1beta1.Attempt) (string, bo
 		return was.Message, true
 	}
 	return "see the condition InferenceReady", true
-}
-
-// answers reports whether a pod is ready that takes requests.
-func (s *scope) answers() bool {
-	if s.isGroup() {
-		return s.leader() != nil
-	}
-	for i := range s.pods {
-		if isPodReady(&s.pods[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// lacksPods reports whether pods of a set have not been created.
-func (o *observation) lacksPods() bool {
-	for _, set := range o.sets() {
-		if set.Status.ObservedGeneration == set.Generation && set.Spec.Replicas != nil && set.Status.Replicas < *set.Spec.Replicas {
-			return true
-		}
-	}
-	return false
 }

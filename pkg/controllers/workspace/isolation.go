@@ -76,22 +76,6 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 	}
 }
 
-// isHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
-func (s *scope) isHeldBack() bool {
-	return s.isGroup() && slices.ContainsFunc(s.currentPods(), workload.IsHeld)
-}
-
-// currentPods are those that are not on their way out.
-func (o *observation) currentPods() []*corev1.Pod {
-	var current []*corev1.Pod
-	for i := range o.pods {
-		if pod := &o.pods[i]; pod.DeletionTimestamp.IsZero() {
-			current = append(current, pod)
-		}
-	}
-	return current
-}
-
 // membersOf are the pods whose agents run.
 func membersOf(pods []*corev1.Pod) []isolation.Member {
 	var out []isolation.Member

@@ -120,13 +120,3 @@ func (r *Reconciler) awaitRevision(ctx context.Context, s *scope) error {
 	}
 	return err
 }
-
-// choice is what a plan is chosen from for the Workspace, as this pass observed it.
-func (r *Reconciler) choice(s *scope) *purchase.Choice {
-	return r.market.For(purchase.Buyer{
-		Workspace: s.ws, Spec: s.spec, Owner: s.owner, Namespace: s.namespace, Accepted: s.revision, Inputs: s.inputs,
-		Attempts: s.attempts, Machines: s.machines, Sets: s.sets(), Pods: s.pods,
-		Surge: s.surge, IsAnswering: s.isServing(r.Clock.Now()), Deleting: r.deleting(s),
-		LeftNodes: s.leftNodes, CannotBuy: s.nothingToBuyWith,
-	})
-}

@@ -8,21 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
-	"github.com/modelberth/modelberth/pkg/capacity/purchase"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
@@ -37,49 +29,6 @@ const (
 	// retryNodes is when to look again whether pods have left room: no event tells.
 	retryNodes = time.Minute
 )
-
-// isOnNodes says whether the accepted plan uses nodes that are there, so that nothing is bought.
-func (a *acceptance) isOnNodes() bool { return a.revision != nil && a.revision.IsOnNodes() }
-
-// node returns the node of that name, or nil.
-func (o *observation) node(name string) *corev1.Node {
-	for i := range o.nodes {
-		if o.nodes[i].Name == name {
-			return &o.nodes[i]
-		}
-	}
-	return nil
-}
-
-// observeNodes reads the machines of the Workspace, the nodes of that name, and those of its pods.
-func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string) error {
-	list := &corev1.NodeList{}
-	err := r.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
-	if err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
-	}
-	s.nodes = list.Items
-	names = slices.Clone(names)
-	for i := range s.pods {
-		names = append(names, s.pods[i].Spec.NodeName)
-	}
-	for _, name := range names {
-		if name == "" || s.node(name) != nil {
-			continue
-		}
-		node := &corev1.Node{}
-		err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("reading node %q: %w", name, err)
-		}
-		s.nodes = append(s.nodes, *node)
-	}
-	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return r.listen(ctx, s)
-}
 
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
 // Machines that were bought for it before are let go.
@@ -120,40 +69,6 @@ func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []rende
 	}
 	problem, left := r.turnedDown(s)
 	return problem, left, nil
-}
-
-// isGone asks the API server itself: moving away from a node may buy a machine.
-func isGone(ctx context.Context, live client.Reader, name string) (bool, error) {
-	nodes := &corev1.NodeList{}
-	if err := live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {
-		return false, fmt.Errorf("looking for node %q: %w", name, err)
-	}
-	return len(nodes.Items) == 0, nil
-}
-
-// unfit says that a node's machine is broken, or that it has not been Ready for too long; empty while it may
-// come back.
-func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
-	if trouble := nodehealth.Of(node); trouble.Message != "" {
-		left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now())
-		if left <= 0 {
-			return trouble.Message
-		}
-		s.lookAgain(left)
-	}
-	isReady, since := nodehealth.Ready(node)
-	if isReady || r.Answers.NodeGrace <= 0 {
-		return ""
-	}
-	counted := s.countsSince(since)
-	if counted.IsZero() {
-		return ""
-	}
-	if left := counted.Add(r.Answers.NodeGrace).Sub(r.Clock.Now()); left > 0 {
-		s.lookAgain(left)
-		return ""
-	}
-	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, purchase.Clock(since))
 }
 
 // turnedDown says that the scheduler does not put a pod of the plan on any of its nodes, in its words, and
@@ -212,26 +127,6 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 		return err
 	}
 	return r.observeNodes(ctx, s, s.revision.Plan.NodeNames)
-}
-
-// stillLeft are the nodes that a plan left, as long as that counts.
-func stillLeft(accepted *revision, now time.Time) []render.LeftNode {
-	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
-}
-
-// nodeFacts are how the nodes of the plan are, in its order.
-func (s *scope) nodeFacts() []status.Node {
-	var out []status.Node
-	for _, name := range s.revision.Plan.NodeNames {
-		fact, node := status.Node{Name: name}, s.node(name)
-		if node != nil {
-			gpus := node.Status.Allocatable[corev1.ResourceName(s.revision.Plan.GPUResource)]
-			isReady, _ := nodehealth.Ready(node)
-			fact.Exists, fact.IsReady, fact.GPUs = true, isReady, gpus.Value()
-		}
-		out = append(out, fact)
-	}
-	return out
 }
 
 // orOnNodes has the Workspace use nodes that have come since it was planned, where machines would be bought

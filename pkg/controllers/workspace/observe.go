@@ -8,14 +8,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -133,4 +138,63 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 	}
 	s.machines, s.machineKind = machines, r.Provisioner.Kind(s.owner)
 	return r.observeNodes(ctx, s, names)
+}
+
+// observeNodes reads the machines of the Workspace, the nodes of that name, and those of its pods.
+func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string) error {
+	list := &corev1.NodeList{}
+	err := r.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	s.nodes = list.Items
+	names = slices.Clone(names)
+	for i := range s.pods {
+		names = append(names, s.pods[i].Spec.NodeName)
+	}
+	for _, name := range names {
+		if name == "" || s.node(name) != nil {
+			continue
+		}
+		node := &corev1.Node{}
+		err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading node %q: %w", name, err)
+		}
+		s.nodes = append(s.nodes, *node)
+	}
+	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return r.listen(ctx, s)
+}
+
+// stillLeft are the nodes that a plan left, as long as that counts.
+func stillLeft(accepted *revision, now time.Time) []render.LeftNode {
+	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
+}
+
+// listen finds out whether the silence of the Workspace's nodes is their own.
+func (r *Reconciler) listen(ctx context.Context, s *scope) error {
+	s.silence = nodehealth.Silence{}
+	isSilent := func(node corev1.Node) bool {
+		isReady, _ := nodehealth.Ready(&node)
+		return !isReady
+	}
+	if !slices.ContainsFunc(s.nodes, isSilent) {
+		return nil
+	}
+	var err error
+	s.silence, err = silenceOf(ctx, r.Client)
+	return err
+}
+
+// silenceOf is that of all nodes. The cache answers.
+func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, error) {
+	all := &corev1.NodeList{}
+	if err := from.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nodehealth.Silence{}, fmt.Errorf("listing nodes: %w", err)
+	}
+	return nodehealth.Listen(all.Items), nil
 }

@@ -41,27 +41,6 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	return s.noteUnverified(ctx, r.planning.Weights)
 }
 
-// acceptedLast is the newest revision that was made from the same as the accepted one. What was accepted last may be in
-// the attempts only, which are written down before the plan that they are for.
-func (s *scope) acceptedLast() *revision {
-	accepted := s.accepted()
-	if accepted == nil {
-		return nil
-	}
-	object := s.revisions.Object(accepted.Name)
-	if open := s.openAttempt(); open != nil && object != nil {
-		if other := s.revisions.Object(open.Revision); other != nil && other.Revision > object.Revision {
-			object = other
-		}
-	}
-	if object != nil {
-		if newest := s.revisions.NewestLike(object); newest != nil {
-			return newest
-		}
-	}
-	return accepted
-}
-
 // goOnWithAccepted has plans be made for what the accepted revision was made from.
 func (s *scope) goOnWithAccepted() {
 	from := s.revision.Inputs
@@ -84,13 +63,6 @@ func (s *scope) goOnWithAccepted() {
 		placement.MaxHourlyPrice = s.ws.Resource.Placement.MaxHourlyPrice
 		s.spec.Resource.Placement = placement
 	}
-}
-
-// hasServed says whether a model has answered with what the accepted revision was made from.
-func (s *scope) hasServed() bool {
-	ready := s.revisions.Object(s.ws.Status.LatestReadyRevision)
-	current := s.revisions.Object(s.revision.Name)
-	return ready != nil && current != nil && revisions.HasSameInputs(ready, current)
 }
 
 func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {

@@ -5,11 +5,13 @@ package workspace
 
 import (
 	"slices"
+	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // diagnosed is what there is to see of the pods.
@@ -26,16 +28,63 @@ func (s *scope) isCurrent() bool {
 	return !s.rolling && (!s.isGroup() || s.workers != nil) && s.isRolledOut()
 }
 
-// isRolledOut says whether the pods are those of the sets as they were read.
-func (o *observation) isRolledOut() bool {
-	for _, set := range o.sets() {
-		if set.Status.ObservedGeneration != set.Generation {
-			return false
+// leader is the pod that answers, once it is ready; nil before.
+func (s *scope) leader() *corev1.Pod {
+	for i := range s.pods {
+		pod := &s.pods[i]
+		if pod.Name == s.ws.Name+"-0" && pod.Status.PodIP != "" && isPodReady(pod) {
+			return pod
 		}
 	}
-	return !slices.ContainsFunc(o.pods, func(pod corev1.Pod) bool {
-		return !slices.ContainsFunc(o.sets(), func(set *appsv1.StatefulSet) bool {
-			return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision
-		})
-	})
+	return nil
+}
+
+func isPodReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// isServing says whether the pods answer, or do so again shortly.
+func (s *scope) isServing(now time.Time) bool {
+	for i := range s.pods {
+		pod := &s.pods[i]
+		if pod.Name != s.ws.Name+"-0" {
+			continue
+		}
+		since := pod.CreationTimestamp.Time
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodReady && condition.LastTransitionTime.After(since) {
+				since = condition.LastTransitionTime.Time
+			}
+		}
+		return isPodReady(pod) || now.Sub(since) < restartLimit
+	}
+	return false
+}
+
+// answers reports whether a pod is ready that takes requests.
+func (s *scope) answers() bool {
+	if s.isGroup() {
+		return s.leader() != nil
+	}
+	for i := range s.pods {
+		if isPodReady(&s.pods[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
+func (s *scope) isHeldBack() bool {
+	return s.isGroup() && slices.ContainsFunc(s.currentPods(), workload.IsHeld)
+}
+
+// areMachinesUsable reports whether the machines of the accepted plan are there with their nodes and GPUs.
+func (s *scope) areMachinesUsable() bool {
+	return status.AreUsable(s.servingMachines(), &s.revision.Plan)
 }

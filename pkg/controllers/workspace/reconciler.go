@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -33,7 +32,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -318,15 +316,4 @@ func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.preflight.Forget(client.ObjectKeyFromObject(ws), ws.UID)
 	r.waiting.WakeForMoney()
 	r.lessons.wake(opened)
-}
-
-// emit publishes events after the status that makes them true has been written.
-func emit(to record.EventRecorder, ws *v1beta1.Workspace, events []status.Event) {
-	for _, event := range events {
-		kind := corev1.EventTypeNormal
-		if event.IsWarning {
-			kind = corev1.EventTypeWarning
-		}
-		to.Event(ws, kind, event.Reason, event.Message)
-	}
 }

@@ -7,10 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -18,7 +15,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // ensureFinalizer keeps the Workspace until its machines are gone. It comes before anything is
@@ -80,15 +76,6 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	return err
 }
 
-// waitForRelease looks again after a while, should the event of a machine's end be missed.
-func (o *observation) waitForRelease(names []string) error {
-	return &progress.WaitingError{
-		Message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",
-			strings.Join(names, ", "), o.machineKind),
-		After: retryRelease,
-	}
-}
-
 // releaseOrphans lets go what is held for other Workspaces of that name than the known one. A
 // Workspace counts as gone only if the API server itself says so.
 func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName, known types.UID) error {
@@ -116,26 +103,6 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedNam
 // ensureNoOrphans lets go what a Workspace of the same name left behind.
 func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
 	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws), s.ws.UID)
-}
-
-func deleteSets(ctx context.Context, from client.Writer, sets []*appsv1.StatefulSet) error {
-	for _, set := range sets {
-		if err := deleteSet(ctx, from, set); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func deleteSet(ctx context.Context, from client.Writer, set *appsv1.StatefulSet) error {
-	if !set.DeletionTimestamp.IsZero() {
-		return nil
-	}
-	err := from.Delete(ctx, set, client.Preconditions{UID: &set.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting StatefulSet %s: %w", set.Name, err)
-	}
-	return nil
 }
 
 func (r *Reconciler) patchFinalizers(

@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/group"
@@ -121,7 +123,36 @@ func (s *scope) podFacts() status.Pods {
 	return out
 }
 
-// areMachinesUsable reports whether the machines of the accepted plan are there with their nodes and GPUs.
-func (s *scope) areMachinesUsable() bool {
-	return status.AreUsable(s.servingMachines(), &s.revision.Plan)
+// emit publishes events after the status that makes them true has been written.
+func emit(to record.EventRecorder, ws *v1beta1.Workspace, events []status.Event) {
+	for _, event := range events {
+		kind := corev1.EventTypeNormal
+		if event.IsWarning {
+			kind = corev1.EventTypeWarning
+		}
+		to.Event(ws, kind, event.Reason, event.Message)
+	}
+}
+
+// nodeFacts are how the nodes of the plan are, in its order.
+func (s *scope) nodeFacts() []status.Node {
+	var out []status.Node
+	for _, name := range s.revision.Plan.NodeNames {
+		fact, node := status.Node{Name: name}, s.node(name)
+		if node != nil {
+			gpus := node.Status.Allocatable[corev1.ResourceName(s.revision.Plan.GPUResource)]
+			isReady, _ := nodehealth.Ready(node)
+			fact.Exists, fact.IsReady, fact.GPUs = true, isReady, gpus.Value()
+		}
+		out = append(out, fact)
+	}
+	return out
+}
+
+// replacement says that all members of a group are replaced, and why; empty where they are not.
+func (s *scope) replacement() string {
+	if !s.isGroup() {
+		return ""
+	}
+	return s.groupStep.Describe(s.running().Plan.Nodes)
 }

@@ -124,3 +124,31 @@ func (s *scope) isRunning(made *revision) bool {
 func (s *scope) isAccepted(made *revision) bool {
 	return s.isRunning(made) || s.ws.Status.Plan != nil && s.ws.Status.Plan.Revision == made.Name
 }
+
+// hasServed says whether a model has answered with what the accepted revision was made from.
+func (s *scope) hasServed() bool {
+	ready := s.revisions.Object(s.ws.Status.LatestReadyRevision)
+	current := s.revisions.Object(s.revision.Name)
+	return ready != nil && current != nil && revisions.HasSameInputs(ready, current)
+}
+
+// acceptedLast is the newest revision that was made from the same as the accepted one. What was accepted last may be in
+// the attempts only, which are written down before the plan that they are for.
+func (s *scope) acceptedLast() *revision {
+	accepted := s.accepted()
+	if accepted == nil {
+		return nil
+	}
+	object := s.revisions.Object(accepted.Name)
+	if open := s.openAttempt(); open != nil && object != nil {
+		if other := s.revisions.Object(open.Revision); other != nil && other.Revision > object.Revision {
+			object = other
+		}
+	}
+	if object != nil {
+		if newest := s.revisions.NewestLike(object); newest != nil {
+			return newest
+		}
+	}
+	return accepted
+}

@@ -6,16 +6,17 @@ package workspace
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 )
 
 // machineNodes is what is known of the nodes of the Workspace's machines.
@@ -30,30 +31,6 @@ func (s *scope) machineNodes(grace time.Duration) acquire.Nodes {
 	return out
 }
 
-// listen finds out whether the silence of the Workspace's nodes is their own.
-func (r *Reconciler) listen(ctx context.Context, s *scope) error {
-	s.silence = nodehealth.Silence{}
-	isSilent := func(node corev1.Node) bool {
-		isReady, _ := nodehealth.Ready(&node)
-		return !isReady
-	}
-	if !slices.ContainsFunc(s.nodes, isSilent) {
-		return nil
-	}
-	var err error
-	s.silence, err = silenceOf(ctx, r.Client)
-	return err
-}
-
-// silenceOf is that of all nodes. The cache answers.
-func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, error) {
-	all := &corev1.NodeList{}
-	if err := from.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
-		return nodehealth.Silence{}, fmt.Errorf("listing nodes: %w", err)
-	}
-	return nodehealth.Listen(all.Items), nil
-}
-
 // countsSince is since when the silence of a node counts that has been silent since a time; zero while it does not,
 // which the conditions say. No event tells this Workspace that other nodes are heard again.
 func (s *scope) countsSince(since time.Time) time.Time {
@@ -63,4 +40,38 @@ func (s *scope) countsSince(since time.Time) time.Time {
 		s.lookAgain(retrySilence)
 	}
 	return counted
+}
+
+// unfit says that a node's machine is broken, or that it has not been Ready for too long; empty while it may
+// come back.
+func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
+	if trouble := nodehealth.Of(node); trouble.Message != "" {
+		left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now())
+		if left <= 0 {
+			return trouble.Message
+		}
+		s.lookAgain(left)
+	}
+	isReady, since := nodehealth.Ready(node)
+	if isReady || r.Answers.NodeGrace <= 0 {
+		return ""
+	}
+	counted := s.countsSince(since)
+	if counted.IsZero() {
+		return ""
+	}
+	if left := counted.Add(r.Answers.NodeGrace).Sub(r.Clock.Now()); left > 0 {
+		s.lookAgain(left)
+		return ""
+	}
+	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, purchase.Clock(since))
+}
+
+// isGone asks the API server itself: moving away from a node may buy a machine.
+func isGone(ctx context.Context, live client.Reader, name string) (bool, error) {
+	nodes := &corev1.NodeList{}
+	if err := live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("looking for node %q: %w", name, err)
+	}
+	return len(nodes.Items) == 0, nil
 }

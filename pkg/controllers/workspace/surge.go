@@ -14,15 +14,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
-	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open, while the
@@ -154,18 +151,6 @@ func (r *Reconciler) pinnedSet(ctx context.Context, s *scope, first, last *v1bet
 	return shown, nil
 }
 
-// pinnedTo is the number of the attempt that the pods of a set are told to run on; 0 where they are told none, or one that
-// nobody has begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the
-// set of before.
-func (s *scope) pinnedTo(set *appsv1.StatefulSet) int32 {
-	number := workload.PinnedAttempt(set)
-	isHeld := slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })
-	if number < s.attempts.NextNumber() || isHeld {
-		return number
-	}
-	return 0
-}
-
 // unrecorded are the names of the machines that serve a plan which is not the accepted one, where the status has lost
 // their attempt: they would be taken for strays.
 func (s *scope) unrecorded() []string {
@@ -180,67 +165,6 @@ func (s *scope) unrecorded() []string {
 		}
 	}
 	return names
-}
-
-// adoptServing takes the machines that serve into an attempt. Those whose names nobody here could have made up are left
-// out from then on.
-func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
-	serving := s.unrecorded()
-	isFound, err := r.adoptFor(ctx, s, s.revisionOf(s.statefulSet))
-	switch {
-	case isFound:
-		s.attempts.Last().ReadyTime = new(seconds(r.Clock.Now()))
-	case err == nil:
-		s.foreign = append(s.foreign, serving...)
-	}
-	return err
-}
-
-// revisionOf returns the revision that a set was made from, or nil.
-func (o *observation) revisionOf(set *appsv1.StatefulSet) *revision {
-	if set == nil {
-		return nil
-	}
-	return o.revisions.Named(set.Annotations[v1beta1.AnnotationRevision])
-}
-
-// heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
-func (a *acquisition) heldAttempt() *v1beta1.Attempt {
-	return a.attempts.OpenNumber(a.surge.Serving)
-}
-
-// keptNames are the names of the machines that are held beside those of the latest attempt.
-func (a *acquisition) keptNames() []string {
-	if held := a.heldAttempt(); held != nil {
-		return held.NodeClaims
-	}
-	return nil
-}
-
-// isHeld says whether a machine is held beside those of the latest attempt.
-func (a *acquisition) isHeld(name string) bool { return slices.Contains(a.keptNames(), name) }
-
-// deleting is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
-// where nothing else will do.
-func (r *Reconciler) deleting(s *scope) *cooldown.Exclusion {
-	held, now := s.heldAttempt(), r.Clock.Now()
-	if held == nil || s.surge.Trouble == "" {
-		return nil
-	}
-	offer := r.market.Offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
-	lost := r.Answers.Rules.Classify(refusal.Observation{
-		Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Offering: offer,
-		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
-	}, r.Answers.Deadlines, now)
-	past := append(r.market.Remember(asker(s.ws), s.attempts), refusal.Attempt{
-		Asker: asker(s.ws), Offering: offer, Started: held.StartTime.Time, Ended: now,
-		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
-	})
-	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, asker(s.ws), offer)
-	if !isLeft {
-		return nil
-	}
-	return &cooldown.Exclusion{Offering: offer, Until: until, Cause: cause}
 }
 
 // servingState is what is decided from about the serving attempt; nil where there is none.
@@ -267,61 +191,6 @@ func (r *Reconciler) servingState(ctx context.Context, s *scope) (*acquire.Held,
 
 // moveLimit is how long pods may take to move to other machines once yet others are wanted.
 const moveLimit = 15 * time.Minute
-
-// moveDeadline is when the pods have had time enough to move to the machines that they select.
-func (s *scope) moveDeadline() time.Time {
-	if ready, ok := s.attempts.ReadyTime(workload.PinnedAttempt(s.statefulSet)); ok {
-		return ready.Add(moveLimit)
-	}
-	return time.Time{}
-}
-
-// isMoved says whether the pods are told to run on other machines than those that are held.
-func (s *scope) isMoved() bool {
-	return s.surge.Serving > 0 && s.pinnedTo(s.statefulSet) > s.surge.Serving
-}
-
-// isVacated says whether all pods have moved away from the machines that are held.
-func (s *scope) isVacated() bool {
-	if !s.isMoved() || !s.isRolledOut() {
-		return false
-	}
-	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
-		return slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool {
-			return s.isHeld(machine.Name) && machine.NodeName != "" && machine.NodeName == pod.Spec.NodeName
-		})
-	})
-}
-
-// endHeld closes the held attempt: its machines are not needed any more, or lost.
-func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verdict) {
-	held := s.heldAttempt()
-	if verdict.Cause == refusal.None {
-		verdict = refusal.Verdict{Cause: v1beta1.ReasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
-	}
-	acquire.Close(held, verdict, s.ws.Generation, r.Clock.Now())
-	log.FromContext(ctx).Info("the former machines are not held any longer", "attempt", held.Number, "cause", held.Reason,
-		"words", held.Message)
-}
-
-// releaseBut lets go of all machines but those that are held.
-func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error) {
-	surger, isSurger := r.Provisioner.(capacity.Surger)
-	if keep := s.keptNames(); isSurger && len(keep) > 0 {
-		return surger.ReleaseBut(ctx, s.owner, keep)
-	}
-	return r.Provisioner.Release(ctx, s.owner)
-}
-
-// await says what nothing is asked for before.
-func (s *scope) await(now time.Time) error {
-	if left := s.machines.Leaving(); len(left) > 0 || !s.isMoved() {
-		return s.awaitRelease(left)
-	}
-	return &progress.WaitingError{
-		Message: "waiting for the pods to leave the old machines", After: max(s.moveDeadline().Sub(now), acquire.ShortestLook),
-	}
-}
 
 // serveOn has the pods that serve be looked after, whatever keeps machines from being got beside theirs.
 func (s *scope) serveOn(err error) error {

@@ -11,13 +11,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // ensureNames sees to it, before anything is bought, that the names which the Workspace leads to are
@@ -146,4 +149,71 @@ func (r *Reconciler) applyPods(ctx context.Context, s *scope) error {
 		s.rolling = s.rolling || wrote
 	}
 	return nil
+}
+
+// request is for the machines of the open attempt.
+func (r *Reconciler) request(s *scope) capacity.Request {
+	open, plan := s.openAttempt(), &s.revision.Plan
+	out := capacity.Request{
+		Owner:        s.owner,
+		Attempt:      open.Number,
+		InstanceType: plan.InstanceType,
+		Count:        plan.Nodes,
+		GPUResource:  plan.GPUResource,
+		GPUs:         plan.MachineGPUs,
+		DiskGiB:      plan.DiskGiB,
+		CapacityType: plan.CapacityType,
+		HourlyPrice:  purchase.MachinePrice(plan),
+		Zones:        plan.Zones,
+		OneZone:      s.revision.IsGroup(),
+		NodeClass:    s.revision.NodeClass,
+		Labels:       s.revision.NodeLabels,
+		Keep:         s.keptNames(),
+		MakePods:     func(ctx context.Context) error { return r.applyPods(ctx, s) },
+		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
+	}
+	if s.revision.IsGroup() { // who buys for one machine alone goes to another zone by itself
+		offer := r.market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
+		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
+	}
+	for _, claim := range open.Claims {
+		if claim.UID != "" {
+			out.Existed = append(out.Existed, claim.Name)
+		}
+		if claim.Lost != nil {
+			out.Replaced = append(out.Replaced, types.UID(claim.Lost.UID))
+		}
+	}
+	return out
+}
+
+// desiredSets are the StatefulSets as they are to be.
+func (s *scope) desiredSets() []render.Object {
+	runs := s.running()
+	desired := runs.Pods(s.ws, runs.Name, s.groupOfRevision())
+	for _, object := range desired {
+		if set, ok := object.(*appsv1.StatefulSet); ok && s.runsOn > 0 {
+			workload.PinToAttempt(set, s.runsOn)
+		}
+	}
+	if !s.isGroup() {
+		return desired
+	}
+	// The number of the group is carried over from what was read: from any other version it would go back.
+	for _, set := range s.sets() {
+		for _, object := range desired {
+			if object.GetName() == set.Name {
+				object.SetResourceVersion(set.ResourceVersion)
+			}
+		}
+	}
+	return desired
+}
+
+// groupOfRevision is what counts of the remembered group: what failed under another revision does not.
+func (s *scope) groupOfRevision() workload.Group {
+	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != s.running().Name {
+		return workload.Group{Number: s.group.Number}
+	}
+	return s.group
 }

@@ -5,24 +5,19 @@ package workspace
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // restartLimit is how long a pod may take to answer again and still count as one that serves.
 const restartLimit = 5 * time.Minute
-
-// running is what the pods are to run now.
-func (a *acceptance) running() *revision {
-	if a.former != nil {
-		return a.former
-	}
-	return a.revision
-}
 
 // move decides whether the pods go over to the accepted revision, and which machines they may run on. They
 // stay where they are until all machines of the accepted plan are usable.
@@ -53,24 +48,6 @@ func (s *scope) decideMove() {
 	}
 }
 
-// isServing says whether the pods answer, or do so again shortly.
-func (s *scope) isServing(now time.Time) bool {
-	for i := range s.pods {
-		pod := &s.pods[i]
-		if pod.Name != s.ws.Name+"-0" {
-			continue
-		}
-		since := pod.CreationTimestamp.Time
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodReady && condition.LastTransitionTime.After(since) {
-				since = condition.LastTransitionTime.Time
-			}
-		}
-		return isPodReady(pod) || now.Sub(since) < restartLimit
-	}
-	return false
-}
-
 // servesSpec says that the pods run what the spec asks for, while other machines are got for them.
 func (s *scope) servesSpec() bool {
 	if s.heldAttempt() == nil || s.former == nil || s.revision == nil {
@@ -91,4 +68,41 @@ func (s *scope) meanwhile() string {
 		text += ", as long as it can: " + s.surge.Trouble
 	}
 	return text
+}
+
+// isVacated says whether all pods have moved away from the machines that are held.
+func (s *scope) isVacated() bool {
+	if !s.isMoved() || !s.isRolledOut() {
+		return false
+	}
+	return !slices.ContainsFunc(s.pods, func(pod corev1.Pod) bool {
+		return slices.ContainsFunc(s.machines, func(machine capacity.Machine) bool {
+			return s.isHeld(machine.Name) && machine.NodeName != "" && machine.NodeName == pod.Spec.NodeName
+		})
+	})
+}
+
+// isMoved says whether the pods are told to run on other machines than those that are held.
+func (s *scope) isMoved() bool {
+	return s.surge.Serving > 0 && s.pinnedTo(s.statefulSet) > s.surge.Serving
+}
+
+// pinnedTo is the number of the attempt that the pods of a set are told to run on; 0 where they are told none, or one that
+// nobody has begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the
+// set of before.
+func (s *scope) pinnedTo(set *appsv1.StatefulSet) int32 {
+	number := workload.PinnedAttempt(set)
+	isHeld := slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })
+	if number < s.attempts.NextNumber() || isHeld {
+		return number
+	}
+	return 0
+}
+
+// moveDeadline is when the pods have had time enough to move to the machines that they select.
+func (s *scope) moveDeadline() time.Time {
+	if ready, ok := s.attempts.ReadyTime(workload.PinnedAttempt(s.statefulSet)); ok {
+		return ready.Add(moveLimit)
+	}
+	return time.Time{}
 }

@@ -1,0 +1,71 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// acquisition is how machines are got for the accepted revision.
+type acquisition struct {
+	// attempts as they stand now. persisted says that this pass has written them down, so that it knows the newest Workspace.
+	attempts  acquire.Attempts
+	persisted bool
+	// surge is how the machines of two attempts are held at once.
+	surge acquire.Surge
+	// recreates says why the machines that serve are let go before others are got.
+	recreates string
+	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
+	asksAgain bool
+	// foreign are held machines that belong to no attempt that could be.
+	foreign []string
+	// leftNodes are the nodes that are not tried now.
+	leftNodes []render.LeftNode
+	// nothingToBuyWith says that no provisioner is installed.
+	nothingToBuyWith bool
+	// heldNow are the machines that the API server has, once it was asked.
+	heldNow   acquire.Machines
+	heldKnown bool
+	// verdict is on the machines that are waited for: what was heard, before it is final.
+	verdict refusal.Verdict
+	// capacityErr says why machines could not be asked for.
+	capacityErr error
+}
+
+// openAttempt returns the open attempt, or nil. The held one does not count.
+func (a *acquisition) openAttempt() *v1beta1.Attempt { return a.attempts.OpenBut(a.surge.Serving) }
+
+// heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
+func (a *acquisition) heldAttempt() *v1beta1.Attempt {
+	return a.attempts.OpenNumber(a.surge.Serving)
+}
+
+// keptNames are the names of the machines that are held beside those of the latest attempt.
+func (a *acquisition) keptNames() []string {
+	if held := a.heldAttempt(); held != nil {
+		return held.NodeClaims
+	}
+	return nil
+}
+
+// isHeld says whether a machine is held beside those of the latest attempt.
+func (a *acquisition) isHeld(name string) bool { return slices.Contains(a.keptNames(), name) }
+
+// isKnown says whether a machine belongs to an attempt of the status.
+func (a *acquisition) isKnown(name string) bool {
+	return slices.Contains(a.foreign, name) || a.attempts.IsNamed(name)
+}
+
+// seconds is a time as it comes back from the API server.
+func seconds(at time.Time) metav1.Time {
+	return metav1.NewTime(at).Rfc3339Copy()
+}

@@ -1,0 +1,79 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+	"slices"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// adoptServing takes the machines that serve into an attempt. Those whose names nobody here could have made up are left
+// out from then on.
+func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
+	serving := s.unrecorded()
+	isFound, err := r.adoptFor(ctx, s, s.revisionOf(s.statefulSet))
+	switch {
+	case isFound:
+		s.attempts.Last().ReadyTime = new(seconds(r.Clock.Now()))
+	case err == nil:
+		s.foreign = append(s.foreign, serving...)
+	}
+	return err
+}
+
+// adopt takes held machines for an attempt that nobody remembers.
+func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
+	isFound, err := r.adoptFor(ctx, s, s.revision)
+	if err != nil || isFound {
+		return err
+	}
+	// Names that nobody here could have made up: such machines cannot be told apart later.
+	for i := range s.machines {
+		s.foreign = append(s.foreign, s.machines[i].Name)
+	}
+	return nil
+}
+
+// adoptFor takes held machines that a plan asks for into an attempt whose number their names tell.
+func (r *Reconciler) adoptFor(ctx context.Context, s *scope, made *revision) (isFound bool, err error) {
+	if err := r.awaitMachines(ctx, s); err != nil {
+		return false, err
+	}
+	for number := int32(1); number <= mostAttempts; number++ {
+		names, err := r.Provisioner.Names(s.owner, number, made.Plan.Nodes)
+		if err != nil {
+			return false, err
+		}
+		for _, name := range names {
+			machine := s.machines.Named(name)
+			if machine == nil || machine.Deleting || !acquire.Fits(machine, &made.Revision) || s.isKnown(name) {
+				continue
+			}
+			r.begin(s, made, number, names, machine.CreatedAt)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// awaitMachines returns an error while the cache does not show the machines that are held. Where no attempt tells of them,
+// one that is gone would be taken for what serves, or another one be asked for in place of one that is on its way.
+func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
+	held, err := r.heldLive(ctx, s)
+	if err != nil {
+		return err
+	}
+	var shown []string
+	for _, machine := range s.machines.Standing() {
+		shown = append(shown, machine.Name)
+	}
+	if slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(capacity.MachineNames(held)))) {
+		return nil
+	}
+	return progress.Behind("machines")
+}

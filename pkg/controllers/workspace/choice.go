@@ -1,0 +1,43 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// choice is what a plan is chosen from for the Workspace, as this pass observed it.
+func (r *Reconciler) choice(s *scope) *purchase.Choice {
+	return r.market.For(purchase.Buyer{
+		Workspace: s.ws, Spec: s.spec, Owner: s.owner, Namespace: s.namespace, Accepted: s.revision, Inputs: s.inputs,
+		Attempts: s.attempts, Machines: s.machines, Sets: s.sets(), Pods: s.pods,
+		Surge: s.surge, IsAnswering: s.isServing(r.Clock.Now()), Deleting: r.deleting(s),
+		LeftNodes: s.leftNodes, CannotBuy: s.nothingToBuyWith,
+	})
+}
+
+// deleting is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
+// where nothing else will do.
+func (r *Reconciler) deleting(s *scope) *cooldown.Exclusion {
+	held, now := s.heldAttempt(), r.Clock.Now()
+	if held == nil || s.surge.Trouble == "" {
+		return nil
+	}
+	offer := r.market.Offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
+	lost := r.Answers.Rules.Classify(refusal.Observation{
+		Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Offering: offer,
+		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
+	}, r.Answers.Deadlines, now)
+	past := append(r.market.Remember(asker(s.ws), s.attempts), refusal.Attempt{
+		Asker: asker(s.ws), Offering: offer, Started: held.StartTime.Time, Ended: now,
+		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
+	})
+	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, asker(s.ws), offer)
+	if !isLeft {
+		return nil
+	}
+	return &cooldown.Exclusion{Offering: offer, Until: until, Cause: cause}
+}
