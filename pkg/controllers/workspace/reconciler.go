@@ -157,7 +157,8 @@ func New(config Config) *Reconciler {
 	}
 	out.market = newMarket(&config, out)
 	out.lessons = &lessons{
-		reader: config.Client, memory: config.Memory, market: out.market, waiting: out.waiting, metrics: config.Metrics, clock: config.Clock,
+		reader: config.Client, memory: config.Memory, market: out.market, waiting: out.waiting, metrics: config.Metrics,
+		clock: config.Clock,
 	}
 	return out
 }

@@ -52,7 +52,8 @@ func (s *scope) servingMachines() []capacity.Machine {
 	}
 	lost := s.attempts.LostUIDs()
 	return slices.DeleteFunc(s.machines.Standing(), func(machine capacity.Machine) bool {
-		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) || !acquire.Fits(&machine, &s.revision.Revision)
+		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) ||
+			!acquire.Fits(&machine, &s.revision.Revision)
 	})
 }
 

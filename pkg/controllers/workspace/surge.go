@@ -160,7 +160,8 @@ func (s *scope) unrecorded() []string {
 	}
 	var names []string
 	for _, machine := range s.machines.Standing() {
-		if machine.Initialized && acquire.Fits(&machine, &runs.Revision) && !acquire.Fits(&machine, &s.revision.Revision) && !s.isKnown(machine.Name) {
+		isOther := acquire.Fits(&machine, &runs.Revision) && !acquire.Fits(&machine, &s.revision.Revision)
+		if machine.Initialized && isOther && !s.isKnown(machine.Name) {
 			names = append(names, machine.Name)
 		}
 	}
