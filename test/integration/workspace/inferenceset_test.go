@@ -189,6 +189,7 @@ func TestInferenceSetScales(t *testing.T) {
 	w.scale(t, set, 1)
 	w.untilScaled(t, set, 1)
 	first := w.childNames(t, set)[0]
+	time.Sleep(1100 * time.Millisecond) // creation times have seconds: the next replicas are to be younger
 	w.scale(t, set, 3)
 	w.untilScaled(t, set, 3)
 	w.untilSet(t, set, v1beta1.ConditionInferenceSetReady, metav1.ConditionTrue, v1beta1.ReasonInferenceSetReady)
