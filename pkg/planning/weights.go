@@ -141,35 +141,52 @@ func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) 
 	if !w.signatures.demands(d.Workspace.Inference) {
 		return nil
 	}
+	reference := d.Workspace.Inference.Weights.OCI.Reference
+	var former *planner.VerifiedWeights // other machines need no other weights
+	if d.replaces != nil {
+		former = d.replaces.Weights
+	}
+	if former == nil {
+		if err := w.mayAsk(reference); err != nil {
+			return err
+		}
+	}
 	required, err := w.required(ctx, d.Workspace)
 	if err != nil {
 		return err
 	}
-	demands, err := w.signatures.fingerprint(required) // before the verifier reads the roots: what changes since is verified again
+	demands, err := w.signatures.fingerprint(required) // before the verifier reads the roots: later changes are verified again
 	if err != nil {
 		return err
 	}
-	reference := d.Workspace.Inference.Weights.OCI.Reference
-	if d.replaces != nil && d.replaces.Weights != nil { // other machines need no other weights
-		if d.replaces.Weights.Demands == demands {
-			plan.Weights = d.replaces.Weights
+	if former != nil {
+		if former.Demands == demands {
+			plan.Weights = former
 			return nil
 		}
-		reference = d.replaces.Weights.Reference
-	}
-	if !cosign.IsBelow(reference, w.signatures.Registries) {
-		allowed := "no registry"
-		if len(w.signatures.Registries) > 0 {
-			allowed = "only " + strings.Join(w.signatures.Registries, ", ")
+		reference = former.Reference
+		if err := w.mayAsk(reference); err != nil {
+			return err
 		}
-		return notVerified(fmt.Sprintf("inference.weights.oci.reference is %q, whose signature cannot be verified, because the controller may "+
-			"ask %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
 	}
 	if reference, err = w.verify(ctx, d, reference, required); err != nil {
 		return err
 	}
 	plan.Weights = &planner.VerifiedWeights{Reference: reference, Demands: demands}
 	return nil
+}
+
+// mayAsk returns an error for an artifact in a registry that the controller may not ask.
+func (w *Weights) mayAsk(reference string) error {
+	if cosign.IsBelow(reference, w.signatures.Registries) {
+		return nil
+	}
+	allowed := "no registry"
+	if len(w.signatures.Registries) > 0 {
+		allowed = "only " + strings.Join(w.signatures.Registries, ", ")
+	}
+	return notVerified(fmt.Sprintf("inference.weights.oci.reference is %q, whose signature cannot be verified, because the controller may "+
+		"ask %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
 }
 
 // verify returns a reference by the digest with the required signatures.
