@@ -44,7 +44,7 @@ func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
 	}
 	out := Fault{}
 	since := machine.NodeSince
-	counted := since
+	var counted time.Time
 	if since.IsZero() { // it has no node
 		since = n.missingSince(machine, now)
 		counted = since

@@ -51,6 +51,7 @@ func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 	return out
 }
 
+// Clock returns a time as messages show it.
 func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // exhausted reports that every suitable machine type is cooling down, until when, and what would help.
