@@ -3,10 +3,7 @@
 
 package physics
 
-import (
-	"strconv"
-	"strings"
-)
+import "strings"
 
 // generationOne is the last release that logs called by the name of the engine's generation, V0 or V1:
 // from then on there was one alone.
@@ -21,13 +18,19 @@ func IsRelease(version string) bool {
 // release returns the number of the release in a text: digits and dots, without words around it. It is empty for a
 // text without digits.
 func release(version string) string {
-	begin := strings.IndexAny(version, "0123456789")
-	if begin < 0 {
+	begin := 0
+	for begin < len(version) && (version[begin] < '0' || version[begin] > '9') {
+		begin++
+	}
+	if begin == len(version) {
 		return ""
 	}
 	number := version[begin:]
-	if end := strings.IndexFunc(number, func(r rune) bool { return r != '.' && (r < '0' || r > '9') }); end >= 0 {
-		number = number[:end]
+	for i := range len(number) {
+		if c := number[i]; c != '.' && (c < '0' || c > '9') {
+			number = number[:i]
+			break
+		}
 	}
 	number = strings.TrimRight(number, ".")
 	if begin > 0 && (number == "0" || number == "1") && strings.ContainsRune("vV", rune(version[begin-1])) {
@@ -46,13 +49,28 @@ func older(version, than string) bool {
 		return false
 	}
 	for than != "" {
-		var v, t string
-		v, version, _ = strings.Cut(version, ".")
-		t, than, _ = strings.Cut(than, ".")
-		number, _ := strconv.Atoi(v)
-		if other, _ := strconv.Atoi(t); number != other {
+		var number, other int
+		number, version = leading(version)
+		if other, than = leading(than); number != other {
 			return number < other
 		}
 	}
 	return false
+}
+
+// leading returns the number before the first dot of a release, 0 if there is none, and what comes after the dot. Plans
+// compare releases thousands of times, so nothing is allocated.
+func leading(release string) (number int, rest string) {
+	for i := range len(release) {
+		digit := release[i]
+		if digit == '.' {
+			return number, release[i+1:]
+		}
+		if digit < '0' || digit > '9' {
+			_, rest, _ = strings.Cut(release[i:], ".")
+			return 0, rest
+		}
+		number = 10*number + int(digit-'0')
+	}
+	return number, ""
 }

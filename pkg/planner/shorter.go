@@ -20,15 +20,22 @@ func (p *Planner) shortened(d *modelDemand, c Constraints, candidates []machine,
 	if d.terse || d.target.lengthSet || d.target.shortest > 0 || least == 0 {
 		return found
 	}
-	out := found.clone()
 	short := d.shorter(least)
 	if best != nil {
 		short.limit = 1
 	}
+	var less []*option
 	for i := range candidates {
 		if m := &candidates[i]; best == nil || p.mayReplace(m, c, best) && !found.holdsOnOne(m) {
-			p.considerLess(short, c, m, &out)
+			less = append(less, p.considerLess(short, c, m)...)
 		}
+	}
+	if len(less) == 0 {
+		return found
+	}
+	out := found.clone()
+	for _, o := range less {
+		out.replace(o)
 	}
 	out.rank(d)
 	if len(out.options) == 0 || !out.options[0].layout.short {
@@ -69,16 +76,18 @@ func (found *outcome) holdsOnOne(m *machine) bool {
 	return slices.ContainsFunc(found.options, func(o *option) bool { return o.machine == m && o.nodes == 1 })
 }
 
-// considerLess tries one machine type with a smaller demand, and replaces the former result for that type.
-func (p *Planner) considerLess(short *modelDemand, c Constraints, m *machine, found *outcome) {
+// considerLess tries one machine type with a smaller demand, and returns what it holds then.
+func (p *Planner) considerLess(short *modelDemand, c Constraints, m *machine) []*option {
 	var less outcome
 	p.consider(short, c, m, &less)
-	if len(less.options) == 0 || !less.options[0].layout.short {
-		return
-	}
-	same := func(o *option) bool { return o.machine == m }
-	named := func(v Verdict) bool { return v.InstanceType == m.Name }
-	found.options = append(slices.DeleteFunc(found.options, same), less.options...)
+	return slices.DeleteFunc(less.options, func(o *option) bool { return !o.layout.short })
+}
+
+// replace puts an option in the place of what was found for its machine type.
+func (found *outcome) replace(with *option) {
+	same := func(o *option) bool { return o.machine == with.machine }
+	named := func(v Verdict) bool { return v.InstanceType == with.machine.Name }
+	found.options = append(slices.DeleteFunc(found.options, same), with)
 	found.tooDear = slices.DeleteFunc(found.tooDear, same)
 	found.unpriced = slices.DeleteFunc(found.unpriced, same)
 	found.misfits = slices.DeleteFunc(found.misfits, named)
