@@ -8,24 +8,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// acceptance is what the pods are to run: what the spec comes to.
+// acceptance is the accepted outcome of the spec for the pods.
 type acceptance struct {
-	// planned says that it is decided what the current spec comes to: a plan, or none.
+	// planned: the current spec has been decided on, with a plan or without one.
 	planned bool
 	// planErr says why there is no plan for the current spec.
 	planErr *progress.StalledError
-	// inputs are what the accepted plan was made from.
+	// inputs of the accepted plan.
 	inputs render.Inputs
-	// revision is the accepted one: the plan and the rendered pods that everything follows.
+	// revision is the accepted one: the plan and the rendered pods.
 	revision *revision
-	// former is what the pods run on with while the machines of the accepted revision are got; nil otherwise.
+	// former is the revision of the pods while the machines of the accepted one are acquired; nil otherwise.
 	former *revision
-	// runsOn is the number of the attempt whose machines alone the pods may run on; 0 where all of the
-	// Workspace's will do.
+	// runsOn is the attempt whose machines alone the pods may use; 0 allows all of the Workspace's.
 	runsOn int32
 }
 
-// running is what the pods are to run now.
+// running returns the revision for the pods now.
 func (a *acceptance) running() *revision {
 	if a.former != nil {
 		return a.former
@@ -36,5 +35,5 @@ func (a *acceptance) running() *revision {
 // isGroup says whether several machines serve the model together.
 func (a *acceptance) isGroup() bool { return a.running().IsGroup() }
 
-// isOnNodes says whether the accepted plan uses nodes that are there, so that nothing is bought.
+// isOnNodes reports whether the accepted plan uses existing nodes, so that nothing is bought.
 func (a *acceptance) isOnNodes() bool { return a.revision != nil && a.revision.IsOnNodes() }

@@ -17,25 +17,25 @@ import (
 
 // acquisition is how machines are got for the accepted revision.
 type acquisition struct {
-	// attempts as they stand now. persisted says that this pass has written them down, so that it knows the newest Workspace.
+	// attempts as they are now. persisted: this pass has written them, so it has the newest Workspace.
 	attempts  acquire.Attempts
 	persisted bool
 	// surge is how the machines of two attempts are held at once.
 	surge acquire.Surge
-	// recreates says why the machines that serve are let go before others are got.
+	// recreates is the reason to release the serving machines before others are acquired.
 	recreates string
-	// asksAgain says that others of the same kind take their place: that they are lost rules out nothing then.
+	// asksAgain: others of the same kind replace them. Their loss rules out nothing then.
 	asksAgain bool
-	// foreign are held machines that belong to no attempt that could be.
+	// foreign are held machines without a possible attempt.
 	foreign []string
-	// leftNodes are the nodes that are not tried now.
+	// leftNodes are the nodes to avoid now.
 	leftNodes []render.LeftNode
-	// nothingToBuyWith says that no provisioner is installed.
+	// nothingToBuyWith: no provisioner is installed.
 	nothingToBuyWith bool
-	// heldNow are the machines that the API server has, once it was asked.
+	// heldNow are the API server's machines, after a live read.
 	heldNow   acquire.Machines
 	heldKnown bool
-	// verdict is on the machines that are waited for: what was heard, before it is final.
+	// verdict is the preliminary one on the awaited machines.
 	verdict refusal.Verdict
 	// capacityErr says why machines could not be asked for.
 	capacityErr error
@@ -44,12 +44,12 @@ type acquisition struct {
 // openAttempt returns the open attempt, or nil. The held one does not count.
 func (a *acquisition) openAttempt() *v1beta1.Attempt { return a.attempts.OpenBut(a.surge.Serving) }
 
-// heldAttempt is the attempt whose machines are held beside those of the latest, or nil.
+// heldAttempt returns the attempt whose machines serve beside those of the latest, or nil.
 func (a *acquisition) heldAttempt() *v1beta1.Attempt {
 	return a.attempts.OpenNumber(a.surge.Serving)
 }
 
-// keptNames are the names of the machines that are held beside those of the latest attempt.
+// keptNames returns the names of the machines of the held attempt.
 func (a *acquisition) keptNames() []string {
 	if held := a.heldAttempt(); held != nil {
 		return held.NodeClaims

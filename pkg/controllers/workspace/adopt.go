@@ -12,8 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// adoptServing takes the machines that serve into an attempt. Those whose names nobody here could have made up are left
-// out from then on.
+// adoptServing takes the serving machines into an attempt. Machines with foreign names are left out from then on.
 func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
 	serving := s.unrecorded()
 	isFound, err := r.adoptFor(ctx, s, s.revisionOf(s.statefulSet))
@@ -26,20 +25,20 @@ func (r *Reconciler) adoptServing(ctx context.Context, s *scope) error {
 	return err
 }
 
-// adopt takes held machines for an attempt that nobody remembers.
+// adopt takes held machines into an attempt if no attempt records them.
 func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
 	isFound, err := r.adoptFor(ctx, s, s.revision)
 	if err != nil || isFound {
 		return err
 	}
-	// Names that nobody here could have made up: such machines cannot be told apart later.
+	// Foreign names: such machines cannot be told apart later.
 	for i := range s.machines {
 		s.foreign = append(s.foreign, s.machines[i].Name)
 	}
 	return nil
 }
 
-// adoptFor takes held machines that a plan asks for into an attempt whose number their names tell.
+// adoptFor takes held machines that fit a plan into an attempt, with the number in their names.
 func (r *Reconciler) adoptFor(ctx context.Context, s *scope, made *revision) (isFound bool, err error) {
 	if err := r.awaitMachines(ctx, s); err != nil {
 		return false, err
@@ -61,8 +60,8 @@ func (r *Reconciler) adoptFor(ctx context.Context, s *scope, made *revision) (is
 	return false, nil
 }
 
-// awaitMachines returns an error while the cache does not show the machines that are held. Where no attempt tells of them,
-// one that is gone would be taken for what serves, or another one be asked for in place of one that is on its way.
+// awaitMachines returns an error while the cache lacks a held machine. Without a recorded attempt, a vanished machine
+// would count as serving, or a second one would be requested for one on its way.
 func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
 	held, err := r.heldLive(ctx, s)
 	if err != nil {

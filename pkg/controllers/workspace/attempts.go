@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
-// begin opens an attempt for a plan, with the node class that its machines are bought with.
+// begin opens an attempt for a plan, with the node class of its machines.
 func (r *Reconciler) begin(s *scope, made *revision, number int32, names []string, start time.Time) {
 	begun := attemptFor(made, number, names, start)
 	begun.Retry, begun.NodeClassName = acquire.Retry(s.ws), r.market.ClassOf(made.NodeClass).Name
@@ -43,9 +43,8 @@ func (s *scope) end(verdict refusal.Verdict, now time.Time) {
 	}
 }
 
-// persist writes the attempts, if they changed. Nothing is bought and nothing let go before the
-// status tells why. A pass that started from an old Workspace fails to write; one that has nothing to
-// write is stopped by confirm.
+// persist writes changed attempts. Nothing is bought or released before the status has the reason. A pass over an old
+// Workspace fails to write; confirm stops a pass with nothing to write.
 func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	if equality.Semantic.DeepEqual(s.ws.Status.Attempts, []v1beta1.Attempt(s.attempts)) {
 		return nil
@@ -64,8 +63,8 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// confirm returns a conflict if this pass does not know the newest Workspace. One that has put the finalizer on, or
-// written the attempts down, does.
+// confirm returns a conflict unless this pass has the newest Workspace. A pass that has added the finalizer or
+// written the attempts has it.
 func (r *Reconciler) confirm(ctx context.Context, s *scope) error {
 	if s.persisted || s.isNew {
 		return nil
@@ -73,9 +72,8 @@ func (r *Reconciler) confirm(ctx context.Context, s *scope) error {
 	return r.checkNewest(ctx, s)
 }
 
-// checkNewest returns a conflict if the Workspace has been written since this pass read it. A machine
-// may vanish sooner than the cache shows that it was there, and would be asked for again; one of an
-// attempt that the cache does not show yet would be let go.
+// checkNewest returns a conflict if the Workspace has been written since this pass read it. Otherwise a machine that
+// came and went unseen would be requested again, and one of an unseen attempt would be released.
 func (r *Reconciler) checkNewest(ctx context.Context, s *scope) error {
 	newest := &v1beta1.Workspace{}
 	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.ws), newest)); err != nil {

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// conflictDelay lets the cache catch up with the write that got in between, and longestBehind is the longest
-	// time between two looks at one that does not.
+	// conflictDelay lets the cache catch up with another write. longestBehind is the longest time between two looks
+	// at a lagging cache.
 	conflictDelay = 200 * time.Millisecond
 	longestBehind = 10 * time.Second
 )
 
-// behind remembers since when passes over Workspaces end because the cache is behind what is known. Most often it
-// catches up at once. A watch that lags for longer is asked half as often each time: every such pass may cost a
-// request, and none of them gets anywhere.
+// behind records since when passes end because the cache lags. Most often it catches up at once. If it does not, the
+// time between two looks doubles: each such pass may cost a request and achieves nothing.
 type behind struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time
@@ -38,7 +37,7 @@ func (b *behind) again(workspace types.NamespacedName, now time.Time) time.Durat
 	return min(max(now.Sub(since), conflictDelay), longestBehind)
 }
 
-// over says that a pass got through.
+// over records a completed pass.
 func (b *behind) over(workspace types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

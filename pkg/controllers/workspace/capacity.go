@@ -10,10 +10,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// mostSteps bounds the steps of one pass: adopt, end, next and ask are all that can follow each other.
+// mostSteps bounds the steps of one pass: at most adopt, end, next and ask follow each other.
 const mostSteps = 8
 
-// mostAttempts is how many numbers are tried to find the attempt that a machine's name came from.
+// mostAttempts bounds the search for the attempt of a machine's name.
 const mostAttempts = 4096
 
 // ensureCapacity gets the machines of the accepted plan, or those of the next best.

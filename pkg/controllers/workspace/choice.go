@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// choice is what a plan is chosen from for the Workspace, as this pass observed it.
+// choice returns the options for the Workspace's next plan, as this pass observed them.
 func (r *Reconciler) choice(s *scope) *purchase.Choice {
 	return r.market.For(purchase.Buyer{
 		Workspace: s.ws, Spec: s.spec, Owner: s.owner, Namespace: s.namespace, Accepted: s.revision, Inputs: s.inputs,
@@ -19,8 +19,8 @@ func (r *Reconciler) choice(s *scope) *purchase.Choice {
 	})
 }
 
-// deleting is what is about to be lost, where it is to be left alone then: it is asked for in its own place only
-// where nothing else will do.
+// deleting returns the offer of machines about to be lost, if it is to be avoided. It is requested again only if
+// nothing else fits.
 func (r *Reconciler) deleting(s *scope) *cooldown.Exclusion {
 	held, now := s.heldAttempt(), r.Clock.Now()
 	if held == nil || s.surge.Trouble == "" {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// progressPeriod is the shortest time from a write of a Workspace's status to one that reports mere progress. A
-	// start has a dozen stages, many of them a second apart, and each write costs the API server some milliseconds.
+	// progressPeriod is the shortest time from a write of a Workspace's status to one with mere progress. A start has
+	// a dozen stages, many of them a second apart, and each write costs the API server some milliseconds.
 	progressPeriod = 10 * time.Second
 	// mostStatusWrites bounds how many Workspaces have the time of their last write remembered. Progress of the
 	// others is written at once.
@@ -34,8 +34,8 @@ func progressWait(writes *cache.LRUExpireCache, workspace types.UID, now time.Ti
 	return max(0, progressPeriod-now.Sub(last))
 }
 
-// isProgress reports whether two statuses differ only in how far machines and pods have come. A user who waits for a
-// plan, for machines or for an answer, or who has to act, does not wait for such news.
+// isProgress reports whether two statuses differ only in the progress of machines and pods. Nobody waits for such
+// news: plans, machines, answers and problems are no mere progress.
 func isProgress(before, after *v1beta1.WorkspaceStatus) bool {
 	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
 }

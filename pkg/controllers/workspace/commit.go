@@ -21,9 +21,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// ensureCommit keeps the commit that the first pod of a revision settled, where the plan could not: later pods
-// of that revision get the same. What the pods tell stays in their status, so a pass that ends before this
-// write loses nothing.
+// ensureCommit stores the commit of a revision's first pod if the plan could not resolve it: later pods of that
+// revision get the same. The pod's status keeps the commit, so a pass that ends before this write loses nothing.
 func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 	if s.ws.Inference == nil || s.ws.Inference.Preset == nil {
 		return nil
@@ -53,7 +52,7 @@ func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// keepCommit writes a commit down. Where that is forbidden, for example by a quota, each pod settles its own.
+// keepCommit stores a commit. If a quota, for example, forbids that, each pod resolves its own.
 func keepCommit(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap) error {
 	err := to.Create(ctx, keeper, client.FieldOwner(apply.FieldOwner))
 	switch {
@@ -67,8 +66,8 @@ func keepCommit(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap)
 	return nil
 }
 
-// keeperOf is the newest revision that was made from the inputs whose commit a ConfigMap keeps; nil where none
-// is left. Who names another ConfigMap in a pod gets nothing written.
+// keeperOf returns the newest revision whose commit a ConfigMap stores; nil if there is none. Other ConfigMaps in a
+// pod get no write.
 func (s *scope) keeperOf(configMap string) *appsv1.ControllerRevision {
 	for i, object := range slices.Backward(s.revisions.Objects) {
 		hash := object.Annotations[v1beta1.AnnotationHash]

@@ -27,12 +27,11 @@ type EngineProbe interface {
 // probeDelay is the time from the first answer of an engine to its probe. No user waits for the figures.
 const probeDelay = 10 * time.Second
 
-// mostProbes bounds the probes at one time to half of the chart's workers: a probe of an engine that does not answer
-// blocks its worker.
+// mostProbes bounds concurrent probes to half of the chart's workers: a probe of a silent engine blocks its worker.
 const mostProbes = 16
 
-// awaitProbe asks for another pass to probe the engine once the status says that the model answers: a status that this
-// controller writes causes no pass.
+// awaitProbe asks for another pass to probe the engine once the status reports an answering model: this controller's
+// own writes cause no pass.
 func (r *Reconciler) awaitProbe(s *scope) {
 	isReady := meta.IsStatusConditionTrue(s.ws.Status.Conditions, v1beta1.ConditionReady)
 	wasReady := meta.IsStatusConditionTrue(s.before.Conditions, v1beta1.ConditionReady)
@@ -41,8 +40,8 @@ func (r *Reconciler) awaitProbe(s *scope) {
 	}
 }
 
-// observeEngine probes the engine once for each revision, some time after the status says that the model answers. A
-// failed probe is not repeated.
+// observeEngine probes the engine once for each revision, some time after the model answers. A failed probe is not
+// repeated.
 func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	leader := s.leader()
 	ready := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionReady)
@@ -50,7 +49,7 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	if r.Engines == nil || leader == nil || !isReady || !s.lacksFigures() {
 		return nil
 	}
-	// The clock of a controller that led before may be ahead.
+	// The clock of a former leader may be ahead.
 	if since := r.Clock.Since(ready.LastTransitionTime.Time); since >= 0 && since < probeDelay {
 		s.lookAgain(probeDelay - since)
 		return nil
@@ -78,7 +77,7 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// lacksFigures reports whether the engine of the revision that the pods run has not been probed.
+// lacksFigures reports whether the engine of the pods' revision has not been probed.
 func (s *scope) lacksFigures() bool {
 	known, runs := s.ws.Status.Engine, s.running()
 	return runs != nil && runs.Plan.Engine != "" && s.isCurrent() && (known == nil || known.Revision != runs.Name)

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Looks from time to time at what no watch covers.
+// Intervals for changes that no watch covers.
 const (
 	retryTaken       = time.Minute
 	retryProvisioner = time.Minute

@@ -41,14 +41,14 @@ func (r *Reconciler) end(ctx context.Context, s *scope, step acquire.Step) error
 	s.wasted += s.waste(r.Clock.Now())
 	last := s.openAttempt()
 	s.end(verdict, r.Clock.Now())
-	last.Revision = s.revision.Name // an edit may have gone on with what was asked for before: this plan has stumbled, too
+	last.Revision = s.revision.Name // the attempt may have outlived an edit: this plan has failed, too
 	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
 		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
 	return nil
 }
 
-// release lets go of what no open attempt holds, once it is written down why. A pass that started
-// from an old Workspace may not know of the attempt that holds it.
+// release releases the machines outside open attempts, after the reason is written. A pass over an old Workspace
+// might miss the attempt that holds one.
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.persist(ctx, s); err != nil {
 		return err
@@ -67,8 +67,7 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	return s.awaitRelease(left)
 }
 
-// ask asks for the machines of the open attempt that never were there, and lets go of all that do not
-// belong to it.
+// ask requests the missing machines of the open attempt and releases all others.
 func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	open, plan := s.openAttempt(), &s.revision.Plan
 	names, err := r.Provisioner.Names(s.owner, open.Number, plan.Nodes)
@@ -111,8 +110,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 	return err
 }
 
-// stop says what has to be mended. A node class that is mended is seen, everything else only by a
-// change of the Workspace.
+// stop reports the obstacle. A watch shows a repaired node class; all else needs a change of the Workspace.
 func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error) {
 	last := s.attempts.Last()
 	stalled := &progress.StalledError{Reason: last.Reason, Message: last.Message}
@@ -136,7 +134,7 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 	return true, stalled
 }
 
-// await says what nothing is asked for before.
+// await explains the wait before the next request.
 func (s *scope) await(now time.Time) error {
 	if left := s.machines.Leaving(); len(left) > 0 || !s.isMoved() {
 		return s.awaitRelease(left)
@@ -146,8 +144,7 @@ func (s *scope) await(now time.Time) error {
 	}
 }
 
-// awaitRelease says why nothing is asked for yet, and names the machines that are still there: one of
-// them may be stuck.
+// awaitRelease explains the wait and names the remaining machines: one of them may be stuck.
 func (s *scope) awaitRelease(left []string) error {
 	wait := s.waitForRelease(left)
 	last := s.attempts.Last()
@@ -167,7 +164,7 @@ func (s *scope) awaitRelease(left []string) error {
 	return &progress.WaitingError{Reason: last.Reason, Message: message + wait.Error(), After: retryRelease}
 }
 
-// releaseBut lets go of all machines but those that are held.
+// releaseBut releases all machines except those of the held attempt.
 func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error) {
 	surger, isSurger := r.Provisioner.(capacity.Surger)
 	if keep := s.keptNames(); isSurger && len(keep) > 0 {
@@ -176,7 +173,7 @@ func (r *Reconciler) releaseBut(ctx context.Context, s *scope) ([]string, error)
 	return r.Provisioner.Release(ctx, s.owner)
 }
 
-// seeCreated has this pass tell of the machines that it asked for what the next one will see of them.
+// seeCreated adds the requested machines to the observation, as the next pass will see them.
 func (s *scope) seeCreated(created []capacity.Created, now time.Time) {
 	plan := &s.revision.Plan
 	for _, made := range created {

@@ -25,7 +25,7 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
 		return nil
 	}
 	_, isFailing := r.failingForGood(s, open)
-	isNoted := open.FailingTime != nil && s.isHeldBack() // a controller that began just now has yet to probe the group
+	isNoted := open.FailingTime != nil && s.isHeldBack() // a new controller has yet to probe the group
 	switch {
 	case !isFailing && !isNoted || s.surge.Serving > 0:
 		open.FailingTime = nil
@@ -39,7 +39,7 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
 	return nil
 }
 
-// failed is the verdict on an open attempt whose pods have failed for good for longer than the deadline; zero
+// failed returns the verdict on an open attempt whose pods have failed permanently for longer than the deadline; zero
 // before.
 func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	deadline := r.Answers.FailureDeadline
@@ -56,8 +56,8 @@ func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	}
 }
 
-// failingForGood reports whether the pods of the open attempt fail in a way that no retry mends, and how. Between two tries they
-// only look as if they were starting: what was noted goes on until a pod answers or its spec changes.
+// failingForGood reports whether the pods of the open attempt fail permanently, and how. Between two tries they only
+// seem to start: a recorded failure stays until a pod answers or its spec changes.
 func (r *Reconciler) failingForGood(s *scope, open *v1beta1.Attempt) (string, bool) {
 	if s.rolling || s.statefulSet == nil || s.answers() {
 		return "", false

@@ -13,11 +13,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// ensureGroup replaces the members of a group together. The number of the next group is written before any
-// pod goes: whoever takes over finds the pods of the former one by their template, and deletes them.
+// ensureGroup replaces the members of a group together. The number of the next group is written before any pod goes:
+// a successor finds the pods of the former one by their template, and deletes them.
 func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 	if !s.isGroup() || s.rolling {
-		return nil // sets that were just written say nothing yet about which pods are former ones
+		return nil // fresh sets do not yet identify former pods
 	}
 	now := r.Clock.Now()
 	s.groupStep = group.Decide(group.State{

@@ -27,8 +27,8 @@ const (
 	// programmedWithin is how long a network plug-in may take to apply NetworkPolicies to a new pod: some admit
 	// everything before.
 	programmedWithin = time.Minute
-	// probeAgain is when a group is probed again that may be found isolated soon, and probeExposed when one is that
-	// was found exposed.
+	// probeAgain is the time to the next probe of a group that may soon be isolated, probeExposed that of an exposed
+	// one.
 	probeAgain   = 5 * time.Second
 	probeExposed = time.Minute
 )
@@ -76,7 +76,7 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
 	}
 }
 
-// membersOf are the pods whose agents run.
+// membersOf returns the pods with running agents.
 func membersOf(pods []*corev1.Pod) []isolation.Member {
 	var out []isolation.Member
 	for _, pod := range pods {
@@ -87,7 +87,7 @@ func membersOf(pods []*corev1.Pod) []isolation.Member {
 	return out
 }
 
-// agentSince is when a pod's agent began to run; zero where it does not.
+// agentSince returns the start of a pod's agent; zero if it does not run.
 func agentSince(pod *corev1.Pod) time.Time {
 	at := slices.IndexFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
@@ -109,7 +109,7 @@ func lastAgent(pods []*corev1.Pod) time.Time {
 	return last
 }
 
-// writeIsolation tells the agents of pods what was found. A pod that has gone by then tells of its successor later.
+// writeIsolation writes the finding for the agents of pods. The successor of a vanished pod gets it later.
 func writeIsolation(ctx context.Context, to client.Writer, pods []*corev1.Pod, found string) error {
 	for _, pod := range pods {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -27,12 +27,12 @@ type Answers struct {
 	NodeGrace time.Duration
 	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
 	FailureDeadline time.Duration
-	// Wording names whose words are read; nil means those that go with the NodeClass.
+	// Wording selects the provider of the messages; nil means that of the NodeClass.
 	Wording *refusal.Provider
 }
 
-// judge says what became of each machine of an attempt. Events and the node class are read once something final is known,
-// because they may tell more of why.
+// judge returns the state of each machine of an attempt. Events and the node class are read only for a final verdict,
+// as its reasons.
 func (r *Reconciler) judge(ctx context.Context, s *scope, attempt *v1beta1.Attempt, names []string) ([]acquire.Machine, error) {
 	judge, of := r.judgeOf(s), r.caseOf(s, attempt, names)
 	for {
@@ -58,7 +58,7 @@ func (r *Reconciler) judge(ctx context.Context, s *scope, attempt *v1beta1.Attem
 	}
 }
 
-// judgeOf is who judges the machines of a Workspace.
+// judgeOf returns the judge of a Workspace's machines.
 func (r *Reconciler) judgeOf(s *scope) *acquire.Judge {
 	return &acquire.Judge{
 		Rules: r.Answers.Rules, Deadlines: r.Answers.Deadlines, Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)),
@@ -66,7 +66,7 @@ func (r *Reconciler) judgeOf(s *scope) *acquire.Judge {
 	}
 }
 
-// caseOf is an attempt with what is known of its machines without another read.
+// caseOf returns an attempt with the facts about its machines, without another read.
 func (r *Reconciler) caseOf(s *scope, attempt *v1beta1.Attempt, names []string) acquire.Case {
 	offer := r.market.Offering(attempt.InstanceType, attempt.Zone, attempt.CapacityType, attempt.NodeClassName)
 	offer.Zone = r.groupZone(s, attempt, offer)
@@ -76,7 +76,7 @@ func (r *Reconciler) caseOf(s *scope, attempt *v1beta1.Attempt, names []string) 
 	}
 }
 
-// reasons reads what explains the end of machines.
+// reasons reads explanations for the end of machines.
 func (r *Reconciler) reasons(ctx context.Context, s *scope, lost []types.UID) (*acquire.Reasons, error) {
 	out := &acquire.Reasons{}
 	var err error
@@ -90,9 +90,9 @@ func (r *Reconciler) reasons(ctx context.Context, s *scope, lost []types.UID) (*
 	return out, nil
 }
 
-// groupZone is where a machine of the open attempt was asked for: of a group in the zone of the first one that
-// is there, so that its refusal says nothing of the other zones. A group that came into a zone that was to be
-// avoided was bought from somebody who does not heed zones, of whom none is better than another.
+// groupZone returns the zone of the request for a machine of the open attempt. In a group it is the zone of the first
+// existing member, so that a refusal proves nothing about other zones. A group in a zone to be avoided came from a
+// provisioner that ignores zones: none is better than another there.
 func (r *Reconciler) groupZone(s *scope, last *v1beta1.Attempt, asked refusal.Offering) string {
 	if !s.isGroup() {
 		return asked.Zone
@@ -110,7 +110,7 @@ func (r *Reconciler) groupZone(s *scope, last *v1beta1.Attempt, asked refusal.Of
 	return asked.Zone
 }
 
-// heldLive asks the API server once in a pass which machines are held.
+// heldLive reads the held machines from the API server, once in a pass.
 func (r *Reconciler) heldLive(ctx context.Context, s *scope) ([]capacity.Machine, error) {
 	if s.heldKnown {
 		return s.heldNow, nil
@@ -134,7 +134,7 @@ func (s *scope) note(found acquire.Judgement) {
 	}
 }
 
-// provider is whose words are read about machines of a node class.
+// provider returns the provider of the messages about machines of a node class.
 func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
 	if a.Wording != nil {
 		return *a.Wording
@@ -142,8 +142,8 @@ func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
 	return refusal.ProviderOf(class.Group, class.Kind)
 }
 
-// awaitUsable returns an error while the API server has a usable machine that the cache still shows as on its way. An
-// attempt that is about to end for want of a usable machine would release it.
+// awaitUsable returns an error while the cache shows a usable machine as still on its way. An attempt without a
+// usable machine ends, and would release it.
 func awaitUsable(shown, held []capacity.Machine) error {
 	for i := range held {
 		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && !m.Initialized }

@@ -20,14 +20,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// retryKAITO is when to look again for a Deployment of KAITO's, which no watch covers.
+// retryKAITO is the time to the next look for a Deployment of KAITO's. No watch covers them.
 const retryKAITO = 5 * time.Minute
 
-// KAITO finds and releases the machines that KAITO's controller bought for a Workspace.
+// KAITO finds and releases the machines of KAITO's controller for a Workspace.
 type KAITO interface {
 	// Of names them, from a cache.
 	Of(ctx context.Context, workspace types.NamespacedName) ([]string, error)
-	// Release deletes them, and names what is left.
+	// Release deletes them, and names the remaining ones.
 	Release(ctx context.Context, workspace types.NamespacedName) ([]string, error)
 }
 
@@ -53,7 +53,7 @@ func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope) error {
 	return stall
 }
 
-// kaitoObjects names the objects by which a Workspace is KAITO's; empty where there are none.
+// kaitoObjects names the objects of KAITO's for a Workspace; empty if there are none.
 func (r *Reconciler) kaitoObjects(ctx context.Context, s *scope) ([]string, error) {
 	if s.kaitoSet == nil && len(s.revisions.Objects) > 0 {
 		return nil, nil
@@ -79,8 +79,8 @@ func (r *Reconciler) kaitoObjects(ctx context.Context, s *scope) ([]string, erro
 	return out, err
 }
 
-// wasKAITOs says whether the Workspace bears marks of KAITO's controller: its annotations, or conditions or a finalizer
-// that this controller did not write. One that bears none costs no request.
+// wasKAITOs reports whether the Workspace bears marks of KAITO's controller: its annotations, or conditions or a
+// finalizer from another writer. Without them no request is made.
 func (s *scope) wasKAITOs() bool {
 	_, hasHash := s.ws.Annotations[v1beta1.AnnotationHash]
 	_, hasRevision := s.ws.Annotations[v1beta1.AnnotationRevision]
@@ -92,8 +92,8 @@ func (s *scope) wasKAITOs() bool {
 	return hasHash || hasRevision || planned.Reason == v1beta1.ReasonServedByKAITO
 }
 
-// hasDeployment looks for the Deployment that early versions of KAITO's controller served a Workspace with. The cache
-// has no Deployments.
+// hasDeployment reports whether a Deployment of an early KAITO version serves the Workspace. The cache has no
+// Deployments.
 func hasDeployment(ctx context.Context, live client.Reader, ws *v1beta1.Workspace) (bool, error) {
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
@@ -104,8 +104,8 @@ func hasDeployment(ctx context.Context, live client.Reader, ws *v1beta1.Workspac
 	return metav1.IsControlledBy(found, ws), nil
 }
 
-// isOurs says whether this controller made a StatefulSet that a Workspace controls. The cache drops the labels and
-// annotations of what does not carry our label, so that one from which somebody has taken it is read anew.
+// isOurs reports whether this controller made a StatefulSet of a Workspace. The cache drops labels and annotations of
+// objects without our label, so a set that lost it is read anew.
 func (r *Reconciler) isOurs(ctx context.Context, s *scope, set *appsv1.StatefulSet) (bool, error) {
 	if set.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy {
 		return true, nil

@@ -31,23 +31,21 @@ type lessons struct {
 	clock   clock.PassiveClock
 }
 
-// note counts what became of attempts of a Workspace and has all Workspaces learn from it,
-// once it is written down.
+// note counts the ends of a Workspace's attempts, once they are written, and has all Workspaces learn from them.
 func (l *lessons) note(who refusal.Asker, before, after []v1beta1.Attempt) {
 	l.metrics.count(before, after)
 	l.learn(who, before, after)
 }
 
-// unanswered has all Workspaces learn from attempts whose write failed but may have been done: the next
-// pass would find nothing new in them. One that the API server refused was made from an old Workspace.
+// unanswered has all Workspaces learn from attempts whose write failed but may have been done: the next pass would
+// find nothing new in them. A refused write came from an old Workspace.
 func (l *lessons) unanswered(err error, who refusal.Asker, before, after []v1beta1.Attempt) {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		l.learn(who, before, after)
 	}
 }
 
-// learn has all Workspaces learn from what is new of attempts. Those that wait for an offer that is open since look
-// again.
+// learn has all Workspaces learn from changed attempts. Those that wait for a reopened offer look again.
 func (l *lessons) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
 		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
@@ -62,21 +60,21 @@ func (l *lessons) learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 	l.wake(opened)
 }
 
-// launched has all Workspaces learn that the cloud has launched a machine of an attempt, before the status says so:
-// that disproves a refusal for want of quota.
+// launched has all Workspaces learn of a launched machine before the status reports it: a launch disproves a refusal
+// for want of quota.
 func (l *lessons) launched(who refusal.Asker, open *v1beta1.Attempt) {
 	if open.ReadyTime == nil && acquire.HasLaunched(open, "") {
 		l.wake(l.memory.Learn(l.clock.Now(), l.market.Remember(who, []v1beta1.Attempt{*open})...))
 	}
 }
 
-// wake has those look again that wait for what has opened.
+// wake has the Workspaces look again that wait for an opened scope.
 func (l *lessons) wake(opened []refusal.Scope) {
 	now := l.clock.Now()
 	l.waiting.WakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return l.memory.IsOpen(now, who, offers) })
 }
 
-// asker is who asks for the machines of a Workspace.
+// asker identifies the Workspace in the memory of refusals.
 func asker(ws *v1beta1.Workspace) refusal.Asker {
 	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 )
 
-// outcomeReady is the outcome of attempts that got their machines; the others are an attempt's reasons.
+// outcomeReady is the outcome of complete attempts; the others are an attempt's reasons.
 const outcomeReady = "Ready"
 
-// Metrics count what becomes of attempts.
+// Metrics count the outcomes of attempts.
 type Metrics struct {
 	attempts *prometheus.CounterVec
 	seconds  prometheus.Histogram
@@ -68,7 +68,7 @@ func replace(registry prometheus.Registerer, collector prometheus.Collector) err
 	return nil
 }
 
-// count takes in what became of attempts between two statuses.
+// count counts the outcomes between two statuses.
 func (m *Metrics) count(before, after []v1beta1.Attempt) {
 	if m == nil {
 		return

@@ -18,9 +18,8 @@ import (
 	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
-// next chooses among what is not left alone after refusals and can be afforded, and begins an attempt
-// for it. How the last one ended is written down before: the plan that is pinned here hides what was
-// asked for.
+// next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt is
+// written first: the plan pinned here hides the former request.
 func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if err := r.closeLast(ctx, s); err != nil {
 		return err
@@ -29,11 +28,11 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
 	}
-	// A controller that led before may have written how its attempt ended when this one knew all the others.
+	// A former leader may have written the end of its attempt when this one had read all the others.
 	now := r.Clock.Now()
 	r.lessons.wake(r.Memory.Learn(now, refusal.Credible(r.market.Remember(asker(s.ws), s.ws.Status.Attempts), now)...))
 	key := client.ObjectKeyFromObject(s.ws)
-	r.waiting.Add(key) // before it looks: what changes meanwhile must wake it
+	r.waiting.Add(key) // before the look: later changes must wake it
 	choice := r.choice(s)
 	made, err := choice.Affordable(ctx, number)
 	if alone, ok := errors.AsType[*acquire.RecreateError](err); ok {
@@ -41,7 +40,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 		r.waiting.Remove(key)
 		return nil
 	}
-	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.IsOnNodes() { // a status that was lost tells of none, either
+	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.IsOnNodes() { // a lost status has none, either
 		err = r.awaitMachines(ctx, s)
 	}
 	if err == nil {
@@ -75,9 +74,8 @@ func (r *Reconciler) closeLast(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// pin pins a plan that was made anew, before anything of it is bought; the accepted one is, and has to be the newest. What
-// a pass pins that started from an old Workspace would be taken for the plan that the next attempt follows, and the
-// machines of the open one be let go.
+// pin pins a new plan before its purchase; the accepted one has to be the newest. A plan from a pass over an old
+// Workspace would be taken for the next attempt's, and the machines of the open one be released.
 func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	if made == s.revision {
 		return r.awaitRevision(ctx, s)
@@ -103,9 +101,9 @@ func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {
 	return r.ensureNames(ctx, s)
 }
 
-// awaitRevision returns an error while the cache does not show a plan that follows the accepted one: a controller that led
-// before has pinned it, because of a refusal or of a ceiling, and has not told of an attempt for it. What is asked for here
-// would be let go for that plan. Nobody has led before a Workspace's first pass.
+// awaitRevision returns an error while the cache lacks a successor of the accepted plan: a former leader pinned it
+// after a refusal or a ceiling, and recorded no attempt for it. Machines requested here would be released for that
+// plan. A Workspace's first pass has no former leader.
 func (r *Reconciler) awaitRevision(ctx context.Context, s *scope) error {
 	if s.isNew {
 		return nil

@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// schedulingGrace is how long the scheduler may turn a pod down for the node that it was planned onto:
-	// what was there before may be on its way out.
+	// schedulingGrace is how long the scheduler may reject a pod for its planned node: former pods may still leave.
 	schedulingGrace = 30 * time.Second
-	// leftFor is how long a node is not tried again after the scheduler turned a pod down for it although
-	// enough seemed free, so that pods are not sent to and fro.
+	// leftFor is how long a node is avoided after the scheduler rejected a pod for it in spite of enough free
+	// resources, so that pods do not go to and fro.
 	leftFor = 10 * time.Minute
 	// retryNodes is when to look again whether pods have left room: no event tells.
 	retryNodes = time.Minute
 )
 
-// ensureNodes keeps the Workspace on the nodes of its plan, and plans anew once one of them does not do.
-// Machines that were bought for it before are let go.
+// ensureNodes keeps the Workspace on the nodes of its plan, and plans anew if one of them becomes unsuitable.
+// Machines from an earlier purchase are released.
 func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
 	if len(s.machines.Standing()) > 0 || len(s.attempts.Open()) > 0 {
 		s.attempts.Release("the machines were released: the plan uses existing nodes", s.ws.Generation, r.Clock.Now())
@@ -50,8 +49,8 @@ func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
 	return r.moveOn(ctx, s, problem)
 }
 
-// nodeProblem says why the nodes of the plan do not do any more; empty while they do. It
-// returns the nodes for which the scheduler turned the pods down.
+// nodeProblem explains why the nodes of the plan are unsuitable; empty if they are not. It returns the nodes for
+// which the scheduler rejected the pods.
 func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []render.LeftNode, error) {
 	for _, name := range s.revision.Plan.NodeNames {
 		node := s.node(name)
@@ -71,8 +70,8 @@ func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []rende
 	return problem, left, nil
 }
 
-// turnedDown says that the scheduler does not put a pod of the plan on any of its nodes, in its words, and
-// returns the nodes that have no pod.
+// turnedDown returns the scheduler's message if it puts a pod of the plan on none of its nodes, and the nodes without
+// a pod.
 func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
 	isSeen := s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] == s.revision.Name
 	if !isSeen || !s.isCurrent() {
@@ -111,8 +110,8 @@ func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
 	return "the scheduler does not put the pod on the planned node: " + words, left
 }
 
-// moveOn plans anew without the nodes that do not do, and pins that. Where nothing else does, the plan stands
-// until something changes.
+// moveOn plans without the unsuitable nodes, and pins that plan. If there is none, the old plan stays until something
+// changes.
 func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error {
 	made, err := r.choice(s).Elsewhere(ctx)
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
@@ -129,8 +128,7 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 	return r.observeNodes(ctx, s, s.revision.Plan.NodeNames)
 }
 
-// orOnNodes has the Workspace use nodes that have come since it was planned, where machines would be bought
-// and nothing is installed to buy them with.
+// orOnNodes uses nodes that have joined since the plan, if machines would be bought and no provisioner is installed.
 func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
 	_, isMissing := errors.AsType[*capacity.NotInstalledError](err)
 	if !isMissing || s.spec.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {

@@ -21,29 +21,29 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// observation is what is there. The step that observes writes it; the machines that a pass asks for and the StatefulSets
-// that it writes are added.
+// observation is the observed state. One step writes it; later steps add the machines they request and the
+// StatefulSets they write.
 type observation struct {
 	revisions   revisions.History
 	statefulSet *appsv1.StatefulSet
 	workers     *appsv1.StatefulSet
-	// group is what is remembered of the group that serves.
+	// group is the stored state of the serving group.
 	group workload.Group
-	// kaitoSet is the StatefulSet that KAITO's controller made, and kaito names all by which the Workspace is KAITO's.
+	// kaitoSet is the StatefulSet of KAITO's controller, and kaito names all objects that make the Workspace KAITO's.
 	kaitoSet *appsv1.StatefulSet
 	kaito    []string
 	machines acquire.Machines
-	// machineKind is what stands for a machine, as kubectl calls it.
+	// machineKind is kubectl's name for the machines' objects.
 	machineKind string
 	pods        []corev1.Pod
 	nodes       []corev1.Node
-	// silence is what it means that nodes are not Ready.
+	// silence is the meaning of nodes that are not Ready.
 	silence nodehealth.Silence
 	// namespace is the metadata of the Workspace's namespace, as far as it decides something.
 	namespace metav1.ObjectMeta
-	// warnings are what was published about what says nothing of itself.
+	// warnings are events about silent objects.
 	warnings []diagnosis.Warning
-	// words are how engines say what is wrong.
+	// words are the engines' error messages.
 	words diagnosis.Words
 }
 
@@ -57,7 +57,7 @@ func (o *observation) node(name string) *corev1.Node {
 	return nil
 }
 
-// sets are the StatefulSets that are there.
+// sets returns the existing StatefulSets.
 func (o *observation) sets() []*appsv1.StatefulSet {
 	var sets []*appsv1.StatefulSet
 	for _, set := range []*appsv1.StatefulSet{o.statefulSet, o.workers} {
@@ -92,7 +92,7 @@ func (o *observation) lacksPods() bool {
 	return false
 }
 
-// currentPods are those that are not on their way out.
+// currentPods returns the pods that are not being deleted.
 func (o *observation) currentPods() []*corev1.Pod {
 	var current []*corev1.Pod
 	for i := range o.pods {
@@ -103,7 +103,7 @@ func (o *observation) currentPods() []*corev1.Pod {
 	return current
 }
 
-// revisionOf returns the revision that a set was made from, or nil.
+// revisionOf returns the revision of a set, or nil.
 func (o *observation) revisionOf(set *appsv1.StatefulSet) *revision {
 	if set == nil {
 		return nil

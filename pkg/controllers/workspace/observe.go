@@ -24,8 +24,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// observe reads the world once, from caches, and past them what the status tells of and they do not show yet. Nobody
-// writes to the revisions and pods: the cache's own are read.
+// observe reads the cluster's state once from caches, and live where the status names an object the caches lack.
+// Revisions and pods are the cache's own: nobody writes to them.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	if err := r.observeRevisions(ctx, s); err != nil {
 		return err
@@ -51,9 +51,9 @@ func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// observeRevisions lists the revisions of this Workspace. Where the status names none, it may have been lost, and then the
-// newest counts, which the cache may not show yet. Those that the status names are read past a cache that does not show
-// them: an older one would be taken for the accepted one, and machines be bought, or let go, for a plan that is past.
+// observeRevisions lists the revisions of this Workspace. If the status names none, it may have been lost; then the
+// newest counts, and the cache may lack it. Revisions in the status are read live if the cache lacks them: an older
+// one would pass for the accepted one, and machines be bought or released for an outdated plan.
 func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	known, err := r.revisions.List(ctx, s.ws)
 	if err != nil {
@@ -67,8 +67,8 @@ func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
 	return err
 }
 
-// observeUnshown reads the StatefulSets past the cache where that shows none although machines work: those that pods
-// serve on would be let go before others have taken their place.
+// observeUnshown reads the StatefulSets live if the cache has none although machines work: the serving machines would
+// be released before others have taken their place.
 func (r *Reconciler) observeUnshown(ctx context.Context, s *scope) error {
 	wasUsable := slices.ContainsFunc(s.attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
 		slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
@@ -78,7 +78,7 @@ func (r *Reconciler) observeUnshown(ctx context.Context, s *scope) error {
 	return r.observeWorkload(ctx, r.Live, s)
 }
 
-// observeWorkload reads the StatefulSets that are ours, from the cache or past it, and their pods.
+// observeWorkload reads our StatefulSets, from the cache or live, and their pods.
 func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s *scope) error {
 	var err error
 	if s.statefulSet, err = observeSet(ctx, from, s.ws, s.ws.Name); err != nil {
@@ -113,7 +113,7 @@ func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s 
 	return nil
 }
 
-// observeSet reads one StatefulSet that the Workspace controls, whoever made it; nil where there is none.
+// observeSet reads one StatefulSet of the Workspace, whoever made it; nil if there is none.
 func observeSet(ctx context.Context, from client.Reader, ws *v1beta1.Workspace, name string) (*appsv1.StatefulSet, error) {
 	set := &appsv1.StatefulSet{}
 	err := client.IgnoreNotFound(from.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: name}, set))
@@ -140,7 +140,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
 	return r.observeNodes(ctx, s, names)
 }
 
-// observeNodes reads the machines of the Workspace, the nodes of that name, and those of its pods.
+// observeNodes reads the machines of the Workspace, the named nodes, and those of its pods.
 func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string) error {
 	list := &corev1.NodeList{}
 	err := r.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
@@ -170,7 +170,7 @@ func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string)
 	return r.listen(ctx, s)
 }
 
-// stillLeft are the nodes that a plan left, as long as that counts.
+// stillLeft returns the nodes that a plan avoids, until that expires.
 func stillLeft(accepted *revision, now time.Time) []render.LeftNode {
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
 }
@@ -190,7 +190,7 @@ func (r *Reconciler) listen(ctx context.Context, s *scope) error {
 	return err
 }
 
-// silenceOf is that of all nodes. The cache answers.
+// silenceOf returns the silence of all nodes, from the cache.
 func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, error) {
 	all := &corev1.NodeList{}
 	if err := from.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {

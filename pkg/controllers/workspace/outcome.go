@@ -12,31 +12,31 @@ import (
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
-// outcome is what this pass did, and when to look again.
+// outcome holds the results of this pass, and the time of the next look.
 type outcome struct {
-	// isNew says that it put the finalizer on, before which nothing is bought.
+	// isNew: it added the finalizer, before any purchase.
 	isNew bool
-	// observed says that the observation is complete.
+	// observed: the observation is complete.
 	observed bool
-	// named says that the Services of the Workspace are there and its own.
+	// named: the Services of the Workspace exist and are its own.
 	named bool
-	// rolling says that it changed the pods, so that what is observed of them is past.
+	// rolling: it changed the pods, so their observation is outdated.
 	rolling bool
-	// groupStep is what is done about the group that serves.
+	// groupStep is the step for the serving group.
 	groupStep group.Step
-	// created are the machines that it asked for.
+	// created are the requested machines.
 	created []capacity.Created
-	// exposed warns that pods can read the metadata of the machines that were asked for; empty where nothing says so.
+	// exposed warns that pods can read the metadata of the requested machines; empty without evidence.
 	exposed string
-	// wasted is what machines cost in USD that it gave up before they were of use.
+	// wasted is the cost in USD of machines released before they were of use.
 	wasted float64
-	// fellBack is the plan that it gave up for another one; empty where it did not.
+	// fellBack is the plan that another one replaced; empty otherwise.
 	fellBack string
-	// unheard is why it means nothing that nodes are not Ready; empty where it does.
+	// unheard is the reason to ignore nodes that are not Ready; empty otherwise.
 	unheard string
-	// engine has the figures of the engine; nil where it did not probe it.
+	// engine has the figures of the engine; nil without a probe.
 	engine *status.Engine
-	// finalized says that the Workspace is gone and there is nothing to report on.
+	// finalized: the Workspace is gone, so there is nothing to report on.
 	finalized bool
 	// requeueAfter asks for another pass although nothing may happen.
 	requeueAfter time.Duration

@@ -12,15 +12,15 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// past remembers which versions of Workspaces this process has written over. The cache shows them until the
-// event of the write arrives, and a pass that starts from one of them writes nothing that is not refused.
+// past records the versions of Workspaces that this process has overwritten. The cache shows them until the event of
+// the write arrives. The API server refuses every write of a pass over one of them.
 type past struct {
 	mu       sync.Mutex
 	versions map[types.UID][]string
 }
 
-// write has a Workspace written over. The version that it is written over is past from before the write, whose event
-// may come before its answer, unless that says that nothing was written.
+// write overwrites a Workspace. Its version counts as overwritten from before the write, because the event may
+// precede the response, unless the response rules a write out.
 func (p *past) write(ws *v1beta1.Workspace, patch func() error) error {
 	uid, version := ws.UID, ws.ResourceVersion
 	p.mu.Lock()
@@ -39,14 +39,15 @@ func (p *past) write(ws *v1beta1.Workspace, patch func() error) error {
 	return err
 }
 
-// isOurs says whether what came after a version of a Workspace was written here: of one version there is one next.
+// isOurs reports whether this process wrote the successor of a version of a Workspace: each version has one
+// successor.
 func (p *past) isOurs(before *v1beta1.Workspace) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Contains(p.versions[before.UID], before.ResourceVersion)
 }
 
-// isPast says whether a Workspace has been written over. What is shown after that is as new as what we know.
+// isPast reports whether a Workspace has been overwritten. Any later version is as new as ours.
 func (p *past) isPast(ws *v1beta1.Workspace) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +58,7 @@ func (p *past) isPast(ws *v1beta1.Workspace) bool {
 	return false
 }
 
-// forget drops what is known of a Workspace that is gone.
+// forget drops the versions of a Workspace.
 func (p *past) forget(workspace types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
-// ensurePlan finds the revision that was pinned for the current spec, or has a plan made and pins
-// it. If that fails, what was accepted before goes on: as long as the spec has no plan, the last one that had counts.
+// ensurePlan finds the pinned revision of the current spec, or makes and pins one. If that fails, the last accepted
+// one stays in force as long as the spec has no plan.
 func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	err := r.findOrMakePlan(ctx, s)
 	if err == nil {
@@ -41,7 +41,7 @@ func (r *Reconciler) ensurePlan(ctx context.Context, s *scope) error {
 	return s.noteUnverified(ctx, r.planning.Weights)
 }
 
-// goOnWithAccepted has plans be made for what the accepted revision was made from.
+// goOnWithAccepted plans from the inputs of the accepted revision.
 func (s *scope) goOnWithAccepted() {
 	from := s.revision.Inputs
 	if from == nil {
@@ -66,7 +66,7 @@ func (s *scope) goOnWithAccepted() {
 }
 
 func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
-	// A later version may refuse what an earlier one accepted. What serves is not stalled for that.
+	// A later version may refuse a spec that an earlier one accepted. A serving Workspace does not stall for that.
 	refused := request.Check(s.ws)
 	if refused != nil && (s.statefulSet == nil || s.ws.Inference == nil) {
 		return planning.Classify(refused)
@@ -94,7 +94,7 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope) error {
 	return err
 }
 
-// newPipeline returns what plans for the Workspaces of a cluster.
+// newPipeline returns the planning pipeline of a cluster.
 func newPipeline(config *Config, stored *revisions.Store) *planning.Pipeline {
 	out := &planning.Pipeline{
 		Resolver: &planning.Resolver{

@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// planMessage is the plan in one line, with its price where one is known.
+// planMessage returns the plan in one line, with its price if known.
 func planMessage(accepted *revision) string {
 	message := accepted.Plan.Summary()
 	if price := accepted.Plan.HourlyPrice; price >= 0 {

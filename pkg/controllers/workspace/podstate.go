@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// diagnosed is what there is to see of the pods.
+// diagnosed returns the input of a diagnosis of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
 	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words, Warnings: s.warnings}
 	if runs := s.running(); runs != nil {
@@ -28,7 +28,7 @@ func (s *scope) isCurrent() bool {
 	return !s.rolling && (!s.isGroup() || s.workers != nil) && s.isRolledOut()
 }
 
-// leader is the pod that answers, once it is ready; nil before.
+// leader returns the answering pod once it is ready; nil before.
 func (s *scope) leader() *corev1.Pod {
 	for i := range s.pods {
 		pod := &s.pods[i]
@@ -66,7 +66,7 @@ func (s *scope) isServing(now time.Time) bool {
 	return false
 }
 
-// answers reports whether a pod is ready that takes requests.
+// answers reports whether a pod is ready for requests.
 func (s *scope) answers() bool {
 	if s.isGroup() {
 		return s.leader() != nil

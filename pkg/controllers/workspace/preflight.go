@@ -7,7 +7,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planning"
 )
 
-// localDisk returns the size of the local disks of a machine type, in GiB; 0 where the catalogue does not have it.
+// localDisk returns the size of the local disks of a machine type, in GiB; 0 if the catalogue lacks it.
 func localDisk(known planning.Catalog) func(string) float64 {
 	return func(instanceType string) float64 {
 		machine, err := known.ResolveSKU(instanceType)

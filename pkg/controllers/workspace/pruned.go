@@ -20,12 +20,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Schema says which fields of Workspaces the API server prunes.
+// Schema returns the fields of Workspaces that the API server prunes.
 type Schema interface {
 	Missing(ctx context.Context) ([]string, error)
 }
 
-// reported are the Workspaces for which it has been published that their fields are pruned.
+// reported are the Workspaces with an event about pruned fields.
 type reported struct {
 	mu   sync.Mutex
 	uids map[types.UID]struct{}
@@ -74,7 +74,7 @@ func (r *Reconciler) holdPruned(ctx context.Context, ws *v1beta1.Workspace, miss
 	return nil
 }
 
-// missingFields are the fields that the API server prunes.
+// missingFields returns the pruned fields.
 func missingFields(ctx context.Context, schema Schema) ([]string, error) {
 	if schema == nil {
 		return nil, nil

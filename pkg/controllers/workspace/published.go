@@ -22,28 +22,26 @@ import (
 )
 
 const (
-	// patience is how long what says nothing of itself may take before it is asked what was published about
-	// it: most are through by then.
+	// patience is the time before events about a silent object are read: most objects are through by then.
 	patience = 20 * time.Second
 	// askAgain is when to ask again, as long as it says nothing. There is no watch on events.
 	askAgain = time.Minute
 )
 
-// published is what was read of events about what says nothing of itself, by Workspace and object. It may be
-// lost: then it is read again.
+// published holds events about silent objects, by Workspace and object. It may be lost: then they are read again.
 type published struct {
 	mu    sync.Mutex
 	known map[types.UID]map[types.UID]hearing
 }
 
-// hearing is what was published about one object.
+// hearing holds the events about one object.
 type hearing struct {
 	// since when it says nothing, and when events were read last.
 	since, asked time.Time
 	warnings     []diagnosis.Warning
 }
 
-// of returns what is known about objects of a Workspace; others are forgotten.
+// of returns the events about objects of a Workspace, and forgets others.
 func (p *published) of(workspace types.UID, objects []types.UID) map[types.UID]hearing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +65,7 @@ func (p *published) keep(workspace types.UID, known map[types.UID]hearing) {
 	p.known[workspace] = known
 }
 
-// observePublished reads what was published about pods and sets that are held up and do not say why.
+// observePublished reads the events about delayed pods and sets without a reason of their own.
 func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
 	now := r.Clock.Now()
 	silent := diagnosis.Silent(s.pods, s.sets())
@@ -82,7 +80,7 @@ func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
 		case !heard.asked.IsZero():
 			due = heard.asked.Add(askAgain)
 		case s.wasHeldUp():
-			due = now // by what another process read: it is to stand
+			due = now // another process read it: it is to stand
 		}
 		if !now.Before(due) {
 			var err error

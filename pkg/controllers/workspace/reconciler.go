@@ -1,12 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workspace reconciles Workspaces: it observes, has a plan made, gets machines, applies the
-// objects that serve, and reports.
+// Package workspace reconciles Workspaces: it observes, has a plan made, acquires machines, applies the serving
+// objects, and reports.
 //
-// It decides the order of these steps and what a Workspace's conditions say. It must not know the
-// physics of models, an engine's flags, the shape of pods or a provisioner's objects: those are
-// decided by the packages it calls.
+// It decides the order of these steps and the conditions of a Workspace. It must not know the physics of models, an
+// engine's flags, the shape of pods or a provisioner's objects: other packages decide those.
 package workspace
 
 import (
@@ -55,59 +54,57 @@ type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
 
-// Endpoints makes the Services that lead to Workspaces, in its own time.
+// Endpoints makes the Services of Workspaces, in its own time.
 type Endpoints interface {
 	// Order has a Service written, and returns how the last try ended.
 	Order(owner *v1beta1.Workspace, service client.Object) error
 	Forget(owner types.NamespacedName)
 }
 
-// Config is what a Reconciler is made from.
+// Config holds the dependencies of a Reconciler.
 type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
 	Client client.Client
 	Live   client.Reader
-	// The decisions and effects that the Reconciler puts in order.
+	// The decisions and effects in the Reconciler's order.
 	Planner planning.Planner
 	Catalog planning.Catalog
-	// Hub is nil where the controller asks nobody.
+	// Hub is nil if the controller may ask none.
 	Hub         planning.Hub
 	Provisioner Provisioner
-	// Uses are what pods request of nodes; nil where that cannot be known, and no existing node is used.
+	// Uses are the requests of pods on nodes; nil if they are unknown, and then no existing node is used.
 	Uses planning.Uses
-	// Namespaces are those whose Workspaces are served.
+	// Namespaces of the Workspaces to serve.
 	Namespaces watched.Namespaces
-	// Schema is nil where nobody watches what the API server prunes.
+	// Schema is nil if nobody watches for pruned fields.
 	Schema Schema
-	// KAITO is nil where the cluster does not serve what KAITO's controller buys machines with.
+	// KAITO is nil if the cluster lacks the kinds of KAITO's machines.
 	KAITO     KAITO
 	Applier   Applier
 	Endpoints Endpoints
 	Events    record.EventRecorder
 	Clock     clock.PassiveClock
-	// Words are how engines say what is wrong. Engines asks those that answer for their figures; nil asks
-	// none.
+	// Words are the engines' error messages. Engines reads the figures of answering engines; nil reads none.
 	Words   diagnosis.Words
 	Engines EngineProbe
 	// Isolation says whether several machines may serve one model; nil lets them.
 	Isolation *isolation.Guard
-	// Answers say how the provisioner's answers are read, Memory what all Workspaces know of refusals.
+	// Answers classify the provisioner's messages. Memory holds the refusals of all Workspaces.
 	Answers Answers
 	Memory  *cooldown.Memory
 	Metrics *Metrics
-	// Ledger grants the money for machines; nil means that there is no ceiling. Limits are the
-	// administrator's other limits.
+	// Ledger grants the money for machines; nil means no ceiling. Limits are the administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits purchase.Limits
-	// Preflight is what the administrator decides about the checks before a purchase.
+	// Preflight is the administrator's policy for the checks before a purchase.
 	Preflight preflight.Policy
 	// Render shapes pods.
 	Render render.Settings
-	// Signatures says whose signatures artifacts need.
+	// Signatures are the administrator's demands on artifacts.
 	Signatures planning.Signatures
-	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil where nobody is asked.
+	// AdapterRanks reads the ranks of adapters from the hub by their repositories; nil reads none.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
-	// NodeClasses that a Workspace may ask for by name; empty means only the installation's.
+	// NodeClasses for Workspaces to name; empty means only the installation's.
 	NodeClasses []v1beta1.NodeClassReference
 }
 
@@ -117,26 +114,26 @@ type Reconciler struct {
 
 	// waiting are the Workspaces that wait for others.
 	waiting *watch.Waiting
-	// preflight checks what is about to be bought.
+	// preflight checks purchases.
 	preflight *preflight.Checker
-	// statusWrites has the time at which the status of each Workspace was last written.
+	// statusWrites has the time of the last status write of each Workspace.
 	statusWrites *cache.LRUExpireCache
-	// past are the versions of Workspaces that were written over.
+	// past are the overwritten versions of Workspaces.
 	past *past
-	// behind is since when passes find that the cache lags.
+	// behind is the time since when passes find a lagging cache.
 	behind *behind
-	// probes has an entry for each engine that is being probed.
+	// probes has an entry for each engine under a probe.
 	probes chan struct{}
 	// revisions stores accepted plans, and planning makes them.
 	revisions *revisions.Store
 	planning  *planning.Pipeline
-	// market chooses which plans are bought.
+	// market chooses the plans to buy.
 	market *purchase.Market
 	// lessons have all Workspaces learn from the attempts of each.
 	lessons *lessons
-	// reported are the Workspaces whose pruned fields were published.
+	// reported are the Workspaces with an event about pruned fields.
 	reported reported
-	// published is what was read about pods that are held up.
+	// published holds events about delayed pods.
 	published published
 }
 
@@ -163,7 +160,7 @@ func New(config Config) *Reconciler {
 	return out
 }
 
-// newMarket returns what Workspaces choose their plans from.
+// newMarket returns the market of plans for Workspaces.
 func newMarket(config *Config, r *Reconciler) *purchase.Market {
 	out := purchase.Market{
 		Catalog: config.Catalog, Planner: config.Planner, Planning: r.planning, Memory: config.Memory, Ledger: config.Ledger,
@@ -214,13 +211,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if !s.observed && len(ws.Status.Conditions) > 0 {
-		return r.result(ctx, s, err) // what was said before still holds, as far as we know
+		return r.result(ctx, s, err) // the former status still holds, as far as we know
 	}
 	if reportErr := r.report(ctx, s, err); reportErr != nil {
 		if err != nil {
 			log.FromContext(ctx).V(1).Info("pass failed before its report", "reason", err.Error())
 		}
-		err = reportErr // what was not written must be tried again
+		err = reportErr // a failed write must be tried again
 	}
 	return r.result(ctx, s, err)
 }
@@ -254,7 +251,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 			{"plan", r.ensurePlan},
 		}
 	}
-	// Once, and before a Workspace is deleted, with whose status its refusals go.
+	// Once, and before a Workspace is deleted: its refusals go with its status.
 	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.all(ctx) })
 	if err != nil {
 		return err
@@ -270,8 +267,8 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// result turns the kind of an error into what happens next: conflicts and waiting come back by
-// themselves, what the user must change waits for the user, everything else backs off.
+// result turns the kind of an error into the next step: conflicts and waiting come back by themselves, errors of the
+// user wait for the user, all others back off.
 func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
 	var wait *progress.WaitingError
 	var stall *progress.StalledError
@@ -297,7 +294,7 @@ func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Resu
 	}
 }
 
-// sooner returns the shorter of two delays, of which zero is none.
+// sooner returns the shorter of two delays; zero stands for none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -305,8 +302,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// forget drops what is kept of a Workspace that is gone, and has those look again that waited for what became
-// of it: the first to ask for an offer again, or money for a machine that never came.
+// forget drops the state of a deleted Workspace. Those that waited for its end look again: the first to request an
+// offer again, or to use the money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.past.forget(ws.UID)
 	r.published.keep(ws.UID, nil)

@@ -17,8 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// ensureFinalizer keeps the Workspace until its machines are gone. It comes before anything is
-// bought: before the pass that puts it on, nothing has been.
+// ensureFinalizer keeps the Workspace until its machines are gone. The pass that adds it comes before any purchase.
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
 	before := s.ws.ResourceVersion
 	err := r.patchFinalizers(ctx, s, controllerutil.AddFinalizer)
@@ -26,8 +25,7 @@ func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
 	return err
 }
 
-// ensureReleased lets the machines go, and then the Workspace. It has to see that nothing is left
-// before the finalizer goes.
+// ensureReleased releases the machines, and then the Workspace. The finalizer stays until no machine is left.
 func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 	if !controllerutil.ContainsFinalizer(s.ws, v1beta1.Finalizer) {
 		s.finalized = true
@@ -76,8 +74,8 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	return err
 }
 
-// releaseOrphans lets go what is held for other Workspaces of that name than the known one. A
-// Workspace counts as gone only if the API server itself says so.
+// releaseOrphans releases machines of former Workspaces of that name. A Workspace counts as gone only after a live
+// read.
 func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName, known types.UID) error {
 	owners, err := r.Provisioner.Owners(ctx, key.Namespace, key.Name)
 	orphans := slices.DeleteFunc(owners, func(owner capacity.Owner) bool { return owner.UID == known })
@@ -100,7 +98,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedNam
 	return nil
 }
 
-// ensureNoOrphans lets go what a Workspace of the same name left behind.
+// ensureNoOrphans releases the machines of a former Workspace of the same name.
 func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
 	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws), s.ws.UID)
 }
@@ -112,7 +110,7 @@ func (r *Reconciler) patchFinalizers(
 	if !change(s.ws, v1beta1.Finalizer) {
 		return nil
 	}
-	// The list is replaced as a whole, so it must be the list that we read.
+	// The list is replaced as a whole, so it must be the list from our read.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	status := s.ws.Status.DeepCopy()
 	if err := r.past.write(s.ws, func() error { return r.Client.Patch(ctx, s.ws, patch) }); err != nil {

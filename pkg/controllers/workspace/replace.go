@@ -24,10 +24,10 @@ import (
 // be of use. The attempt writes down which machine is lost, lets go of that one alone, and asks for another one by the same
 // name once it is gone.
 
-// replaceLost writes into the open attempt which of its machines are lost, and says whether that is all of this pass. Where
-// machines come for pods, the machine stays the same: its pod is deleted, and the next one waits for another node. If no
-// machine of the type may be bought any more, and none of another plan beside those that are left, the attempt ends for
-// that plan.
+// replaceLost records the lost machines of the open attempt, and reports whether this pass ends with that. If
+// machines come for pods, the machine's name stays: its pod is deleted, and the next one waits for another node. If
+// no machine of the type may be bought any more, and none of another plan beside the remaining ones, the attempt ends
+// for that plan.
 func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.Machine) (isOver bool, err error) {
 	open := s.openAttempt()
 	if s.surge.Replaces == capacity.ReplacesPod {
@@ -42,12 +42,12 @@ func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.M
 			"nodeClaim", machine.Name, "cause", verdict.Cause, "words", verdict.Message, "rule", verdict.Rule)
 	}
 	why := r.irreplaceable(s, &s.surge, open)
-	if why == "" || s.surge.IsPossible { // machines of another plan can be got beside those that are left
+	if why == "" || s.surge.IsPossible { // another plan's machines can be acquired beside the remaining ones
 		return false, nil
 	}
 	_, err = r.choice(s).Elsewhere(ctx)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
-		return false, nil // what is left serves
+		return false, nil // the rest serves
 	}
 	if err == nil {
 		s.end(acquire.Released("the machines were released for another plan: "+why), r.Clock.Now())
@@ -55,8 +55,8 @@ func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.M
 	return err != nil, err
 }
 
-// lostPods are those on lost machines. A pod without a machine is left to wait, whatever its autoscaler said: the others
-// serve meanwhile.
+// lostPods returns the pods on lost machines. A pod without a machine waits, whatever its autoscaler reported: the
+// others serve meanwhile.
 func (s *scope) lostPods(lost []acquire.Machine) []group.Leaving {
 	var out []group.Leaving
 	for i := range s.pods {

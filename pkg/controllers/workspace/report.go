@@ -21,8 +21,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
-// report writes what the pass saw and did as one status patch, if anything changed, and publishes
-// the events that it makes true.
+// report writes the results of the pass as one status patch, if anything changed, and publishes the events of that
+// status.
 func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before, now := s.ws.Status, r.Clock.Now()
 	after, events := s.status(err, metav1.NewTime(now))
@@ -46,8 +46,8 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	return nil
 }
 
-// patchStatus writes the status of a Workspace over that of the one that was read, from which it was computed: a newer
-// one is not overwritten.
+// patchStatus writes the status over the one that was read, from which it was computed. It does not overwrite a newer
+// one.
 func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspace) error {
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 	err := r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
@@ -57,12 +57,12 @@ func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspac
 	return err
 }
 
-// status computes the status after a pass that ended with err, and the events that go with it.
+// status computes the status after a pass, given its error, and the new events.
 func (s *scope) status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []status.Event) {
 	return status.Compute(s.facts(), err, now)
 }
 
-// facts gathers what the status is computed from.
+// facts gathers the inputs of the status.
 func (s *scope) facts() *status.Facts {
 	out := &status.Facts{
 		Workspace: s.workspaceFacts(),
@@ -123,7 +123,7 @@ func (s *scope) podFacts() status.Pods {
 	return out
 }
 
-// emit publishes events after the status that makes them true has been written.
+// emit publishes events after the write of their status.
 func emit(to record.EventRecorder, ws *v1beta1.Workspace, events []status.Event) {
 	for _, event := range events {
 		kind := corev1.EventTypeNormal
@@ -149,7 +149,7 @@ func (s *scope) nodeFacts() []status.Node {
 	return out
 }
 
-// replacement says that all members of a group are replaced, and why; empty where they are not.
+// replacement explains why all members of a group are replaced; empty if they are not.
 func (s *scope) replacement() string {
 	if !s.isGroup() {
 		return ""

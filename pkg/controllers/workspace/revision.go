@@ -20,7 +20,7 @@ import (
 // revision is an accepted plan with its pods.
 type revision = revisions.Revision
 
-// Kinds of revisions: the first one from some inputs, and those that replace it.
+// Kinds of revisions: the first one of some inputs, and its successors.
 const (
 	firstRevision    = false
 	fallbackRevision = true
@@ -35,7 +35,7 @@ func (r *Reconciler) createRevision(
 	})
 }
 
-// revisionsInUse are the names of the revisions that the status, the attempts and the StatefulSets name.
+// revisionsInUse returns the revisions in the status, the attempts and the StatefulSets, by name.
 func (s *scope) revisionsInUse() []string {
 	names := s.namedRevisions()
 	for _, set := range s.sets() {
@@ -44,8 +44,8 @@ func (s *scope) revisionsInUse() []string {
 	return names
 }
 
-// namedRevisions are the names of the revisions that the status and the attempts name. Of failed attempts, only the last
-// one counts.
+// namedRevisions returns the revisions in the status and the attempts, by name. Of failed attempts, only the last one
+// counts.
 func (s *scope) namedRevisions() []string {
 	names := []string{s.ws.Status.LatestReadyRevision}
 	if s.ws.Status.Plan != nil {
@@ -125,15 +125,15 @@ func (s *scope) isAccepted(made *revision) bool {
 	return s.isRunning(made) || s.ws.Status.Plan != nil && s.ws.Status.Plan.Revision == made.Name
 }
 
-// hasServed says whether a model has answered with what the accepted revision was made from.
+// hasServed reports whether a model has answered with the inputs of the accepted revision.
 func (s *scope) hasServed() bool {
 	ready := s.revisions.Object(s.ws.Status.LatestReadyRevision)
 	current := s.revisions.Object(s.revision.Name)
 	return ready != nil && current != nil && revisions.HasSameInputs(ready, current)
 }
 
-// acceptedLast is the newest revision that was made from the same as the accepted one. What was accepted last may be in
-// the attempts only, which are written down before the plan that they are for.
+// acceptedLast returns the newest revision with the inputs of the accepted one. The last one may be in the attempts
+// only: an attempt is written before the status of its plan.
 func (s *scope) acceptedLast() *revision {
 	accepted := s.accepted()
 	if accepted == nil {

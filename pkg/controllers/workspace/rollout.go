@@ -9,8 +9,7 @@ import (
 	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
-// wayBack says how to have the model answer as it did, where an edit since made it fail; empty where nothing
-// that was made from something else has answered.
+// wayBack explains how to undo an edit after which the model fails; empty if no other inputs have answered.
 func (s *scope) wayBack() string {
 	served, current := s.revisions.Object(s.ws.Status.LatestReadyRevision), s.revisions.Object(s.running().Name)
 	if served == nil || current == nil || revisions.HasSameInputs(served, current) {

@@ -11,13 +11,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 )
 
-// scope is one pass over one Workspace: what was observed, and what the steps decided.
+// scope is one pass over one Workspace: the observation, and the decisions of the steps.
 type scope struct {
 	ws    *v1beta1.Workspace
 	owner capacity.Owner
-	// spec is the Workspace that plans are made for: as it is, or where its spec has no plan, as it was accepted last.
+	// spec is the Workspace to plan for: the current one, or the last accepted one if its spec has no plan.
 	spec *v1beta1.Workspace
-	// before is the status that this pass began with.
+	// before is the status at the beginning of this pass.
 	before v1beta1.WorkspaceStatus
 
 	observation
@@ -44,8 +44,7 @@ func ownerOf(ws *v1beta1.Workspace) capacity.Owner {
 // isDeleting says whether the Workspace is on its way out.
 func (s *scope) isDeleting() bool { return !s.ws.DeletionTimestamp.IsZero() }
 
-// servingMachines are the held machines that are of the kind that the accepted plan asks for, but for those
-// that are held beside them.
+// servingMachines returns the held machines of the accepted plan's kind, except those of the held attempt.
 func (s *scope) servingMachines() []capacity.Machine {
 	if s.revision == nil {
 		return nil
@@ -62,8 +61,8 @@ func (s *scope) hasMachines() bool {
 	return s.isOnNodes() || s.revision != nil && len(s.servingMachines()) == s.revision.Plan.Nodes
 }
 
-// accepted returns the revision in use: the one that the status names, else the one that the pods
-// were made from, else the newest; nil if there is none.
+// accepted returns the revision in use: the one in the status, else that of the pods, else the newest; nil if there
+// is none.
 func (s *scope) accepted() *revision {
 	var names []string
 	if s.ws.Status.Plan != nil {

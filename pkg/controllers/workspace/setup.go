@@ -24,5 +24,5 @@ func (r *Reconciler) watches() *watch.Watches {
 	return out
 }
 
-// LookAgain has one Workspace looked at again, whatever it waits for.
+// LookAgain asks for a pass over one Workspace, even a waiting one.
 func (r *Reconciler) LookAgain(key types.NamespacedName) { r.waiting.LookAgain(key) }

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 )
 
-// machineNodes is what is known of the nodes of the Workspace's machines.
+// machineNodes returns the state of the nodes of the Workspace's machines.
 func (s *scope) machineNodes(grace time.Duration) acquire.Nodes {
 	out := acquire.Nodes{Silence: s.silence, Grace: grace}
 	if nodes := meta.FindStatusCondition(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
@@ -42,8 +42,7 @@ func (s *scope) countsSince(since time.Time) time.Time {
 	return counted
 }
 
-// unfit says that a node's machine is broken, or that it has not been Ready for too long; empty while it may
-// come back.
+// unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back.
 func (r *Reconciler) unfit(s *scope, node *corev1.Node) string {
 	if trouble := nodehealth.Of(node); trouble.Message != "" {
 		left := trouble.Since.Add(trouble.Grace).Sub(r.Clock.Now())

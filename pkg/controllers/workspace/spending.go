@@ -14,9 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// reserveAgain has the money reserved for machines of the open attempt that are not there yet: a
-// restart may have lost it, the plan may have grown, a ceiling may have been lowered. What serves is
-// kept; an attempt that cannot be completed any more is let go.
+// reserveAgain reserves the money for the missing machines of the open attempt: a restart may have lost the
+// reservation, the plan may have grown, a ceiling may have been lowered. Serving machines stay; an attempt that
+// cannot be completed is released.
 func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	open, key := s.openAttempt(), client.ObjectKeyFromObject(s.ws)
 	if s.planErr != nil && s.buysNothing() && acquire.Misses(open, s.revision.Plan.Nodes) {
@@ -31,7 +31,7 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
 		return s.abandon(over.Error(), r.Clock.Now())
 	}
-	r.waiting.Add(key) // before it looks: money that is freed meanwhile must wake it
+	r.waiting.Add(key) // before the look: money that is freed later must wake it
 	over, err := choice.Reserve(ctx, accepted, open.Number)
 	if over == nil {
 		r.waiting.Remove(key)
@@ -43,12 +43,12 @@ func (r *Reconciler) reserveAgain(ctx context.Context, s *scope) error {
 	return choice.Short(over)
 }
 
-// buysNothing says whether the spec, whatever was accepted before, asks for existing nodes only.
+// buysNothing reports whether the present spec asks for existing nodes only.
 func (s *scope) buysNothing() bool {
 	return s.ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 }
 
-// stopBuying has no further machine bought for the open attempt: what serves is kept.
+// stopBuying ends purchases for the open attempt: its serving machines stay.
 func (s *scope) stopBuying(open *v1beta1.Attempt, why string, now time.Time) error {
 	if open.ReadyTime == nil {
 		return s.abandon(why, now)
@@ -56,7 +56,7 @@ func (s *scope) stopBuying(open *v1beta1.Attempt, why string, now time.Time) err
 	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
 }
 
-// abandon lets go of the machines of the open attempt, which may not be completed.
+// abandon releases the machines of the open attempt, as it may not be completed.
 func (s *scope) abandon(why string, now time.Time) error {
 	s.end(acquire.Released("the machines were released: "+why), now)
 	return &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: why, IsBrief: true}

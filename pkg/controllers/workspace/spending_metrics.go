@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// The states of machines that cost money.
+// States of machines in the metric.
 const (
 	// spentPending machines are requested and not launched yet.
 	spentPending = "pending"
@@ -35,8 +35,8 @@ type Bills interface {
 	Bills(ctx context.Context) ([]capacity.Bill, error)
 }
 
-// RegisterSpending registers the hourly cost of all machines, read from caches at each scrape. A replica that does not lead
-// has no machines and reports nothing, so that replicas may be summed.
+// RegisterSpending registers the hourly cost of all machines, read from caches at each scrape. A replica without
+// leadership has no machines and reports nothing, so replicas may be summed.
 func RegisterSpending(registry prometheus.Registerer, reader client.Reader, bills Bills, leads <-chan struct{}) error {
 	return replace(registry, spending{reader: reader, bills: bills, leads: leads, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
@@ -44,7 +44,7 @@ func RegisterSpending(registry prometheus.Registerer, reader client.Reader, bill
 		[]string{"state"}, nil)})
 }
 
-// spending is a collector that keeps no state.
+// spending is a collector without state.
 type spending struct {
 	reader client.Reader
 	bills  Bills
@@ -95,7 +95,7 @@ func (s spending) sums(ctx context.Context) (map[string]float64, error) {
 	return sums, nil
 }
 
-// spentFor returns the state of a machine of a Workspace; nil where the Workspace is gone.
+// spentFor returns the state of a machine of a Workspace; nil stands for a deleted Workspace.
 func spentFor(ws *v1beta1.Workspace, bill capacity.Bill) string {
 	switch {
 	case !bill.Launched:
@@ -107,8 +107,8 @@ func spentFor(ws *v1beta1.Workspace, bill capacity.Bill) string {
 	}
 }
 
-// hasCome reports whether a machine belongs to an attempt that got its machines, while those of another may be on their
-// way. A machine that no attempt names counts as one that serves.
+// hasCome reports whether a machine belongs to a complete attempt, while those of another may be on their way. A
+// machine without an attempt counts as serving.
 func hasCome(ws *v1beta1.Workspace, machine string) bool {
 	for _, a := range slices.Backward(ws.Status.Attempts) {
 		if slices.Contains(a.NodeClaims, machine) {
@@ -118,7 +118,7 @@ func hasCome(ws *v1beta1.Workspace, machine string) bool {
 	return true
 }
 
-// waste is what the machines of the open attempt cost that are launched, where they never were of use.
+// waste returns the cost in USD of launched machines of the open attempt that never served.
 func (s *scope) waste(now time.Time) float64 {
 	open := s.openAttempt()
 	if open == nil || open.ReadyTime != nil {
@@ -133,7 +133,7 @@ func (s *scope) waste(now time.Time) float64 {
 	return usd
 }
 
-// waste counts what a pass gave up, once that is written down.
+// waste counts the waste of a pass, after the status is written.
 func (m *Metrics) waste(s *scope) {
 	if m != nil {
 		m.wasted.Add(s.wasted)

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// state is what the next step is decided from.
+// state returns the inputs of the next step.
 func (r *Reconciler) state(ctx context.Context, s *scope) (acquire.State, error) {
 	found, err := r.observeSurge(ctx, s)
 	s.surge, s.statefulSet = found.Surge, found.set
@@ -40,7 +40,7 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (acquire.State, error)
 	return out, err
 }
 
-// lastState is what is decided from about the latest attempt, whose machines have these names if it is open.
+// lastState returns the inputs about the latest attempt. names are its machines if it is open.
 func (r *Reconciler) lastState(ctx context.Context, s *scope, last *v1beta1.Attempt, names []string) (*acquire.Attempt, error) {
 	out := &acquire.Attempt{Open: last.Reason == "", Unchanged: s.isUnchangedSince(last)}
 	if !out.Open {
@@ -63,8 +63,8 @@ func (r *Reconciler) lastState(ctx context.Context, s *scope, last *v1beta1.Atte
 	return out, err
 }
 
-// namesOf are the names of the machines of an open attempt. One whose machines are called otherwise than the back
-// end would call them was begun by another one, and so was one whose machines that still looks after.
+// namesOf returns the names of the machines of an open attempt. If they differ from the back end's names, another
+// back end began it; so it did if that one still manages the machines.
 func (r *Reconciler) namesOf(s *scope, open *v1beta1.Attempt) (names []string, isFormer bool, err error) {
 	names, err = r.Provisioner.Names(s.owner, open.Number, s.revision.Plan.Nodes)
 	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
@@ -73,7 +73,7 @@ func (r *Reconciler) namesOf(s *scope, open *v1beta1.Attempt) (names []string, i
 	return names, s.machines.AreFormer(), err
 }
 
-// tally counts the machines that are not of an attempt, whose names are given, nor held beside it.
+// tally counts the machines outside the given names and the held attempt.
 func (s *scope) tally(out *acquire.State, names []string) {
 	lost := s.attempts.LostUIDs()
 	for i := range s.machines {

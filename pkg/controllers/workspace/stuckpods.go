@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
-// ensureNoStuckPods deletes pods whose end no kubelet will tell of, so that their StatefulSet makes others.
+// ensureNoStuckPods deletes pods whose kubelet is gone for good, so that their StatefulSet makes others.
 func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
 	for i := range s.pods {
 		pod := &s.pods[i]
@@ -38,7 +38,7 @@ func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// stuck says why no kubelet will tell of a pod's end; empty where one will, or may.
+// stuck explains why no kubelet will ever report a pod's end; empty if one may.
 func (r *Reconciler) stuck(ctx context.Context, s *scope, pod *corev1.Pod) (string, error) {
 	if pod.Spec.NodeName == "" {
 		return "", nil

@@ -25,18 +25,18 @@ import (
 // A Workspace that serves holds its old and its new plan together: the attempt whose machines serve stays open, while the
 // machines of the accepted plan are acquired beside it. At most one attempt serves.
 
-// switchover is what is found of two attempts at once.
+// switchover holds findings about two attempts at once.
 type switchover struct {
 	acquire.Surge
-	// set is the StatefulSet, as the API server has it where the cache may be behind.
+	// set is the StatefulSet, read live if the cache may lag.
 	set *appsv1.StatefulSet
-	// isUnrecorded says that no attempt has the machines that serve, and isNeedless that the serving machines are suitable
-	// again, so that those of the later attempt are not needed.
+	// isUnrecorded: no attempt records the serving machines. isNeedless: the serving machines are suitable again, so
+	// those of the later attempt are not needed.
 	isUnrecorded, isNeedless bool
 }
 
-// observeSurge finds out which attempt serves while the latest acquires its machines. One that is suitable for the
-// accepted plan does not count: what was begun beside it is released.
+// observeSurge finds the serving attempt while the latest acquires its machines. One that fits the accepted plan does
+// not count: the attempt beside it is released.
 func (r *Reconciler) observeSurge(ctx context.Context, s *scope) (switchover, error) {
 	out := switchover{Surge: acquire.Surge{IsGroup: s.revision.IsGroup()}, set: s.statefulSet}
 	if surger, isSurger := r.Provisioner.(capacity.Surger); isSurger {
@@ -66,8 +66,8 @@ func (r *Reconciler) observeSurge(ctx context.Context, s *scope) (switchover, er
 	return out, nil
 }
 
-// awaitNodes returns an error while the cache does not show the nodes of an attempt as they are: the trouble for which
-// others are got in their place may be yet to show.
+// awaitNodes returns an error while the cache lags behind the nodes of an attempt: the trouble for which others are
+// acquired may not show yet.
 func (r *Reconciler) awaitNodes(ctx context.Context, s *scope, of *v1beta1.Attempt) error {
 	for _, machine := range s.machines.Of(of) {
 		shown := s.node(machine.NodeName)
@@ -92,7 +92,7 @@ func (r *Reconciler) standing(ctx context.Context, s *scope, of *switchover, fir
 		return acquire.Open{}, err
 	}
 	of.Trouble = cmp.Or(s.troubleOf(&of.Surge, first, first == last, r.Clock.Now()), r.irreplaceable(s, &of.Surge, first))
-	// Trouble goes with its node: machines without one will not do again, whatever else is known of them.
+	// Trouble goes with its node: machines without one are unsuitable, whatever else is known about them.
 	answering := slices.DeleteFunc(s.machines.Of(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
 	isWhole := first == last || len(answering) >= min(s.revision.Plan.Nodes, len(first.NodeClaims))
 	of.set, err = r.pinnedSet(ctx, s, first, last)
@@ -101,7 +101,7 @@ func (r *Reconciler) standing(ctx context.Context, s *scope, of *switchover, fir
 	}, err
 }
 
-// isWantedOf says whether the plan asks for what an attempt has.
+// isWantedOf reports whether an attempt's machines fit the plan.
 func (r *Reconciler) isWantedOf(s *scope, attempt *v1beta1.Attempt) (bool, error) {
 	names, err := r.Provisioner.Names(s.owner, attempt.Number, s.revision.Plan.Nodes)
 	return err == nil && s.machines.AreWanted(attempt, names, &s.revision.Revision), err
@@ -119,8 +119,8 @@ func (s *scope) troubleOf(surge *acquire.Surge, attempt *v1beta1.Attempt, isAlon
 	return s.machines.Of(attempt).Trouble(now)
 }
 
-// irreplaceable says why no machine may be bought any more in place of one that an attempt lost while it kept the others;
-// empty where one may, or none was lost. The others serve until another plan has its machines.
+// irreplaceable explains why no machine may be bought for one that an attempt lost while it kept the others; empty if
+// one may, or none was lost. The others serve until another plan has its machines.
 func (r *Reconciler) irreplaceable(s *scope, surge *acquire.Surge, attempt *v1beta1.Attempt) string {
 	if !surge.KeepsOthers(attempt) || attempt.Revision != s.revision.Name || !acquire.Misses(attempt, s.revision.Plan.Nodes) {
 		return ""
@@ -131,8 +131,8 @@ func (r *Reconciler) irreplaceable(s *scope, surge *acquire.Surge, attempt *v1be
 	return ""
 }
 
-// pinnedSet is the StatefulSet that tells whether the pods run on the machines of a later attempt than the first. The cache
-// may not show yet that they do: before those are taken for ones that nobody runs on, the API server is asked.
+// pinnedSet returns the StatefulSet, which pins the pods to an attempt's machines. It is read live before the
+// machines of the later attempt count as unused: the cache may lag.
 func (r *Reconciler) pinnedSet(ctx context.Context, s *scope, first, last *v1beta1.Attempt) (*appsv1.StatefulSet, error) {
 	shown := s.statefulSet
 	if s.pinnedTo(shown) > first.Number || first == last || last.ReadyTime == nil {
@@ -151,8 +151,8 @@ func (r *Reconciler) pinnedSet(ctx context.Context, s *scope, first, last *v1bet
 	return shown, nil
 }
 
-// unrecorded are the names of the machines that serve a plan which is not the accepted one, where the status has lost
-// their attempt: they would be taken for strays.
+// unrecorded returns the names of machines that serve another plan than the accepted one, if the status has lost
+// their attempt: they would count as strays.
 func (s *scope) unrecorded() []string {
 	runs := s.revisionOf(s.statefulSet)
 	if len(s.attempts.Open()) > 0 || runs == nil || runs.Name == s.revision.Name {
@@ -168,7 +168,7 @@ func (s *scope) unrecorded() []string {
 	return names
 }
 
-// servingState is what is decided from about the serving attempt; nil where there is none.
+// servingState returns the inputs about the serving attempt; nil if there is none.
 func (r *Reconciler) servingState(ctx context.Context, s *scope) (*acquire.Held, error) {
 	serving := s.heldAttempt()
 	if serving == nil {
@@ -193,7 +193,7 @@ func (r *Reconciler) servingState(ctx context.Context, s *scope) (*acquire.Held,
 // moveLimit is how long pods may take to move to other machines once yet others are wanted.
 const moveLimit = 15 * time.Minute
 
-// serveOn has the pods that serve be looked after, whatever keeps machines from being got beside theirs.
+// serveOn keeps the serving pods in order, whatever prevents the purchase of further machines.
 func (s *scope) serveOn(err error) error {
 	var after time.Duration
 	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {

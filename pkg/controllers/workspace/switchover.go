@@ -16,11 +16,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// restartLimit is how long a pod may take to answer again and still count as one that serves.
+// restartLimit is how long a restarting pod still counts as serving.
 const restartLimit = 5 * time.Minute
 
-// move decides whether the pods go over to the accepted revision, and which machines they may run on. They
-// stay where they are until all machines of the accepted plan are usable.
+// move decides whether the pods switch to the accepted revision, and their machines. They stay until all machines of
+// the accepted plan are usable.
 func (s *scope) move() {
 	s.former, s.runsOn = nil, 0
 	if s.statefulSet != nil && !s.isOnNodes() && s.surge.IsPossible {
@@ -42,13 +42,13 @@ func (s *scope) decideMove() {
 			s.runsOn = held.Number
 		}
 	case wasThere && !isThere && s.leader() != nil:
-		s.former = s.revisionOf(s.statefulSet) // more machines beside those that it has
+		s.former = s.revisionOf(s.statefulSet) // more machines beside its own
 	case latest != nil && hasMoved:
 		s.runsOn = latest.Number
 	}
 }
 
-// servesSpec says that the pods run what the spec asks for, while other machines are got for them.
+// servesSpec reports whether the pods run the current spec while other machines are acquired for them.
 func (s *scope) servesSpec() bool {
 	if s.heldAttempt() == nil || s.former == nil || s.revision == nil {
 		return false
@@ -57,7 +57,7 @@ func (s *scope) servesSpec() bool {
 		s.former.Inputs != nil && s.revision.Inputs != nil && equality.Semantic.DeepEqual(*s.former.Inputs, *s.revision.Inputs)
 }
 
-// meanwhile says what serves while other machines are got; empty where nothing does.
+// meanwhile describes the serving attempt while other machines are acquired; empty if nothing serves.
 func (s *scope) meanwhile() string {
 	held := s.heldAttempt()
 	if held == nil || s.former == nil {
@@ -70,7 +70,7 @@ func (s *scope) meanwhile() string {
 	return text
 }
 
-// isVacated says whether all pods have moved away from the machines that are held.
+// isVacated reports whether all pods have left the held machines.
 func (s *scope) isVacated() bool {
 	if !s.isMoved() || !s.isRolledOut() {
 		return false
@@ -82,14 +82,13 @@ func (s *scope) isVacated() bool {
 	})
 }
 
-// isMoved says whether the pods are told to run on other machines than those that are held.
+// isMoved reports whether the pods are pinned to other machines than the held ones.
 func (s *scope) isMoved() bool {
 	return s.surge.Serving > 0 && s.pinnedTo(s.statefulSet) > s.surge.Serving
 }
 
-// pinnedTo is the number of the attempt that the pods of a set are told to run on; 0 where they are told none, or one that
-// nobody has begun: numbers begin anew where a status is lost while nothing is held, and the cache may still be showing the
-// set of before.
+// pinnedTo returns the attempt to which the pods of a set are pinned; 0 for none or an unknown attempt. Numbers begin
+// anew if a status is lost while nothing is held, and the cache may still show the former set.
 func (s *scope) pinnedTo(set *appsv1.StatefulSet) int32 {
 	number := workload.PinnedAttempt(set)
 	isHeld := slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })
@@ -99,7 +98,7 @@ func (s *scope) pinnedTo(set *appsv1.StatefulSet) int32 {
 	return 0
 }
 
-// moveDeadline is when the pods have had time enough to move to the machines that they select.
+// moveDeadline returns the time until which the pods may take to switch.
 func (s *scope) moveDeadline() time.Time {
 	if ready, ok := s.attempts.ReadyTime(workload.PinnedAttempt(s.statefulSet)); ok {
 		return ready.Add(moveLimit)

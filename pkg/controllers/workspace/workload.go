@@ -23,8 +23,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// ensureNames sees to it, before anything is bought, that the names which the Workspace leads to are
-// free or ours. What leads to a Workspace that runs is kept, whatever becomes of its machines.
+// ensureNames checks before a purchase that the names of the Workspace's Services are free or ours. The Services of a
+// running Workspace stay, whatever happens to its machines.
 func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 	around := r.network(s)
 	if s.statefulSet != nil {
@@ -49,7 +49,7 @@ func (r *Reconciler) ensureNames(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// network are the objects around the pods of the accepted revision, and of the one that they still run from.
+// network returns the objects around the pods of the accepted revision, and of the one they still run.
 func (r *Reconciler) network(s *scope) []render.Object {
 	var runs *render.Revision
 	if serving := s.revisionOf(s.statefulSet); serving != nil {
@@ -58,7 +58,7 @@ func (r *Reconciler) network(s *scope) []render.Object {
 	return s.revision.Network(s.ws, r.Render.Workload, runs)
 }
 
-// ensureEndpoint orders the Service that leads to the Workspace, unless it stands as it is to be. Pods start without.
+// ensureEndpoint requests the Service of the Workspace unless it is up to date. Pods start without it.
 func (r *Reconciler) ensureEndpoint(ctx context.Context, s *scope, service render.Object) error {
 	state, err := r.Applier.State(ctx, s.ws, service)
 	if err != nil || state == apply.Applied { // how an earlier try ended tells nothing of the next one
@@ -75,7 +75,8 @@ func (r *Reconciler) ensureEndpoint(ctx context.Context, s *scope, service rende
 	return classify(r.Endpoints.Order(s.ws, service))
 }
 
-// ensureGuards makes what has to stand before pods do: who may reach them, and where they find each other.
+// ensureGuards makes the objects that precede pods: NetworkPolicies, and the Service by which members find each
+// other.
 func (r *Reconciler) ensureGuards(ctx context.Context, s *scope, objects []render.Object) error {
 	for _, object := range objects {
 		if _, err := r.Applier.Apply(ctx, s.ws, object); err != nil && !s.mayLack(object, err) {
@@ -85,8 +86,8 @@ func (r *Reconciler) ensureGuards(ctx context.Context, s *scope, objects []rende
 	return nil
 }
 
-// mayLack says that a Workspace that runs goes on without an object: earlier versions made no NetworkPolicy and
-// no PodDisruptionBudget, so that its user may have made one under its name.
+// mayLack reports whether a running Workspace continues without an object: its name may belong to an object of the
+// user.
 func (s *scope) mayLack(object render.Object, err error) bool {
 	_, isTaken := errors.AsType[*apply.TakenError](err)
 	_, isPolicy := object.(*networkingv1.NetworkPolicy)
@@ -94,9 +95,9 @@ func (s *scope) mayLack(object render.Object, err error) bool {
 	return isTaken && (isPolicy || isBudget) && s.statefulSet != nil
 }
 
-// ensureWorkload makes the StatefulSets while the machines are on their way, unless it was they that asked for
-// them: their pods fit this Workspace's machines only, so nothing else buys for them meanwhile. The pass that
-// asks for machines leaves that to the next one, whose status comes first.
+// ensureWorkload makes the StatefulSets while the machines are on their way, unless pods request the machines: the
+// pods fit this Workspace's machines only, so no autoscaler buys for them meanwhile. The pass that requests machines
+// leaves that to the next one, so that the status comes first.
 func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 	if s.statefulSet == nil && (len(s.created) > 0 || !s.hasMachines()) {
 		return nil
@@ -105,7 +106,7 @@ func (r *Reconciler) ensureWorkload(ctx context.Context, s *scope) error {
 		return err
 	}
 	if !s.isOnNodes() && s.openAttempt() == nil && s.heldAttempt() == nil {
-		return nil // whatever runs goes on: nobody knows which machines it was made for
+		return nil // running pods stay: their machines are unknown
 	}
 	var around []render.Object
 	if s.statefulSet == nil { // else they have been seen to with the names
@@ -172,7 +173,7 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 		MakePods:     func(ctx context.Context) error { return r.applyPods(ctx, s) },
 		Confirm:      func(ctx context.Context) error { return r.confirm(ctx, s) },
 	}
-	if s.revision.IsGroup() { // who buys for one machine alone goes to another zone by itself
+	if s.revision.IsGroup() { // a provisioner of single machines changes the zone by itself
 		offer := r.market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
 		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
 	}
@@ -199,7 +200,7 @@ func (s *scope) desiredSets() []render.Object {
 	if !s.isGroup() {
 		return desired
 	}
-	// The number of the group is carried over from what was read: from any other version it would go back.
+	// The number of the group is that of the read version: from any other it would go back.
 	for _, set := range s.sets() {
 		for _, object := range desired {
 			if object.GetName() == set.Name {
@@ -210,7 +211,7 @@ func (s *scope) desiredSets() []render.Object {
 	return desired
 }
 
-// groupOfRevision is what counts of the remembered group: what failed under another revision does not.
+// groupOfRevision returns the stored group without failures of other revisions.
 func (s *scope) groupOfRevision() workload.Group {
 	if s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] != s.running().Name {
 		return workload.Group{Number: s.group.Number}

@@ -24,7 +24,7 @@ import (
 // isWaitingForNodes is the one value of waitingIndex.
 const isWaitingForNodes = "true"
 
-// usedNodes are the nodes that a Workspace runs on.
+// usedNodes returns the nodes of a Workspace's pods.
 func usedNodes(object client.Object) []string {
 	ws, ok := object.(*v1beta1.Workspace)
 	if !ok {
@@ -33,8 +33,8 @@ func usedNodes(object client.Object) []string {
 	return ws.Status.WorkerNodes
 }
 
-// waitsForNodes says whether a node that comes, or is mended, may be what a Workspace lacks: it has no
-// machines, and holds none that are on their way.
+// waitsForNodes reports whether a new or repaired node may help a Workspace: it has no machines, and none on their
+// way.
 func waitsForNodes(object client.Object) []string {
 	ws, ok := object.(*v1beta1.Workspace)
 	if !ok || ws.Inference == nil || ws.Suspend || ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
@@ -47,8 +47,7 @@ func waitsForNodes(object client.Object) []string {
 	return []string{isWaitingForNodes}
 }
 
-// byNode finds the Workspace that a node was bought for, those that run on it, and those that wait for one
-// like it.
+// byNode finds the Workspace of a node's purchase, those that run on it, and those that wait for such a node.
 func (w *Watches) byNode(ctx context.Context, object client.Object) []reconcile.Request {
 	node, ok := object.(*corev1.Node)
 	if !ok || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
@@ -76,7 +75,7 @@ func (w *Watches) indexed(ctx context.Context, index, value string, isMeant func
 	return requests
 }
 
-// nodeChanged lets pass what a Workspace's plan and conditions depend on; kubelets write nodes all the time.
+// nodeChanged passes changes with an effect on a Workspace's plan or conditions; kubelets write nodes all the time.
 func nodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
@@ -93,7 +92,7 @@ func nodeChanged() predicate.Predicate {
 	}}
 }
 
-// nodeHealth are the conditions of a node that a Workspace's conditions quote.
+// nodeHealth returns the conditions of a node that appear in a Workspace's conditions.
 func nodeHealth(node *corev1.Node) []corev1.ConditionStatus {
 	health := make([]corev1.ConditionStatus, 3)
 	for _, condition := range node.Status.Conditions {

@@ -25,27 +25,27 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Queue is that of the controller.
+// Queue is the controller's queue.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Waiting are the Workspaces that wait for what another one may free: money, or an offer that was
-// refused. They are woken when that changes, and none of them polls.
+// Waiting holds the Workspaces that wait for money or for a refused offer. A change wakes them, and none of them
+// polls.
 type Waiting struct {
 	mu    sync.Mutex
 	keys  map[types.NamespacedName]Interest
 	queue Queue
 }
 
-// NewWaiting returns one that nobody waits in.
+// NewWaiting returns an empty one.
 func NewWaiting() *Waiting { return &Waiting{keys: map[types.NamespacedName]Interest{}} }
 
-// Interest is what a Workspace waits for.
+// Interest is the reason of a Workspace's wait.
 type Interest struct {
-	// isUndecided says that it is still looking: anything may matter.
+	// isUndecided: its look is not over, so anything may matter.
 	isUndecided bool
-	// Money says that it can go on once machines of others are gone.
+	// Money: it continues once machines of others are gone.
 	Money bool
-	// Offers are those that it leaves alone, and would ask for.
+	// Offers in a cooldown, one of which it would request.
 	Offers []refusal.Offering
 	Asker  refusal.Asker
 }
@@ -58,14 +58,14 @@ func (w *Waiting) Start(_ context.Context, queue Queue) error {
 	return nil
 }
 
-// Add notes that a Workspace is about to look whether it has to wait.
+// Add records a Workspace before its look at money and offers.
 func (w *Waiting) Add(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys[key] = Interest{isUndecided: true}
 }
 
-// Narrow notes what a Workspace waits for. One that was woken meanwhile looks again first.
+// Narrow records the interest of a Workspace. If a change came meanwhile, it looks again first.
 func (w *Waiting) Narrow(key types.NamespacedName, to Interest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,19 +74,19 @@ func (w *Waiting) Narrow(key types.NamespacedName, to Interest) {
 	}
 }
 
-// Remove notes that a Workspace waits no longer.
+// Remove records the end of a wait.
 func (w *Waiting) Remove(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.keys, key)
 }
 
-// WakeForMoney has those look again that wait for money.
+// WakeForMoney wakes the Workspaces that wait for money.
 func (w *Waiting) WakeForMoney() {
 	w.wake(func(known Interest) bool { return known.Money })
 }
 
-// WakeFor has those look again that wait for an offer within one of some scopes, if it is open for them now.
+// WakeFor wakes the Workspaces that wait for an offer within some scopes, if it is open for them now.
 func (w *Waiting) WakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []refusal.Offering) bool) {
 	if len(opened) == 0 {
 		return
@@ -105,7 +105,7 @@ func (w *Waiting) WakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []r
 	})
 }
 
-// wake has those look again that are still looking, or that wait for this. Those that have to wait on say so anew.
+// wake wakes undecided Workspaces and those with a matching interest. Those that still have to wait record it anew.
 func (w *Waiting) wake(isMeant func(Interest) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,8 +127,7 @@ func (w *Waiting) wake(isMeant func(Interest) bool) {
 	}
 }
 
-// InterestOf returns what a Workspace waits for that may not ask for machines now, and left some offers alone. The error
-// says why.
+// InterestOf returns the interest of a Workspace from the error of its look and the offers in a cooldown.
 func InterestOf(who refusal.Asker, ws *v1beta1.Workspace, leftAlone []refusal.Offering, err error) Interest {
 	wait, isWaiting := errors.AsType[*progress.WaitingError](err)
 	out := Interest{Money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, Asker: who}
@@ -152,11 +151,11 @@ func mayAsk(asked planner.Constraints, offer refusal.Offering) bool {
 		(len(asked.InstanceTypes) == 0 || slices.ContainsFunc(asked.InstanceTypes, isNamed))
 }
 
-// machineHandler brings machines to the Workspaces that they belong to. Deleting what is no machine, such as an Event
-// that expires, is no news.
+// machineHandler maps machines to their Workspaces. The deletion of other objects, such as an expired Event, is
+// ignored.
 type machineHandler struct {
 	handler.EventHandler
-	// frees says whether a deletion ends what a machine costs; nil where the objects are no machines.
+	// frees reports whether a deletion ends a machine's cost; nil for objects that are no machines.
 	frees   func(ctx context.Context, deleted client.Object) bool
 	waiting *Waiting
 }
@@ -172,7 +171,7 @@ func (h machineHandler) Delete(ctx context.Context, e ctrlevent.DeleteEvent, que
 	}
 }
 
-// LookAgain has one Workspace looked at again, whatever it waits for.
+// LookAgain asks for a pass over one Workspace, even a waiting one.
 func (w *Waiting) LookAgain(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch decides which events lead to a pass over which Workspaces: those of their own objects and machines, and
-// those that others wait for. It must not know what a pass does.
+// Package watch decides which events lead to passes over which Workspaces: events of their own objects and machines,
+// and those that end a wait. It must not know the steps of a pass.
 package watch
 
 import (
@@ -34,24 +34,24 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "workspace"
 
-// configIndex finds the Workspaces that use a ConfigMap.
+// configIndex finds Workspaces by ConfigMap.
 const configIndex = "inference.config"
 
-// Indexes of Workspaces by the nodes of others that they use, and of those that wait for nodes.
+// Indexes of Workspaces by the nodes they share, and of those that wait for nodes.
 const (
 	nodeIndex    = "status.workerNodes"
 	waitingIndex = "waitsForNodes"
 )
 
-// Source is a kind of object whose changes may concern the machines of Workspaces.
+// Source is a kind of object about the machines of Workspaces.
 type Source struct {
 	Object client.Object
-	// WorkspacesOf names whose machines they are, or may be; nil reads the labels of machines.
+	// WorkspacesOf returns the Workspaces of an object; nil reads the labels of machines.
 	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
-	// Frees says whether deleting an object ends what a machine costs, which others may wait for; nil says that the
-	// objects are no machines.
+	// Frees reports whether a deletion ends a machine's cost, for which others may wait; nil for objects that are no
+	// machines.
 	Frees func(ctx context.Context, deleted client.Object) bool
-	// From is the cache that has the objects; nil means the manager's.
+	// From is the cache with the objects; nil means the manager's.
 	From cache.Cache
 }
 
@@ -59,15 +59,15 @@ type Source struct {
 type Watches struct {
 	// Client reads from caches.
 	Client client.Reader
-	// Waiting are the Workspaces that wait for others.
+	// Waiting holds the Workspaces that wait for others.
 	Waiting *Waiting
-	// IsOurs reports whether this process wrote what came after a version of a Workspace.
+	// IsOurs reports whether this process wrote the successor of a version of a Workspace.
 	IsOurs func(before *v1beta1.Workspace) bool
-	// Refused returns the Workspaces whose pods were refused in a namespace; nil if nobody checks.
+	// Refused returns the Workspaces with refused pods in a namespace; nil if nobody checks.
 	Refused func(namespace string) []types.NamespacedName
 }
 
-// Index asks for the indexes that a Reconciler finds Workspaces by.
+// Index requests the indexes of a Reconciler.
 func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	for name, value := range map[string]client.IndexerFunc{
 		configIndex: usedConfig, nodeIndex: usedNodes, waitingIndex: waitsForNodes,
@@ -79,7 +79,7 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// usedConfig is the ConfigMap that a Workspace uses.
+// usedConfig returns the ConfigMap of a Workspace.
 func usedConfig(object client.Object) []string {
 	ws, ok := object.(*v1beta1.Workspace)
 	if !ok || ws.Inference == nil || ws.Inference.Config == "" {
@@ -126,8 +126,8 @@ func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []S
 	return nil
 }
 
-// StatusChanged lets pass what others write into a status: somebody who restores a backup, or a controller that led
-// before and was heard of late. What is written here is no news.
+// StatusChanged passes writes of others to a status: a restored backup, or a late write of a former leader. This
+// process's own writes do not count.
 func (w *Watches) StatusChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1beta1.Workspace)
@@ -192,7 +192,7 @@ func (w *Watches) byNamespace(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// byRules finds the Workspaces whose pods were refused in the namespace of a ResourceQuota or a LimitRange.
+// byRules finds the Workspaces with refused pods in the namespace of a ResourceQuota or a LimitRange.
 func (w *Watches) byRules(_ context.Context, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, key := range w.Refused(object.GetNamespace()) {
