@@ -18,11 +18,11 @@ import (
 type Adapters struct {
 	// Count of them.
 	Count int
-	// Ranks that are known before their files are there; as many as there are adapters where all are.
+	// Ranks known before their files exist; as many as adapters if all are known.
 	Ranks []int
 }
 
-// rank is the highest, and whether that of an adapter had to be assumed.
+// rank returns the highest rank, and whether one had to be assumed.
 func (a Adapters) rank() (highest int, assumed bool) {
 	for _, rank := range a.Ranks {
 		highest = max(highest, rank)
@@ -33,15 +33,14 @@ func (a Adapters) rank() (highest int, assumed bool) {
 	return highest, false
 }
 
-// assumedRank is taken for adapters whose rank is not known. Most that are published have 8 to 64; an
-// engine that was told too little does not start, one that was told too much wastes a little memory.
+// assumedRank stands for unknown ranks. Most published adapters have 8 to 64; with too low a rank an engine does not
+// start, with too high a one it wastes a little memory.
 const assumedRank = 64
 
 // rankFlag is the engine's flag for the highest rank of an adapter.
 const rankFlag = "max-lora-rank"
 
-// adapters returns what an engine keeps room for: slots for all of them at the highest rank, or what the
-// user says.
+// adapters returns the engine's room for adapters: slots for all at the highest rank, or the user's choice.
 func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) {
 	if r.Adapters.Count == 0 {
 		return physics.Adapters{}, nil, nil
@@ -63,7 +62,7 @@ func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) 
 	return out, warnings, err
 }
 
-// servedRank is the least rank that the engine can be told for adapters of a rank.
+// servedRank returns the engine's least rank for adapters of a rank.
 func servedRank(rank int, e *catalog.Engine) (int, error) {
 	known := e.Flags[rankFlag].Values
 	if len(known) == 0 {
@@ -71,7 +70,7 @@ func servedRank(rank int, e *catalog.Engine) (int, error) {
 	}
 	ranks := make([]int, 0, len(known))
 	for _, text := range known {
-		number, _ := strconv.Atoi(text) // what is no number serves none
+		number, _ := strconv.Atoi(text) // other text serves none
 		ranks = append(ranks, number)
 	}
 	slices.Sort(ranks)

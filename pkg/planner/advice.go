@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// advice says what would be cheaper with the user's consent, which a plan never takes for granted: weights
-// or a KV cache in fewer bits, or a part of a GPU; and what is dearer by the hour and not by the token.
+// advice lists savings that need the user's consent, which a plan never assumes: weights or a KV cache in fewer bits,
+// or a part of a GPU; and machines that are dearer by the hour and not by the token.
 func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	options, chosen := found.options, found.options[0]
 	m, ok := d.(*modelDemand)
@@ -34,7 +34,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	return out
 }
 
-// fewerBits is the cheapest machine with weights that need consent.
+// fewerBits returns the cheapest machine with weights that need consent.
 func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	var consents []string
 	for _, a := range r.Model.Artifacts {
@@ -56,7 +56,7 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 		o.layout.form.artifact.Quantization)
 }
 
-// consented returns the best option for a request that allows more forms than the one whose demand is given.
+// consented returns the best option for a request with more forms than the given demand.
 func (p *Planner) consented(relaxed Request, d *modelDemand) (*option, bool) {
 	more, err := p.modelDemand(relaxed)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Planner) consented(relaxed Request, d *modelDemand) (*option, bool) {
 	}
 	more.terse, more.placements = true, map[hardware]*placement{}
 	for key, found := range d.placements {
-		// Forms that need no consent come first, so those that one machine holds are placed as before.
+		// Forms without consent come first, so those on one machine keep their place.
 		if found.why == nil && found.layout.spread.nodes == 1 && !found.layout.lowered {
 			more.placements[key] = found
 		}
@@ -72,7 +72,7 @@ func (p *Planner) consented(relaxed Request, d *modelDemand) (*option, bool) {
 	return p.bestFor(more, relaxed.Constraints)
 }
 
-// saves says whether an option costs less than the chosen one and holds as much of what is aimed at.
+// saves reports whether an option costs less than the chosen one and holds as much of the target.
 func saves(o, chosen *option) bool {
 	return o.price >= 0 && o.price < chosen.price-cent && (chosen.layout.lowered || !o.layout.lowered)
 }
@@ -95,7 +95,7 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 		eightBits, priced(o), usd.PerHour(chosen.price), eightBits)
 }
 
-// perToken is the machine that costs more by the hour and less by the token, if there is one.
+// perToken returns a machine that costs more by the hour and less by the token, if any.
 func (g *goals) perToken(found []*option) string {
 	chosen, best := found[0], found[0]
 	for _, o := range found[1:] {
@@ -112,7 +112,7 @@ func (g *goals) perToken(found []*option) string {
 		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT)
 }
 
-// whole is the cheapest machine that holds what is aimed at, where the chosen one holds less.
+// whole returns the cheapest machine that holds the whole target, if the chosen one holds less.
 func (g *goals) whole(found []*option) string {
 	if !found[0].layout.lowered {
 		return ""
@@ -130,8 +130,8 @@ func (g *goals) whole(found []*option) string {
 		priced(best), g.target, g.target.length, g.target.concurrency)
 }
 
-// elsewhere is the best machine that has no price in the region and one in another region of its cloud, if it would come
-// before the chosen one.
+// elsewhere returns the best machine without a price in the region and with one in another region of its cloud, if it
+// would come before the chosen one.
 func (g *goals) elsewhere(found outcome) string {
 	chosen := found.options[0]
 	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || chosen.price < 0 {
@@ -168,7 +168,7 @@ func (g *goals) improves(o, than *option) bool {
 	}
 }
 
-// slice is the smallest part of the chosen GPU that would meet the objectives.
+// slice returns the smallest part of the chosen GPU that meets the objectives.
 func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
 	if l.spread.copyGPUs() != 1 || !comparesHours(d.optimizeFor) {
@@ -193,8 +193,8 @@ func (d *modelDemand) slice(chosen *option) string {
 	return ""
 }
 
-// sliced is a part of a GPU: its share of the memory's bandwidth, and of the sevenths that compute. The
-// first digit of a profile's name is the number of the sevenths.
+// sliced returns a part of a GPU: its share of the memory's bandwidth, and of the compute sevenths. The first digit
+// of a profile's name is the number of the sevenths.
 func sliced(g sku.GPU, profile sku.MIGProfile) sku.GPU {
 	out := g
 	out.BandwidthGBs *= min(profile.MemoryGiB/g.MemoryGiB, 1/float64(profile.Count))
@@ -206,7 +206,7 @@ func sliced(g sku.GPU, profile sku.MIGProfile) sku.GPU {
 	return out
 }
 
-// comparesHours says whether the price per hour bounds what is chosen.
+// comparesHours reports whether the price per hour bounds the choice.
 func comparesHours(o v1beta1.OptimizeFor) bool {
 	return o == v1beta1.OptimizeForCost || o == v1beta1.OptimizeForBalanced
 }

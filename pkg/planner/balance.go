@@ -19,13 +19,13 @@ type standing int
 const (
 	// affordable options cost the cheapest hour and the objective's premium at most.
 	affordable standing = iota
-	// dear options cost more, or nobody knows what.
+	// dear options cost more, or their price is unknown.
 	dear
 	// scattered options take several machines and save too little by it.
 	scattered
 )
 
-// cent is the difference below which two prices per hour are equal.
+// cent is the difference between unequal prices per hour.
 const cent = 0.01
 
 // ranking orders options: by the objective, then priced before unpriced, then cheapest, then without
@@ -36,7 +36,7 @@ func ranking(d demand) func(a, b *option) int {
 	}
 }
 
-// byPrice is the order of options where nothing else is asked for.
+// byPrice is the default order of options.
 func byPrice(a, b *option) int {
 	return cmp.Or(
 		boolOrder(a.price >= 0, b.price >= 0),
@@ -49,7 +49,7 @@ func byPrice(a, b *option) int {
 	)
 }
 
-// level gives options whose prices differ by less than a cent the same level.
+// level gives options within a cent of each other the same level.
 func level(options []*option) {
 	slices.SortFunc(options, func(a, b *option) int { return cmp.Compare(a.price, b.price) })
 	for i, o := range options {
@@ -60,12 +60,12 @@ func level(options []*option) {
 	}
 }
 
-// weigh says how options stand where the best is Balanced.
+// weigh ranks options for Balanced.
 func weigh(options []*option, d *modelDemand) {
 	if d.optimizeFor != v1beta1.OptimizeForBalanced {
 		return
 	}
-	// Fewer machines come first, because more are held against what fewer cost.
+	// Fewer machines come first: more are compared with the cost of fewer.
 	byNodes := slices.Clone(options)
 	slices.SortStableFunc(byNodes, func(a, b *option) int { return cmp.Compare(a.nodes, b.nodes) })
 	cheapest, nodes, fewer := math.Inf(1), 0, math.Inf(1)
@@ -90,7 +90,7 @@ func weigh(options []*option, d *modelDemand) {
 	}
 }
 
-// saving is the part of the hour that the machines of an option must save.
+// saving returns the part of the hour that the machines of an option must save.
 func (g *goals) saving(o *option) float64 {
 	if o.layout.rdma {
 		return g.objective.Saving.RDMA
@@ -98,7 +98,7 @@ func (g *goals) saving(o *option) float64 {
 	return g.objective.Saving.Network
 }
 
-// byBalance orders affordable options by whether they hold what is aimed at, then by what a token costs.
+// byBalance orders affordable options by whether they hold the target, then by the price of a token.
 func byBalance(a, b *option) int {
 	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing != affordable {
 		return order
@@ -106,7 +106,7 @@ func byBalance(a, b *option) int {
 	return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), boolOrder(!a.layout.short, !b.layout.short), byToken(a, b))
 }
 
-// byToken orders options by what a token costs.
+// byToken orders options by the price of a token.
 func byToken(a, b *option) int {
 	return cmp.Or(boolOrder(a.perMillion() >= 0, b.perMillion() >= 0), cmp.Compare(a.perMillion(), b.perMillion()))
 }
@@ -128,7 +128,7 @@ func (g *goals) outbalanced(best, other *option) string {
 	}
 }
 
-// premium says what the best option costs more than the cheapest, and for what.
+// premium describes the surcharge of the best option over the cheapest, and its benefit.
 func (found outcome) premium(best *option) string {
 	cheapest := best
 	for _, o := range found.options {
@@ -146,8 +146,8 @@ func (found outcome) premium(best *option) string {
 	return more
 }
 
-// capLatency keeps what optimises for latency from buying the dearest machines: without a limit, it may
-// cost the objective's premium more than the cheapest option.
+// capLatency bounds the price under the objective Latency: without a limit, it may exceed the cheapest option by the
+// objective's premium.
 func (found *outcome) capLatency(d demand, c Constraints) {
 	m, ok := d.(*modelDemand)
 	if !ok || m.optimizeFor != v1beta1.OptimizeForLatency || c.MaxHourlyPrice > 0 || len(found.options) == 0 {
@@ -177,12 +177,12 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 	})
 }
 
-// dearerToken says what a token costs more.
+// dearerToken describes the surcharge of a token.
 func dearerToken(best, other *option) string {
 	return fmt.Sprintf("dearer per token: %s per million against %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
 }
 
-// outranked says in what an option falls short of the best by the objective; empty where the price says it.
+// outranked describes in which way an option falls short of the best by the objective; empty if the price says it.
 func (g *goals) outranked(best, other *option) string {
 	if other.layout.lowered && !best.layout.lowered && other.standing == affordable {
 		return other.layout.holdsLess(best)

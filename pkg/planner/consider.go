@@ -5,7 +5,7 @@ package planner
 
 import "fmt"
 
-// consider tries one machine type and adds it to where it belongs.
+// consider tries one machine type and records the result.
 func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) {
 	reject := func(nodes int, price float64, reason string) Verdict {
 		v := Verdict{InstanceType: m.Name, Nodes: nodes, HourlyPrice: total(price, nodes), Reason: clip(reason, longestVerdict)}

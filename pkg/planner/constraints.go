@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// candidates returns the machines to consider: the one that the manifest names, else all. It warns of
-// names that stand for nothing, and refuses a request in which no name stands for something.
+// candidates returns the machines to consider: the manifest's type, else all. It warns of unknown names, and refuses
+// a request whose names are all unknown.
 func (mkt *market) candidates(c Constraints) ([]machine, []string, error) {
 	if c.InstanceType != "" {
 		m, err := mkt.named(c.InstanceType)
@@ -33,8 +33,8 @@ func (mkt *market) candidates(c Constraints) ([]machine, []string, error) {
 	return mkt.machines, append(unknown, mkt.unknownAccelerators(c)...), nil
 }
 
-// unknownTypes warns of instance types that the catalogue does not have, and returns what it says of
-// the first one and whether it has none of them.
+// unknownTypes warns of unknown instance types, and returns the catalogue's error for the first one and whether all
+// are unknown.
 func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, first error) {
 	var unknown []string
 	for _, name := range distinct(names) {
@@ -53,7 +53,7 @@ func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, fi
 	return []string{clip(warning, longestWarning)}, len(unknown) == len(distinct(names)), first
 }
 
-// named returns the machine type that a manifest names, in any case.
+// named returns a manifest's machine type, in any case.
 func (mkt *market) named(name string) (machine, error) {
 	s, err := mkt.catalog.ResolveSKU(name)
 	if err != nil {
@@ -78,7 +78,7 @@ func (mkt *market) named(name string) (machine, error) {
 	return mkt.machine(s), nil
 }
 
-// unknownAccelerators warns of names that no machine's GPU has.
+// unknownAccelerators warns of names without a machine's GPU.
 func (mkt *market) unknownAccelerators(c Constraints) []string {
 	unknown := slices.DeleteFunc(distinct(c.Accelerators), func(name string) bool {
 		return slices.ContainsFunc(mkt.machines, func(m machine) bool { return isAccelerator(&m, name) })
@@ -98,8 +98,8 @@ func isNamed(c Constraints, m *machine) bool {
 	return c.InstanceType != "" || slices.ContainsFunc(c.InstanceTypes, func(name string) bool { return strings.EqualFold(name, m.Name) })
 }
 
-// isAccelerator says whether a name stands for the machine's GPU: by class, part or alias, or by the class
-// without its size, which means all sizes: H100 is H100-80 and H100-94.
+// isAccelerator reports whether a name means the machine's GPU: by class, part or alias, or by the class without its
+// size, for all sizes: H100 is H100-80 and H100-94.
 func isAccelerator(m *machine, name string) bool {
 	if m.GPUs == 0 {
 		return false
@@ -110,8 +110,8 @@ func isAccelerator(m *machine, name string) bool {
 	return same(m.gpu.Class) || same(m.gpu.Name) || same(family) || slices.ContainsFunc(m.gpu.Aliases, same)
 }
 
-// allowed returns how a machine would be paid for, or why it may not be used. The price limit and the
-// number of machines are looked at later, so that what does not fit says so.
+// allowed returns the capacity type of a machine, or why it may not be used. Price limit and number of machines are
+// checked later, so that a lack of memory is reported as such.
 func (mkt *market) allowed(c Constraints, m *machine) (v1beta1.CapacityType, string) {
 	types, reason := mkt.payable(c, m)
 	if reason != "" {
@@ -120,7 +120,7 @@ func (mkt *market) allowed(c Constraints, m *machine) (v1beta1.CapacityType, str
 	return capacityType(types, m)
 }
 
-// payable returns the ways in which a machine may be paid for, or why it may not be used.
+// payable returns the allowed capacity types of a machine, or why it may not be used.
 func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	launches := func() bool {
@@ -141,10 +141,10 @@ func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, s
 	return notExcluded(c, m)
 }
 
-// notExcluded returns the ways of paying for a machine that are not ruled out, or why none is left.
+// notExcluded returns the capacity types of a machine outside the cooldowns, or why none is left.
 func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	types := c.CapacityTypes
-	if len(types) == 0 { // a reservation that nobody knows of is asked for only where the user says so
+	if len(types) == 0 { // an unknown reservation is used only at the user's request
 		types = []v1beta1.CapacityType{v1beta1.CapacityOnDemand}
 		if m.Reserved {
 			types = append(types, v1beta1.CapacityReserved)
@@ -162,7 +162,7 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 		reason = e.Reason
 	}
 	left, unsold := capacityType(types, m)
-	// A reservation that nobody knows of does not stand in for what the cloud has refused on demand.
+	// An unknown reservation does not replace capacity that the cloud has refused on demand.
 	guessed := left == v1beta1.CapacityReserved && !m.Reserved && slices.Contains(asked, v1beta1.CapacityOnDemand)
 	if reason != "" && (unsold != "" || guessed) {
 		return nil, reason
@@ -170,9 +170,9 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	return types, ""
 }
 
-// capacityType chooses how to pay: from a reservation, which is paid for already, then spot where it is
-// allowed, sold and not dearer, then on demand. Where nothing but reserved is allowed,
-// the cloud may hold a reservation that the catalogue does not know.
+// capacityType chooses how to pay: from a reservation, as it is paid for already, then spot if it is allowed, sold
+// and not dearer, then on demand. If nothing but reserved is allowed, the cloud may hold a reservation outside the
+// catalogue.
 func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityType, string) {
 	onDemand := slices.Contains(allowed, v1beta1.CapacityOnDemand)
 	spotIsDearer := m.spotPrice > m.price && m.price >= 0 // so its administrator says
@@ -209,7 +209,7 @@ func tooDear(c Constraints, m *machine, price float64) string {
 // maxHourlyPrice is the user's limit, for messages.
 const maxHourlyPrice = "resource.placement.maxHourlyPrice"
 
-// limit is the lower of the user's limit on the price and that of others.
+// limit returns the lower of the user's price limit and that of others.
 func (c Constraints) limit() Ceiling {
 	own := Ceiling{HourlyPrice: c.MaxHourlyPrice, Name: maxHourlyPrice, Help: "raise the limit"}
 	if own.HourlyPrice <= 0 || c.Ceiling.HourlyPrice > 0 && c.Ceiling.HourlyPrice < own.HourlyPrice {

@@ -14,13 +14,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// demand is what machines are wanted for.
+// demand is the purpose of machines.
 type demand interface {
-	// place lays the demand out on machines of one type. Where that is impossible, no option comes back.
+	// place lays the demand out on machines of one type; nil if that is impossible.
 	place(m *machine) (*option, refusal)
-	// fewest machines that any option takes.
+	// fewest machines of any option.
 	fewest() int
-	// warnings about the request, whatever machine is chosen.
+	// warnings about the request, for any machine.
 	warnings() []string
 	// compare orders options by what the request optimises for; the price is compared afterwards.
 	compare(a, b *option) int
@@ -32,7 +32,7 @@ type refusal struct {
 	reason string
 }
 
-// demand returns what a request wants machines for.
+// demand returns a request's demand.
 func (p *Planner) demand(r Request) (demand, error) {
 	switch {
 	case r.Model != nil:
@@ -68,24 +68,24 @@ func (d templateDemand) place(m *machine) (*option, refusal) {
 type modelDemand struct {
 	parallelism
 	goals
-	// forms that may be served, best first.
+	// forms to serve, best first.
 	forms []form
 	// limit of machines; 0 means any number.
 	limit int
-	// named says that the user named the machine type.
+	// named: the user named the machine type.
 	named bool
-	// singleNode says why nothing here spreads a model over machines; empty where something does.
+	// singleNode is the reason for which no model spreads over machines; empty if one may.
 	singleNode string
-	// noRDMA says that machines reach each other over the ordinary network only.
+	// noRDMA: machines reach each other over the ordinary network only.
 	noRDMA bool
 	warns  []string
-	// trial, kept and fastest are the layout that is being tried, the best one and the fastest so far.
+	// trial is the present layout, kept the best one and fastest the fastest so far.
 	trial, kept, fastest layout
-	// order of the forms on the machine that is being tried.
+	// order of the forms on the present machine.
 	order []int
-	// placements that were found, by hardware.
+	// placements found, by hardware.
 	placements map[hardware]*placement
-	// terse says that nobody reads why a machine does not do.
+	// terse: nobody reads the reasons of rejections.
 	terse bool
 }
 
@@ -94,21 +94,21 @@ type parallelism struct {
 	model model.Model
 	// format of the preferred form's weights.
 	format *model.Quantization
-	// settings of the engine that the user chose, where legal; tp, pp, dp and cp are 0 where not chosen.
+	// settings of the engine by the user, if legal; tp, pp, dp and cp are 0 by default.
 	settings       EngineSettings
 	tp, pp, dp, cp int
-	// gpus that the user asked for on each machine; 0 means any number.
+	// gpus of each machine by the user; 0 means any number.
 	gpus int
-	// ways to try on the machine that is being tried; the memory is reused.
+	// ways to try on the present machine; the memory is reused.
 	ways []spread
 }
 
-// goals are what must fit, how fast it must be, and what is best.
+// goals are the target, the floors and the objective.
 type goals struct {
 	target target
 	floors floors
-	// typical load at which speed is judged; a Concurrency of 0 stands for the target's. saturate says
-	// that the load may be as large as the floors allow.
+	// typical load for the speed; a Concurrency of 0 stands for the target's. saturate: the load may be as large as
+	// the floors allow.
 	typical     physics.Load
 	saturate    bool
 	optimizeFor v1beta1.OptimizeFor
@@ -145,7 +145,7 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	return d, nil
 }
 
-// legalise replaces settings that no machine could honour by the nearest legal ones, and says so.
+// legalise replaces settings that no machine could honour by the nearest legal ones, with warnings.
 func (d *modelDemand) legalise(gpus int) []string {
 	var warnings []string
 	replace := func(setting string, from, to any, reason string) {
@@ -186,8 +186,8 @@ func (d *modelDemand) legalise(gpus int) []string {
 	return warnings
 }
 
-// legalReplicas is the number of replicas next to what the user asks for that a mixture's experts come out even
-// over, and why it is another one.
+// legalReplicas returns the number of replicas nearest to the user's over which a mixture's experts are even, and the
+// reason for another number.
 func (p *parallelism) legalReplicas() (int, string) {
 	moe := p.model.Shape.MoE
 	switch {
@@ -206,7 +206,7 @@ func (p *parallelism) legalReplicas() (int, string) {
 	}
 }
 
-// mostGPUs is the largest number of GPUs of a machine that the constraints may allow.
+// mostGPUs returns the largest number of GPUs of a machine under the constraints.
 func (mkt *market) mostGPUs(c Constraints) int {
 	most := 1
 	for i := range mkt.machines {
@@ -219,7 +219,7 @@ func (mkt *market) mostGPUs(c Constraints) int {
 	return most
 }
 
-// The shares of a GPU's memory that a user may ask for.
+// Bounds of the user's share of a GPU's memory.
 const (
 	leastUtilization = 0.1
 	mostUtilization  = 0.98

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// find looks among the nodes that are there, then among what can be bought, as the request says.
+// find looks among existing nodes, then among machines to buy, as the request says.
 func (p *Planner) find(d demand, r Request) (outcome, error) {
 	source := cmp.Or(r.NodeSource, v1beta1.NodeSourceAny)
 	if source == v1beta1.NodeSourceProvisioned || source == v1beta1.NodeSourceAny && len(r.Nodes) == 0 {
@@ -31,7 +31,7 @@ func (p *Planner) find(d demand, r Request) (outcome, error) {
 	}
 	bought, err := p.search(d, r.Constraints)
 	if short := bought.shorter(d); len(there.options) == 0 && short != nil {
-		// What is there costs nothing more than what would be bought for as little.
+		// Existing nodes cost nothing more than a purchase for as little.
 		if again := p.onNodes(short, r); len(again.options) > 0 {
 			there = again
 		}
@@ -47,8 +47,8 @@ func (p *Planner) find(d demand, r Request) (outcome, error) {
 	return there.before(bought), nil
 }
 
-// yielding is a demand that lowers what the user did not set, as where the user named a machine type: where
-// nothing is bought, a slow answer is better than none. False where there is nothing to lower.
+// yielding returns a demand that lowers unset targets, as for a named machine type: without a purchase, a slow answer
+// is better than none. False if there is nothing to lower.
 func yielding(d demand, r Request) (demand, bool) {
 	m, ok := d.(*modelDemand)
 	if !ok || m.named {
@@ -60,14 +60,14 @@ func yielding(d demand, r Request) (demand, bool) {
 	return &out, true
 }
 
-// nodesFound is what a search among existing nodes found.
+// nodesFound is the result of a search among existing nodes.
 type nodesFound struct {
 	outcome
-	// nodes that were looked at, and the largest group of those that might have been used.
+	// nodes considered, and the largest group of possible ones.
 	nodes   int
 	largest Verdict
 	most    float64
-	// foreign are the first names of groups that are counted and not named.
+	// foreign are the first names of groups that messages count and do not name.
 	foreign map[string]bool
 }
 
@@ -81,7 +81,7 @@ func (p *Planner) onNodes(d demand, r Request) nodesFound {
 	return found
 }
 
-// barred says why a node is not used, whatever the model takes of its GPUs.
+// barred explains why a node is not used, whatever the model's size.
 func barred(d demand, r Request, n *Node) string {
 	m := n.machine()
 	if reason := cmp.Or(n.Unusable, unwanted(r.Constraints, n, &m)); reason != "" {
@@ -99,7 +99,7 @@ func barred(d demand, r Request, n *Node) string {
 	return ""
 }
 
-// unwanted says which of the user's constraints a node does not meet.
+// unwanted names the user's constraint that a node does not meet.
 func unwanted(c Constraints, n *Node, m *machine) string {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	switch {
@@ -118,7 +118,7 @@ func unwanted(c Constraints, n *Node, m *machine) string {
 	}
 }
 
-// templateGPUs are the GPUs that the pod of a template asks for.
+// templateGPUs returns the GPUs in a template's requests.
 func (r *Request) templateGPUs() int {
 	if r.Template == nil {
 		return 0
@@ -126,7 +126,7 @@ func (r *Request) templateGPUs() int {
 	return r.Template.GPUs
 }
 
-// lacksRoom says why what is free of a node is not enough for any form of the model.
+// lacksRoom explains why a node's free resources are too small for every form of the model.
 func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	if e := d.forms[0].engine; n.FreeVCPUs < e.CPUs || n.FreeMemoryGiB < float64(e.MemoryGiB) {
 		return fmt.Sprintf("%s and %.0f GiB of memory are free, engine %s needs %d and %d",
@@ -136,7 +136,7 @@ func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	for i := range d.forms {
 		f := &d.forms[i]
 		if illegal(f, &d.model.Shape, m) != "" {
-			continue // which the group's verdict says
+			continue // the group's verdict covers it
 		}
 		need := (&layout{form: f}).diskGiB()
 		if n.FreeDiskGiB < 0 || float64(need) <= n.FreeDiskGiB {
@@ -173,7 +173,7 @@ func (found *nodesFound) consider(d demand, g *nodeGroup) {
 			}
 			continue
 		}
-		// The verdict is about the way that offers most GPUs.
+		// The verdict is about the way with most GPUs.
 		if gpus := m.GPUs * len(m.there); gpus > most {
 			why, most = refused, gpus
 		}
@@ -198,7 +198,7 @@ func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict 
 	return v
 }
 
-// onMachine places a demand on some of the nodes that are one kind of machine.
+// onMachine places a demand on some nodes of one kind.
 func onMachine(d demand, m *machine) (*option, refusal) {
 	if d.fewest() > len(m.there) {
 		return nil, refusal{d.fewest(), fmt.Sprintf("%s are needed, %d such are free in one zone", count(d.fewest(), "node"), len(m.there))}
@@ -230,7 +230,7 @@ func (found *nodesFound) before(bought outcome) outcome {
 	return bought
 }
 
-// beside adds to an error about machines that could be bought why existing nodes do not do either.
+// beside adds the reason against existing nodes to an error about machines to buy.
 func (found *nodesFound) beside(err error) error {
 	infeasible, ok := errors.AsType[*InfeasibleError](err)
 	if !ok {
@@ -244,7 +244,7 @@ func (found *nodesFound) beside(err error) error {
 	return &out
 }
 
-// infeasible says why no existing node does, where nothing may be bought.
+// infeasible explains why no existing node is suitable, if nothing may be bought.
 func (found *nodesFound) infeasible(r Request) error {
 	reason, text := found.why()
 	what := "the template"
@@ -260,7 +260,7 @@ func (found *nodesFound) infeasible(r Request) error {
 	return &InfeasibleError{Reason: reason, Message: what + ": " + text, Rejected: found.rejected}
 }
 
-// why is a reason and a sentence about existing nodes; empty where there are none.
+// why returns a reason and a sentence about existing nodes; empty if there are none.
 func (found *nodesFound) why() (reason, text string) {
 	switch {
 	case found.nodes == 0:
@@ -276,7 +276,7 @@ func (found *nodesFound) why() (reason, text string) {
 
 // each says of some of the nodes why they do not do, one of them first.
 func (found *nodesFound) each(first Verdict) string {
-	const mostGroups, mostWords = 4, 160 // so that it fits into a condition
+	const mostGroups, mostWords = 4, 160 // to fit into a condition
 	groups := []Verdict{first}
 	for _, v := range found.rejected { // a node is in one group only
 		if v.NodeNames[0] != first.NodeNames[0] {

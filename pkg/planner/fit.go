@@ -14,8 +14,7 @@ import (
 // gib is a GiB in bytes.
 const gib = 1 << 30
 
-// What an engine with settings for it is told about sequences: usualSequences at once where they fit and
-// nothing else is asked for, at most mostSequences.
+// Settings about sequences: usualSequences at once if they fit and nothing else is requested, at most mostSequences.
 const (
 	usualSequences = 256
 	mostSequences  = 1 << 16
@@ -24,7 +23,7 @@ const (
 // pace is how fast a layout serves.
 type pace = physics.Pace
 
-// fitted is how an engine is told to use the GPUs of a layout, and what that takes of them.
+// fitted holds the engine's settings for the GPUs of a layout, and their memory.
 type fitted struct {
 	target  target
 	serving physics.Serving
@@ -32,8 +31,8 @@ type fitted struct {
 	memory  Memory
 }
 
-// fit looks for the settings with which a layout holds the target, or, where it does not, a lowered one. If there
-// are none, it returns by how many GiB the fullest GPU lacks memory.
+// fit finds the settings with which a layout holds the target or a lowered one. If there are none, it returns the
+// missing memory of the fullest GPU in GiB.
 func (d *modelDemand) fit(f *form, m *machine, way spread, lowering bool) (fitted, float64) {
 	if !lowering {
 		if lack := d.tryTarget(f, m, way, d.target); lack > 0 {
@@ -49,8 +48,7 @@ func (d *modelDemand) fit(f *form, m *machine, way spread, lowering bool) (fitte
 	return d.settle(f, m, way, t), 0
 }
 
-// tryTarget returns by how many GiB the fullest GPU lacks memory for a target, with the settings that
-// need least.
+// tryTarget returns the missing memory of the fullest GPU in GiB for a target, with the smallest settings.
 func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float64 {
 	if f.engine.Split == catalog.SplitLayers {
 		return -d.settle(f, m, way, t).memory.Free()
@@ -61,7 +59,7 @@ func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float
 	return f.need(way, serving, perReplica(t, way)) - f.room(budget)
 }
 
-// settle chooses the settings for a target that fits: as many sequences at once as leave it room.
+// settle chooses the settings for a target that fits: as many sequences at once as there is room for.
 func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 	if f.engine.Split == catalog.SplitLayers {
 		return d.settleLayers(f, m, way, t)
@@ -70,7 +68,7 @@ func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 	return d.settleBatch(f, m, way, t, [...]int{usual, least})
 }
 
-// settleBatch is settle with batches of a number of tokens, or the fewer ones where those take too much memory.
+// settleBatch is settle with batches of a number of tokens, or smaller ones if those take too much memory.
 func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, batches [2]int) fitted {
 	for sequences := d.mostSequences(way, t); ; sequences /= 2 {
 		sequences = max(sequences, d.fewestSequences(way, t))
@@ -85,7 +83,7 @@ func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, bat
 	}
 }
 
-// settleLayers is settle for an engine that allocates the KV cache of its sequences when it starts.
+// settleLayers is settle for an engine that allocates the KV cache of its sequences at its start.
 func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fitted {
 	budget := f.physics.LayerSplit(m.gpu.MemoryGiB, way.pipeline(), t.length, t.concurrency, &f.engine.Memory)
 	return fitted{
@@ -98,7 +96,7 @@ func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fi
 	}
 }
 
-// serving returns the settings of an engine that profiles its memory.
+// serving returns the settings of an engine with a profile run.
 func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch int) physics.Serving {
 	out := physics.Serving{
 		// The engine refuses a batch of fewer tokens than sequences.
@@ -112,13 +110,13 @@ func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch in
 	return out
 }
 
-// utilization is the share of a GPU's memory to ask for: all but what is spared, in hundredths.
+// utilization returns the engine's share of a GPU's memory: all but the spare, in hundredths.
 func utilization(e *catalog.Engine, total float64) float64 {
 	return min(math.Floor((1-e.Profile.SpareGiB/total)*100)/100, e.Profile.MostUsed)
 }
 
-// batchTokens are how many tokens the engine would compute in one step on the GPU by default, and on the
-// smallest GPU, which takes the least memory; or those that the user asked for.
+// batchTokens returns the engine's default tokens of a step on the GPU, and on the smallest GPU, with the least
+// memory; or the user's choice.
 func (d *modelDemand) batchTokens(e *catalog.Engine, m *machine) (usual, least int) {
 	if asked := d.settings.MaxBatchedTokens; asked > 0 {
 		return asked, asked
@@ -150,7 +148,7 @@ func (d *modelDemand) mostSequences(way spread, t target) int {
 	return most
 }
 
-// perReplica is the part of a target that one replica must hold.
+// perReplica returns one replica's part of a target.
 func perReplica(t target, way spread) target {
 	t.concurrency = (t.concurrency + way.replicas - 1) / way.replicas
 	return t
@@ -161,7 +159,7 @@ func (f *form) memory(m *machine, way spread, s physics.Serving) physics.Budget 
 	return physics.Memory(f.physics, &m.gpu, way.physics(m), &s, f.engine)
 }
 
-// room is the KV cache that a plan may count on, in GiB: the engine must start where the budget is off.
+// room returns the KV cache in GiB that a plan may count on: the engine must start even if the budget is off.
 func (f *form) room(b physics.Budget) float64 {
 	return b.KVCache - f.engine.Profile.MarginGiB.Of(b.Basis)
 }
@@ -179,7 +177,7 @@ func (s spread) physics(m *machine) physics.Layout {
 	}
 }
 
-// memoryOf words a budget as what a plan tells of a GPU: what the engine does not ask for is free.
+// memoryOf returns a budget in the form of a plan: memory outside the engine's share is free.
 func memoryOf(b physics.Budget, s physics.Serving) Memory {
 	return Memory{
 		Total: b.Total, Weights: thousandths(b.Weights), KVCache: math.Floor(b.KVCache*1000) / 1000,
@@ -222,7 +220,7 @@ func (d *modelDemand) needed(l *layout) float64 {
 	return l.form.need(l.spread, l.fitted.serving, perReplica(l.fitted.target, l.spread))
 }
 
-// loadFor is what the speed is judged at, no longer than the target's sequences.
+// loadFor returns the load for the speed, no longer than the target's sequences.
 func (g *goals) loadFor(t target) physics.Load {
 	out := g.typical
 	out.Open = true
@@ -234,8 +232,8 @@ func (g *goals) loadFor(t target) physics.Load {
 	return out
 }
 
-// judge predicts how fast a layout serves the typical load. For Throughput with no concurrency asked
-// for, that is the load that yields most under the floors.
+// judge predicts the speed of a layout under the typical load. For Throughput without a concurrency, that is the load
+// with the highest yield under the floors.
 func (d *modelDemand) judge(l *layout, m *machine) {
 	deployed := d.deployment(l, m)
 	l.rdma = deployed.Layout.Nodes > 1 && deployed.Layout.NetworkGBs > 0
@@ -280,9 +278,8 @@ func (d *modelDemand) longestTTFT(l *layout, m *machine) float64 {
 	return l.form.physics.Speed(&deployed, longest).TTFT
 }
 
-// isTooSlow says whether a layout does not keep a floor that is insisted on. One that does not with the
-// engine's usual batches may do with smaller ones: parts of a prompt pass the stages of a pipeline sooner, and
-// hold up others less.
+// isTooSlow reports whether a layout misses an insisted floor. If it does with the engine's usual batches, it may not
+// with smaller ones: parts of a prompt pass the stages of a pipeline sooner, and delay others less.
 func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 	if d.floors.waived || !d.isSlow(l) {
 		return false
@@ -298,14 +295,14 @@ func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 	l.fitted = d.settleBatch(l.form, m, l.spread, l.fitted.target, [...]int{least, least})
 	d.judge(l, m)
 	if d.isSlow(l) {
-		*l = slower // the verdict is about what would be chosen
+		*l = slower // the verdict is about the choice
 		return true
 	}
 	return false
 }
 
-// isSlow says whether a layout does not keep a floor. Where its pace is not known, it keeps the usual
-// floors, but none that the user set.
+// isSlow reports whether a layout misses a floor. With an unknown pace it keeps the usual floors, but none of the
+// user's.
 func (g *goals) isSlow(l *layout) bool {
 	if l.pace.TPOT == 0 {
 		return g.floors.set
@@ -313,7 +310,7 @@ func (g *goals) isSlow(l *layout) bool {
 	return !g.floors.kept(&l.pace)
 }
 
-// slowness says which floor a layout does not keep.
+// slowness names the floor that a layout misses.
 func (g *goals) slowness(l *layout) string {
 	p := &l.pace
 	if p.TPOT == 0 {
@@ -340,7 +337,7 @@ func (g *goals) slowness(l *layout) string {
 	}
 }
 
-// closeness says which floor a layout keeps by little.
+// closeness names the floor that a layout barely keeps.
 func (g *goals) closeness(l *layout) string {
 	p := &l.pace
 	ttft, tpot := g.floors.limits(p.Basis)
@@ -354,7 +351,7 @@ func (g *goals) closeness(l *layout) string {
 	}
 }
 
-// networkGBs is the RDMA between machines of a type that pods may use, for one GPU in GB/s; 0 where there is none.
+// networkGBs returns the usable RDMA between machines of a type, for one GPU in GB/s; 0 without any.
 func (d *modelDemand) networkGBs(m *machine) float64 {
 	if d.noRDMA {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// The names of 16-bit formats, and the engine's flag for the one that it computes in.
+// The names of 16-bit formats, and the engine's flag for its type.
 const (
 	bfloat16  = "bf16"
 	float16   = "fp16"
@@ -21,7 +21,7 @@ const (
 	half      = "half"
 )
 
-// computed is weights as they are published, or in another 16-bit format than that.
+// computed is weights as published, or in another 16-bit format.
 type computed struct {
 	artifact  model.Artifact
 	insteadOf string
@@ -66,7 +66,7 @@ func (p *Planner) mayConvert(r Request) bool {
 	return r.Model.Float16 == model.Float16Survives || slices.ContainsFunc(r.Constraints.AllowedQuantizations, p.isFloat16)
 }
 
-// inHalf is an artifact that the engine converts to fp16 as it loads it.
+// inHalf returns an artifact that the engine converts to fp16 as it loads it.
 func inHalf(a model.Artifact, why string) model.Artifact {
 	out := a.Clone()
 	out.Quantization = float16
@@ -74,7 +74,7 @@ func inHalf(a model.Artifact, why string) model.Artifact {
 	return out
 }
 
-// isBFloat16 says whether weights are in bf16, on an engine that can be told another type.
+// isBFloat16 reports whether weights are in bf16, on an engine with a flag for another type.
 func (p *Planner) isBFloat16(a model.Artifact) bool {
 	e := p.engines[strings.ToLower(a.Engine)]
 	return a.Quantization == bfloat16 && e != nil && e.Split == catalog.SplitTensor

@@ -15,24 +15,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// form is one way to serve a model: its weights in one format, on the engine that loads them, with one
-// type of KV cache.
+// form is one way to serve a model: its weights in one format, an engine, and one type of KV cache.
 type form struct {
 	artifact model.Artifact
 	format   model.Quantization
 	engine   *catalog.Engine
 	// kvType of the KV cache; empty means the model's own.
 	kvType string
-	// insteadOf is the format that this form stands in for on GPUs that cannot compute in it; empty where the form is
-	// for all GPUs.
+	// insteadOf is the format that this form replaces on GPUs that cannot compute in it; empty for all GPUs.
 	insteadOf string
 	// weights on the machine's disk.
 	weights WeightsDisk
-	// physics of the weights; shared by the forms that differ in the KV cache only.
+	// physics of the weights; shared by forms with different KV caches.
 	physics *physics.Model
-	// unsplit remembers why the model cannot be split 1, 2, 4, … ways; nil where not asked yet.
+	// unsplit caches why the model cannot be split 1, 2, 4, … ways; nil if unknown.
 	unsplit [7]*string
-	// unspread is the same where experts stay whole.
+	// unspread is the same for whole experts.
 	unspread [7]*string
 }
 
@@ -44,8 +42,8 @@ func (f form) String() string {
 	return f.artifact.Quantization
 }
 
-// forms returns the ways to serve the model that this installation can run and the user allows, best
-// first: released precision before what the user consented to.
+// forms returns the possible and allowed ways to serve the model, best first: released precision before the user's
+// consent.
 func (p *Planner) forms(r Request) ([]form, []string, error) {
 	artifacts, warnings, err := p.artifacts(r)
 	if err != nil {
@@ -83,8 +81,8 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 	return out, warnings, nil
 }
 
-// kvTypes returns the types of KV cache to consider: the one that the user set, else the model's own and
-// then those that the user allows; and it warns of those that cannot be planned for.
+// kvTypes returns the types of KV cache to consider: the user's choice, else the model's own and then the allowed
+// ones. It warns of types without support in plans.
 func kvTypes(r Request, e *catalog.Engine) (types, warnings []string) {
 	own := []string{""}
 	if e.Split != catalog.SplitTensor {
@@ -98,10 +96,10 @@ func kvTypes(r Request, e *catalog.Engine) (types, warnings []string) {
 	return append(own, allowed...), append(warnings, more...)
 }
 
-// automatic is how engines call a setting that they choose themselves.
+// automatic is the engines' name for a setting of their own choice.
 const automatic = "auto"
 
-// artifacts returns the forms of the weights that can be loaded here and the user allows, best first.
+// artifacts returns the loadable and allowed forms of the weights, best first.
 func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
 	if r.Engine != "" {
 		if _, known := p.engines[strings.ToLower(r.Engine)]; !known {
@@ -130,7 +128,7 @@ func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
 	return usable, p.quantizationWarnings(r, loadable), nil
 }
 
-// engineFor is the engine that the user asked for, else the first one of the model's that can be run.
+// engineFor returns the user's engine, else the first available one of the model's.
 func (p *Planner) engineFor(r Request) string {
 	if r.Engine != "" {
 		return r.Engine
@@ -158,7 +156,7 @@ func (p *Planner) isFormat(a model.Artifact, name string) bool {
 // bits of a parameter, roughly: formats of as many are as good as each other.
 func (f *form) bits() int { return int(f.format.BytesPerParam * 8) }
 
-// computes says whether a GPU has arithmetic for a form of the weights; where it has none, kernels unpack them first.
+// computes reports whether a GPU has arithmetic for a form of the weights; otherwise kernels unpack them first.
 func (f *form) computes(m *machine) bool {
 	return f.artifact.Native || m.gpu.PeakTFLOPs[f.format.Peak] > 0
 }
@@ -168,8 +166,8 @@ func (d *modelDemand) firstLike(f *form) int {
 	return slices.IndexFunc(d.forms, func(g form) bool { return g.bits() == f.bits() && g.artifact.Native == f.artifact.Native })
 }
 
-// formsFor are the places of the forms in the order in which a machine tries them: as they come, but of those with as
-// many bits the ones first that its GPU computes with.
+// formsFor returns the places of the forms in a machine's order: of those with as many bits, the ones that its GPU
+// computes with come first.
 func (d *modelDemand) formsFor(m *machine) []int {
 	out := d.order[:0]
 	for i := range d.forms {
@@ -183,7 +181,7 @@ func (d *modelDemand) formsFor(m *machine) []int {
 	return out
 }
 
-// quantizationWarnings tells of consent to forms that do not exist.
+// quantizationWarnings warns of consent to missing forms.
 func (p *Planner) quantizationWarnings(r Request, loadable []model.Artifact) []string {
 	unknown := slices.DeleteFunc(distinct(r.Constraints.AllowedQuantizations), func(name string) bool {
 		return slices.ContainsFunc(loadable, func(a model.Artifact) bool {

@@ -34,7 +34,7 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 	return out
 }
 
-// overLimit says what the cheapest machine that works would cost.
+// overLimit describes the price of the cheapest machine that works.
 func (p *Planner) overLimit(r Request, cheapest *option) string {
 	most := r.Constraints.limit()
 	if cheapest.price < 0 {
@@ -55,7 +55,7 @@ func (c Ceiling) without() string {
 	return c.Help
 }
 
-// noneAllowed says which constraint leaves no machine.
+// noneAllowed names the constraint that leaves no machine.
 func (p *Planner) noneAllowed(r Request, found outcome) string {
 	if len(p.machines) == 0 {
 		return "the catalogue has no machine types for this installation's clouds: have the administrator add them"
@@ -71,7 +71,7 @@ func (p *Planner) noneAllowed(r Request, found outcome) string {
 	return strings.Join(append([]string{sentence}, found.warnings...), "; ")
 }
 
-// sameReason is the reason that all verdicts share, if they do.
+// sameReason returns the common reason of all verdicts, if any.
 func sameReason(verdicts []Verdict) string {
 	if len(verdicts) == 0 {
 		return ""
@@ -84,7 +84,7 @@ func sameReason(verdicts []Verdict) string {
 	return verdicts[0].Reason
 }
 
-// doesNotFit says how far the closest machine is from holding the model, and what would help.
+// doesNotFit describes the shortfall of the closest machine, and the way out.
 func (p *Planner) doesNotFit(r Request, found outcome) string {
 	what := "the template"
 	if r.Model != nil {
@@ -118,10 +118,10 @@ func (p *Planner) closest(misfits []Verdict) Verdict {
 	return best
 }
 
-// relaxations are the parts of a request that may be given up to find a way out.
+// relaxations are the parts of a request to give up in search of a way out.
 type relaxations struct{ quantization, objectives, machines bool }
 
-// alternatively looks for one change of the request that makes it feasible, and words it.
+// alternatively describes one change of the request that makes it feasible.
 func (p *Planner) alternatively(r Request, try relaxations) string {
 	if r.Model == nil {
 		return p.anotherMachine(r, try)

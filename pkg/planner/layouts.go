@@ -17,14 +17,13 @@ type spread struct {
 	// nodes, and on each of them: tp GPUs share each layer, stages follow one another, replicas are whole
 	// copies. More than one replica means one node.
 	nodes, tp, stages, replicas int
-	// ep spreads whole experts over the GPUs of all replicas, which have everything else of the model each and
-	// step together.
+	// ep spreads whole experts over the GPUs of all replicas. Each has the rest of the model, and they step together.
 	ep bool
-	// cp GPUs of each tp hold other tokens of the KV cache; 0 where nobody asked.
+	// cp GPUs of each tp hold other tokens of the KV cache; 0 by default.
 	cp int
 }
 
-// gpus that are used on each machine.
+// gpus in use on each machine.
 func (s spread) gpus() int { return s.tp * s.stages * s.replicas }
 
 // copyGPUs hold one copy of the model on each machine.
@@ -35,8 +34,7 @@ func (s spread) copyGPUs() int {
 	return s.tp * s.stages
 }
 
-// inStep says whether there are replicas that share experts. No published benchmark bears out how fast they
-// are together.
+// inStep reports whether replicas share experts. No published benchmark confirms their speed.
 func (s spread) inStep() bool { return s.ep && s.replicas > 1 }
 
 // pipeline is the number of stages on all machines.
@@ -68,7 +66,7 @@ func (p *parallelism) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	return ways, illegal
 }
 
-// keepsExpertsCut and keepsExpertsWhole say what the user chose.
+// keepsExpertsCut and keepsExpertsWhole return the user's choice.
 func (s *EngineSettings) keepsExpertsCut() bool {
 	return s.ExpertParallel != nil && !*s.ExpertParallel
 }
@@ -77,12 +75,12 @@ func (s *EngineSettings) keepsExpertsWhole() bool {
 	return s.ExpertParallel != nil && *s.ExpertParallel
 }
 
-// unsplittable is cannotSplit of the form, which is asked for every machine and remembered.
+// unsplittable is cannotSplit with a cache, as every machine needs it.
 func (f *form) unsplittable(s *model.Shape, parts int) string {
 	return remembered(&f.unsplit, parts, func() string { return cannotSplit(s, &f.format, parts, false) })
 }
 
-// unspreadable is the same where experts stay whole.
+// unspreadable is the same for whole experts.
 func (f *form) unspreadable(s *model.Shape, parts int) string {
 	return remembered(&f.unspread, parts, func() string { return cannotSplit(s, &f.format, parts, true) })
 }
@@ -112,8 +110,8 @@ func (p *parallelism) layerSpreads(m *machine, nodes int) []spread {
 	return ways
 }
 
-// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut says that experts can be cut
-// into so many parts.
+// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut: experts can be cut into so many
+// parts.
 func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cut bool) []spread {
 	first := 1
 	if p.pp > 0 {
@@ -124,7 +122,7 @@ func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 	}
 	next := func(n int) int { return 2 * n }
 	if p.gpus > 0 {
-		next = func(n int) int { return n + 1 } // the number that is asked for need not be a power of two
+		next = func(n int) int { return n + 1 } // the user's number need not be a power of two
 	}
 	for stages := first; tp*stages <= m.GPUs && nodes*stages <= p.mostStages(); stages = next(stages) {
 		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(p.dp, 1), cp: p.cp}
@@ -144,9 +142,8 @@ func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 	return ways
 }
 
-// sharesExperts says whether a way leaves experts whole: where the user says so, where they cannot be cut, and
-// between replicas, because the engine would cut them over the GPUs of all replicas else, which only makes
-// them smaller.
+// sharesExperts reports whether a way leaves experts whole: by the user's choice, if they cannot be cut, and between
+// replicas, because the engine would cut them over the GPUs of all replicas otherwise, into smaller parts.
 func (p *parallelism) sharesExperts(way spread, cut bool) bool {
 	if p.model.Shape.MoE == nil || way.tp*way.replicas == 1 || p.settings.keepsExpertsCut() {
 		return false
@@ -154,8 +151,8 @@ func (p *parallelism) sharesExperts(way spread, cut bool) bool {
 	return way.replicas > 1 || !cut || p.settings.keepsExpertsWhole()
 }
 
-// isLegal says whether a way uses as many GPUs as are asked for, and gives each as many experts as the others.
-// Nothing unusual is asked of the engine: replicas that share experts have one stage.
+// isLegal reports whether a way uses the requested number of GPUs, with as many experts on each. It uses common
+// features only: replicas that share experts have one stage.
 func (p *parallelism) isLegal(way spread, cut bool) bool {
 	moe := p.model.Shape.MoE
 	switch {
@@ -170,8 +167,8 @@ func (p *parallelism) isLegal(way spread, cut bool) bool {
 	}
 }
 
-// mostStages is the longest pipeline that is worth planning, of three layers to two stages: with one layer
-// to a stage, GPUs mostly wait.
+// mostStages returns the longest sensible pipeline, of three layers to two stages: with one layer to a stage, GPUs
+// mostly wait.
 func (p *parallelism) mostStages() int {
 	return max((2*p.model.Shape.Layers+2)/3, p.pp)
 }
@@ -201,8 +198,8 @@ func cannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) s
 	return ""
 }
 
-// cannotShareContext says why a number of the GPUs that share a layer cannot hold other tokens of the KV cache each:
-// they have to hold the same heads (verify_with_parallel_config in vllm/config/model.py).
+// cannotShareContext explains why a number of a layer's GPUs cannot hold other tokens of the KV cache each: they have
+// to hold the same heads (verify_with_parallel_config in vllm/config/model.py).
 func cannotShareContext(s *model.Shape, tp, parts int) string {
 	if parts <= 1 {
 		return ""
@@ -223,8 +220,8 @@ func cannotShareContext(s *model.Shape, tp, parts int) string {
 	return ""
 }
 
-// legalContext is the largest number of GPUs up to the one that a user asked for which can hold other tokens each,
-// and why it is another one.
+// legalContext returns the largest possible number of GPUs with other tokens each, up to the user's, and the reason
+// for another number.
 func (p *parallelism) legalContext(wanted, gpus int) (int, string) {
 	tp := max(p.tp, 1)
 	for p.tp == 0 && 2*tp <= gpus && cannotSplit(&p.model.Shape, p.format, 2*tp, p.model.Shape.MoE != nil) == "" {
@@ -261,8 +258,8 @@ func inBlocks(block int, q *model.Quantization) string {
 	return fmt.Sprintf(" in %s's blocks of %d", q.Name, block)
 }
 
-// legalParallel returns the tensor-parallel size nearest to the one that a user asked for which the
-// model's shape and the machines' GPUs admit, and why that one is not.
+// legalParallel returns the tensor-parallel size nearest to the user's that fits the model's shape and the machines'
+// GPUs, and the reason for another size.
 func (p *parallelism) legalParallel(wanted, gpus int) (int, string) {
 	cannot := func(parts int) string {
 		reason := cannotSplit(&p.model.Shape, p.format, parts, false)

@@ -45,7 +45,7 @@ func needsCapability(what, need string, gpu *sku.GPU) string {
 	return fmt.Sprintf("%s needs compute capability %s, %s has %s", what, need, gpu.Class, gpu.ComputeCapability)
 }
 
-// isSparse says that an indexer chooses the tokens that are attended to.
+// isSparse reports whether an indexer chooses the tokens for attention.
 func isSparse(s *model.Shape) bool { return s.MLA != nil && s.MLA.IndexHeads > 0 }
 
 // cannotChoose says why a GPU has no kernels for the sparse attention of a model.
@@ -115,8 +115,8 @@ func hasHeadDims(s *model.Shape, dims []int) bool {
 // kvFlag is the engine's flag for the type of KV cache.
 const kvFlag = "kv-cache-dtype"
 
-// kvName is the type of KV cache that the engine is told: the form's, else the one that the weights cannot
-// do without; empty for the model's own.
+// kvName returns the engine's flag for the KV cache: the form's type, else the one that the weights require; empty
+// for the model's own.
 func (f *form) kvName() string {
 	if f.kvType != "" {
 		return f.kvType
@@ -129,8 +129,7 @@ func (f *form) kvName() string {
 	return ""
 }
 
-// knownKVTypes leaves out types of KV cache that cannot be planned for, and warns of them. setting is
-// where the user named them.
+// knownKVTypes leaves out unsupported types of KV cache, with a warning. setting is the user's field for them.
 func knownKVTypes(setting string, types []string, s *model.Shape, e *catalog.Engine) (known, warnings []string) {
 	for _, t := range types {
 		entry := e.KVType(t)
@@ -157,12 +156,12 @@ func orList(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// standsBack says whether a form is not for a GPU, because that can compute in the format that it stands in for.
+// standsBack reports whether a GPU computes in the format that a form replaces.
 func (f *form) standsBack(s *model.Shape, m *machine) bool {
 	return f.insteadOf != "" && CannotRun(f.engine, s, f.insteadOf, f.kvName(), &m.gpu) == ""
 }
 
-// capability orders compute capabilities, whose form the catalogue has checked.
+// capability orders compute capabilities; the catalogue has checked their form.
 func capability(text string) int {
 	major, minor, _ := strings.Cut(text, ".")
 	a, _ := strconv.Atoi(major)

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// market is the machine types that may be bought, and their prices.
+// market holds the machine types on sale, and their prices.
 type market struct {
 	catalog  *catalog.Catalog
 	settings Settings
@@ -22,20 +22,20 @@ type market struct {
 	machines []machine
 }
 
-// machine is a machine type with its GPU and what it costs here.
+// machine is a machine type with its GPU and its price here.
 type machine struct {
 	sku.SKU
 	gpu sku.GPU
-	// price and spotPrice per hour, negative where the catalogue has none for the region.
+	// price and spotPrice per hour, negative without a price for the region.
 	price, spotPrice float64
 	region           string
-	// there are the existing nodes that are such a machine, the first to be used first, and fullGPUs how
-	// many GPUs each has, of which GPUs are free; nil for machines that are bought.
+	// there are the existing nodes of this kind, the first to use first. fullGPUs is the number of GPUs of each, of
+	// which GPUs are free; nil for machines to buy.
 	there    []Node
 	fullGPUs int
 }
 
-// unpriced is the price of what the catalogue has no price for.
+// unpriced stands for a missing price.
 const unpriced = -1
 
 // machine joins the facts about one machine type.
@@ -50,12 +50,12 @@ func (mkt *market) machine(s sku.SKU) machine {
 	if price, known := s.SpotPrices[m.region]; known {
 		m.spotPrice = price
 	}
-	m.gpu, _ = mkt.catalog.GPU(s.GPU) // the catalogue checked that the GPU exists; a machine may have none
+	m.gpu, _ = mkt.catalog.GPU(s.GPU) // the catalogue has the GPU; a machine may have none
 	return m
 }
 
-// perMillion is the price of a million tokens in USD at a price per hour and a number of tokens per second; negative
-// where one of them is not known.
+// perMillion returns the price of a million tokens in USD at a price per hour and a number of tokens per second;
+// negative if one of them is unknown.
 func perMillion(price, speed float64) float64 {
 	if price < 0 || speed <= 0 {
 		return unpriced
@@ -63,7 +63,7 @@ func perMillion(price, speed float64) float64 {
 	return price / 3600 / speed * 1e6
 }
 
-// priceAs is the price per hour of one machine that is paid for in a way; negative where it is not known.
+// priceAs returns the price per hour of one machine by capacity type; negative if unknown.
 func (m *machine) priceAs(t v1beta1.CapacityType) float64 {
 	switch {
 	case t == v1beta1.CapacityReserved && m.Reserved:
@@ -75,7 +75,7 @@ func (m *machine) priceAs(t v1beta1.CapacityType) float64 {
 	}
 }
 
-// MachinePrice returns the price per hour of one machine in USD; negative where it is not known.
+// MachinePrice returns the price per hour of one machine in USD; negative if unknown.
 func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) float64 {
 	at := slices.IndexFunc(p.machines, func(m machine) bool { return m.Name == instanceType })
 	if at < 0 {
@@ -84,7 +84,7 @@ func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) floa
 	return p.machines[at].priceAs(t)
 }
 
-// priceWarnings tells where the quoted price is not what will be paid.
+// priceWarnings warns of differences between the quoted price and the bill.
 func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	var out []string
 	switch {
@@ -100,8 +100,7 @@ func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	return out
 }
 
-// soldElsewhere words where a machine is cheapest, beside the region that has no price for it; empty where no price of
-// it is known.
+// soldElsewhere names the cheapest region of a machine, beside the one without a price; empty without any price.
 func (m *machine) soldElsewhere() string {
 	best := m.cheapestRegion()
 	if best == "" {
@@ -110,7 +109,7 @@ func (m *machine) soldElsewhere() string {
 	return fmt.Sprintf(" (%s in %s)", usd.PerHour(m.Prices[best]), best)
 }
 
-// soldFor words the machine with its price elsewhere, as an example; empty where no price of it is known.
+// soldFor names the machine with its price elsewhere, as an example; empty without any price.
 func (m *machine) soldFor() string {
 	if elsewhere := m.soldElsewhere(); elsewhere != "" {
 		return " of " + m.Name + elsewhere
@@ -118,7 +117,7 @@ func (m *machine) soldFor() string {
 	return ""
 }
 
-// cheapestRegion is where a machine costs least; empty where no price of it is known.
+// cheapestRegion returns the cheapest region of a machine; empty without any price.
 func (m *machine) cheapestRegion() string {
 	best := ""
 	for _, region := range slices.Sorted(maps.Keys(m.Prices)) {
@@ -137,7 +136,7 @@ func (m *machine) regionName() string {
 	return m.region
 }
 
-// elsewhere is how a user has a machine bought in place of the one that was asked for.
+// elsewhere explains how to have a machine bought in place of the requested one.
 func (m *machine) elsewhere() string {
 	if m.there != nil {
 		return "set resource.placement.nodeSource: Any"

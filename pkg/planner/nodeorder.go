@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// byNodes orders options on existing nodes: by the objective, then what the user prefers, then what takes
-// least from others: fewer nodes, less GPU memory, no InfiniBand, fewer GPUs left alone.
+// byNodes orders options on existing nodes: by the objective, then the user's preference, then the least loss for
+// others: fewer nodes, less GPU memory, no InfiniBand, fewer idle GPUs.
 func byNodes(d demand) func(a, b *option) int {
 	return func(a, b *option) int {
 		return cmp.Or(
@@ -30,8 +30,7 @@ func byNodes(d demand) func(a, b *option) int {
 	}
 }
 
-// bySpeed orders options on existing nodes by what the request optimises for. Their price is 0, so tokens
-// per dollar are tokens.
+// bySpeed orders options on existing nodes by the objective. Their price is 0, so tokens per dollar are tokens.
 func bySpeed(d demand, a, b *option) int {
 	m, ok := d.(*modelDemand)
 	known := func(o *option) bool { return o.layout.pace.TPOT > 0 }

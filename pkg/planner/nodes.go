@@ -11,42 +11,40 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Node is a machine that is there. What others use of it is theirs.
+// Node is an existing machine, without the resources in use by others.
 type Node struct {
-	// Name of the node, and the zone that it is in; empty where it has none.
+	// Name of the node, and its zone; empty without one.
 	Name, Zone string
-	// Machine is what the node is. It may be zero where Unusable is set.
+	// Machine identifies the node. It may be zero if Unusable is set.
 	Machine sku.Machine
 	// CapacityType of the machine, if it is known.
 	CapacityType v1beta1.CapacityType
-	// FreeGPUs, FreeVCPUs, FreeMemoryGiB and FreeDiskGiB are what no pod has requested; the disk is
-	// negative where nothing is known of it.
+	// FreeGPUs, FreeVCPUs, FreeMemoryGiB and FreeDiskGiB are outside all pods' requests; the disk is negative if
+	// unknown.
 	FreeGPUs      int
 	FreeVCPUs     int
 	FreeMemoryGiB float64
 	FreeDiskGiB   float64
-	// Preferred says that the user names the node in resource.preferredNodes.
+	// Preferred: the user names the node in resource.preferredNodes.
 	Preferred bool
-	// Unusable says why the node is not used, for example because it is cordoned; empty where it may be.
+	// Unusable is the reason for which the node is not used, for example because it is cordoned; empty otherwise.
 	Unusable string
-	// Foreign says that it is used by somebody whom who plans need not be allowed to see: it is counted, and
-	// not named in messages.
+	// Foreign: its user may be hidden from the reader of a plan. Messages count it and do not name it.
 	Foreign bool
 }
 
-// machine is the node with what is free of it.
+// machine returns the node with its free resources.
 func (n *Node) machine() machine {
 	m := machine{SKU: n.Machine.SKU, gpu: n.Machine.GPU, spotPrice: unpriced, fullGPUs: n.Machine.SKU.GPUs}
 	m.Name = cmp.Or(m.Name, "existing node")
 	m.GPUs, m.VCPUs, m.MemoryGiB, m.LocalDiskGiB = n.FreeGPUs, n.FreeVCPUs, n.FreeMemoryGiB, n.FreeDiskGiB
 	if m.LinkedGPUs < m.fullGPUs && m.GPUs < m.fullGPUs {
-		m.LinkedGPUs = 0 // nothing says which GPUs a pod is given: bridged ones may be apart
+		m.LinkedGPUs = 0 // a pod's GPUs are unknown: bridged ones may be apart
 	}
 	return m
 }
 
-// nodeKind is what nodes of one group have in common: a model that spreads over several needs them equal
-// and near each other.
+// nodeKind holds the common properties of a group's nodes: a model over several needs equal ones, near each other.
 type nodeKind struct {
 	zone, name, gpu    string
 	memoryGiB          float64
@@ -56,7 +54,7 @@ type nodeKind struct {
 	foreign            bool
 }
 
-// kind of a node that is used, or is not for a reason.
+// kind of a node, with the reason for which it is not used.
 func (n *Node) kind(reason string) nodeKind {
 	s, g := &n.Machine.SKU, &n.Machine.GPU
 	return nodeKind{
@@ -93,8 +91,8 @@ func groups(nodes []Node, barred func(*Node) string) []nodeGroup {
 	return grouped
 }
 
-// machines are what a group offers: nodes with at least so many free GPUs each, for every number of GPUs
-// that one of them has free. What else is free of them is that of the fullest.
+// machines returns the offers of a group: nodes with at least so many free GPUs each, for every number of free GPUs
+// on one of them. Their other free resources are those of the fullest.
 func (g *nodeGroup) machines() []machine {
 	free := make([]int, len(g.nodes))
 	for i := range g.nodes {
@@ -118,7 +116,7 @@ func (g *nodeGroup) machines() []machine {
 	return out
 }
 
-// firstUsed orders equal nodes: what the user prefers, then what leaves the fewest GPUs idle.
+// firstUsed orders equal nodes: the user's preference, then the fewest idle GPUs.
 func firstUsed(a, b Node) int {
 	return cmp.Or(boolOrder(a.Preferred, b.Preferred), cmp.Compare(a.FreeGPUs, b.FreeGPUs), cmp.Compare(a.Name, b.Name))
 }

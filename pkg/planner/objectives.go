@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// What is aimed at where the user set no objectives, and how far that may be lowered before a machine is added.
+// Defaults of unset objectives, and how far those may be lowered before a machine is added.
 const (
 	targetModelLen   = 8192
 	targetSequences  = 4
@@ -27,17 +27,16 @@ const (
 	usualTPOT   = 100 * time.Millisecond
 )
 
-// floors are the slowest that will do.
+// floors are the slowest acceptable times.
 type floors struct {
 	ttft, tpot time.Duration
-	// set says that the user set one of them.
+	// set: the user set one of them.
 	set bool
-	// waived says that the user named the machine type and set no floor: a slow answer is better than
-	// none.
+	// waived: the user named the machine type and set no floor. A slow answer is better than none.
 	waived bool
 }
 
-// margin is the part of a floor that a figure may use, by how well it is known.
+// margin returns the usable part of a floor, by the basis of the figure.
 func margin(basis v1beta1.Basis) float64 {
 	switch basis {
 	case v1beta1.BasisExact:
@@ -49,10 +48,10 @@ func margin(basis v1beta1.Basis) float64 {
 	}
 }
 
-// closeTo is the part of what a figure may use above which it keeps a floor by little.
+// closeTo is the part of that above which a figure barely keeps a floor.
 const closeTo = 0.9
 
-// limits are the times in ms that figures of a basis may reach.
+// limits returns the longest times in ms for figures of a basis.
 func (f floors) limits(basis v1beta1.Basis) (ttft, tpot float64) {
 	return millis(f.ttft) * margin(basis), millis(f.tpot) * margin(basis)
 }
@@ -72,19 +71,19 @@ func floorsFor(o Objectives, named bool) floors {
 	}
 }
 
-// typicalLoad is what speed is judged at; its concurrency is 0 where the user set none.
+// typicalLoad returns the load for the speed; its concurrency is 0 if the user set none.
 func typicalLoad(o Objectives) physics.Load {
 	return physics.Load{
 		Input: cmp.Or(o.InputTokens, usualInput), Output: cmp.Or(o.OutputTokens, usualOutput), Concurrency: o.Concurrency,
 	}
 }
 
-// target is what must fit: concurrency sequences of length tokens.
+// target must fit: concurrency sequences of length tokens.
 type target struct {
 	length, concurrency int
-	// lengthSet and concurrencySet say that the user chose the number.
+	// lengthSet and concurrencySet: the user chose the number.
 	lengthSet, concurrencySet bool
-	// context is the longest sequence that the model was made for.
+	// context is the model's longest sequence.
 	context int
 	// shortest is the length down to which sequences may become shorter than the usual, because the user named the
 	// machine type, or to save a machine; 0 where there are only fewer of them: they wait, but nothing that the usual
@@ -92,7 +91,7 @@ type target struct {
 	shortest int
 }
 
-// lowerable says whether something is left open that is lowered before another machine is bought for it.
+// lowerable reports whether an unset number can be lowered before another machine is bought for it.
 func (t target) lowerable() bool { return !t.concurrencySet || t.shortest > 0 && !t.lengthSet }
 
 // below says whether a target is less than another one.
@@ -100,7 +99,7 @@ func (t target) below(other target) bool {
 	return t.concurrency < other.concurrency || t.length < other.length
 }
 
-// targetFor returns what must fit, and warns where the user asked for more than the model can do.
+// targetFor returns the target, and warns of requests beyond the model's abilities.
 func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	typical := typicalLoad(o)
 	t := target{
@@ -129,8 +128,8 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	return t, warnings
 }
 
-// lowered returns the largest target that fits in place of one that does not, sequences first: a
-// request that waits is better than one that is refused for its length. The least target fits.
+// lowered returns the largest smaller target that fits, with sequences lowered first: a request that waits is better
+// than one refused for its length. The least target fits.
 func (t target) lowered(fits func(target) bool) target {
 	least := t.least()
 	for ; t.concurrency > least.concurrency; t.concurrency-- {
@@ -144,7 +143,7 @@ func (t target) lowered(fits func(target) bool) target {
 	return least.longest(t.length, fits)
 }
 
-// least is the target below which what the user did not choose is not lowered.
+// least returns the smallest target with the user's numbers.
 func (t target) least() target {
 	if !t.concurrencySet {
 		t.concurrency = 1
@@ -155,7 +154,7 @@ func (t target) least() target {
 	return t
 }
 
-// extended returns the target with the longest sequences that fit, where the user did not choose.
+// extended returns the target with the longest sequences that fit, if the user chose none.
 func (t target) extended(fits func(target) bool) target {
 	if t.lengthSet {
 		return t
@@ -189,7 +188,7 @@ func (t target) longest(limit int, fits func(target) bool) target {
 	return with(max(t.length, low*lengthResolution))
 }
 
-// loweredWarning says what was lowered and how to insist.
+// loweredWarning describes the lowered numbers and how to insist.
 func (d *modelDemand) loweredWarning(to target, m *machine) string {
 	if !to.below(d.target) {
 		return ""

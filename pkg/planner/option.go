@@ -16,42 +16,42 @@ import (
 // option is a machine type that meets the demand.
 type option struct {
 	machine *machine
-	// layout is set where a model is served, zero for a template.
+	// layout of a model; zero for a template.
 	layout layout
-	// nodes and the gpus that are used on each of them.
+	// nodes, and the gpus in use on each of them.
 	nodes, gpus int
-	// price per hour of all machines; negative where it is not known.
+	// price per hour of all machines; negative if unknown.
 	price float64
-	// level is the lowest price of which this one is less than a cent away, and standing what the price is worth.
+	// level is the lowest price within a cent of this one, and standing its worth.
 	level        float64
 	standing     standing
 	capacityType v1beta1.CapacityType
 	warnings     []string
-	// nodeNames of the existing nodes that are used; nil where machines are bought.
+	// nodeNames of the existing nodes in use; nil for machines to buy.
 	nodeNames []string
 }
 
-// perMillion is the price of a million output tokens in USD; negative where it is not known.
+// perMillion returns the price of a million output tokens in USD; negative if unknown.
 func (o *option) perMillion() float64 {
 	return perMillion(o.price, o.layout.pace.OutputTokensPerSecond)
 }
 
-// outcome is what a search found.
+// outcome is the result of a search.
 type outcome struct {
-	// options that meet the demand and the constraints, best first.
+	// options within the demand and the constraints, best first.
 	options []*option
 	// usual is the best option with sequences of the usual length, and short the demand of the options; both nil if
 	// the options have the usual length.
 	usual *option
 	short *modelDemand
-	// tooDear are options that only the price limit forbids, cheapest first.
+	// tooDear are options beyond the price limit alone, cheapest first.
 	tooDear []*option
-	// unpriced are options that are not considered because nobody knows their price.
+	// unpriced are options without a known price, which are not considered.
 	unpriced []*option
-	// tried counts the machines that the constraints allow, except the price limit.
+	// tried counts the allowed machines, price limit aside.
 	tried int
-	// misfits are the machines that were tried and do not meet the demand, and rejected all that are
-	// not among options; both in the order of the planner's machines.
+	// misfits are tried machines that do not meet the demand, and rejected all outside options; both in the order of
+	// the planner's machines.
 	misfits  []Verdict
 	rejected []Verdict
 	// warnings about the constraints.
@@ -59,7 +59,7 @@ type outcome struct {
 	zones    []string
 }
 
-// diskSpareGiB is kept free of weights and image: logs, caches, a file that is being replaced.
+// diskSpareGiB is free of weights and image: for logs, caches, and a file under replacement.
 const diskSpareGiB = 1
 
 // byName orders verdicts.
@@ -67,13 +67,13 @@ func byName(a, b Verdict) int {
 	return cmp.Compare(a.InstanceType, b.InstanceType)
 }
 
-// diskGiB is what weights, adapters and image take of each machine's disk. Every machine has all weights.
+// diskGiB returns the disk for weights, adapters and image on each machine. Every machine has all weights.
 func (l *layout) diskGiB() int {
 	weights := l.form.weights.copies() * float64(l.form.artifact.Bytes())
 	return int(math.Ceil((weights+l.form.physics.AdapterBytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
 }
 
-// performance is what to expect of an option; nil for a template, and where nothing is known.
+// performance returns the expected performance of an option; nil for a template or if unknown.
 func (o *option) performance() *Performance {
 	if o.layout.pace.TPOT == 0 {
 		return nil
@@ -95,12 +95,12 @@ func significant(value float64) float64 {
 	return math.Round(value*scale) / scale
 }
 
-// holdsLess says what a layout holds of what the plan holds.
+// holdsLess compares the load of a layout with the plan's.
 func (l *layout) holdsLess(best *option) string {
 	return fmt.Sprintf("holds %s, the plan %s", l.fitted.target, best.layout.fitted.target)
 }
 
-// holds is how many sequences of its length an option's KV cache has room for; 0 where the engine does not say.
+// holds returns the number of sequences of its length in an option's KV cache; 0 if the engine does not report it.
 func (o *option) holds() int {
 	return int(o.layout.fitted.budget.MaxConcurrency) * o.layout.spread.replicas
 }
@@ -110,7 +110,7 @@ func (o *option) preferred() bool {
 	return !slices.ContainsFunc(o.machine.there, func(n Node) bool { return !n.Preferred && slices.Contains(o.nodeNames, n.Name) })
 }
 
-// memoryGiB of the GPUs that an option uses.
+// memoryGiB of the GPUs in use.
 func (o *option) memoryGiB() float64 { return float64(o.nodes*o.gpus) * o.machine.gpu.MemoryGiB }
 
 // priced names an option's machine and its price.

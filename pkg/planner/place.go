@@ -35,17 +35,17 @@ type layout struct {
 	// pace under load.
 	pace pace
 	load physics.Load
-	// rdma says that its machines are counted on to reach each other by RDMA.
+	// rdma: the plan relies on RDMA between its machines.
 	rdma bool
-	// needed is the KV cache of a GPU for the target, in GiB; what is longer or more is a gift.
+	// needed is the KV cache of a GPU for the target, in GiB; any more is a gift.
 	needed float64
-	// linked says that all GPUs of its machine reach each other by a fast link.
+	// linked: all GPUs of its machine reach each other by a fast link.
 	linked bool
-	// lowered says that it holds less than what is aimed at, short that its sequences are shorter.
+	// lowered: it holds less than the target. short: its sequences are shorter.
 	lowered, short bool
 }
 
-// place lays the model out on machines of one type. Types that differ in what a layout does not depend on share one.
+// place lays the model out on machines of one type. Types with the same hardware share a layout.
 func (d *modelDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs == 0 {
 		return nil, refusal{1, "has no GPU"}
@@ -58,12 +58,12 @@ func (d *modelDemand) place(m *machine) (*option, refusal) {
 	return &option{layout: l, nodes: l.spread.nodes, gpus: l.spread.gpus(), warnings: d.layoutWarnings(&l, m)}, refusal{}
 }
 
-// hardware is what a layout on machines that are bought depends on.
+// hardware holds the inputs of a layout on machines to buy.
 type hardware struct {
 	gpu          string
 	gpus, linked int
 	networkGBs   float64
-	// vCPUs and memoryGiB are 0 where the machine has enough for the engine.
+	// vCPUs and memoryGiB are 0 if the machine has enough for the engine.
 	vCPUs     int
 	memoryGiB float64
 }
@@ -74,7 +74,7 @@ type placement struct {
 	why    *misfit
 }
 
-// placementOn finds the placement on a machine, or the one that was found on another with the same hardware.
+// placementOn returns the placement on a machine, shared by machines with the same hardware.
 func (d *modelDemand) placementOn(m *machine) *placement {
 	if m.there != nil {
 		return d.placement(m)
@@ -94,8 +94,8 @@ func (d *modelDemand) placementOn(m *machine) *placement {
 	return p
 }
 
-// placement looks for the fewest machines, then the best form of the model, that hold the target and are
-// fast enough. Objectives that the user did not set are lowered before a machine is added.
+// placement finds the fewest machines, then the best form of the model, that hold the target and are fast enough.
+// Unset objectives are lowered before a machine is added.
 func (d *modelDemand) placement(m *machine) *placement {
 	why, order := newMisfit(), d.formsFor(m)
 	first, last := d.fewestNodes(m), d.mostNodes(m)
@@ -120,8 +120,8 @@ func (d *modelDemand) placement(m *machine) *placement {
 
 // misfit gathers why a machine type does not do.
 type misfit struct {
-	// illegal is why a machine cannot run any form at all, slow why those that fit do not keep the
-	// objectives, unsplit why a larger tensor-parallel size is not possible.
+	// illegal explains why a machine cannot run any form, slow why those that fit miss the objectives, unsplit why a
+	// larger tensor-parallel size is impossible.
 	illegal, slow, unsplit string
 	// slowNodes is how many machines were too slow.
 	slowNodes int
@@ -132,13 +132,13 @@ type misfit struct {
 	form   *form
 	target target
 	nodes  int
-	// moreNodesHelp says that a form lacks memory that more machines would bring.
+	// moreNodesHelp: a form lacks memory that more machines would bring.
 	moreNodesHelp bool
 }
 
 func newMisfit() *misfit { return &misfit{lack: math.Inf(1)} }
 
-// count is the number of machines that a verdict is about.
+// count is the number of machines in a verdict.
 func (why *misfit) count() int {
 	if why.slow != "" {
 		return why.slowNodes
@@ -165,7 +165,7 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 	}
 	ways, unsplit := d.spreads(f, m, nodes)
 	if len(ways) == 0 && nodes < d.pp {
-		why.moreNodesHelp = true // the stages that were asked for do not fit fewer machines
+		why.moreNodesHelp = true // the requested stages do not fit fewer machines
 	}
 	why.unsplit = cmp.Or(unsplit, why.unsplit)
 	// The three are reused: a search tries thousands of layouts.
@@ -215,7 +215,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 	return true
 }
 
-// recordSlow keeps the fastest of the layouts that are too slow.
+// recordSlow keeps the fastest of the slow layouts.
 func (why *misfit) recordSlow(d *modelDemand, l *layout, nodes int) {
 	ttft, tpot := d.floors.limits(l.pace.Basis)
 	missed := max(l.pace.TTFT/ttft, l.pace.TPOT/tpot)
@@ -232,13 +232,13 @@ func (why *misfit) record(f *form, t target, nodes int, lack float64) {
 	}
 }
 
-// idles says whether a layout leaves GPUs alone that are paid for and that the user did not leave out.
+// idles reports whether a layout leaves paid GPUs idle, against the user's wish.
 func (d *modelDemand) idles(l *layout, m *machine) bool {
 	chosen := d.gpus + d.tp + d.pp + d.dp
 	return m.there == nil && chosen == 0 && l.form.engine.Split == catalog.SplitTensor && l.spread.gpus() < m.GPUs
 }
 
-// byTokens orders layouts whose speed is borne out by how many tokens they yield.
+// byTokens orders layouts of proven speed by their tokens.
 func byTokens(a, b *layout) int {
 	return cmp.Or(
 		boolOrder(!a.spread.inStep(), !b.spread.inStep()), boolOrder(!a.lowered, !b.lowered),
@@ -246,14 +246,14 @@ func byTokens(a, b *layout) int {
 		cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
 }
 
-// byLayout orders the layouts on the same machines, which cost the same.
+// byLayout orders layouts on the same machines, at the same cost.
 func (g *goals) byLayout(a, b *layout) int {
-	// Replicas that share experts are known from one start-up log and no benchmark, so where nobody asks for
-	// most tokens they come after what is measured.
+	// One start-up log and no benchmark covers replicas that share experts. They come after measured layouts, except
+	// for Throughput.
 	measured := boolOrder(!a.spread.inStep(), !b.spread.inStep())
-	// A floor that is not insisted on is kept where a layout keeps it.
+	// A waived floor is kept if a layout keeps it.
 	waived := boolOrder(!g.floors.waived || !g.isSlow(a), !g.floors.waived || !g.isSlow(b))
-	// Between GPUs that are linked, cutting layers costs less than waiting for another stage.
+	// Between linked GPUs, cutting layers costs less than waiting for another stage.
 	stages := 0
 	if a.linked && b.linked {
 		stages = cmp.Compare(a.spread.stages, b.spread.stages)
@@ -268,16 +268,15 @@ func (g *goals) byLayout(a, b *layout) int {
 			cmp.Compare(b.pace.OutputTokensPerSecond, a.pace.OutputTokensPerSecond),
 			cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
 	default:
-		// The smallest replica wastes least on talk between GPUs; copies of it use the rest of machines
-		// that are paid for anyway.
+		// The smallest replica wastes least on talk between GPUs; copies of it use the rest of paid machines.
 		return cmp.Or(
 			measured, waived, cmp.Compare(a.spread.copyGPUs(), b.spread.copyGPUs()), cmp.Compare(b.spread.replicas, a.spread.replicas),
 			stages, cmp.Compare(a.pace.TPOT, b.pace.TPOT), cmp.Compare(b.spread.tp, a.spread.tp))
 	}
 }
 
-// fewestNodes is a number of machines below which weights and KV cache alone do not fit, however they are
-// split. It may be more than may be used.
+// fewestNodes is a number of machines below which weights and KV cache alone do not fit, in any split. It may exceed
+// the allowed number.
 func (d *modelDemand) fewestNodes(m *machine) int {
 	if d.forms[0].engine.Split == catalog.SplitLayers || !d.spreadsOverNodes() {
 		return 1
@@ -356,10 +355,10 @@ func (d *modelDemand) verdict(m *machine, why *misfit) string {
 	}
 }
 
-// fromOneMachine is why a model is not spread where the administrator gives no reason.
+// fromOneMachine is the reason not to spread a model if the administrator gives none.
 const fromOneMachine = "this version serves a model from one machine"
 
-// doesNotFit words a lack of memory: that of the machines that may be used, or of a single layer.
+// doesNotFit describes a lack of memory: of the allowed machines, or for a single layer.
 func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	text := fmt.Sprintf("does not fit%s by %s GiB per GPU at %s", formNamed(why.form, d.forms), atLeastTenth(why.lack), why.target)
 	if why.nodes > 1 {
@@ -393,7 +392,7 @@ func formNamed(f *form, forms []form) string {
 	return ""
 }
 
-// unusedRDMA says what lets pods use the RDMA that a machine has.
+// unusedRDMA explains how to let pods use a machine's RDMA.
 func unusedRDMA(m *machine) string {
 	if m.NetworkGBs == 0 {
 		return ""
@@ -401,7 +400,7 @@ func unusedRDMA(m *machine) string {
 	return " for pods (rdma.resource in the chart)"
 }
 
-// layoutWarnings tells which objectives a layout was chosen without.
+// layoutWarnings names the objectives that a layout misses.
 func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	var warnings []string
 	if text := d.loweredWarning(l.fitted.target, m); text != "" {
@@ -423,7 +422,7 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	return warnings
 }
 
-// idleWarning says what of a machine that is paid for is not used.
+// idleWarning names the idle part of a paid machine.
 func idleWarning(idle int, m *machine) string {
 	text := fmt.Sprintf("%s of %d on %s idle", count(idle, "GPU"), m.GPUs, m.Name)
 	if m.price > 0 {
@@ -441,8 +440,8 @@ func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit with their KV cache and overhead", layer)
 }
 
-// better orders the layouts on the same machines. What is left of bought ones is paid for and may be used;
-// GPUs of nodes that are there are others', so no copies of the model are made for the sake of speed.
+// better orders layouts on the same machines. The rest of bought ones is paid for and may be used; free GPUs of
+// existing nodes belong to others, so no copies of the model are made for speed.
 func (d *modelDemand) better(m *machine, a, b *layout) int {
 	switch {
 	case m.there == nil:

@@ -12,23 +12,23 @@ import (
 
 // Settings of the installation.
 type Settings struct {
-	// Clouds that machines may be bought from; empty means every cloud of the catalogue.
+	// Clouds to buy from; empty means every cloud of the catalogue.
 	Clouds []string
-	// Region whose prices count; empty means each cloud's reference region.
+	// Region of the prices; empty means each cloud's reference region.
 	Region string
-	// RegionUnknown says why the reference region stands for the one that machines are bought in, which
-	// nobody knows; empty where Region is set, or where it was left out on purpose.
+	// RegionUnknown is the reason for which the reference region stands for the unknown region of the machines; empty
+	// if Region is set, or was left out on purpose.
 	RegionUnknown string
-	// Engines that can be run; empty means every engine of the catalogue.
+	// Engines at hand; empty means every engine of the catalogue.
 	Engines []string
-	// SingleNode says that a model cannot be spread over several machines.
+	// SingleNode: a model cannot spread over several machines.
 	SingleNode bool
-	// NoRDMA says that pods cannot use RDMA between machines, whatever the machines have.
+	// NoRDMA: pods cannot use RDMA between machines, whatever the machines have.
 	NoRDMA bool
-	// Provisioner that launches the machines, for example karpenter; empty means any.
+	// Provisioner of the machines, for example karpenter; empty means any.
 	Provisioner string
-	// OSDiskGiB of the machines that are bought; 0 means that their disk is not known. LocalDisk says that
-	// pods and images live on the machines' local disks instead, where they are larger.
+	// OSDiskGiB of bought machines; 0 means unknown. LocalDisk: pods and images live on the machines' local disks
+	// instead, if those are larger.
 	OSDiskGiB int
 	LocalDisk bool
 }
@@ -36,7 +36,7 @@ type Settings struct {
 // Planner plans from one catalogue. It keeps no state between plans, so it may be shared.
 type Planner struct {
 	market
-	// engines that can be run by lower-case name; pointers, because a copy of an engine is large.
+	// engines at hand by lower-case name; pointers, because a copy of an engine is large.
 	engines map[string]*catalog.Engine
 }
 

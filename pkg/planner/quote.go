@@ -39,7 +39,7 @@ func (p *Planner) Quote(plan Plan, c Constraints) (Plan, string) {
 	return plan.at(price), ""
 }
 
-// notPayable says why a machine cannot be paid for in the way that a plan was accepted with.
+// notPayable explains why a machine cannot be paid for in the plan's accepted way.
 func notPayable(types []v1beta1.CapacityType, m *machine, accepted v1beta1.CapacityType) string {
 	if _, unsold := capacityType([]v1beta1.CapacityType{accepted}, m); unsold != "" {
 		return unsold
@@ -50,7 +50,7 @@ func notPayable(types []v1beta1.CapacityType, m *machine, accepted v1beta1.Capac
 	return ""
 }
 
-// notBudgeted says why a price, negative where it is not known, is not one to buy at.
+// notBudgeted explains why a price is too high or, if negative, unknown.
 func notBudgeted(c Constraints, m *machine, price float64) string {
 	if price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
 		return unknownPrice(m)
@@ -58,7 +58,7 @@ func notBudgeted(c Constraints, m *machine, price float64) string {
 	return tooDear(c, m, price)
 }
 
-// unknownPrice says that nobody knows what a machine costs.
+// unknownPrice describes a machine without a known price.
 func unknownPrice(m *machine) string {
 	return fmt.Sprintf("no price known in %s%s, so it is not chosen unless it is named", m.regionName(), m.soldElsewhere())
 }

@@ -63,7 +63,7 @@ func (found outcome) plan(d demand) Plan {
 	return plan
 }
 
-// describe fills in what a plan says about a model on its machines.
+// describe fills in a plan's facts about a model on its machines.
 func (o *option) describe(plan *Plan) {
 	l := &o.layout
 	artifact, memory := l.form.artifact.Clone(), l.fitted.memory
@@ -84,12 +84,12 @@ func (o *option) describe(plan *Plan) {
 	plan.KVCacheTokens = l.fitted.budget.KVTokens
 	plan.StageLayers = l.form.physics.Partition(l.spread.pipeline())
 	plan.RDMA = l.rdma
-	// Every GPU has a process of its own that loads weights and schedules.
+	// Every GPU has its own process to load weights and schedule.
 	plan.CPUs = min(plan.CPUs*o.gpus, max(o.machine.VCPUs-1, 1))
 	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))
 }
 
-// second says why an option that works is not the best.
+// second explains why a suitable option is not the best.
 func (found outcome) second(d demand, best, other *option) string {
 	if best.nodeNames != nil {
 		return besideNodes(d, best, other)
@@ -112,7 +112,7 @@ func (found outcome) second(d demand, best, other *option) string {
 	}
 }
 
-// tieBreak says what decided between two options of the same price.
+// tieBreak explains the choice between two options of the same price.
 func tieBreak(best, other *option) string {
 	switch {
 	case (other.machine.NetworkGBs > 0) != (best.machine.NetworkGBs > 0):
@@ -128,7 +128,7 @@ func tieBreak(best, other *option) string {
 	}
 }
 
-// describeNodes fills in what a plan says about existing nodes.
+// describeNodes fills in a plan's facts about existing nodes.
 func (o *option) describeNodes(plan *Plan) {
 	plan.InstanceType, plan.MachineGPUs, plan.NodeNames = "", o.machine.fullGPUs, o.nodeNames
 	plan.Zones = nil

@@ -10,9 +10,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// byReplicas words how many deployments side by side serve a load that is too much for one, and what they cost.
+// byReplicas describes how many parallel deployments serve a load beyond one, and their price.
 func (p *Planner) byReplicas(r Request) string {
-	const doublings, most = 3, 1000 // what holds the load may yet be too slow for it
+	const doublings, most = 3, 1000 // deployments with enough memory may yet be too slow
 	asked := r.Objectives.Concurrency
 	if asked < 2 || r.Model == nil {
 		return ""

@@ -23,7 +23,7 @@ func (p *Planner) bestFor(d demand, c Constraints) (*option, bool) {
 	return found.options[0], true
 }
 
-// search places the demand on every machine that the constraints allow.
+// search places the demand on every allowed machine.
 func (p *Planner) search(d demand, c Constraints) (outcome, error) {
 	candidates, warnings, err := p.candidates(c)
 	if err != nil {

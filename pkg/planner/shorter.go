@@ -76,14 +76,14 @@ func (found *outcome) holdsOnOne(m *machine) bool {
 	return slices.ContainsFunc(found.options, func(o *option) bool { return o.machine == m && o.nodes == 1 })
 }
 
-// considerLess tries one machine type with a smaller demand, and returns what it holds then.
+// considerLess tries one machine type with a smaller demand, and returns the options.
 func (p *Planner) considerLess(short *modelDemand, c Constraints, m *machine) []*option {
 	var less outcome
 	p.consider(short, c, m, &less)
 	return slices.DeleteFunc(less.options, func(o *option) bool { return !o.layout.short })
 }
 
-// replace puts an option in the place of what was found for its machine type.
+// replace replaces the results for a machine type by an option.
 func (found *outcome) replace(with *option) {
 	same := func(o *option) bool { return o.machine == with.machine }
 	named := func(v Verdict) bool { return v.InstanceType == with.machine.Name }
@@ -94,7 +94,7 @@ func (found *outcome) replace(with *option) {
 	found.rejected = slices.DeleteFunc(found.rejected, named)
 }
 
-// clone is a copy for another ranking, which writes into options.
+// clone returns a copy for another ranking. A ranking writes into options.
 func (found outcome) clone() outcome {
 	out := found
 	out.options, out.tooDear, out.unpriced = slices.Clone(found.options), slices.Clone(found.tooDear), slices.Clone(found.unpriced)

@@ -24,7 +24,7 @@ func quantizations(artifacts []model.Artifact) string {
 	return strings.Join(names, ", ")
 }
 
-// engineUnknown says that the user named an engine that does not exist.
+// engineUnknown returns an error for an unknown engine of the user.
 func (p *Planner) engineUnknown(r Request) error {
 	return &InfeasibleError{
 		Reason: v1beta1.ReasonEngineUnknown,
@@ -33,7 +33,7 @@ func (p *Planner) engineUnknown(r Request) error {
 	}
 }
 
-// notSupported says that the model is known and nothing here can load it.
+// notSupported returns an error for a known model without an engine here.
 func (p *Planner) notSupported(r Request) error {
 	if r.Engine != "" && len(r.Model.Artifacts) > 0 {
 		return &InfeasibleError{
@@ -59,7 +59,7 @@ func (p *Planner) notSupported(r Request) error {
 	}
 }
 
-// consentNeeded says that only reduced precision is to be had.
+// consentNeeded returns an error if only reduced precision is left.
 func consentNeeded(r Request, loadable []model.Artifact) error {
 	return &InfeasibleError{
 		Reason: v1beta1.ReasonNotSupported,

@@ -33,8 +33,8 @@ func (p Plan) Summary() string {
 	}
 }
 
-// total is the price of several machines, negative where none is known. It is rounded to a millionth
-// of a dollar, so that sums of decimals stay decimals.
+// total returns the price of several machines, negative if unknown. It is rounded to a millionth of a dollar, so that
+// sums of decimals stay decimals.
 func total(price float64, nodes int) float64 {
 	if price < 0 {
 		return unpriced
@@ -42,7 +42,7 @@ func total(price float64, nodes int) float64 {
 	return math.Round(price*float64(nodes)*1e6) / 1e6
 }
 
-// atLeastTenth words a lack of memory, which is never nothing.
+// atLeastTenth describes a lack of memory, never as zero.
 func atLeastTenth(gibs float64) string {
 	return strconv.FormatFloat(max(0.1, math.Ceil(gibs*10)/10), 'f', 1, 64)
 }
@@ -55,7 +55,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// clip shortens a text that names from a manifest or an overlay made too long.
+// clip shortens a text with long names from a manifest or an overlay.
 func clip(text string, most int) string {
 	if len(text) <= most {
 		return text
