@@ -102,6 +102,10 @@ kubectl-berth: ## The command line alone, into bin/: kubectl berth plan --model 
 images: image-bin ## Container images of this tree, without Docker
 	@hack/images.sh
 
+.PHONY: verifier-image
+verifier-image: image-bin ## The image of modelberth-verifier, which only some installations run
+	@hack/images.sh verifier
+
 # What a release is called, where its images will be pulled from, and what else hack/release takes: -key, -download.
 VERSION ?= $(shell sed -n 's/^version: //p' charts/modelberth/Chart.yaml)
 REGISTRY ?= registry.example/modelberth
@@ -193,8 +197,8 @@ test-integration: testsummary $(KUBE_BIN) $(HELM) ## The controller against a re
 E2E_RUN ?= .
 
 .PHONY: test-e2e
-test-e2e: cluster-ready testsummary ## The whole story on the local cloud, which is always taken down (root)
-	@$(LOCALCLOUD) run --name e2e $(INSTALL_FLAGS) --keep-logs $(MODELBERTH_CACHE) -- \
+test-e2e: cluster-ready verifier-image testsummary ## The whole story on the local cloud, which is always taken down (root)
+	@$(LOCALCLOUD) run --name e2e $(INSTALL_FLAGS) --image $(IMAGES)/verifier.tar --keep-logs $(MODELBERTH_CACHE) -- \
 		$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -171,8 +172,8 @@ func hubFile(t *testing.T, repository, file string) []byte {
 	return content
 }
 
-// pushFile pushes an artifact of one file.
-func pushFile(t *testing.T, tag, file string, content []byte) {
+// pushFile pushes an artifact of one file, and returns it.
+func pushFile(t *testing.T, tag, file string, content []byte) v1.Image {
 	t.Helper()
 	artifact, err := mutate.Append(empty.Image, mutate.Addendum{
 		Layer:       static.NewLayer(content, "application/octet-stream"),
@@ -181,11 +182,17 @@ func pushFile(t *testing.T, tag, file string, content []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := name.NewTag(artifacts+":"+tag, name.Insecure)
+	pushImage(t, artifacts+":"+tag, artifact)
+	return artifact
+}
+
+func pushImage(t *testing.T, reference string, image v1.Image) {
+	t.Helper()
+	ref, err := name.ParseReference(reference, name.Insecure)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.Write(ref, artifact, remote.WithTransport(overSocket()), remote.WithContext(t.Context())); err != nil {
+	if err := remote.Write(ref, image, remote.WithTransport(overSocket()), remote.WithContext(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }
