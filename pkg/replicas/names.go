@@ -14,11 +14,11 @@ import (
 // suffixLength is the number of characters after the dash of a replica's name.
 const suffixLength = 5
 
-// NameOverhead is how much longer the name of a replica is than that of its set.
+// NameOverhead is the difference in length between the names of a replica and its set.
 const NameOverhead = 1 + suffixLength
 
-// Names returns count names for new replicas of a set, which none of the existing replicas has. They follow from their
-// arguments: who creates a replica twice creates it once.
+// Names returns count names for new replicas of a set, different from those of the existing ones. They follow from
+// the arguments: a replica that is created twice exists once.
 func Names(set, uid string, existing []Replica, count int) []string {
 	taken := make(map[string]bool, len(existing))
 	for _, replica := range existing {
@@ -35,8 +35,8 @@ func Names(set, uid string, existing []Replica, count int) []string {
 	return out
 }
 
-// suffix hashes an ordinal together with the set's UID: a set that is created again does not wait for the replicas of
-// the former one.
+// suffix hashes an ordinal together with the set's UID: a recreated set does not wait for the replicas of the former
+// one.
 func suffix(uid string, ordinal uint32) string {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(uid), ordinal))
 	return rand.SafeEncodeString(fmt.Sprintf("%x", sum))[:suffixLength]

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicas keeps a number of equal Workspaces and rolls an edit of their template out.
+// Package replicas keeps a number of equal Workspaces and rolls out edits of their template.
 //
-// It decides which replicas a set creates, updates and deletes, from what exists at one moment: it has no memory, so a
-// crash between two writes loses nothing. It must not know what a replica serves, or how it gets its machines.
+// It decides which replicas a set creates, updates and deletes, from the state at one moment: it has no memory, so a
+// crash between two writes loses nothing. It must not know the model of a replica, or how it gets its machines.
 package replicas
 
 import (
@@ -40,17 +40,17 @@ type Replica struct {
 	IsLeaving bool
 	// IsCurrent: it has the current template.
 	IsCurrent bool
-	// IsReady: it answers, with the template that it has.
+	// IsReady: it answers, with its own template.
 	IsReady bool
 	// CanUpdate: the current template can be applied over its own.
 	CanUpdate bool
-	// LacksMachine: it waits for a machine that it cannot have now.
+	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
 	// Nodes is the number of its machines; 0 means that it has no plan yet.
 	Nodes int
 }
 
-// Decision is what to do next.
+// Decision holds the next steps.
 type Decision struct {
 	// Create is how many replicas to create with the current template.
 	Create int
@@ -67,7 +67,7 @@ func (d Decision) IsIdle() bool {
 	return d.Create == 0 && len(d.Update) == 0 && len(d.Delete) == 0
 }
 
-// Decide returns what to do next. It takes small steps: each leaves a state that the next decision starts from.
+// Decide returns the next steps. They are small: the next decision starts from their result.
 func Decide(policy Policy, all []Replica) Decision {
 	s := observe(policy, all)
 	d := Decision{IsRolling: s.isRolling}
@@ -88,14 +88,14 @@ func Decide(policy Policy, all []Replica) Decision {
 	return d
 }
 
-// state is what a decision is made from.
+// state is the input of a decision.
 type state struct {
 	policy Policy
 	all    []Replica
-	// live are the replicas that stay, in the order in which they can best be spared.
+	// live are the replicas that stay, the most dispensable first.
 	live  []Replica
 	ready int
-	// updating is the number of those with the current template that do not answer yet.
+	// updating is the number of those with the current template and without an answer.
 	updating, current int
 	isRolling         bool
 }
@@ -122,7 +122,7 @@ func observe(policy Policy, all []Replica) state {
 	return s
 }
 
-// bySparing puts those first that do not answer, then those with a former template, then the newest.
+// bySparing sorts by dispensability: those without an answer, then those with a former template, then the newest.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
 		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent),
@@ -167,8 +167,8 @@ func (s *state) canSpare(replica Replica) bool {
 	return !replica.IsReady || s.ready > s.floor()
 }
 
-// retired is the replica with a former template that the surplus one replaces; none until all with the current template
-// are ready. If the surplus one lacks a machine, the machine of a replica that can be spared may help.
+// retired returns the replica with a former template that the surplus one replaces; none until all with the current
+// template are ready. If the surplus one lacks a machine, that of a dispensable replica may help.
 func (s *state) retired() []string {
 	i := slices.IndexFunc(s.live, func(r Replica) bool { return !r.IsCurrent })
 	if i < 0 {
@@ -182,8 +182,8 @@ func (s *state) retired() []string {
 	return nil
 }
 
-// roll brings the current template to further replicas: in place where the update leaves enough of them ready, else by
-// one surplus replica. Replicas that do not become ready stop it.
+// roll brings the current template to further replicas: in place if enough of them stay ready, else by one surplus
+// replica. Unready replicas stop it.
 func (s *state) roll(d *Decision) {
 	left, mayUpdate := s.toRoll(), max(1, s.policy.MaxUnavailable)-s.updating
 	for _, replica := range s.live {
@@ -208,8 +208,8 @@ func (s *state) roll(d *Decision) {
 	}
 }
 
-// replace creates a surplus replica that will replace one. Where the limit of machines leaves no room, it deletes the
-// replica first, if that can be spared.
+// replace creates a surplus replica in place of one. If the limit of machines leaves no room, it deletes a
+// dispensable replica first.
 func (s *state) replace(replica Replica, d *Decision) {
 	switch {
 	case len(s.all) > len(s.live): // the machines of those that are leaving are not free yet

@@ -32,8 +32,8 @@ const (
 	endedClaimLimit = 64
 )
 
-// Attempts are those of one Workspace, oldest first. An attempt without a reason is open: it is getting its machines, or
-// has them. At most two are open: that of the machines that serve, and a later one for their successors.
+// Attempts of one Workspace, oldest first. An attempt without a reason is open: it is acquiring its machines, or has
+// them. At most two are open: that of the serving machines, and a later one for their successors.
 type Attempts []v1beta1.Attempt
 
 // Clone returns a deep copy.
@@ -161,7 +161,7 @@ func (a Attempts) LostUIDs() []types.UID {
 // Noted returns the machines of open attempts that were seen: those that are known, and those that were lost.
 func (a Attempts) Noted() []capacity.Created { return append(a.Known(), a.Lost()...) }
 
-// Note records in an open attempt what is observed of its machines, which have these names. Lost ones are left out.
+// Note records in an open attempt the observed state of its machines by name. Lost ones are left out.
 func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names []string, now time.Time) {
 	lost := a.LostUIDs()
 	for i := range machines {
@@ -172,7 +172,7 @@ func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names
 	}
 }
 
-// ReadyTime returns when the machines of an attempt became usable; false where there is no such attempt, or they never
+// ReadyTime returns when the machines of an attempt became usable; false without such an attempt, or if they never
 // did.
 func (a Attempts) ReadyTime(number int32) (time.Time, bool) {
 	for i := range a {
@@ -190,8 +190,8 @@ func (a Attempts) Release(why string, generation int64, now time.Time) {
 	}
 }
 
-// Close ends an attempt with a verdict. Generation is that of the Workspace. What the attempt keeps of its machines is
-// what others learn from: the lost ones.
+// Close ends an attempt with a verdict. Generation is that of the Workspace. The attempt keeps its lost machines:
+// others learn from them.
 func Close(open *v1beta1.Attempt, verdict refusal.Verdict, generation int64, now time.Time) {
 	ended := seconds(now)
 	open.EndTime, open.Generation = &ended, generation
@@ -212,10 +212,10 @@ func Released(why string) refusal.Verdict {
 	return refusal.Verdict{Cause: v1beta1.ReasonReleased, Message: why}
 }
 
-// retryLimit bounds the value of the annotation that asks for another try, as an attempt records it.
+// retryLimit bounds the recorded value of the retry annotation.
 const retryLimit = 64
 
-// Retry returns the value of the annotation with which a user asks to have refused machines tried again.
+// Retry returns the value of the annotation by which a user has refused machines tried again.
 func Retry(ws *v1beta1.Workspace) string {
 	return request.Shorten(ws.Annotations[v1beta1.AnnotationRetryCapacity], retryLimit)
 }

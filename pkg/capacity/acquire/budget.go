@@ -13,10 +13,11 @@ import (
 // PriceTolerance is the rounding error of a sum of prices, in USD per hour.
 const PriceTolerance = 1e-6
 
-// Budget is what a Workspace may pay for machines beside those that serve. The zero value has no limit, and nothing serves.
+// Budget is a Workspace's limit for machines beside the serving ones. The zero value has no limit, and nothing
+// serves.
 type Budget struct {
-	// Serving is the machine type that serves; empty if none does. Cost is the price of all its machines in USD per hour;
-	// negative if one is unknown.
+	// Serving is the serving machine type; empty if none serves. Cost is the price of all its machines in USD per
+	// hour; negative if one is unknown.
 	Serving string
 	Cost    float64
 	// Limit on all machines of the Workspace in USD per hour, with its name; 0 is none.
@@ -24,14 +25,14 @@ type Budget struct {
 	LimitName string
 }
 
-// RecreateError is returned if machines are not acquired beside those that serve: those are released first.
+// RecreateError: machines cannot be acquired beside the serving ones, so those are released first.
 type RecreateError struct{ Why string }
 
 // Error names the reason.
 func (e *RecreateError) Error() string { return "the serving machines are released first: " + e.Why }
 
-// Beside returns a *RecreateError if the limit has no room for more machines beside those that serve. Price is that of the
-// new machines in USD per hour; negative if it is unknown.
+// Beside returns a *RecreateError if the limit has no room for more machines beside the serving ones. Price is that
+// of the new machines in USD per hour; negative if unknown.
 func (b *Budget) Beside(instanceType string, price float64) error {
 	if b.Serving == "" || b.Limit <= 0 {
 		return nil
@@ -47,8 +48,8 @@ func (b *Budget) Beside(instanceType string, price float64) error {
 	}
 }
 
-// InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan in place of what serves, though not
-// beside it; nil if what serves is not in the way, or not alone.
+// InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan in place of the serving
+// machines, though not beside them; nil if they are not in the way, or not alone.
 func (b *Budget) InsteadOf(over *ledger.OverError) error {
 	if b.Serving == "" || over.Asked < 0 || over.By() > max(b.Cost, 0)+PriceTolerance {
 		return nil
@@ -57,5 +58,5 @@ func (b *Budget) InsteadOf(over *ledger.OverError) error {
 		over.Kind, usd.PerHour(over.Ceiling), over.InstanceType, usd.PerHour(over.Asked), b.Serving, usd.PerHour(b.Cost))}
 }
 
-// Room returns what a ceiling leaves for a plan in place of what serves, in USD per hour.
+// Room returns the rest of a ceiling for a plan in place of the serving machines, in USD per hour.
 func (b *Budget) Room(over *ledger.OverError) float64 { return over.Room + max(b.Cost, 0) }

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Bounds of text in an attempt, in bytes, and of the messages that it keeps of one machine, as in the schema.
+// Bounds of text in an attempt, in bytes, and of the recorded messages of one machine, as in the schema.
 const (
 	messageLimit      = 1024
 	fixLimit          = 512
@@ -25,7 +25,7 @@ const (
 	heardReasonLimit  = 128
 )
 
-// Stages that a machine of an attempt reached.
+// Stages of an attempt's machine.
 const (
 	stageLaunched   = "Launched"
 	stageRegistered = "Registered"
@@ -43,7 +43,7 @@ func NoteCreated(open *v1beta1.Attempt, created []capacity.Created, now time.Tim
 	}
 }
 
-// noteMachine records what would explain the end of a machine, should it vanish.
+// noteMachine records possible reasons for the end of a machine, should it vanish.
 func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) {
 	claim := entry(open, machine.Name, string(machine.UID))
 	if claim == nil {
@@ -64,8 +64,8 @@ func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time
 	claim.Heard = heard(claim.Heard, machine.Words.Launched, now)
 }
 
-// entry returns the claim of that name and UID, which it adds where there is none; nil where there is no room for it. A
-// claim of the same name with another UID is a successor, and begins anew.
+// entry returns the claim of that name and UID, and adds it if it is missing; nil if there is no room. A claim of the
+// same name with another UID is a successor, and begins anew.
 func entry(open *v1beta1.Attempt, name, uid string) *v1beta1.AttemptClaim {
 	for i := range open.Claims {
 		if open.Claims[i].Name != name {
@@ -83,7 +83,7 @@ func entry(open *v1beta1.Attempt, name, uid string) *v1beta1.AttemptClaim {
 	return &open.Claims[len(open.Claims)-1]
 }
 
-// heard appends what a machine reports about its launch, if that is new.
+// heard appends a machine's message about its launch, if it is new.
 func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) []v1beta1.AttemptWords {
 	if said.Status == refusal.StatusTrue || refusal.IsNeutral(said.Reason) {
 		return words
@@ -118,7 +118,7 @@ func Lose(open *v1beta1.Attempt, name string, verdict refusal.Verdict, now time.
 	open.Claims[i] = v1beta1.AttemptClaim{Name: name, Lost: lost}
 }
 
-// Recall fills an observation with what an attempt recorded of a machine.
+// Recall fills an observation with an attempt's record of a machine.
 func Recall(seen *refusal.Observation, attempt *v1beta1.Attempt, name string) {
 	i := slices.IndexFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Name == name })
 	if i < 0 {
@@ -156,7 +156,7 @@ func Misses(attempt *v1beta1.Attempt, machines int) bool {
 	return bought < machines
 }
 
-// WasUsable reports whether a machine that was created then is one of those that made the attempt ready.
+// WasUsable reports whether a machine of that creation time was part of the ready attempt.
 func WasUsable(attempt *v1beta1.Attempt, created time.Time) bool {
 	return attempt.ReadyTime != nil && !created.After(attempt.ReadyTime.Time)
 }

@@ -10,36 +10,36 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Do is what happens next.
+// Do is the next step.
 type Do string
 
-// What may happen next.
+// The steps.
 const (
 	// Keep: nothing, until the world moves or the verdict's LookAgain.
 	Keep Do = "Keep"
-	// AdoptServing: take the machines that serve for an attempt that nobody remembers.
+	// AdoptServing: take the serving machines into an attempt; the status has lost theirs.
 	AdoptServing Do = "AdoptServing"
-	// Cancel: write down that the latest attempt has ended, because the earlier machines are suitable again.
+	// Cancel: record the end of the latest attempt, because the earlier machines are suitable again.
 	Cancel Do = "Cancel"
-	// Adopt: take the machines that are held for an attempt that nobody remembers.
+	// Adopt: take held machines into an attempt; the status has lost theirs.
 	Adopt Do = "Adopt"
-	// Replace: write down that machines of the open attempt are lost, and get others in their place. The rest is kept.
+	// Replace: record the loss of machines of the open attempt, and acquire others in their place. The rest stays.
 	Replace Do = "Replace"
-	// End: write down that the open attempt has ended, for the verdict's cause, or because it is not
-	// wanted any more where there is none. Nothing is let go before that is written.
+	// End: record the end of the open attempt, for the verdict's cause or, without one, because it is no longer
+	// wanted. Nothing is released before that is written.
 	End Do = "End"
-	// LetGo: write down that the held attempt has ended, for the verdict's cause, or because the pods have
-	// moved to the machines of the latest one where there is none.
+	// LetGo: record the end of the held attempt, for the verdict's cause or, without one, because the pods have moved
+	// to the machines of the latest one.
 	LetGo Do = "LetGo"
-	// Release: let go of machines that stand and belong to no open attempt.
+	// Release: release standing machines outside open attempts.
 	Release Do = "Release"
-	// Ask: ask for the machines of the open attempt that never were there.
+	// Ask: request the machines of the open attempt that never existed.
 	Ask Do = "Ask"
 	// Await: machines are on their way out, and nothing is asked for before they are gone.
 	Await Do = "Await"
 	// Stop: nothing more is bought until somebody has mended something.
 	Stop Do = "Stop"
-	// Next: choose among what is not left alone, and begin an attempt.
+	// Next: choose an offer outside the cooldowns, and begin an attempt.
 	Next Do = "Next"
 )
 
@@ -48,14 +48,14 @@ type Machine struct {
 	Name string
 	// Ordinal among the machines of the attempt, from 0.
 	Ordinal int
-	// Stands says that it is there and not on its way out; Existed that it was there once.
+	// Stands: it exists and is not being deleted. Existed: it existed once.
 	Stands  bool
 	Existed bool
-	// Arriving says that it stands and was never usable.
+	// Arriving: it stands and was never usable.
 	Arriving bool
-	// Verdict on it; zero where it never was there.
+	// Verdict on it; zero if it never existed.
 	Verdict refusal.Verdict
-	// AskAgain says that another one of its kind may be asked for at once.
+	// AskAgain: another one of its kind may be requested at once.
 	AskAgain bool
 }
 
@@ -63,37 +63,37 @@ type Machine struct {
 type Attempt struct {
 	// Open until it has ended.
 	Open bool
-	// Wanted says that the plan asks for what the open one has.
+	// Wanted: the open attempt's machines fit the plan.
 	Wanted bool
-	// Former says that another back end began it than the one that is set, so that it gets no more machines.
+	// Former: a former back end began it, so it gets no more machines.
 	Former bool
-	// Machines of the open one, all that it asks for.
+	// Machines of the open one.
 	Machines []Machine
-	// Keeps says that the open one got all of its machines, and that one can be got without the others; Apart that
-	// another one may be asked for later: the others are of use without it, and nobody buys it sooner.
+	// Keeps: the open one got all of its machines, and one can be acquired without the others. Apart: another one may
+	// be requested later, as the others are of use without it, and nobody buys it sooner.
 	Keeps, Apart bool
-	// Failed is the verdict on what runs on the machines of the open one; final once they are to be released for it.
+	// Failed is the verdict on the pods of the open one; final once its machines are to be released for it.
 	Failed refusal.Verdict
-	// Cause that a closed one ended with; None where its machines were let go.
+	// Cause of a closed one's end; None if its machines were released.
 	Cause refusal.Cause
-	// Unchanged says that nobody has acted since the closed one ended.
+	// Unchanged: nobody has acted since the closed one ended.
 	Unchanged bool
 }
 
-// State is everything that the decision is made from.
+// State is the input of the decision.
 type State struct {
-	// Unrecorded says that no attempt has the machines that serve another plan. Needless says that machines are acquired
-	// beside those of an earlier attempt, which are suitable again. Either is settled before anything else is observed.
+	// Unrecorded: no attempt records the machines that serve another plan. Needless: machines are acquired beside
+	// those of an earlier attempt, and those are suitable again. Either is settled before anything else is observed.
 	Unrecorded, Needless bool
-	// Last is the latest attempt; nil where none is known.
+	// Last is the latest attempt; nil if none is known.
 	Last *Attempt
-	// Held is the attempt whose machines serve meanwhile; nil where there is none. Its machines are neither
-	// strays nor leaving.
+	// Held is the attempt whose machines serve meanwhile; nil if there is none. Its machines are neither strays nor
+	// leaving.
 	Held *Held
-	// Strays are the machines that stand and do not belong to the open attempt, Leaving all that are on
-	// their way out.
+	// Strays is the number of standing machines outside the open attempt, Leaving that of all machines under
+	// deletion.
 	Strays, Leaving int
-	// Unknown says that some of the strays are what the plan asks for, and of no attempt that is known.
+	// Unknown: some of the strays fit the plan, and belong to no known attempt.
 	Unknown bool
 }
 
@@ -101,14 +101,14 @@ type State struct {
 type Step struct {
 	Do      Do
 	Verdict refusal.Verdict
-	// Lost goes with Replace: the machines that are lost, with their verdicts.
+	// Lost goes with Replace: the lost machines, with their verdicts.
 	Lost []Machine
-	// Recheck goes with End: one usable machine would keep the attempt open. Ask the API server about those that were
-	// not usable yet, because a cache may lag.
+	// Recheck goes with End: one usable machine would keep the attempt open. Machines on their way are read live,
+	// because a cache may lag.
 	Recheck bool
 }
 
-// Decide says what happens next. It is asked again after each step but Keep, Await and Stop.
+// Decide returns the next step. It is called again after each step but Keep, Await and Stop.
 func Decide(s State) Step {
 	switch {
 	case s.Unrecorded:
@@ -142,7 +142,7 @@ func (a *Attempt) decide(s State) Step {
 		return Step{Do: End}
 	}
 	isHeld := slices.ContainsFunc(a.Machines, func(m Machine) bool { return m.Stands })
-	if s.Unknown && !isHeld { // an old status was restored: what is held is of a later attempt
+	if s.Unknown && !isHeld { // an old status was restored: the held machines are of a later attempt
 		return Step{Do: End, Verdict: refusal.Verdict{Message: "machines of another attempt are held"}}
 	}
 	verdicts := make([]refusal.Verdict, 0, len(a.Machines))
@@ -171,7 +171,7 @@ func (a *Attempt) decide(s State) Step {
 	}
 }
 
-// lose is what happens once machines are lost.
+// lose returns the step after a loss of machines.
 func (a *Attempt) lose(verdict refusal.Verdict) Step {
 	isUsable := func(m Machine) bool { return m.Stands && !m.Arriving && !m.Verdict.Final }
 	arrives := func(m Machine) bool { return m.Stands && m.Arriving && !m.Verdict.Final }
@@ -191,7 +191,7 @@ func (a *Attempt) mayReplace() bool {
 	return a.Keeps && !a.Former && (a.Apart || !slices.ContainsFunc(a.Machines, hasToWait))
 }
 
-// Earliest returns the earlier of two moments, of which zero is never.
+// Earliest returns the earlier of two moments; zero stands for never.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -199,5 +199,5 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// ShortestLook keeps a deadline that has just passed from being looked at twice at once.
+// ShortestLook avoids a second look at a deadline that has just passed.
 const ShortestLook = 10 * time.Millisecond

@@ -20,11 +20,11 @@ const CacheLag = 5 * time.Second
 
 // Judge returns verdicts on machines.
 type Judge struct {
-	// Rules and Deadlines classify what a provisioner reports, in the wording of Provider.
+	// Rules and Deadlines classify a provisioner's messages, in the wording of Provider.
 	Rules     refusal.Rules
 	Deadlines refusal.Deadlines
 	Provider  refusal.Provider
-	// Nodes is what is known of the nodes of the machines.
+	// Nodes is the state of the machines' nodes.
 	Nodes Nodes
 	Asker refusal.Asker
 	Now   time.Time
@@ -41,14 +41,14 @@ type Case struct {
 	// Offering that the attempt asks for, and the number of GPUs of one of its machines.
 	Offering refusal.Offering
 	GPUs     int
-	// Held are the machines that the API server has, if IsHeldKnown.
+	// Held are the API server's machines, if IsHeldKnown.
 	Held        Machines
 	IsHeldKnown bool
-	// Reasons is what explains the end of machines; nil until it is read.
+	// Reasons explain the end of machines; nil until they are read.
 	Reasons *Reasons
 }
 
-// Reasons is what explains the end of machines beyond their own conditions.
+// Reasons explain the end of machines beyond their own conditions.
 type Reasons struct {
 	Events []refusal.Event
 	// Class is the state of the node class, with a message unless it is ready.
@@ -58,17 +58,17 @@ type Reasons struct {
 	Past []refusal.Attempt
 }
 
-// Need is what a judgement cannot do without.
+// Need is a missing input of a judgement.
 type Need int
 
-// What may be missing: nothing, the machines that the API server has, or the reasons for the end of machines.
+// Possible needs: nothing, the API server's machines, or the reasons for the end of machines.
 const (
 	NeedsNothing Need = iota
 	NeedsHeld
 	NeedsReasons
 )
 
-// Judgement is what a Judge found. It is complete if it needs nothing.
+// Judgement is a Judge's finding. It is complete if it needs nothing.
 type Judgement struct {
 	// Machines of the case, in order.
 	Machines []Machine
@@ -76,12 +76,12 @@ type Judgement struct {
 	LookAgain time.Duration
 	// Unheard is why the silence of a node is not held against it; empty if it is, or if no node is silent.
 	Unheard string
-	// Needs is what to add to the case before it is judged again.
+	// Needs is the input to add before the case is judged again.
 	Needs Need
-	// Final are the UIDs of the machines that are lost.
+	// Final are the UIDs of the lost machines.
 	Final []types.UID
-	// IsBehind says that the cache shows a machine as leaving that the API server has: a controller that led before created
-	// its successor of the same name.
+	// IsBehind: the cache shows a machine under deletion, and the API server has one of its name. A former leader
+	// created its successor.
 	IsBehind bool
 }
 
@@ -227,7 +227,7 @@ func (j *Judge) Observe(c *Case, name string) Observed {
 	return out
 }
 
-// see takes over what the cache shows of a machine.
+// see copies the cache's view of a machine.
 func (o *Observed) see(machine *capacity.Machine) {
 	o.Stands, o.Existed, o.Arriving = !machine.Deleting, true, !machine.Initialized
 	o.UID, o.GoneAt = machine.UID, machine.DeletingSince

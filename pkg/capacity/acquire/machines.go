@@ -91,8 +91,8 @@ func (a Attempts) Suffice(machines Machines, made *render.Revision) bool {
 	return slices.ContainsFunc(a.Open(), func(open *v1beta1.Attempt) bool { return machines.Suffice(open, made) })
 }
 
-// AreWanted reports whether a plan asks for what an open attempt asked for and has. Machines that all stand where the
-// plan wants them are wanted, whatever was asked for. Names are those of the attempt's machines.
+// AreWanted reports whether an open attempt's request and machines fit a plan. Machines that all stand in the plan's
+// place fit, whatever was requested. Names are those of the attempt's machines.
 func (m Machines) AreWanted(attempt *v1beta1.Attempt, names []string, made *render.Revision) bool {
 	plan := &made.Plan
 	isPlace := attempt.Zone == Place(plan.Zones)

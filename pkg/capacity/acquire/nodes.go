@@ -12,19 +12,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
-// Nodes is what is known of the nodes of a Workspace's machines.
+// Nodes is the state of the nodes of a Workspace's machines.
 type Nodes struct {
-	// Silence says whether nodes that are not Ready count as lost.
+	// Silence decides whether nodes that are not Ready count as lost.
 	Silence nodehealth.Silence
 	// Grace is how long a node may be not Ready before its machine counts as lost; 0 means for ever.
 	Grace time.Duration
-	// MissingSince is since when the status says that not all nodes are Ready; zero if it does not.
+	// MissingSince is the time since when the status reports nodes as not Ready; zero if it does not.
 	MissingSince time.Time
 	// Excused are the names of machines whose successors are being acquired, so that a broken one may serve on.
 	Excused []string
 }
 
-// Fault is what is wrong with the node of a machine.
+// Fault is a defect of a machine's node.
 type Fault struct {
 	// Message is empty if nothing is wrong, or if it does not count.
 	Message string
@@ -34,7 +34,7 @@ type Fault struct {
 	Unheard string
 }
 
-// Fault returns what is wrong with the node of a machine.
+// Fault returns the defect of a machine's node.
 func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
 	if trouble := machine.Trouble; trouble.Message != "" && !slices.Contains(n.Excused, machine.Name) {
 		return Fault{Message: trouble.Message, Deadline: trouble.Since.Add(trouble.Grace)}

@@ -8,11 +8,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Offer returns what an attempt asks for.
+// Offer returns the offering of an attempt's request.
 type Offer func(attempt *v1beta1.Attempt) refusal.Offering
 
-// Remember returns attempts as the memory of refusals takes them. An attempt that got its machines and lost them later
-// counts as both.
+// Remember returns attempts in the form of the memory of refusals. An attempt that got its machines and lost them
+// later counts as both.
 func Remember(who refusal.Asker, attempts []v1beta1.Attempt, offer Offer) []refusal.Attempt {
 	var out []refusal.Attempt
 	for i := range attempts {
@@ -40,12 +40,12 @@ func Remember(who refusal.Asker, attempts []v1beta1.Attempt, offer Offer) []refu
 	return out
 }
 
-// teaches reports whether the end of an attempt says something of what it asked for.
+// teaches reports whether the end of an attempt is evidence about its offering.
 func teaches(reason string) bool {
 	return reason != "" && reason != v1beta1.ReasonReleased && reason != v1beta1.ReasonCannotServe
 }
 
-// losses are the machines that an attempt lost while it kept the others.
+// losses returns the machines that an attempt lost while it kept the others.
 func losses(a *v1beta1.Attempt, known refusal.Attempt) []refusal.Attempt {
 	var out []refusal.Attempt
 	for i := range a.Claims {
@@ -54,7 +54,7 @@ func losses(a *v1beta1.Attempt, known refusal.Attempt) []refusal.Attempt {
 			continue
 		}
 		ended := known
-		if lost.CreationTime != nil { // a machine that was bought after the loss of another one is refused anew
+		if lost.CreationTime != nil { // a replacement of another lost machine is refused anew
 			ended.Started = lost.CreationTime.Time
 		}
 		ended.Ended, ended.Cause = lost.Time.Time, refusal.Cause(lost.Reason)

@@ -16,13 +16,13 @@ import (
 type Surge struct {
 	// Serving is the number of the attempt whose machines serve while those of a later one are acquired; 0 if there is none.
 	Serving int32
-	// Trouble is why the machines of that attempt are replaced; empty if another plan is wanted.
+	// Trouble is the reason for which that attempt's machines are replaced; empty if another plan is wanted.
 	Trouble string
-	// IsPossible says that the back end distinguishes the machines of two attempts, and Replaces how it replaces one machine
+	// IsPossible: the back end distinguishes the machines of two attempts. Replaces is its way to replace one machine
 	// of an attempt without the others.
 	IsPossible bool
 	Replaces   capacity.Replacing
-	// IsGroup says that the machines of the accepted plan serve together.
+	// IsGroup: the machines of the accepted plan serve together.
 	IsGroup bool
 }
 
@@ -59,32 +59,31 @@ func (m Machines) Trouble(now time.Time) string {
 	return ""
 }
 
-// Open is the oldest attempt that is open, as the one that may be held beside the latest.
+// Open is the oldest open attempt, a candidate to be held beside the latest.
 type Open struct {
-	// Ready says that it got its machines.
+	// Ready: it got its machines.
 	Ready bool
-	// Wanted says that the plan asks for what it has, and that it is not about to lose it.
+	// Wanted: its machines fit the plan, and it is not about to lose them.
 	Wanted bool
-	// Moved says that the pods are told to run on the machines of a later attempt.
+	// Moved: the pods are pinned to the machines of a later attempt.
 	Moved bool
 }
 
-// IsHeld says whether its machines are held while those of another plan are got, or until its pods are
-// gone. One that never got its machines serves nobody.
+// IsHeld reports whether its machines are held while those of another plan are acquired, or until its pods are gone.
+// One that never got its machines serves nobody.
 func (o Open) IsHeld() bool { return o.Moved || o.Ready && !o.Wanted }
 
 // Held is an attempt whose machines are held beside those of the latest.
 type Held struct {
 	// Verdict on its machines; final once they are lost.
 	Verdict refusal.Verdict
-	// Moved says that the pods are told to run on the machines of a later attempt, Empty that none of them
-	// is left on its own.
+	// Moved: the pods are pinned to the machines of a later attempt. Empty: none of them is left on its own.
 	Moved, Empty bool
-	// Overdue says that they have had time enough to move.
+	// Overdue: they have had time enough to move.
 	Overdue bool
 }
 
-// decide is what happens about a held attempt before anything else does.
+// decide returns the step for a held attempt, which comes first.
 func (h *Held) decide(last *Attempt) (Step, bool) {
 	switch {
 	case h == nil:
@@ -96,10 +95,10 @@ func (h *Held) decide(last *Attempt) (Step, bool) {
 	case h.Empty:
 		return Step{Do: LetGo}, true
 	case last != nil && last.Open && last.Wanted:
-		return Step{}, false // pods that do not start there are for somebody to look at
+		return Step{}, false // pods that do not start there need a person
 	case h.Overdue:
 		return Step{Do: LetGo}, true
 	default:
-		return Step{Do: Await}, true // what serves now is the latest: nothing comes beside it before this one is gone
+		return Step{Do: Await}, true // the latest serves now: nothing comes beside it before this one is gone
 	}
 }

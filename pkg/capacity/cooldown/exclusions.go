@@ -18,8 +18,8 @@ type Exclusion struct {
 	Cause    refusal.Cause
 }
 
-// Reopens returns when, at the earliest, something will do again: isEnough is asked with what is
-// still left alone. Zero means that none of the exclusions is in the way alone.
+// Reopens returns the earliest time at which a plan is possible again: isEnough is called with the remaining
+// exclusions. Zero means that none of the exclusions is in the way alone.
 func Reopens(excluded []Exclusion, isEnough func(excluded []Exclusion) bool) time.Time {
 	var moments []time.Time
 	for _, e := range excluded {

@@ -18,11 +18,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// probeLimit is how long others wait for what becomes of the first to ask again after a cooldown.
+// probeLimit is how long others wait for the result of the first request after a cooldown.
 const probeLimit = 15 * time.Minute
 
-// Memory is what all Workspaces together know of refusals. It is rebuilt from their attempts when
-// the process starts, and may be used from several goroutines.
+// Memory holds the refusals of all Workspaces. It is rebuilt from their attempts at the start of the process, and may
+// be used from several goroutines.
 type Memory struct {
 	loading singleflight.Group
 
@@ -72,7 +72,7 @@ func (m *Memory) learn(now time.Time, attempts []refusal.Attempt) (opened []refu
 	for _, attempt := range attempts {
 		opened = append(opened, m.cooldowns.Learn(attempt)...)
 	}
-	for _, attempt := range attempts { // once it is known what was refused
+	for _, attempt := range attempts { // after all refusals
 		if attempt.Ended.IsZero() {
 			m.ask(now, attempt)
 			continue
@@ -137,8 +137,8 @@ func (m *Memory) Zones(now time.Time, who refusal.Asker, offer refusal.Offering)
 	return m.cooldowns.Zones(now, who, offer)
 }
 
-// Ask says whether a Workspace may ask for an offer now. After a cooldown one asks first, and the others
-// wait for what becomes of it: they would all be refused at once.
+// Ask reports whether a Workspace may request an offer now. After a cooldown one asks first, and the others wait for
+// its result: they would all be refused at once.
 func (m *Memory) Ask(now time.Time, who refusal.Asker, offer refusal.Offering) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

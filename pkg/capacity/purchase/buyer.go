@@ -20,7 +20,7 @@ import (
 // Buyer is a Workspace as one pass observed it. Nothing here changes it.
 type Buyer struct {
 	Workspace *v1beta1.Workspace
-	// Spec is the Workspace that plans are made for: as it is or, if its spec has no plan, as it was accepted last.
+	// Spec is the Workspace to plan for: the current one or, if its spec has no plan, the last accepted one.
 	Spec  *v1beta1.Workspace
 	Owner capacity.Owner
 	// Namespace is the metadata of the Workspace's namespace.
@@ -32,13 +32,13 @@ type Buyer struct {
 	Machines acquire.Machines
 	Sets     []*appsv1.StatefulSet
 	Pods     []corev1.Pod
-	// Surge says which attempt serves while another plan is chosen, and IsAnswering whether the model answers.
+	// Surge names the attempt that serves while another plan is chosen. IsAnswering: the model answers.
 	Surge       acquire.Surge
 	IsAnswering bool
 	// Deleting is the offer that is about to be lost; nil if there is none. It is requested again only if nothing else is
 	// suitable.
 	Deleting *cooldown.Exclusion
-	// LeftNodes are not used now, and CannotBuy says that no provisioner is installed.
+	// LeftNodes are not used now. CannotBuy: no provisioner is installed.
 	LeftNodes []render.LeftNode
 	CannotBuy bool
 }
@@ -50,13 +50,13 @@ func (b *Buyer) asker() refusal.Asker {
 	return refusal.Asker{Workspace: b.Workspace.UID, Namespace: b.Workspace.Namespace}
 }
 
-// Suffices reports whether the machines that are held will do for a plan, so that nothing has to be bought.
+// Suffices reports whether the held machines are enough for a plan, so that nothing has to be bought.
 func (b *Buyer) Suffices(made *revision.Revision) bool {
 	held := b.Serving()
 	return held != nil && b.Surge.Trouble == "" && b.Machines.Suffice(held, &made.Revision)
 }
 
-// IsLikeServing reports whether a plan asks for machines like those that are held.
+// IsLikeServing reports whether a plan needs machines like the held ones.
 func (b *Buyer) IsLikeServing(made *revision.Revision) bool {
 	held := b.Serving()
 	return held != nil && held.InstanceType == made.Plan.InstanceType && held.CapacityType == made.Plan.CapacityType &&

@@ -21,8 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// CheckBeside says whether the machines of a plan may be held together with those that serve, as far as the
-// Workspace's own limit goes.
+// CheckBeside returns an error if the Workspace's own limit forbids the machines of a plan beside the serving ones.
 func (c *Choice) CheckBeside(made *revision.Revision) error {
 	held := c.Serving()
 	if held == nil {
@@ -38,7 +37,7 @@ func (c *Choice) CheckBeside(made *revision.Revision) error {
 	return budget.Beside(made.Plan.InstanceType, made.Plan.HourlyPrice)
 }
 
-// Budget is what the Workspace may pay for machines beside those that serve.
+// Budget returns the Workspace's limit for machines beside the serving ones.
 func (c *Choice) Budget() acquire.Budget {
 	out := acquire.Budget{Limit: request.MaxHourlyPrice(c.Spec), LimitName: "resource.placement.maxHourlyPrice"}
 	if out.Limit <= 0 {
@@ -61,7 +60,7 @@ func (c *Choice) checkPurchase(ctx context.Context, made *revision.Revision) err
 	return c.Preflight.Check(ctx, purchase)
 }
 
-// Purchase returns what a Workspace buys with a plan, without its pods.
+// Purchase returns a plan's purchase for a Workspace, without its pods.
 func (c *Choice) Purchase(made *revision.Revision) preflight.Purchase {
 	out := preflight.Purchase{
 		Workspace: client.ObjectKeyFromObject(c.Workspace), UID: c.Workspace.UID, NamespaceLabels: c.Namespace.Labels,
@@ -74,7 +73,7 @@ func (c *Choice) Purchase(made *revision.Revision) preflight.Purchase {
 	return out
 }
 
-// podDemand is what a plan wants to create, and what exists already.
+// podDemand returns the pods that a plan needs, and those that exist already.
 func podDemand(ws *v1beta1.Workspace, made *revision.Revision, sets []*appsv1.StatefulSet, pods []corev1.Pod) admission.Demand {
 	out := admission.Demand{ExistingSets: len(sets)}
 	for _, object := range made.Pods(ws, made.Name, workload.Group{}) {

@@ -33,8 +33,8 @@ func (c *Choice) Affordable(ctx context.Context, number int32) (*revision.Revisi
 	return made, err
 }
 
-// affordableBut leaves out what is about to be lost; nil leaves out nothing. With a *acquire.RecreateError comes the plan whose
-// machines would take the place of those that serve.
+// affordableBut chooses without an offer that is about to be lost; nil excludes nothing. With a
+// *acquire.RecreateError comes the plan to replace the serving machines.
 func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cooldown.Exclusion) (*revision.Revision, error) {
 	made, err := c.choose(ctx, deleting)
 	if err != nil || made.IsOnNodes() || c.Suffices(made) {
@@ -92,7 +92,7 @@ func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*rev
 	made, err := c.makePlan(ctx, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
 		if !isCooling {
-			return accepted, nil // the plan stands: only its refusal is news, and that is over
+			return accepted, nil // the plan stands: only its refusal is new, and that is over
 		}
 		return nil, c.exhausted(ctx, excluded)
 	}
@@ -123,7 +123,7 @@ func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclu
 	return made, nil
 }
 
-// whilePassing marks a plan that was made while something was left alone.
+// whilePassing marks a plan made during cooldowns.
 func whilePassing(made *revision.Revision) *revision.Revision {
 	if made != nil {
 		made.Passing = true
@@ -166,7 +166,7 @@ func (c *Choice) First(ctx context.Context, former *revision.Revision) (*revisio
 	}
 	made, err := c.makePlan(ctx, limits{excluded: excluded})
 	if _, stalled := errors.AsType[*progress.StalledError](err); stalled && len(excluded) > 0 {
-		return c.makePlan(ctx, limits{}) // what is left alone now is what is waited for
+		return c.makePlan(ctx, limits{}) // the plan waits for the present cooldowns
 	}
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (c *Choice) First(ctx context.Context, former *revision.Revision) (*revisio
 	return made, nil
 }
 
-// withoutHeld takes the offers of the machines that open attempts hold out of what is left alone.
+// withoutHeld removes the offers of held machines from the exclusions.
 func (c *Choice) withoutHeld(excluded []cooldown.Exclusion) []cooldown.Exclusion {
 	var held []capacity.Machine
 	for _, open := range c.Attempts.Open() {
@@ -188,7 +188,7 @@ func (c *Choice) withoutHeld(excluded []cooldown.Exclusion) []cooldown.Exclusion
 	})
 }
 
-// Elsewhere makes a plan that leaves alone what was refused.
+// Elsewhere makes a plan outside the cooldowns.
 func (c *Choice) Elsewhere(ctx context.Context) (*revision.Revision, error) {
 	excluded, err := c.excluded()
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *Choice) Elsewhere(ctx context.Context) (*revision.Revision, error) {
 	return c.makePlan(ctx, limits{excluded: excluded})
 }
 
-// Anywhere makes a plan whatever was refused.
+// Anywhere makes a plan without regard to refusals.
 func (c *Choice) Anywhere(ctx context.Context) (*revision.Revision, error) {
 	return c.makePlan(ctx, limits{})
 }

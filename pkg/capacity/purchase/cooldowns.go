@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// excluded is what is left alone now, in the places that the Workspace names: a refusal is about one place. Nothing is left
-// alone while the user asks for another try.
+// excluded returns the present cooldowns in the Workspace's places: a refusal is about one place. It is empty while
+// the user asks for another try.
 func (c *Choice) excluded() ([]cooldown.Exclusion, error) {
 	if c.Attempts.IsRetry(c.Workspace) {
 		return nil, nil
@@ -39,7 +39,7 @@ func (c *Choice) excluded() ([]cooldown.Exclusion, error) {
 	return out, nil
 }
 
-// exclusions are what is left alone, in the planner's words.
+// exclusions returns cooldowns in the planner's form.
 func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 	out := make([]planner.Exclusion, 0, len(excluded))
 	for _, e := range excluded {
@@ -54,7 +54,7 @@ func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 // Clock returns a time as messages show it.
 func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// exhausted reports that every suitable machine type is cooling down, until when, and what would help.
+// exhausted reports that every suitable machine type is cooling down, until when, and the way out.
 func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) error {
 	asked, err := c.demand(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) e
 	}
 	reopens := c.reopens(asked.Request, excluded)
 	pinned := blocking(excluded, &c.Accepted.Plan)
-	if reopens.IsZero() { // a new plan cannot be made any more, but the one that was accepted stands
+	if reopens.IsZero() { // no new plan is possible, but the accepted one stands
 		reopens = pinned.Until
 	}
 	return &progress.WaitingError{
@@ -73,7 +73,7 @@ func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) e
 	}
 }
 
-// blocking is the exclusion that a plan waits for, else the one that ends first.
+// blocking returns the exclusion that a plan waits for, else the one that ends first.
 func blocking(excluded []cooldown.Exclusion, plan *planner.Plan) cooldown.Exclusion {
 	if i := slices.IndexFunc(excluded, func(e cooldown.Exclusion) bool { return isOffer(e, plan) }); i >= 0 {
 		return excluded[i]
@@ -86,7 +86,7 @@ func isOffer(e cooldown.Exclusion, plan *planner.Plan) bool {
 		e.Offering.Zone == acquire.Place(plan.Zones)
 }
 
-// reopens is when a plan can be made again at the earliest; zero where waiting alone does not help.
+// reopens returns the earliest time of another plan; zero if waiting alone does not help.
 func (c *Choice) reopens(asked planner.Request, excluded []cooldown.Exclusion) time.Time {
 	return cooldown.Reopens(excluded, func(left []cooldown.Exclusion) bool {
 		_, err := c.planBut(asked, left)
@@ -94,14 +94,13 @@ func (c *Choice) reopens(asked planner.Request, excluded []cooldown.Exclusion) t
 	})
 }
 
-// planBut is what would be asked for if no more than this were left alone.
+// planBut returns the plan under these exclusions alone.
 func (c *Choice) planBut(asked planner.Request, excluded []cooldown.Exclusion) (planner.Plan, error) {
 	asked.Constraints.Excluded = append(slices.Clone(asked.Constraints.Excluded), exclusions(excluded)...)
 	return c.Planner.Plan(asked)
 }
 
-// help is what would help sooner than waiting: what a larger quota would open, whichever cause the accepted plan
-// waits for.
+// help returns a remedy sooner than waiting: the machines under a larger quota, whatever the accepted plan waits for.
 func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, cause refusal.Cause) string {
 	isQuota := func(e cooldown.Exclusion) bool { return e.Cause == refusal.Quota }
 	if !slices.ContainsFunc(excluded, isQuota) {
@@ -115,8 +114,7 @@ func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, caus
 		"another machine type or region would help sooner", opened.Summary(), v1beta1.AnnotationRetryCapacity)
 }
 
-// wordsAbout quotes the latest attempt of this Workspace that led to an exclusion; empty where others
-// did.
+// wordsAbout quotes the latest attempt of this Workspace behind an exclusion; empty if it is another's.
 func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
 	for i := len(c.Attempts) - 1; i >= 0; i-- {
 		a := &c.Attempts[i]
@@ -133,7 +131,7 @@ func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
 	return ""
 }
 
-// helpFor is what would help sooner than waiting.
+// helpFor returns a remedy sooner than waiting.
 func helpFor(cause refusal.Cause) string {
 	switch cause {
 	case refusal.Quota:

@@ -28,7 +28,7 @@ func (c *Choice) planLimits() (planning.Limits, error) {
 	}, nil
 }
 
-// ceiling is what no plan may cost more than, whatever is held.
+// ceiling returns the highest price of any plan, whatever is held.
 func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling {
 	kind, limit := ceilings.Lowest()
 	lowest := planner.Ceiling{
@@ -44,8 +44,8 @@ func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling 
 	return usual
 }
 
-// ceilings are those for a Workspace: its namespace may have one of its own. The error is a
-// *stalledError where that cannot be read: it must not pass for none.
+// ceilings returns those of a Workspace: its namespace may have one of its own. The error is a *progress.StalledError
+// if that cannot be read: it must not pass for none.
 func (c *Choice) ceilings() (ledger.Ceilings, error) {
 	out := c.Ledger.Ceilings()
 	text, isSet := c.Namespace.Annotations[v1beta1.AnnotationSpendingCeiling]

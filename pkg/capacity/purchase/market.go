@@ -21,35 +21,35 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Limits of the administrator on what a Workspace may plan with. Its ceilings are the Ledger's.
+// Limits of the administrator on plans. Ceilings are the Ledger's.
 type Limits struct {
-	// MaxHourlyPrice of Workspaces that set none, in USD; 0 is none.
+	// MaxHourlyPrice of Workspaces without one, in USD; 0 is none.
 	MaxHourlyPrice float64
-	// InstanceTypes that may be bought, as patterns of path.Match; empty means all.
+	// InstanceTypes on sale, as patterns of path.Match; empty means all.
 	InstanceTypes []string
-	// HostPaths are directories of nodes that weights may be read from; empty means none.
+	// HostPaths are the allowed directories of nodes for weights; empty means none.
 	HostPaths []string
 }
 
-// Market is what all Workspaces choose from.
+// Market holds the offers for all Workspaces.
 type Market struct {
 	// Catalog has the machine types.
 	Catalog Catalog
 	// Planner and Planning make plans.
 	Planner  planning.Planner
 	Planning *planning.Pipeline
-	// Memory is what all Workspaces learned from refusals, and Ledger grants the money.
+	// Memory holds the refusals of all Workspaces. Ledger grants the money.
 	Memory *cooldown.Memory
 	Ledger *ledger.Ledger
 	Limits Limits
 	// OneMachine returns why no model may be spread over several machines; empty if it may.
 	OneMachine func() string
-	// Preflight checks what is about to be bought.
+	// Preflight checks purchases.
 	Preflight *preflight.Checker
 	// Objects are read past the caches.
 	Objects planning.Objects
 	Clock   clock.PassiveClock
-	// NodeClasses that a Workspace may ask for by name. The first is the installation's.
+	// NodeClasses for Workspaces to name. The first is the installation's.
 	NodeClasses []v1beta1.NodeClassReference
 	// Names returns the names of the machines of an attempt.
 	Names func(owner capacity.Owner, attempt int32, count int) ([]string, error)
@@ -73,7 +73,7 @@ func New(market Market) *Market {
 type Choice struct {
 	*Market
 	Buyer
-	// LeftAlone are the offers that were left alone after refusals when a plan was made last.
+	// LeftAlone are the offers in a cooldown when the last plan was made.
 	LeftAlone []refusal.Offering
 }
 

@@ -58,8 +58,8 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 	return cheaper, err
 }
 
-// Reserve asks the ledger for the money for the machines of an attempt that are not there yet. The first result says what
-// there is no money for; nil if it is granted.
+// Reserve reserves the money for the missing machines of an attempt. The first result describes a lack of money; nil
+// if it is granted.
 func (c *Choice) Reserve(ctx context.Context, made *revision.Revision, number int32) (*ledger.OverError, error) {
 	plan := &made.Plan
 	names, err := c.Names(c.Owner, number, plan.Nodes)
@@ -95,7 +95,7 @@ func MachinePrice(plan *planner.Plan) float64 {
 	return plan.HourlyPrice / float64(plan.Nodes)
 }
 
-// Short says that money is short. Another Workspace's end wakes this one.
+// Short returns the error for a lack of money. Another Workspace's end wakes this one.
 func (c *Choice) Short(over *ledger.OverError) error {
 	wait := &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: over.Error()}
 	if !over.LookAgain.IsZero() {
@@ -104,8 +104,8 @@ func (c *Choice) Short(over *ledger.OverError) error {
 	return wait
 }
 
-// ShortUntil says that money is short until the cooldown of a cheaper machine ends. The machine must fit the remaining money,
-// if only in place of what serves.
+// ShortUntil returns the error for a lack of money until the cooldown of a cheaper machine ends. The machine must fit
+// the remaining money, if only in place of the serving ones.
 func (c *Choice) ShortUntil(ctx context.Context, over *ledger.OverError, excluded []cooldown.Exclusion) error {
 	budget := c.Budget()
 	room := budget.Room(over)

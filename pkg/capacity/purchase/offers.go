@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// offers are all that the catalogue knows of, in a zone, or in any if that is empty.
+// offers returns all offers of the catalogue in a zone, or in any if that is empty.
 func (m *Market) offers(zone, nodeClass string) iter.Seq[refusal.Offering] {
 	return func(yield func(refusal.Offering) bool) {
 		for _, known := range m.skus() {
@@ -36,7 +36,7 @@ func (m *Market) Remember(who refusal.Asker, attempts []v1beta1.Attempt) []refus
 	})
 }
 
-// Offering returns what an attempt asks for, with the family that the cloud counts it under.
+// Offering returns an attempt's request, with the cloud's quota family.
 func (m *Market) Offering(instanceType, zone string, capacityType v1beta1.CapacityType, class string) refusal.Offering {
 	out := refusal.Offering{InstanceType: instanceType, Zone: zone, CapacityType: capacityType, NodeClass: class}
 	if known, err := m.Catalog.ResolveSKU(instanceType); err == nil {
@@ -45,7 +45,7 @@ func (m *Market) Offering(instanceType, zone string, capacityType v1beta1.Capaci
 	return out
 }
 
-// ClassOf returns the NodeClass that machines are bought with where a plan names this one, or none.
+// ClassOf returns the NodeClass of machines for a plan that names this one, or none.
 func (m *Market) ClassOf(named *v1beta1.NodeClassReference) v1beta1.NodeClassReference {
 	switch {
 	case named != nil:

@@ -13,11 +13,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// limits are what a plan has to keep to for now.
+// limits are the present limits of a plan.
 type limits struct {
-	// excluded is what is left alone after refusals.
+	// excluded are the cooldowns.
 	excluded []cooldown.Exclusion
-	// room is what can be spent now; zero where nothing is short.
+	// room is the money at hand; zero if nothing is short.
 	room planner.Ceiling
 }
 
@@ -29,12 +29,12 @@ func (c *Choice) makePlan(ctx context.Context, now limits) (*revision.Revision, 
 	}
 	ask.Limits.Excluded = exclusions(now.excluded)
 	if now.room.HourlyPrice > 0 {
-		ask.Limits.Ceiling = now.room // lower than what is always so
+		ask.Limits.Ceiling = now.room // below the permanent ceiling
 	}
 	return c.Planning.Make(ctx, ask)
 }
 
-// demand reads what the Workspace asks for, within what the administrator allows.
+// demand reads the Workspace's demand within the administrator's limits.
 func (c *Choice) demand(ctx context.Context) (*planning.Demand, error) {
 	ask, err := c.Ask()
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Choice) demand(ctx context.Context) (*planning.Demand, error) {
 	return c.Planning.Demand(ctx, ask)
 }
 
-// Ask returns what a plan of the Workspace is made for.
+// Ask returns the input of a plan of the Workspace.
 func (c *Choice) Ask() (planning.Ask, error) {
 	out := planning.Ask{Workspace: c.Spec, Inputs: c.Inputs, LeftNodes: c.LeftNodes, CannotBuy: c.CannotBuy}
 	if c.Accepted != nil {

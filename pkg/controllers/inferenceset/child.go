@@ -16,12 +16,12 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// inherited are the annotations of a set that its Workspaces get, too.
+// inherited returns the annotations that a set passes on to its Workspaces.
 func inherited() []string {
 	return []string{v1beta1.AnnotationRuntime, v1beta1.AnnotationDisableBenchmark}
 }
 
-// child returns the Workspace of that name as the set's template describes it.
+// child returns the Workspace of that name, from the set's template.
 func child(set *v1beta1.InferenceSet, name string) (*v1beta1.Workspace, error) {
 	template := set.Spec.Template.DeepCopy()
 	labels, annotations := map[string]string{}, map[string]string{}
@@ -54,8 +54,8 @@ func child(set *v1beta1.InferenceSet, name string) (*v1beta1.Workspace, error) {
 	}, nil
 }
 
-// metadataHash shows which labels and annotations a Workspace got, so that one that is taken out of the template is
-// taken away.
+// metadataHash records a Workspace's labels and annotations, so that those removed from the template are removed
+// here, too.
 func metadataHash(labels, annotations map[string]string) (string, error) {
 	encoded, err := json.Marshal([]map[string]string{labels, annotations})
 	if err != nil {
@@ -65,8 +65,8 @@ func metadataHash(labels, annotations map[string]string) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// isCurrent reports whether a Workspace is as desired. Comparing the specs themselves finds a Workspace current that
-// another version of this controller, or KAITO's, created: an upgrade alone restarts no model.
+// isCurrent reports whether a Workspace is as desired. It compares the specs themselves, so a Workspace from another
+// version of this controller, or from KAITO, may be current: an upgrade alone restarts no model.
 func isCurrent(ws, desired *v1beta1.Workspace) bool {
 	return equality.Semantic.DeepEqual(ws.Inference, desired.Inference) &&
 		equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) &&
@@ -94,14 +94,14 @@ func contains(have, want map[string]string) bool {
 	return true
 }
 
-// machinesOf leaves out fields that a template does not have.
+// machinesOf drops fields outside the template.
 func machinesOf(resource v1beta1.ResourceSpec) v1beta1.ResourceSpec {
 	resource.Count, resource.PreferredNodes = nil, nil
 	return resource
 }
 
-// canUpdate reports whether the API server admits the desired fields over those of a Workspace: the rules about changes
-// in api/v1beta1/rules.yaml. Where it is stricter than they are, a Workspace is replaced without need.
+// canUpdate reports whether the API server admits the desired fields over those of a Workspace: the rules about
+// changes in api/v1beta1/rules.yaml. If it is stricter than they are, a Workspace is replaced without need.
 func canUpdate(ws, desired *v1beta1.Workspace) bool {
 	before, after := ws.Inference, desired.Inference
 	if before == nil || after == nil || ws.Tuning != nil || (before.Template == nil) != (after.Template == nil) {

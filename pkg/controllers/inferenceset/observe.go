@@ -15,10 +15,10 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ownerIndex finds Workspaces by the UID of the set that controls them.
+// ownerIndex finds Workspaces by the UID of their set.
 const ownerIndex = "metadata.controller"
 
-// ownerOf is the set that controls a Workspace.
+// ownerOf returns the UID of a Workspace's set.
 func ownerOf(object client.Object) []string {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != v1beta1.InferenceSetKind {
@@ -27,8 +27,8 @@ func ownerOf(object client.Object) []string {
 	return []string{string(owner.UID)}
 }
 
-// cached are the Workspaces of a set as the cache shows them. A label alone makes none: only those count that the set
-// controls.
+// cached returns the Workspaces of a set from the cache. Only those with the set as their controller count, not those
+// with its label.
 func (r *Reconciler) cached(ctx context.Context, set *v1beta1.InferenceSet) ([]*v1beta1.Workspace, error) {
 	list := &v1beta1.WorkspaceList{}
 	err := r.Client.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingFields{ownerIndex: string(set.UID)})
@@ -38,8 +38,8 @@ func (r *Reconciler) cached(ctx context.Context, set *v1beta1.InferenceSet) ([]*
 	return owned(set, list), nil
 }
 
-// live returns a set and its Workspaces as the API server has them; nil if the set is gone. The cache names those that
-// lost the label by which they are listed.
+// live reads a set and its Workspaces from the API server; nil if the set is gone. The cache names those without the
+// label of the list.
 func (r *Reconciler) live(
 	ctx context.Context, set *v1beta1.InferenceSet, cached []*v1beta1.Workspace,
 ) (*v1beta1.InferenceSet, []*v1beta1.Workspace, error) {
@@ -71,7 +71,7 @@ func (r *Reconciler) live(
 	return found, owned(set, list), nil
 }
 
-// owned are the Workspaces that a set controls, oldest first.
+// owned returns the Workspaces with the set as their controller, oldest first.
 func owned(set *v1beta1.InferenceSet, list *v1beta1.WorkspaceList) []*v1beta1.Workspace {
 	var out []*v1beta1.Workspace
 	for i := range list.Items {

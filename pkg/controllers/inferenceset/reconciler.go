@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inferenceset reconciles InferenceSets: it observes their Workspaces, creates, updates and deletes some,
-// applies the Service that leads to all, and reports.
+// applies the Service of all, and reports.
 //
-// It decides the order of these steps and what a set's conditions say. Package replicas decides about the Workspaces.
-// It must not know how a Workspace is planned, bought or served: a Workspace's conditions are all that it reads.
+// It decides the order of these steps and a set's conditions. Package replicas decides about the Workspaces. It must
+// not know how a Workspace is planned, bought or served: it reads nothing but a Workspace's conditions.
 package inferenceset
 
 import (
@@ -31,11 +31,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// The delay after a failure whose end no watch reports.
+// Delays after failures without a watch.
 const (
-	// leaving is for a former object of a desired name that is being deleted.
+	// leaving is for a former object of a desired name under deletion.
 	leaving = 2 * time.Second
-	// refused is for a name that somebody else has, and for what a policy refuses.
+	// refused is for a name in use by others, and for refusals of a policy.
 	refused = time.Minute
 )
 
@@ -44,12 +44,12 @@ type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
 
-// Config is what a Reconciler is made from.
+// Config holds the dependencies of a Reconciler.
 type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
 	Client client.Client
 	Live   client.Reader
-	// Namespaces are those whose sets are kept.
+	// Namespaces of the sets.
 	Namespaces watched.Namespaces
 	Applier    Applier
 	Events     record.EventRecorder
@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// waitError has a set looked at again after a failure that its status reports.
+// waitError asks for another look after a failure in the status.
 type waitError struct {
 	problem problem
 	after   time.Duration
@@ -110,7 +110,7 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) e
 	views := viewsOf(children, desired)
 	decision := decide(set, views)
 	if !decision.IsIdle() || !set.DeletionTimestamp.IsZero() {
-		// The cache may be behind what was written: only what the API server has now decides about a write.
+		// The cache may lag: a write is decided on a live read.
 		if set, children, err = r.live(ctx, set, children); err != nil || set == nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) e
 	return r.report(ctx, set, views, decision, err)
 }
 
-// decide is what to do about the Workspaces of a set: one that is being deleted deletes all of them.
+// decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
 func decide(set *v1beta1.InferenceSet, views []view) replicas.Decision {
 	if set.DeletionTimestamp.IsZero() {
 		return replicas.Decide(policyOf(set), replicasOf(views))
@@ -141,7 +141,7 @@ func decide(set *v1beta1.InferenceSet, views []view) replicas.Decision {
 	return out
 }
 
-// execute writes what was decided. What cannot be written does not keep the rest from it.
+// execute carries the decision out. A failed write does not prevent the others.
 func (r *Reconciler) execute(
 	ctx context.Context, set *v1beta1.InferenceSet, children []*v1beta1.Workspace, views []view, decision replicas.Decision,
 ) error {
@@ -183,8 +183,8 @@ func (r *Reconciler) applyChild(ctx context.Context, set *v1beta1.InferenceSet, 
 	return isWritten, err
 }
 
-// updateChild brings a Workspace to the current template. Applying leaves fields alone that somebody else added, a user
-// or KAITO's controller: if nothing else differs, they are taken out.
+// updateChild brings a Workspace to the current template. Apply keeps fields of other writers, such as a user or
+// KAITO's controller: if nothing else differs, they are removed.
 func (r *Reconciler) updateChild(ctx context.Context, set *v1beta1.InferenceSet, ws *v1beta1.Workspace) error {
 	isWritten, err := r.applyChild(ctx, set, ws.Name, "ReplicaUpdated", "updated Workspace %s to the current template")
 	if err != nil || isWritten {
@@ -209,7 +209,7 @@ func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet,
 	return client.IgnoreNotFound(err)
 }
 
-// asWait turns what a person must repair into a waitError.
+// asWait turns errors for a person into a waitError.
 func asWait(err error) error {
 	if taken, ok := errors.AsType[*apply.TakenError](err); ok {
 		return &waitError{problem{v1beta1.ReasonNameTaken, taken.Error()}, refused}
@@ -246,7 +246,8 @@ func (r *Reconciler) report(
 	return passErr
 }
 
-// patchFinalizers adds or removes the finalizer. The list is replaced as a whole, so it must be the list that was read.
+// patchFinalizers adds or removes the finalizer. The list is replaced as a whole, so it must be the list from the
+// read.
 func (r *Reconciler) patchFinalizers(
 	ctx context.Context, set *v1beta1.InferenceSet, change func(client.Object, string) bool,
 ) error {

@@ -20,23 +20,23 @@ import (
 // mostMessage is the longest message of a condition. The API server admits 32768 characters.
 const mostMessage = 2048
 
-// facts are what a set's status follows from.
+// facts are the inputs of a set's status.
 type facts struct {
 	set   *v1beta1.InferenceSet
 	views []view
-	// decision is what was decided from the views.
+	// decision about the views.
 	decision replicas.Decision
 	// failure is why something could not be written; empty if all was.
 	failure problem
 }
 
-// count is what the views come to.
+// count sums the views up.
 type count struct {
 	live, ready, updated, updatedReady, leaving int
 	nodes                                       int
 	price                                       float64
-	// The first replica that waits for a person, money or a machine; the first that waits for a person; the first of these
-	// with the current template; and the first that does not answer. Nil if there is none.
+	// The first replica that waits for a person, money or a machine; the first that waits for a person; the first of
+	// these with the current template; and the first without an answer. Nil if there is none.
 	blocked, stalled, stuck, unready *view
 }
 
@@ -65,7 +65,7 @@ func (f *facts) count() count {
 	return c
 }
 
-// first is the one that was found before, or the next one if that is one.
+// first returns the found one, or the next one if that is one.
 func first(found, next *view, isOne bool) *view {
 	if found == nil && isOne {
 		return next
@@ -130,7 +130,7 @@ func (f *facts) conditions(c count) []metav1.Condition {
 	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
 }
 
-// ready is True if as many replicas answer as the spec names, all with the current template where that is rolled out.
+// ready is True if as many replicas answer as the spec names, all with the current template under RollingUpdate.
 func (f *facts) ready(c count) metav1.Condition {
 	want := f.set.DesiredReplicas()
 	state := fmt.Sprintf("%d/%d replicas are ready", c.ready, want)
@@ -158,7 +158,7 @@ func (f *facts) ready(c count) metav1.Condition {
 	}
 }
 
-// waitsFor is the end of a sentence: what the first unready replica waits for.
+// waitsFor ends a sentence with the reason of the first unready replica.
 func (f *facts) waitsFor(c count) string {
 	if c.unready == nil || c.unready.notReady == (problem{}) {
 		return ""

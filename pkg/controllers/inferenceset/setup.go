@@ -23,7 +23,7 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "inferenceset"
 
-// Index asks for the index that a Reconciler finds Workspaces by.
+// Index requests the index of a Reconciler.
 func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &v1beta1.Workspace{}, ownerIndex, ownerOf); err != nil {
 		return fmt.Errorf("indexing Workspaces by %s: %w", ownerIndex, err)
@@ -46,7 +46,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, options controller.Op
 	return nil
 }
 
-// childChanged lets pass what a set can see of its Workspace. A start reports far more than that.
+// childChanged passes the changes of a Workspace with an effect on its set. A start reports far more.
 func childChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1beta1.Workspace)

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/replicas"
 )
 
-// view is a Workspace as its set sees it: a replica, and what is reported about it.
+// view is a set's view of a Workspace: a replica, and its reported state.
 type view struct {
 	replicas.Replica
 	// blocked is why the Workspace waits for a person, money or a machine; empty if it does not.
@@ -52,7 +52,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		}
 	}
 	if plan := ws.Status.Plan; plan != nil {
-		out.price, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty where no price is known
+		out.price, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
 	}
 	return out
 }
@@ -73,7 +73,7 @@ func current(ws *v1beta1.Workspace, kind string) *metav1.Condition {
 	return found
 }
 
-// replicasOf are the views without what is reported.
+// replicasOf returns the replicas of views.
 func replicasOf(views []view) []replicas.Replica {
 	out := make([]replicas.Replica, len(views))
 	for i := range views {
@@ -82,7 +82,7 @@ func replicasOf(views []view) []replicas.Replica {
 	return out
 }
 
-// policyOf reads a set's spec. The API server has admitted it; what an older rule let through counts as its default.
+// policyOf reads a set's spec. The API server has admitted it; a value from older rules counts as its default.
 func policyOf(set *v1beta1.InferenceSet) replicas.Policy {
 	out := replicas.Policy{
 		Replicas: set.DesiredReplicas(), NodeLimit: max(0, set.Spec.NodeCountLimit), MaxUnavailable: 1,
