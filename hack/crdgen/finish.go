@@ -57,7 +57,8 @@ func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error 
 			return err
 		}
 	}
-	limitIntegers(schema)
+	visit(schema, limitInteger)
+	visit(schema, shortenDescription)
 	if err := mustNotRequire("", schema); err != nil {
 		return err
 	}
@@ -165,25 +166,53 @@ func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
 	return nil
 }
 
-// limitIntegers gives every 32-bit integer its limits. The API server does not check the format, and a number beyond
-// a client's int32 keeps the client from reading the whole list.
-func limitIntegers(schema *apiextensionsv1.JSONSchemaProps) {
-	if schema.Type == "integer" && schema.Format == "int32" {
-		if schema.Minimum == nil {
-			schema.Minimum = new(float64(math.MinInt32))
-		}
-		if schema.Maximum == nil {
-			schema.Maximum = new(float64(math.MaxInt32))
+// limitInteger gives a 32-bit integer its limits. The API server does not check the format, and a number beyond a
+// client's int32 keeps the client from reading the whole list.
+func limitInteger(schema *apiextensionsv1.JSONSchemaProps) {
+	if schema.Type != "integer" || schema.Format != "int32" {
+		return
+	}
+	if schema.Minimum == nil {
+		schema.Minimum = new(float64(math.MinInt32))
+	}
+	if schema.Maximum == nil {
+		schema.Maximum = new(float64(math.MaxInt32))
+	}
+}
+
+// longestDescription keeps our own descriptions whole, in characters. Kubernetes' types have some of a thousand, twice
+// in each CRD, and kubectl apply stores all of a CRD in an annotation of 256 KiB.
+const longestDescription = 320
+
+// shortenDescription keeps the first sentences of a long description.
+func shortenDescription(schema *apiextensionsv1.JSONSchemaProps) {
+	text := schema.Description
+	if len(text) <= longestDescription {
+		return
+	}
+	sentenceEnd := regexp.MustCompile(`\.\s+[A-Z-]`)
+	short := ""
+	for _, at := range sentenceEnd.FindAllStringIndex(text, -1) {
+		if short == "" || at[0] < longestDescription {
+			short = text[:at[0]] + "."
 		}
 	}
+	if short != "" {
+		schema.Description = short
+	}
+}
+
+// visit calls a function for a schema and all schemas below it.
+func visit(schema *apiextensionsv1.JSONSchemaProps, do func(*apiextensionsv1.JSONSchemaProps)) {
+	do(schema)
 	for name, property := range schema.Properties {
-		limitIntegers(&property)
+		visit(&property, do)
 		schema.Properties[name] = property
 	}
 	if schema.Items != nil {
-		limitIntegers(schema.Items.Schema)
+		visit(schema.Items.Schema, do)
 	}
 	if schema.AdditionalProperties != nil {
-		limitIntegers(schema.AdditionalProperties.Schema)
+		visit(schema.AdditionalProperties.Schema, do)
 	}
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -185,6 +186,26 @@ func TestFinishRefuses(t *testing.T) {
 				t.Fatal("finished without an error")
 			}
 			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestShortenDescription(t *testing.T) {
+	const sentence = "Kubernetes explains one of its fields at length. "
+	long := strings.TrimSpace(strings.Repeat(sentence, 10))
+	tests := []struct{ reason, text, want string }{
+		{"a short one stays", sentence, sentence},
+		{"a long one keeps its first sentences", long, strings.TrimSpace(strings.Repeat(sentence, 6))},
+		{"an abbreviation ends no sentence", "e.g. this " + long, "e.g. this " + strings.TrimSpace(strings.Repeat(sentence, 6))},
+		{"a single sentence stays", strings.Repeat("words ", 100), strings.Repeat("words ", 100)},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			schema := &apiextensionsv1.JSONSchemaProps{Description: test.text}
+			shortenDescription(schema)
+			if diff := cmp.Diff(test.want, schema.Description); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
