@@ -303,7 +303,7 @@ type Verdict struct {
 	Reason string `json:"reason"`
 }
 
-// InfeasibleError: no allowed machine serves the request.
+// InfeasibleError means that no allowed machine serves the request.
 type InfeasibleError struct {
 	// Reason is one of the reasons of the condition Planned.
 	Reason string

@@ -25,7 +25,7 @@ type Budget struct {
 	LimitName string
 }
 
-// RecreateError: machines cannot be acquired beside the serving ones, so those are released first.
+// RecreateError means that machines cannot be acquired beside the serving ones, so those are released first.
 type RecreateError struct{ Why string }
 
 // Error names the reason.
