@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // maxFileBytes is more than a ConfigMap can hold; a larger file is a mistake.
@@ -225,7 +226,7 @@ func hasSecondDocument(data []byte) bool {
 
 // oneLine joins the lines of an error and drops the decoders' prefixes.
 func oneLine(err error) error {
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := wording.OneLine(err.Error())
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: ", "json: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // chatCommand is kubectl berth chat.
@@ -140,7 +142,7 @@ func (t *conversation) converse(ctx context.Context, w World) error {
 		case errors.Is(err, context.Canceled):
 			fmt.Fprintln(w.Out, t.style.paint(dim, "(cancelled)"))
 		case err != nil:
-			fmt.Fprintln(w.Err, t.style.paint(red, oneLine(err)))
+			fmt.Fprintln(w.Err, t.style.paint(red, wording.OneLine(err.Error())))
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/wording"
 	"github.com/modelberth/modelberth/presets"
 )
 
@@ -67,7 +68,7 @@ func Main(ctx context.Context, args []string, w World) int {
 	if err == nil {
 		return codeDone
 	}
-	if text := oneLine(err); text != "" {
+	if text := wording.OneLine(err.Error()); text != "" {
 		fmt.Fprintf(w.Err, "%s: %s\n", failed.CommandPath(), text)
 	}
 	return codeOf(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // diffCommand is kubectl berth diff.
@@ -199,7 +200,7 @@ func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspa
 	}
 	got, err := d.plan(ctx, m, ws)
 	if err != nil {
-		return &side{Problem: oneLine(err), err: err}
+		return &side{Problem: wording.OneLine(err.Error()), err: err}
 	}
 	out := &side{Machines: got.plan.Summary(), Warnings: got.plan.Warnings, plan: got.plan, buys: !ws.Suspend}
 	if got.plan.HourlyPrice >= 0 {
@@ -279,5 +280,5 @@ func sentenceOf(err error) string {
 	if text, ok := errors.AsType[*sentence](err); ok {
 		return text.text
 	}
-	return oneLine(err)
+	return wording.OneLine(err.Error())
 }

@@ -6,7 +6,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // The exit codes; docs/reference/cli.md tells users.
@@ -52,9 +51,4 @@ func codeOf(err error) int {
 		return exit.code
 	}
 	return codeUsage
-}
-
-// oneLine is an error's text on one line.
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
 }

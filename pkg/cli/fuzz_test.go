@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // FuzzManifest plans for whatever a file holds: it ends with plans, or with errors of one line each that
@@ -37,7 +39,7 @@ func FuzzManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := parseManifest("file", text)
 		if err != nil {
-			if strings.TrimSpace(oneLine(err)) == "" {
+			if strings.TrimSpace(wording.OneLine(err.Error())) == "" {
 				t.Errorf("an error without words: %#v", err)
 			}
 			return
@@ -45,8 +47,8 @@ func FuzzManifest(f *testing.F) {
 		for _, ws := range m.workspaces {
 			got, err := o.plan(t.Context(), m, ws)
 			switch {
-			case err != nil && (codeOf(err) < codeUsage || oneLine(err) == ""):
-				t.Errorf("exit code %d, %q", codeOf(err), oneLine(err))
+			case err != nil && (codeOf(err) < codeUsage || wording.OneLine(err.Error()) == ""):
+				t.Errorf("exit code %d, %q", codeOf(err), wording.OneLine(err.Error()))
 			case err == nil && got.plan.Nodes < 1:
 				t.Errorf("a plan for %d machines", got.plan.Nodes)
 			}

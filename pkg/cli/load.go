@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // load is what a benchmark asks for. Zero means unset.
@@ -182,7 +183,7 @@ func (l load) summed(samples []sample, took time.Duration) (*benchResult, error)
 		if s.err != nil {
 			out.Failed++
 			if out.FirstFailure == "" {
-				out.FirstFailure = oneLine(s.err)
+				out.FirstFailure = wording.OneLine(s.err.Error())
 			}
 			continue
 		}

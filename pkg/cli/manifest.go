@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // manifest is what a file holds for us.
@@ -99,7 +100,7 @@ func decode(document []byte) (map[string]any, error) {
 
 // yamlError is what a YAML parser says, without its own name.
 func yamlError(err error) string {
-	text := oneLine(err)
+	text := wording.OneLine(err.Error())
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
@@ -184,7 +185,7 @@ func read(object map[string]any, into any) error {
 		return fmt.Errorf("cannot be read: %w", err)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, into); err != nil {
-		return fmt.Errorf("cannot be read: %s", strings.TrimPrefix(oneLine(err), "json: "))
+		return fmt.Errorf("cannot be read: %s", strings.TrimPrefix(wording.OneLine(err.Error()), "json: "))
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // mistake says what is wrong with a value that was decoded from JSON where a Go type is to be read, or
@@ -162,10 +164,4 @@ func join(path, name string) string {
 }
 
 // shorten keeps what a file holds from flooding a message.
-func shorten(text string) string {
-	const most = 120
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
-}
+func shorten(text string) string { return wording.Clip(text, 120) }

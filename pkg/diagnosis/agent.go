@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -78,7 +79,7 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 		return v1beta1.ReasonWeightsFetchFailed,
 			fmt.Sprintf("fetching the weights ended with %s%s", exit(last.ExitCode), quoted(errorLine(last.Message)))
 	}
-	message = clip(withoutPorts(said.Message), maxMessage-len(" (retrying)"))
+	message = wording.Clip(withoutPorts(said.Message), maxMessage-len(" (retrying)"))
 	if reason, known := reasons[said.Reason]; known {
 		return reason, message
 	}

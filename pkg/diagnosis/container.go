@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // unsettled returns the statuses of containers that are not up, init containers first.
@@ -138,5 +139,5 @@ func quoted(text string) string {
 	if text == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (%s)", clip(text, maxQuote))
+	return fmt.Sprintf(" (%s)", wording.Clip(text, maxQuote))
 }

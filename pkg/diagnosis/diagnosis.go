@@ -19,6 +19,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/planner"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Input are the known facts about a Workspace's pods.
@@ -61,7 +63,7 @@ func Inference(in Input) Finding {
 		return Finding{Ready: true, Reason: v1beta1.ReasonInferenceSuccess, Message: "the inference server answers"}
 	}
 	finding := symptom(&in)
-	finding.Message = clip(finding.Message, maxMessage)
+	finding.Message = wording.Clip(finding.Message, maxMessage)
 	return finding
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // maxRegistryWords bounds the quote of a registry's message.
@@ -103,7 +104,7 @@ func pullFailureOf(reason, message string) pullFailure {
 // registryWords are the innermost words about a failed pull. The kubelet's own words around them
 // alternate between two forms, and repeat the image's name in all of them.
 func registryWords(message string) string {
-	message = oneLine(message)
+	message = wording.OneLine(message)
 	for _, wrapping := range []string{
 		`^Back-off pulling image "[^"]*"(: )?`, `^(ErrImagePull|RegistryUnavailable): `, `^rpc error: code = \w+ desc = `,
 		`^failed to pull and unpack image "[^"]*": `, `^failed to resolve (reference|image) "[^"]*": `, `^failed to copy: `,
@@ -111,5 +112,5 @@ func registryWords(message string) string {
 	} {
 		message = regexp.MustCompile(wrapping).ReplaceAllString(message, "")
 	}
-	return clip(steady(message), maxRegistryWords)
+	return wording.Clip(steady(message), maxRegistryWords)
 }

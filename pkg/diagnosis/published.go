@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Warning is an event about a pod, or about the set that should create it.
@@ -70,7 +71,7 @@ func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
 		if warning.About != pod.UID {
 			continue
 		}
-		words := quoted(clip(steady(warning.Message), maxQuote))
+		words := quoted(wording.Clip(steady(warning.Message), maxQuote))
 		switch warning.Reason {
 		case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 			return finding(v1beta1.ReasonVolumeNotMounted,
@@ -95,7 +96,7 @@ func refusedPod(in *Input) (Finding, bool) {
 		_, words, _ := strings.Cut(warning.Message, "failed error: ")
 		words = cmp.Or(words, warning.Message)
 		return finding(v1beta1.ReasonPodRefused, "the cluster rejects the pod%s: %s",
-			quoted(clip(steady(words), maxQuote)), wayPast(words)), true
+			quoted(wording.Clip(steady(words), maxQuote)), wayPast(words)), true
 	}
 	return Finding{}, false
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // maxQuote bounds the quote of a log or of the kubelet.
@@ -23,7 +25,7 @@ func errorLine(log string) string {
 	for line := range strings.Lines(log) {
 		line = strings.TrimSpace(line)
 		if marked.MatchString(line) {
-			return clip(steady(line), maxQuote)
+			return wording.Clip(steady(line), maxQuote)
 		}
 		line = steady(line)
 		if exception.MatchString(line) {
@@ -33,14 +35,7 @@ func errorLine(log string) string {
 			last = line
 		}
 	}
-	return clip(cmp.Or(raised, last), maxQuote)
-}
-
-// oneLine joins the lines of a text and its runs of spaces, and drops unprintable characters.
-func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
-	}), " ")
+	return wording.Clip(cmp.Or(raised, last), maxQuote)
 }
 
 // steady removes the parts of a text that differ between two failures of the same kind: times, addresses, container
@@ -75,13 +70,4 @@ func withoutPorts(text string) string {
 		return r
 	}, strings.ToValidUTF8(text, "�"))
 	return strings.Join(strings.Fields(text), " ")
-}
-
-// clip truncates s to at most n characters and marks the cut.
-func clip(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return string(runes[:n-1]) + "…"
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 //go:embed words.yaml
@@ -67,7 +68,7 @@ func Parse(data []byte) (Words, error) {
 		Rules []wordRule `json:"rules"`
 	}
 	if err := yaml.UnmarshalStrict(data, &doc); err != nil {
-		return Words{}, fmt.Errorf("words: %s", oneLine(err.Error()))
+		return Words{}, fmt.Errorf("words: %s", wording.OneLine(err.Error()))
 	}
 	words := Words{rules: doc.Rules}
 	for i := range words.rules {
@@ -133,7 +134,7 @@ func (p place) values() map[string]string {
 
 // find returns the first matching rule, with the groups of its pattern.
 func (w Words) find(said string) (*wordRule, map[string]string) {
-	said = oneLine(said)
+	said = wording.OneLine(said)
 	for i := range w.rules {
 		rule := &w.rules[i]
 		match := rule.pattern.FindStringSubmatch(said)
@@ -143,7 +144,7 @@ func (w Words) find(said string) (*wordRule, map[string]string) {
 		groups := map[string]string{}
 		for g, name := range rule.pattern.SubexpNames() {
 			if name != "" {
-				groups[name] = clip(strings.TrimSpace(steady(match[g])), maxGroup)
+				groups[name] = wording.Clip(strings.TrimSpace(steady(match[g])), maxGroup)
 			}
 		}
 		return rule, groups

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // maxValue bounds one value: the kernel refuses a longer argument, and all of them are stored with
@@ -35,7 +36,7 @@ func ParseConfig(data []byte) (Config, error) {
 		return Config{}, nil
 	}
 	if err != nil {
-		return nil, configError(0, "is not YAML (%s): correct it", oneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
+		return nil, configError(0, "is not YAML (%s): correct it", wording.OneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, configError(0, "holds more than one YAML document: keep one")
@@ -76,7 +77,7 @@ func (c Config) add(name string, value *yaml.Node) error {
 		return nil
 	}
 	if value.Kind != yaml.ScalarNode {
-		return configError(value.Line, "has a list at %q: write a section of flags", clip(name, maxName))
+		return configError(value.Line, "has a list at %q: write a section of flags", wording.Clip(name, maxName))
 	}
 	if isNull(value) {
 		c[name] = map[string]string{}
@@ -90,7 +91,7 @@ func (c Config) add(name string, value *yaml.Node) error {
 }
 
 func parseFlags(section string, node *yaml.Node) (map[string]string, error) {
-	where := fmt.Sprintf("section %q", clip(section, maxName))
+	where := fmt.Sprintf("section %q", wording.Clip(section, maxName))
 	flags, seen := map[string]string{}, map[string]bool{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], resolve(node.Content[i+1])
@@ -99,11 +100,11 @@ func parseFlags(section string, node *yaml.Node) (map[string]string, error) {
 		}
 		if value.Kind != yaml.ScalarNode {
 			return nil, configError(value.Line, "has a %s at flag %q of %s: write a single value, and JSON in quotes",
-				kindOf(value), clip(name.Value, maxName), where)
+				kindOf(value), wording.Clip(name.Value, maxName), where)
 		}
 		if len(value.Value) > maxValue {
 			return nil, configError(value.Line, "has %d bytes at flag %q of %s: at most %d are possible",
-				len(value.Value), clip(name.Value, maxName), where, maxValue)
+				len(value.Value), wording.Clip(name.Value, maxName), where, maxValue)
 		}
 		if isNull(value) {
 			flags[name.Value] = ""
@@ -119,7 +120,7 @@ func checkKey(key *yaml.Node, seen map[string]bool, where string) error {
 		return configError(key.Line, "has an invalid key at %s: write \"name: value\"", where)
 	}
 	if seen[key.Value] {
-		return configError(key.Line, "names %q twice at %s: keep one", clip(key.Value, maxName), where)
+		return configError(key.Line, "names %q twice at %s: keep one", wording.Clip(key.Value, maxName), where)
 	}
 	seen[key.Value] = true
 	return nil
@@ -174,7 +175,7 @@ func (c Config) Foreign(engine string) []string {
 		default:
 			warnings = append(warnings, Sentence(
 				"%s: section %q (%s) is ignored, because engine %s serves the model: put its flags into a section %q",
-				v1beta1.InferenceConfigKey, clip(section, maxName), list(names), engine, engine))
+				v1beta1.InferenceConfigKey, wording.Clip(section, maxName), list(names), engine, engine))
 		}
 	}
 	return warnings

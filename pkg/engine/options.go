@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Source is a source of flags.
@@ -100,7 +101,7 @@ func (t table) resolve(source Source) (map[string]string, []string, error) {
 		}
 		if group, ok := t.reserved[found.name]; ok {
 			if group.IsRefused {
-				return nil, nil, fmt.Errorf("%s: %q is refused, because %s", source.Name, clip(key, maxName), group.Reason)
+				return nil, nil, fmt.Errorf("%s: %q is refused, because %s", source.Name, wording.Clip(key, maxName), group.Reason)
 			}
 			reserved[group.Reason] = append(reserved[group.Reason], key)
 			continue
@@ -115,7 +116,7 @@ func (t table) resolve(source Source) (map[string]string, []string, error) {
 		spelled[found.name] = key
 		value, err := normalise(t.data.Flags[found.name], found.negated, source.Flags[key])
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: flag %q of engine %s %w", source.Name, clip(key, maxName), t.data.Name, err)
+			return nil, nil, fmt.Errorf("%s: flag %q of engine %s %w", source.Name, wording.Clip(key, maxName), t.data.Name, err)
 		}
 		flags[found.name] = value
 	}
@@ -163,7 +164,7 @@ func normaliseMany(flag catalog.Flag, value string) (string, error) {
 	if strings.HasPrefix(value, "[") {
 		var list []json.RawMessage
 		if err := json.Unmarshal([]byte(value), &list); err != nil {
-			return "", fmt.Errorf("needs values separated by blanks, or a JSON list, not %q", clip(value, maxName))
+			return "", fmt.Errorf("needs values separated by blanks, or a JSON list, not %q", wording.Clip(value, maxName))
 		}
 		values = values[:0]
 		for _, raw := range list {
@@ -183,7 +184,7 @@ func normaliseMany(flag catalog.Flag, value string) (string, error) {
 		case err != nil:
 			return "", err
 		case len(strings.Fields(one)) != 1:
-			return "", fmt.Errorf("takes values without blanks, not %q", clip(each, maxName))
+			return "", fmt.Errorf("takes values without blanks, not %q", wording.Clip(each, maxName))
 		}
 		values[i] = one
 	}
@@ -205,7 +206,7 @@ func normaliseBool(negated bool, value string) (string, error) {
 	if value != "" {
 		parsed, err := strconv.ParseBool(strings.ToLower(value))
 		if err != nil {
-			return "", fmt.Errorf("is true or false, not %q", clip(value, maxName))
+			return "", fmt.Errorf("is true or false, not %q", wording.Clip(value, maxName))
 		}
 		on = parsed
 	}
@@ -213,7 +214,7 @@ func normaliseBool(negated bool, value string) (string, error) {
 }
 
 func checkKind(flag catalog.Flag, value string) error {
-	shown := clip(value, maxName)
+	shown := wording.Clip(value, maxName)
 	if flag.IsClosed() {
 		return fmt.Errorf("is one of %s, not %q", strings.Join(flag.Values, ", "), shown)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // maxDepth bounds how deep a part may lie.
@@ -43,19 +44,19 @@ func assemble(flags map[string]string, parts []part) error {
 	for _, p := range parts {
 		where := p.name + "." + strings.Join(p.path, ".")
 		if other, given := spelled[where]; given {
-			return fmt.Errorf("%q and %q are the same part: keep one", clip(other, maxName), clip(p.key, maxName))
+			return fmt.Errorf("%q and %q are the same part: keep one", wording.Clip(other, maxName), wording.Clip(p.key, maxName))
 		}
 		spelled[where] = p.key
 		object, begun := objects[p.name]
 		if !begun {
 			object = map[string]any{}
 			if whole, given := flags[p.name]; given && (decodeJSON(whole, &object) != nil || object == nil) {
-				return fmt.Errorf("flag %q is a part of %q, and the value of that is not a JSON object", clip(p.key, maxName), p.name)
+				return fmt.Errorf("flag %q is a part of %q, and the value of that is not a JSON object", wording.Clip(p.key, maxName), p.name)
 			}
 			objects[p.name] = object
 		}
 		if err := p.assign(object); err != nil {
-			return fmt.Errorf("flag %q %w", clip(p.key, maxName), err)
+			return fmt.Errorf("flag %q %w", wording.Clip(p.key, maxName), err)
 		}
 	}
 	for name, object := range objects {

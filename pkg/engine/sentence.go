@@ -6,6 +6,8 @@ package engine
 import (
 	"fmt"
 	"strings"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Bounds of quotes in warnings. The Workspace's status holds 512 characters of a warning.
@@ -17,7 +19,7 @@ const (
 
 // Sentence formats a warning and limits it to the status's length.
 func Sentence(format string, args ...any) string {
-	return clip(oneLine(fmt.Sprintf(format, args...)), maxSentence)
+	return wording.Clip(wording.OneLine(fmt.Sprintf(format, args...)), maxSentence)
 }
 
 // are joins names with the verb for their number.
@@ -32,7 +34,7 @@ func are(names []string) string {
 func list(names []string) string {
 	shown := make([]string, 0, maxNames+1)
 	for _, name := range names[:min(len(names), maxNames)] {
-		shown = append(shown, clip(name, maxName))
+		shown = append(shown, wording.Clip(name, maxName))
 	}
 	if rest := len(names) - maxNames; rest > 0 {
 		shown = append(shown, fmt.Sprintf("%d more", rest))
@@ -41,17 +43,4 @@ func list(names []string) string {
 		return shown[0]
 	}
 	return strings.Join(shown[:len(shown)-1], ", ") + " and " + shown[len(shown)-1]
-}
-
-// clip truncates s to at most n characters and marks the cut.
-func clip(s string, n int) string {
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return string(runes[:n-1]) + "…"
-}
-
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(s), " ")
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // normaliseSize writes a size without its suffix: 32k becomes 32000 and 32K 32768. Flags with the word auto also
@@ -42,7 +43,7 @@ func normaliseSize(flag catalog.Flag, value string) (string, error) {
 			return strconv.FormatInt(int64(size), 10), nil
 		}
 	}
-	return "", fmt.Errorf("needs a whole number, as in 32768, 32k or 32K%s, not %q", oneOf(flag.Values), clip(value, maxName))
+	return "", fmt.Errorf("needs a whole number, as in 32768, 32k or 32K%s, not %q", oneOf(flag.Values), wording.Clip(value, maxName))
 }
 
 func isDigits(s string) bool {

@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/sku"
 	"github.com/modelberth/modelberth/pkg/usd"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // advice lists savings that need the user's consent, which a plan never assumes: weights or a KV cache in fewer bits,
@@ -28,7 +29,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found),
 	} {
 		if text != "" {
-			out = append(out, clip(text, longestWarning))
+			out = append(out, wording.Clip(text, longestWarning))
 		}
 	}
 	return out

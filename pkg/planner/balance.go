@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/usd"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // standing is how an option stands to the cheapest hour, the better first. Only Balanced tells options apart by it.
@@ -171,7 +172,7 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 			reason = "no price known in " + o.machine.regionName() + o.machine.soldElsewhere()
 		}
 		found.rejected = append(found.rejected, Verdict{
-			InstanceType: o.machine.Name, Nodes: o.nodes, HourlyPrice: o.price, Reason: clip(reason, longestVerdict),
+			InstanceType: o.machine.Name, Nodes: o.nodes, HourlyPrice: o.price, Reason: wording.Clip(reason, longestVerdict),
 		})
 		return true
 	})

@@ -3,12 +3,16 @@
 
 package planner
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/modelberth/modelberth/pkg/wording"
+)
 
 // consider tries one machine type and records the result.
 func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) {
 	reject := func(nodes int, price float64, reason string) Verdict {
-		v := Verdict{InstanceType: m.Name, Nodes: nodes, HourlyPrice: total(price, nodes), Reason: clip(reason, longestVerdict)}
+		v := Verdict{InstanceType: m.Name, Nodes: nodes, HourlyPrice: total(price, nodes), Reason: wording.Clip(reason, longestVerdict)}
 		found.rejected = append(found.rejected, v)
 		return v
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/usd"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // candidates returns the machines to consider: the manifest's type, else all. It warns of unknown names, and refuses
@@ -50,7 +51,7 @@ func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, fi
 	if len(unknown) > 1 {
 		warning += fmt.Sprintf("; unknown too: %s", strings.Join(unknown[1:], ", "))
 	}
-	return []string{clip(warning, longestWarning)}, len(unknown) == len(distinct(names)), first
+	return []string{wording.Clip(warning, longestWarning)}, len(unknown) == len(distinct(names)), first
 }
 
 // named returns a manifest's machine type, in any case.
@@ -90,7 +91,7 @@ func (mkt *market) unknownAccelerators(c Constraints) []string {
 	if similar := mkt.catalog.SimilarGPUs(unknown[0]); len(similar) > 0 {
 		warning += ": did you mean " + strings.Join(similar, " or ") + "?"
 	}
-	return []string{clip(warning, longestWarning)}
+	return []string{wording.Clip(warning, longestWarning)}
 }
 
 // isNamed says whether the user named a machine type, alone or in a list.

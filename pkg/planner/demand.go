@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // demand is the purpose of machines.
@@ -149,7 +150,7 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 func (d *modelDemand) legalise(gpus int) []string {
 	var warnings []string
 	replace := func(setting string, from, to any, reason string) {
-		warnings = append(warnings, clip(fmt.Sprintf("%s: %v is replaced by %v: %s", setting, from, to, reason), longestWarning))
+		warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %v is replaced by %v: %s", setting, from, to, reason), longestWarning))
 	}
 	if wanted := d.settings.TensorParallel; wanted > 0 {
 		legal, reason := d.legalParallel(wanted, gpus)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // find looks among existing nodes, then among machines to buy, as the request says.
@@ -192,7 +193,7 @@ func (found *nodesFound) consider(d demand, g *nodeGroup) {
 // reject keeps a verdict about a group.
 func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict {
 	m := g.nodes[0].machine()
-	v := Verdict{InstanceType: m.Name, Nodes: max(nodes, 1), NodeNames: names(g.nodes), Reason: clip(reason, longestVerdict)}
+	v := Verdict{InstanceType: m.Name, Nodes: max(nodes, 1), NodeNames: names(g.nodes), Reason: wording.Clip(reason, longestVerdict)}
 	found.rejected = append(found.rejected, v)
 	found.foreign[v.NodeNames[0]] = g.kind.foreign
 	return v
@@ -285,7 +286,7 @@ func (found *nodesFound) each(first Verdict) string {
 	}
 	words := make([]string, 0, mostGroups+1)
 	for _, v := range groups[:min(len(groups), mostGroups)] {
-		words = append(words, found.listed(v.NodeNames)+": "+clip(v.Reason, mostWords))
+		words = append(words, found.listed(v.NodeNames)+": "+wording.Clip(v.Reason, mostWords))
 	}
 	if more := len(groups) - mostGroups; more > 0 {
 		words = append(words, fmt.Sprintf("and %d more reasons", more))

@@ -13,6 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // form is one way to serve a model: its weights in one format, an engine, and one type of KV cache.
@@ -191,6 +192,6 @@ func (p *Planner) quantizationWarnings(r Request, loadable []model.Artifact) []s
 	if len(unknown) == 0 {
 		return nil
 	}
-	return []string{clip(fmt.Sprintf("inference.engine.allowedQuantizations: %s is published as %s, not as %s",
+	return []string{wording.Clip(fmt.Sprintf("inference.engine.allowedQuantizations: %s is published as %s, not as %s",
 		r.Model.Name, quantizations(loadable), strings.Join(unknown, ", ")), longestWarning)}
 }

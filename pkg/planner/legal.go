@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // CannotRun says why an engine does not serve a model on a kind of GPU, in a format of weights and a type
@@ -136,10 +137,10 @@ func knownKVTypes(setting string, types []string, s *model.Shape, e *catalog.Eng
 		switch {
 		case t == automatic || t == "":
 		case entry == nil:
-			warnings = append(warnings, clip(fmt.Sprintf("%s: %s is ignored: a KV cache of engine %s can be planned in %s",
+			warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %s is ignored: a KV cache of engine %s can be planned in %s",
 				setting, t, e.Name, strings.Join(e.KVTypes(), ", ")), longestWarning))
 		case unsuitable(entry, s) != "":
-			warnings = append(warnings, clip(fmt.Sprintf("%s: %s is ignored: it%s", setting, t, unsuitable(entry, s)), longestWarning))
+			warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %s is ignored: it%s", setting, t, unsuitable(entry, s)), longestWarning))
 		default:
 			known = append(known, t)
 		}

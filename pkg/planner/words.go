@@ -55,17 +55,6 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// clip shortens a text with long names from a manifest or an overlay.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
-}
-
 // distinct returns names without empty ones and repetitions, in order.
 func distinct(names []string) []string {
 	out := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })

@@ -5,7 +5,8 @@ package refusal
 
 import (
 	"strings"
-	"unicode"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Bounds of messages: for the comparison with rules, and for display.
@@ -19,10 +20,7 @@ func oneLine(message string) string {
 	if len(message) > readLimit {
 		message = message[:readLimit]
 	}
-	message = strings.ToValidUTF8(message, "")
-	return strings.Join(strings.FieldsFunc(message, func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
-	}), " ")
+	return wording.OneLine(message)
 }
 
 // trim returns the cloud's own words: the innermost message of an error chain, on one line, without the

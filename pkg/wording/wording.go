@@ -1,0 +1,29 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wording brings foreign text into the form of messages. It must not know where a text comes from.
+package wording
+
+import (
+	"strings"
+	"unicode"
+)
+
+// OneLine returns a text on one line: each run of blanks and characters without a glyph becomes one blank, and bytes
+// outside UTF-8 go.
+func OneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
+	}), " ")
+}
+
+// Clip shortens a text to a number of characters, at least 1. A shortened text ends in an ellipsis.
+func Clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
