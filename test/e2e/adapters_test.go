@@ -64,7 +64,7 @@ func adapters(t *testing.T) {
 	ws := waitReady(t, ns, "chat")
 	elapsed(t, "a Workspace with three adapters from manifest to ready", start)
 	want := []string{"from-hub", "from-image", "from-volume", vllmModel}
-	listed := listedModels(t, ws)
+	listed := listedModels(t, keyOf(ws))
 	for _, name := range want {
 		if !slices.Contains(listed, name) {
 			t.Errorf("/v1/models lists %v, want %s among them", listed, name)
@@ -91,7 +91,7 @@ func completion(t *testing.T, ws *v1beta1.Workspace, model string) string {
 	}
 	decodeJSON(t, curl(t, ws.Namespace, "--header", "Content-Type: application/json",
 		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": 16, "ignore_eos": true, "temperature": 0}`, model),
-		baseURL(ws)+"/completions"), &answer)
+		baseURL(keyOf(ws))+"/completions"), &answer)
 	if answer.Model != model || len(answer.Choices) != 1 || answer.Choices[0].Text == "" {
 		t.Fatalf("asked for model %s, answered %+v", model, answer)
 	}

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -68,8 +69,14 @@ func awaitCurl(t *testing.T, pod *corev1.Pod, timeout time.Duration) (out string
 // expectAnswers asks the Workspace's Service for its models and for a few words.
 func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
 	t.Helper()
-	base := baseURL(ws)
-	if ids := listedModels(t, ws); !slices.Contains(ids, model) {
+	expectAnswersOf(t, keyOf(ws), model)
+}
+
+// expectAnswersOf asks a Service for its models and for a few words.
+func expectAnswersOf(t *testing.T, service types.NamespacedName, model string) {
+	t.Helper()
+	base := baseURL(service)
+	if ids := listedModels(t, service); !slices.Contains(ids, model) {
 		t.Errorf("%s/models lists %v, want %s among them", base, ids, model)
 	}
 	request, err := json.Marshal(map[string]any{
@@ -88,24 +95,24 @@ func expectAnswers(t *testing.T, ws *v1beta1.Workspace, model string) {
 			CompletionTokens int `json:"completion_tokens"`
 		}
 	}
-	decodeJSON(t, curl(t, ws.Namespace, base+"/chat/completions", "--header", "Content-Type: application/json", "--data", string(request)), &answer)
+	decodeJSON(t, curl(t, service.Namespace, base+"/chat/completions", "--header", "Content-Type: application/json", "--data", string(request)), &answer)
 	if len(answer.Choices) != 1 || answer.Choices[0].Message.Role != "assistant" || answer.Usage.CompletionTokens < 1 {
 		t.Errorf("%s/chat/completions answered %+v, want one message of the assistant with at least one token", base, answer)
 	}
 }
 
-// baseURL is what clients of OpenAI's API are given.
-func baseURL(ws *v1beta1.Workspace) string {
-	return fmt.Sprintf("http://%s.%s.svc/v1", ws.Name, ws.Namespace)
+// baseURL is the address of a Service for clients of OpenAI's API.
+func baseURL(service types.NamespacedName) string {
+	return fmt.Sprintf("http://%s.%s.svc/v1", service.Name, service.Namespace)
 }
 
-// listedModels are the names that the endpoint says it answers to.
-func listedModels(t *testing.T, ws *v1beta1.Workspace) []string {
+// listedModels returns the model names of a Service.
+func listedModels(t *testing.T, service types.NamespacedName) []string {
 	t.Helper()
 	var models struct {
 		Data []struct{ ID string }
 	}
-	decodeJSON(t, curl(t, ws.Namespace, baseURL(ws)+"/models"), &models)
+	decodeJSON(t, curl(t, service.Namespace, baseURL(service)+"/models"), &models)
 	var ids []string
 	for _, m := range models.Data {
 		ids = append(ids, m.ID)

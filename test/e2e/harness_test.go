@@ -75,7 +75,7 @@ func apply(t *testing.T, namespace, manifest string) {
 }
 
 // namespace makes a namespace for one test, which takes no pod that Pod Security's level restricted
-// refuses. When the test ends, its Workspaces are deleted, and that must give every machine back.
+// refuses. When the test ends, its InferenceSets and Workspaces are deleted, and that must give every machine back.
 func namespace(t *testing.T) string {
 	t.Helper()
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -90,7 +90,7 @@ func namespace(t *testing.T) string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), goneTimeout)
 		defer cancel()
-		if _, err := execute(ctx, local.kubectl, "delete", "workspaces", "--all", "--namespace="+object.Name, "--wait"); err != nil {
+		if _, err := execute(ctx, local.kubectl, "delete", "inferencesets,workspaces", "--all", "--namespace="+object.Name, "--wait"); err != nil {
 			t.Errorf("cleaning up: %v", err)
 			dump(t, object.Name)
 		}

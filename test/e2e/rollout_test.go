@@ -185,7 +185,7 @@ func startStream(t *testing.T, ws *v1beta1.Workspace, model string, tokens int) 
 	pod := startCurl(t, ws.Namespace, "--no-buffer", "--fail-with-body", "--max-time", strconv.Itoa(int(readyTimeout.Seconds())),
 		"--header", "Content-Type: application/json",
 		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": %d, "stream": true, "ignore_eos": true}`, model, tokens),
-		baseURL(ws)+"/completions")
+		baseURL(keyOf(ws))+"/completions")
 	waitFor(t, "the first token", time.Minute, func(ctx context.Context) (bool, error) {
 		out, err := execute(ctx, local.kubectl, "logs", pod.Name, "--namespace="+ws.Namespace)
 		return err == nil && strings.Contains(out, "data: "), nil
@@ -204,7 +204,7 @@ func startAsking(t *testing.T, ws *v1beta1.Workspace, model string) *corev1.Pod 
 		"--header", "Connection: close", "--header", "Content-Type: application/json",
 		"--data", fmt.Sprintf(`{"model": %q, "prompt": "Hello", "max_tokens": 1}`, model),
 		"--output", "/dev/null", "--write-out", "%{http_code} %{exitcode}\\n",
-		fmt.Sprintf("%s/completions?n=[1-%d]", baseURL(ws), askedRequests))
+		fmt.Sprintf("%s/completions?n=[1-%d]", baseURL(keyOf(ws)), askedRequests))
 }
 
 // Exit codes of curl where there was nobody to talk to.

@@ -15,5 +15,6 @@ func TestTogether(t *testing.T) {
 		{"adapters", adapters},
 		{"the command line", commandLine},
 		{"suspended, and a template", suspendAndTemplate},
+		{"replicas behind one Service", replicasBehindOneService},
 	})
 }

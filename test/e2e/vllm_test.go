@@ -36,7 +36,7 @@ func TestVLLM(t *testing.T) {
 	elapsed(t, "a Workspace of vLLM from manifest to ready", start)
 	stages(t, ws)
 	expectAnswers(t, ws, vllmModel)
-	if diff := cmp.Diff(ws.Status.Endpoint.Models, listedModels(t, ws)); diff != "" {
+	if diff := cmp.Diff(ws.Status.Endpoint.Models, listedModels(t, keyOf(ws))); diff != "" {
 		t.Errorf("names in status.endpoint.models and in /v1/models (-status +endpoint):\n%s", diff)
 	}
 	if metrics := curl(t, ns, ws.Status.Endpoint.URL+"/metrics"); !strings.Contains(metrics, "\nvllm:num_requests_running{") {
