@@ -21,21 +21,22 @@ import (
 // has them.
 func rarelyUsed() privileges.Rare {
 	return privileges.Rare{
-		"kaito.sh workspaces/finalizers update": "asked for by clusters that check who may block an owner's deletion",
-		"kaito.sh workspaces get":               "when a machine is left of a Workspace that is gone",
-		"apps controllerrevisions delete":       "a Workspace keeps its latest ten",
-		"apps controllerrevisions get":          "when two replicas make the same one",
-		" services get":                         "when somebody was first to make one of that name",
-		"apps statefulsets get":                 "when somebody was first to make one of that name",
-		"apps deployments get":                  "when KAITO's controller served a Workspace before",
-		"networking.k8s.io networkpolicies get": "when somebody was first to make one of that name",
-		"karpenter.sh nodeclaims get":           "when a claim of that name exists already",
-		" events patch":                         "when an event happens again",
-		" pods patch":                           "when engines on several machines were held back until they are isolated",
-		"coordination.k8s.io leases create":     "once for each installation",
-		"policy poddisruptionbudgets create":    "where several pods each serve",
-		"policy poddisruptionbudgets patch":     "where several pods each serve",
-		"policy poddisruptionbudgets get":       "where several pods each serve",
+		"kaito.sh workspaces/finalizers update":    "asked for by clusters that check who may block an owner's deletion",
+		"kaito.sh inferencesets/finalizers update": "as for Workspaces",
+		"kaito.sh workspaces get":                  "when a machine is left of a Workspace that is gone",
+		"apps controllerrevisions delete":          "a Workspace keeps its latest ten",
+		"apps controllerrevisions get":             "when two replicas make the same one",
+		" services get":                            "when somebody was first to make one of that name",
+		"apps statefulsets get":                    "when somebody was first to make one of that name",
+		"apps deployments get":                     "when KAITO's controller served a Workspace before",
+		"networking.k8s.io networkpolicies get":    "when somebody was first to make one of that name",
+		"karpenter.sh nodeclaims get":              "when a claim of that name exists already",
+		" events patch":                            "when an event happens again",
+		" pods patch":                              "when engines on several machines were held back until they are isolated",
+		"coordination.k8s.io leases create":        "once for each installation",
+		"policy poddisruptionbudgets create":       "where several pods each serve",
+		"policy poddisruptionbudgets patch":        "where several pods each serve",
+		"policy poddisruptionbudgets get":          "where several pods each serve",
 	}
 }
 
