@@ -140,7 +140,8 @@ func knownKVTypes(setting string, types []string, s *model.Shape, e *catalog.Eng
 			warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %s is ignored: a KV cache of engine %s can be planned in %s",
 				setting, t, e.Name, strings.Join(e.KVTypes(), ", ")), longestWarning))
 		case unsuitable(entry, s) != "":
-			warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %s is ignored: it%s", setting, t, unsuitable(entry, s)), longestWarning))
+			warning := fmt.Sprintf("%s: %s is ignored: it%s", setting, t, unsuitable(entry, s))
+			warnings = append(warnings, wording.Clip(warning, longestWarning))
 		default:
 			known = append(known, t)
 		}
