@@ -72,8 +72,17 @@ func (r *Reconciler) caseOf(s *scope, attempt *v1beta1.Attempt, names []string) 
 	offer.Zone = r.groupZone(s, attempt, offer)
 	return acquire.Case{
 		Attempt: attempt, Names: names, Machines: s.machines, Lost: s.attempts.LostUIDs(),
-		Offering: offer, GPUs: s.revision.Plan.MachineGPUs,
+		Offering: offer, GPUs: s.machineGPUs(attempt),
 	}
+}
+
+// machineGPUs returns how many GPUs each machine of an attempt has, by the attempt's own plan: after an edit the accepted
+// one may ask for larger machines, and those that serve meanwhile would seem to lack GPUs.
+func (s *scope) machineGPUs(attempt *v1beta1.Attempt) int {
+	if own := s.revisions.Named(attempt.Revision); own != nil {
+		return own.Plan.MachineGPUs
+	}
+	return s.revision.Plan.MachineGPUs
 }
 
 // reasons reads explanations for the end of machines.

@@ -103,6 +103,22 @@ func TestJudgeKnowsTheMachineOfTheSameName(t *testing.T) {
 	}
 }
 
+// TestMachinesAreJudgedByTheirOwnPlan edits a Workspace so that its machines have fewer GPUs than the accepted plan asks for.
+func TestMachinesAreJudgedByTheirOwnPlan(t *testing.T) {
+	s := newScope(workspaceObject())
+	s.revision = accepted(1)
+	s.revision.Plan.MachineGPUs = 2
+	former := stored("chat-former", 1, "a")
+	former.Data.Raw = []byte(`{"plan": {"machineGPUs": 1}}`)
+	s.revisions.Objects = []appsv1.ControllerRevision{former}
+	if got := s.machineGPUs(&v1beta1.Attempt{Revision: "chat-former"}); got != 1 {
+		t.Errorf("machines of the former plan have %d GPUs, want 1", got)
+	}
+	if got := s.machineGPUs(&v1beta1.Attempt{Revision: "chat-gone"}); got != 2 {
+		t.Errorf("machines of a plan that is not known have %d GPUs, want those of the accepted one", got)
+	}
+}
+
 func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
