@@ -15,6 +15,8 @@ type Objective struct {
 	Name v1beta1.OptimizeFor `json:"name"`
 	// Premium is the largest surcharge on the cheapest price per hour, as a part of it.
 	Premium float64 `json:"premium,omitempty"`
+	// Gain is the part by which a surcharge must lower the price of a token.
+	Gain float64 `json:"gain,omitempty"`
 	// Saving is the part of the hour that several machines must save against fewer ones.
 	Saving Saving `json:"saving,omitzero"`
 	// LeastModelLen is the length in tokens down to which sequences of an unset length become shorter before a second
@@ -41,11 +43,14 @@ func validateObjective(o Objective) error {
 		c.fail("name", fmt.Sprintf("%q", o.Name), "must be Balanced, Cost or Latency")
 	case o.Name == v1beta1.OptimizeForCost && o.Premium != 0:
 		c.fail("premium", o.Premium, "must be 0: for Cost, nothing is added to the cheapest price")
+	case o.Name != v1beta1.OptimizeForBalanced && o.Gain != 0:
+		c.fail("gain", o.Gain, "must be 0: only Balanced pays more for cheaper tokens")
 	case o.Name == v1beta1.OptimizeForLatency && o.LeastModelLen != 0:
 		c.fail("leastModelLen", o.LeastModelLen, "must be 0: for Latency, machines that hold less do not come first")
 	}
 	c.within("leastModelLen", float64(o.LeastModelLen), 0, 1e8)
 	c.within("premium", o.Premium, 0, 10)
+	c.within("gain", o.Gain, 0, 0.9)
 	c.within("saving.rdma", o.Saving.RDMA, 0, 0.9)
 	c.within("saving.network", o.Saving.Network, 0, 0.9)
 	return c.err

@@ -17,9 +17,11 @@ func TestObjectives(t *testing.T) {
 	for _, tc := range []struct {
 		reason, objective, refused string
 	}{
-		{"everything that Balanced may have", "{name: Balanced, premium: 0.1, saving: {rdma: 0.2, network: 0.3}, leastModelLen: 1024}", ""},
+		{"everything that Balanced may have", "{name: Balanced, premium: 0.1, gain: 0.05, saving: {rdma: 0.2, network: 0.3}, leastModelLen: 1024}", ""},
 		{"a length for Cost", "{name: Cost, leastModelLen: 2048}", ""},
 		{"a premium for Cost", "{name: Cost, premium: 0.1}", "premium: 0.1 must be 0"},
+		{"a gain for Latency", "{name: Latency, gain: 0.1}", "gain: 0.1 must be 0"},
+		{"a gain of everything", "{name: Balanced, gain: 1}", "gain: 1 must be from 0"},
 		{"a length for Latency", "{name: Latency, leastModelLen: 2048}", "leastModelLen: 2048 must be 0"},
 		{"a length below nothing", "{name: Balanced, leastModelLen: -1}", "leastModelLen: -1 must be from 0"},
 		{"an aim without a price", "{name: Throughput, premium: 1}", "must be Balanced, Cost or Latency"},

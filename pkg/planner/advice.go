@@ -38,6 +38,9 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 // fewerBits returns the cheapest machine with weights that need consent.
 func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	var consents []string
+	if r.Model.Float16 == "" && p.isBFloat16(chosen.layout.form.artifact) {
+		consents = append(consents, float16)
+	}
 	for _, a := range r.Model.Artifacts {
 		if !p.allows(r.Constraints, a) && p.engines[strings.ToLower(a.Engine)] != nil && a.Engine == chosen.layout.form.artifact.Engine {
 			consents = append(consents, a.Quantization)
@@ -48,20 +51,40 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	}
 	relaxed := r
 	relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
-	o, ok := p.consented(relaxed, d)
-	if !ok || !saves(o, chosen) || o.layout.form.artifact.Native {
+	o, ok := d.mostPrecise(p.consented(relaxed, d))
+	if !ok || !d.saves(o, chosen) || o.layout.form.isPublished() {
 		return ""
+	}
+	if o.layout.form.insteadOf != "" {
+		return fmt.Sprintf("computed in %s, %s would run on %s instead of %s: nobody has published whether its answers survive that, so "+
+			"try it with inference.engine.allowedQuantizations: [%s]", float16, r.Model.Name, priced(o), usd.PerHour(chosen.price), float16)
 	}
 	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
 		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), usd.PerHour(chosen.price),
 		o.layout.form.artifact.Quantization)
 }
 
-// consented returns the best option for a request with more forms than the given demand.
-func (p *Planner) consented(relaxed Request, d *modelDemand) (*option, bool) {
+// mostPrecise returns the option whose weights have most bits, among those that cost little more than the best one.
+// Weights of the publisher are no saving.
+func (g *goals) mostPrecise(options []*option) (*option, bool) {
+	if len(options) == 0 {
+		return nil, false
+	}
+	best := options[0]
+	for _, o := range options {
+		if o.price >= 0 && o.price <= options[0].price*(1+g.objective.Premium) && o.nodes <= options[0].nodes &&
+			!o.layout.form.isPublished() && o.layout.form.bits() > best.layout.form.bits() {
+			best = o
+		}
+	}
+	return best, true
+}
+
+// consented returns the options for a request with more forms than the given demand, best first.
+func (p *Planner) consented(relaxed Request, d *modelDemand) []*option {
 	more, err := p.modelDemand(relaxed)
 	if err != nil {
-		return nil, false
+		return nil
 	}
 	more.terse, more.placements = true, map[hardware]*placement{}
 	for key, found := range d.placements {
@@ -70,12 +93,30 @@ func (p *Planner) consented(relaxed Request, d *modelDemand) (*option, bool) {
 			more.placements[key] = found
 		}
 	}
-	return p.bestFor(more, relaxed.Constraints)
+	found, err := p.search(more, relaxed.Constraints)
+	if err != nil {
+		return nil
+	}
+	return found.options
 }
 
-// saves reports whether an option costs less than the chosen one and holds as much of the target.
-func saves(o, chosen *option) bool {
-	return o.price >= 0 && o.price < chosen.price-cent && (chosen.layout.lowered || !o.layout.lowered)
+// notable is the part of a price that advice must save. Less is no reason for fewer bits, or to pay more by the hour:
+// it is within the error of an estimated speed.
+const notable = 0.2
+
+// saves reports whether an option costs notably less than the chosen one, holds as much of the target, and is no worse
+// by the objective.
+func (g *goals) saves(o, chosen *option) bool {
+	switch {
+	case o.price < 0 || o.price > chosen.price*(1-notable) || o.layout.lowered && !chosen.layout.lowered:
+		return false
+	case g.optimizeFor == v1beta1.OptimizeForLatency:
+		return o.layout.pace.TPOT > 0 && o.layout.pace.TPOT <= chosen.layout.pace.TPOT
+	case g.optimizeFor == v1beta1.OptimizeForThroughput:
+		return byToken(o, chosen) < 0
+	default:
+		return true
+	}
 }
 
 // smallerCache is the cheapest machine with an 8-bit KV cache.
@@ -88,15 +129,15 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 	}
 	relaxed := r
 	relaxed.Constraints.AllowedKVCacheTypes = []string{eightBits}
-	o, ok := p.consented(relaxed, d)
-	if !ok || !saves(o, chosen) || o.layout.form.kvType == "" {
+	options := p.consented(relaxed, d)
+	if len(options) == 0 || !d.saves(options[0], chosen) || options[0].layout.form.kvType == "" {
 		return ""
 	}
 	return fmt.Sprintf("a KV cache in %s would serve it on %s instead of %s: allow it with inference.engine.allowedKVCacheTypes: [%s]",
-		eightBits, priced(o), usd.PerHour(chosen.price), eightBits)
+		eightBits, priced(options[0]), usd.PerHour(chosen.price), eightBits)
 }
 
-// perToken returns a machine that costs more by the hour and less by the token, if any.
+// perToken returns a machine that costs more by the hour and notably less by the token, if any.
 func (g *goals) perToken(found []*option) string {
 	chosen, best := found[0], found[0]
 	for _, o := range found[1:] {
@@ -105,7 +146,7 @@ func (g *goals) perToken(found []*option) string {
 		}
 	}
 	was, is := significant(chosen.perMillion()), significant(best.perMillion())
-	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || is >= was {
+	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || best == chosen || is > was*(1-notable) {
 		return ""
 	}
 	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+

@@ -18,8 +18,10 @@ import (
 type standing int
 
 const (
+	// worthwhile is the affordable option that repays its surcharge best.
+	worthwhile standing = iota
 	// affordable options cost the cheapest hour and the objective's premium at most.
-	affordable standing = iota
+	affordable
 	// dear options cost more, or their price is unknown.
 	dear
 	// scattered options take several machines and save too little by it.
@@ -89,6 +91,28 @@ func weigh(options []*option, d *modelDemand) {
 			o.standing = dear
 		}
 	}
+	markWorthwhile(options, d.objective.Gain)
+}
+
+// markWorthwhile goes through the affordable options from the cheapest hour on. Each dearer one has to repay its
+// surcharge by a gain over the best one so far: speeds are estimates, and a smaller difference may be an error.
+func markWorthwhile(options []*option, gain float64) {
+	var best *option
+	for _, o := range options { // from the cheapest on
+		if o.standing == affordable && (best == nil || cmp.Or(byBalance(o, best), byPrice(o, best)) < 0 && o.repays(best, gain)) {
+			best = o
+		}
+	}
+	if best != nil {
+		best.standing = worthwhile
+	}
+}
+
+// repays reports whether an option is worth its surcharge over a cheaper one: it holds what that one does not, or
+// tokens get cheaper by a gain.
+func (o *option) repays(cheaper *option, gain float64) bool {
+	return o.level == cheaper.level || o.layout.lowered != cheaper.layout.lowered || o.layout.short != cheaper.layout.short ||
+		cheaper.perMillion() < 0 || o.perMillion() <= cheaper.perMillion()*(1-gain)
 }
 
 // saving returns the part of the hour that the machines of an option must save.
@@ -101,7 +125,7 @@ func (g *goals) saving(o *option) float64 {
 
 // byBalance orders affordable options by whether they hold the target, then by the price of a token.
 func byBalance(a, b *option) int {
-	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing != affordable {
+	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing > affordable {
 		return order
 	}
 	return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), boolOrder(!a.layout.short, !b.layout.short), byToken(a, b))
@@ -122,6 +146,8 @@ func (g *goals) outbalanced(best, other *option) string {
 			usd.PerHour(other.price), 100*g.saving(other))
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
 		return "how fast it serves is not known"
+	case other.standing == affordable && byToken(best, other) > 0:
+		return fmt.Sprintf("%s more for only %.2f × the tokens per dollar", usd.PerHour(other.price-best.price), best.perMillion()/other.perMillion())
 	case other.standing == affordable && byToken(best, other) != 0:
 		return dearerToken(best, other)
 	default:
@@ -133,7 +159,7 @@ func (g *goals) outbalanced(best, other *option) string {
 func (found outcome) premium(best *option) string {
 	cheapest := best
 	for _, o := range found.options {
-		if o.standing == affordable && o.nodeNames == nil && o.price >= 0 && o.price < cheapest.price {
+		if o.standing <= affordable && o.nodeNames == nil && o.price >= 0 && o.price < cheapest.price {
 			cheapest = o
 		}
 	}

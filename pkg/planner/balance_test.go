@@ -23,6 +23,12 @@ func TestBalance(t *testing.T) {
 		s.NetworkGBs = network
 		return s
 	}
+	share := func(name string, bandwidth float64) sku.GPU {
+		return sku.GPU{
+			Name: name, Class: name, MemoryGiB: 40, BandwidthGBs: bandwidth, ComputeCapability: "8.0",
+			PeakTFLOPs: map[string]float64{"fp16": 300, "bf16": 300}, Link: "nvlink3", LinkGBs: 300,
+		}
+	}
 	large := sku.GPU{
 		Name: "GPU-3", Class: "Large", MemoryGiB: 80, BandwidthGBs: 2000, ComputeCapability: "8.0",
 		PeakTFLOPs: map[string]float64{"fp16": 300, "bf16": 300},
@@ -48,6 +54,21 @@ func TestBalance(t *testing.T) {
 			"for Cost nothing does", 16,
 			[]sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 2.01)},
 			v1beta1.OptimizeForCost, "1 × Dull: ",
+		},
+		{
+			"a surcharge that takes less than a tenth off a token is not paid", 16,
+			[]sku.SKU{machineOf("Fair", "GPU-95", 1, 2), machineOf("Swift", "GPU-0", 1, 2.1)},
+			"", "1 × Fair: ",
+		},
+		{
+			"one that takes more off is", 16,
+			[]sku.SKU{machineOf("Fair", "GPU-80", 1, 2), machineOf("Swift", "GPU-0", 1, 2.1)},
+			"", "1 × Swift: $0.10/h more than Fair ($2.00/h) for 1.2 × the tokens per dollar",
+		},
+		{
+			"each surcharge is weighed against the best cheaper option, not against the cheapest", 16,
+			[]sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Fair", "GPU-95", 1, 2.1), machineOf("Swift", "GPU-0", 1, 2.2)},
+			"", "1 × Fair: $0.10/h more than Dull ($2.00/h) for 5.3 × the tokens per dollar",
 		},
 		{
 			"of two that are as fast the cheaper one is taken", 16,
@@ -92,7 +113,7 @@ func TestBalance(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := city(t)
-			w.GPUs = append(w.GPUs, large)
+			w.GPUs = append(w.GPUs, large, share("GPU-95", 1900), share("GPU-80", 1600))
 			w.SKUs = tc.machines
 			w.Models[0].Artifacts = []model.Artifact{artifactOf("f16", true, tc.gib)}
 			plan, err := ask(t, w, planner.Request{Objectives: planner.Objectives{OptimizeFor: tc.optimizeFor}})

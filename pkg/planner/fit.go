@@ -242,6 +242,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 	}
 	l.load = d.loadFor(l.fitted.target)
 	l.pace = l.form.physics.Speed(&deployed, l.load)
+	d.judgeUsual(l, &deployed)
 	if !d.saturate || l.pace.TPOT == 0 {
 		return
 	}
@@ -256,6 +257,18 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 			return
 		}
 		l.load, l.pace = load, p
+	}
+}
+
+// judgeUsual predicts the speed of a layout with fewer of the longest sequences under the usual load if its KV cache
+// holds that many typical requests. Prices per token compare only under the same load.
+func (d *modelDemand) judgeUsual(l *layout, deployed *physics.Deployment) {
+	usual := l.load
+	if usual.Concurrency = d.target.concurrency; d.typical.Concurrency > 0 || usual.Concurrency <= l.load.Concurrency {
+		return
+	}
+	if p := l.form.physics.Speed(deployed, usual); !p.Queues && d.floors.kept(&p) {
+		l.load, l.pace = usual, p
 	}
 }
 

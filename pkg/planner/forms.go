@@ -154,6 +154,9 @@ func (p *Planner) isFormat(a model.Artifact, name string) bool {
 	return same(a.Quantization) || same(format.Family) || slices.ContainsFunc(format.Aliases, same)
 }
 
+// isPublished reports whether a form has the publisher's precision.
+func (f *form) isPublished() bool { return f.artifact.Native && f.insteadOf == "" }
+
 // bits of a parameter, roughly: formats of as many are as good as each other.
 func (f *form) bits() int { return int(f.format.BytesPerParam * 8) }
 

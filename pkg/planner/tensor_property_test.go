@@ -133,6 +133,9 @@ func firsts(r planner.Request, options []tried) (best []string, gpus int) {
 	if long := slices.DeleteFunc(slices.Clone(options), func(o tried) bool { return o.short }); isBalanced(r) && len(long) > 0 {
 		options = long
 	}
+	if isBalanced(r) {
+		options = repaid(options)
+	}
 	byObjective := func(a, b tried) int { return a.compare(b, aimOf(r)) }
 	first := slices.MinFunc(options, byObjective)
 	for _, o := range options {
@@ -218,6 +221,28 @@ func balanced(options []tried) []tried {
 		cheapest = min(cheapest, o.price)
 	}
 	return slices.DeleteFunc(kept, func(o tried) bool { return o.price > 1.25*cheapest+0.005 })
+}
+
+// repaid drops what costs more by the hour than what a token of it saves: of options from the cheapest on, each that
+// is kept takes a tenth off the token's price of the one before it.
+func repaid(options []tried) []tried {
+	perToken := func(o tried) float64 {
+		if o.pace.OutputTokensPerSecond <= 0 || o.price == math.MaxFloat64 {
+			return math.Inf(1)
+		}
+		return o.price / o.pace.OutputTokensPerSecond
+	}
+	slices.SortFunc(options, func(a, b tried) int { return cmp.Or(a.score.compare(b.score), cmp.Compare(a.name, b.name)) })
+	var kept []tried
+	for _, o := range options {
+		if len(kept) == 0 || o.price == kept[len(kept)-1].price || perToken(o) <= 0.9*perToken(kept[len(kept)-1]) {
+			if len(kept) > 0 && o.price == kept[len(kept)-1].price && perToken(o) > perToken(kept[len(kept)-1]) {
+				continue
+			}
+			kept = append(kept, o)
+		}
+	}
+	return kept
 }
 
 // score is what options are ordered by before their names.
@@ -574,6 +599,12 @@ func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats
 	load.Input = max(1, min(load.Input, length-load.Output))
 	load.Concurrency = cmp.Or(load.Concurrency, concurrency)
 	pace := weights.Speed(d, load)
+	if usual := load; t.request.Objectives.Concurrency == 0 && load.Concurrency < t.concurrency {
+		usual.Concurrency = t.concurrency
+		if p := weights.Speed(d, usual); !p.Queues && t.keepsFloors(p) {
+			load, pace = usual, p
+		}
+	}
 	if t.request.Objectives.OptimizeFor != v1beta1.OptimizeForThroughput || t.request.Objectives.Concurrency > 0 {
 		return pace
 	}

@@ -36,7 +36,7 @@ func (w world) load(t testing.TB) *catalog.Catalog {
 	objectives := w.Objectives
 	if objectives == nil {
 		objectives = []catalog.Objective{
-			{Name: v1beta1.OptimizeForBalanced, Premium: 0.25, Saving: catalog.Saving{RDMA: 0.25, Network: 0.4}, LeastModelLen: leastLength},
+			{Name: v1beta1.OptimizeForBalanced, Premium: 0.25, Gain: 0.1, Saving: catalog.Saving{RDMA: 0.25, Network: 0.4}, LeastModelLen: leastLength},
 			{Name: v1beta1.OptimizeForCost, LeastModelLen: leastLength},
 			{Name: v1beta1.OptimizeForLatency, Premium: 1},
 		}

@@ -1,0 +1,150 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planner_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// Advice names savings that are worth a change of the request, and no others.
+func TestAdvice(t *testing.T) {
+	const latency, throughput = v1beta1.OptimizeForLatency, v1beta1.OptimizeForThroughput
+	pair := func(dear float64) []sku.SKU {
+		return []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Small", "GPU-0", 1, dear)}
+	}
+	for _, tc := range []struct {
+		reason      string
+		gib         [3]float64 // of f16, q8 and q4; 0 means not published
+		machines    []sku.SKU
+		optimizeFor v1beta1.OptimizeFor
+		float16     model.Float16
+		want, not   string // beginnings of advice
+	}{
+		{
+			reason: "fewer bits that save a fifth", gib: [3]float64{50, 0, 14}, machines: pair(8),
+			want: "q4 weights (org/weights) would serve it on Small ($8.00/h) instead of $10.00/h",
+		},
+		{
+			reason: "fewer bits that save less", gib: [3]float64{50, 0, 14}, machines: pair(8.1), not: "q4 weights",
+		},
+		{
+			reason: "of two formats that cost about the same, the one with more bits", gib: [3]float64{50, 26, 14},
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Small", "GPU-0", 1, 2.4), machineOf("Tiny", "Tiny", 1, 2)},
+			want:     "q8 weights (org/weights) would serve it on Small ($2.40/h)", not: "q4",
+		},
+		{
+			reason: "of two that do not, the cheaper one", gib: [3]float64{50, 26, 14},
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Small", "GPU-0", 1, 2.6), machineOf("Tiny", "Tiny", 1, 2)},
+			want:     "q4 weights (org/weights) would serve it on Tiny ($2.00/h)", not: "q8",
+		},
+		{
+			reason: "who wants low latency is not sent to a slower machine", gib: [3]float64{50, 0, 14}, optimizeFor: latency,
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Dull", "GPU-1", 1, 2)}, not: "q4",
+		},
+		{
+			reason: "fewer bits on a machine that is as fast", gib: [3]float64{50, 0, 14}, optimizeFor: latency, machines: pair(8),
+			want: "q4 weights (org/weights) would serve it on Small ($8.00/h)",
+		},
+		{
+			reason: "who wants cheap tokens is not sent to where they are dearer", gib: [3]float64{50, 0, 14}, optimizeFor: throughput,
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 3), machineOf("Dull", "GPU-1", 1, 2)}, not: "q4",
+		},
+		{
+			reason: "a dearer hour that takes a fifth off the token", gib: [3]float64{16, 0, 0},
+			machines: []sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 4)},
+			want:     "Swift ($4.00/h) serves the same load for",
+		},
+		{
+			reason: "a dearer hour that takes less off the token", gib: [3]float64{16, 0, 0},
+			machines: []sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 9.5)},
+			not:      "Swift",
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			w := city(t)
+			swift := w.GPUs[0]
+			swift.Name, swift.Class, swift.MemoryGiB = "Large", "Large", 80
+			tiny := w.GPUs[0]
+			tiny.Name, tiny.Class, tiny.MemoryGiB = "Tiny", "Tiny", 22
+			w.GPUs, w.SKUs = append(w.GPUs, swift, tiny), tc.machines
+			w.Models[0].Artifacts = nil
+			for i, format := range []string{"f16", "q8", "q4"} {
+				if tc.gib[i] > 0 {
+					w.Models[0].Artifacts = append(w.Models[0].Artifacts, artifactOf(format, i == 0, tc.gib[i]))
+				}
+			}
+			plan, err := ask(t, w, planner.Request{Objectives: planner.Objectives{OptimizeFor: tc.optimizeFor}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			advises := func(beginning string) bool {
+				return slices.ContainsFunc(plan.Advice, func(a string) bool { return strings.HasPrefix(a, beginning) })
+			}
+			if tc.want != "" && !advises(tc.want) || tc.not != "" && advises(tc.not) {
+				t.Errorf("planned %s, advice %q, want %q and not %q", plan.Summary(), plan.Advice, tc.want, tc.not)
+			}
+		})
+	}
+}
+
+// Models of which nobody published how they take fp16 are advised to try it where GPUs without bf16 are much cheaper.
+func TestAdviceOnFloat16(t *testing.T) {
+	c := realCatalog(t)
+	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}})
+	for name, want := range map[string]bool{
+		"phi-4-mini-instruct":   true,
+		"llama-3.2-3b-instruct": false, // is planned so without consent
+		"gemma-3-4b-it":         false, // breaks
+	} {
+		m, err := c.ResolveModel(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := p.Plan(planner.Request{Model: &m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(plan.Advice, func(a string) bool {
+			return strings.HasPrefix(a, "computed in fp16, "+name+" would run on Standard_NC4as_T4_v3 ")
+		})
+		if got != want {
+			t.Errorf("%s on %s: advice %q", name, plan.Summary(), plan.Advice)
+		}
+	}
+}
+
+// A machine with room for one of the longest sequences and for several typical requests is compared under the usual
+// load, so that its price per token is not that of one client.
+func TestPricesPerTokenCompareUnderOneLoad(t *testing.T) {
+	for _, tc := range []struct {
+		reason     string
+		objectives planner.Objectives
+		want       int // requests at once
+	}{
+		{"four typical requests fit", planner.Objectives{}, 4},
+		{"four do not fit: the load is what the machine holds", planner.Objectives{InputTokens: 7000, OutputTokens: 1000}, 1},
+		{"the user's own load stays", planner.Objectives{Concurrency: 1}, 1},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			w := city(t)
+			w.SKUs = []sku.SKU{machineOf("Swift", "GPU-0", 1, 3)}
+			w.Models[0].Artifacts = []model.Artifact{artifactOf("f16", true, 36.4)}
+			plan, err := ask(t, w, planner.Request{Objectives: tc.objectives})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plan.Concurrency != 1 || plan.Performance.Concurrency != tc.want {
+				t.Errorf("holds %d sequences of %d tokens, judged at %d requests, want 1 and %d", plan.Concurrency, plan.MaxModelLen,
+					plan.Performance.Concurrency, tc.want)
+			}
+		})
+	}
+}
