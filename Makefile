@@ -131,7 +131,7 @@ image-bin: ## The program that makes container images
 	@cd hack/image && $(BUILD) -o $(IMAGE) .
 
 .PHONY: generate
-generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from the API's types, the CLI's reference
+generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from the API's types, references of the CLI and the metrics
 	@hack/generate.sh
 
 .PHONY: prices
@@ -146,7 +146,7 @@ pin: ## Commits and digests for what the presets name by branch and tag, from th
 
 .PHONY: check-generated
 check-generated: ## Fail if generated files are not what `make generate` makes
-	@sum() { find api $(CRDS) docs/reference/cli.md -name 'zz_generated*' -o -path '$(CRDS)/*' -type f -o -name cli.md | \
+	@sum() { find api $(CRDS) docs/reference -name 'zz_generated*' -o -path '$(CRDS)/*' -type f -o -name cli.md -o -name metrics.md | \
 		LC_ALL=C sort | xargs -r sha256sum; }; \
 	mkdir -p $(CRDS); before=$$(sum); $(MAKE) generate; \
 	stale=$$({ diff <(echo "$$before") <(sum) || true; } | sed -n 's/^[<>] [0-9a-f]*  //p' | sort -u); \

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Makes what is made from code: from the API's types their deepcopy functions and
-# the CRD in the chart, from the commands of kubectl-berth their reference.
+# the CRD in the chart, from the commands of kubectl-berth and the metrics of the
+# controller their references.
 # CONTROLLER_GEN names the built tool; without it Go builds and runs the pinned one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,6 +23,7 @@ go run -buildvcs=false ./hack/crdgen -crd charts/modelberth/files/crds/kaito.sh_
 	-rules api/v1beta1/inferenceset_rules.yaml -template api/v1beta1/rules.yaml
 
 go run -buildvcs=false ./hack/clidocs
+go run -buildvcs=false ./hack/metricsdocs
 
 # A set's template obeys the policies of Workspaces: the same rules, at the template's place.
 policies=charts/modelberth/files/policies

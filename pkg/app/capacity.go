@@ -282,6 +282,9 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	if err := workspace.RegisterSpending(metrics.Registry, at.cached, all, at.leads); err != nil {
 		return nil, nil, err
 	}
+	if err := workspace.RegisterPopulation(metrics.Registry, at.cached, at.leads); err != nil {
+		return nil, nil, err
+	}
 	return all, news, at.sweep(o, all)
 }
 

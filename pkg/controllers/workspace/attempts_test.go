@@ -66,7 +66,7 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 	recorder := record.NewFakeRecorder(10)
 	r = New(Config{Client: kube, Catalog: noCatalog{}, Memory: memory, Metrics: metrics, Clock: clock, Events: recorder})
 	return r, func() told {
-		out := told{Metrics: gathered(t, registry)}
+		out := told{Metrics: gathered(t, registry, ofMoney()...)}
 		for len(recorder.Events) > 0 {
 			out.Events = append(out.Events, <-recorder.Events)
 		}

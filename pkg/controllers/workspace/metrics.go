@@ -14,16 +14,22 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
 )
 
 // outcomeReady is the outcome of complete attempts; the others are an attempt's reasons.
 const outcomeReady = "Ready"
 
-// Metrics count the outcomes of attempts.
+// Metrics count the outcomes of attempts, starts, plans and passes.
 type Metrics struct {
 	attempts *prometheus.CounterVec
 	seconds  prometheus.Histogram
 	wasted   prometheus.Counter
+	stages   *prometheus.HistogramVec
+	starts   prometheus.Histogram
+	planning prometheus.Histogram
+	errors   *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics. A second set takes the place of the first.
@@ -38,21 +44,55 @@ func NewMetrics(registry prometheus.Registerer, memory *cooldown.Memory, now clo
 			Help:    "Seconds from asking for machines to having them usable.",
 			Buckets: prometheus.ExponentialBuckets(15, 2, 8), // 15 s to 32 min
 		}),
+		wasted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "modelberth_spending_wasted_usd_total",
+			Help: "What machines cost in USD that were launched and given up before they were of use.",
+		}),
 	}
-	m.wasted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "modelberth_spending_wasted_usd_total",
-		Help: "What machines cost in USD that were launched and given up before they were of use.",
-	})
+	m.timings()
+	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "modelberth_reconcile_errors_total",
+		Help: "Passes over a Workspace that failed and are tried again, by cause. Waiting for something is no error.",
+	}, []string{"cause"})
+	for _, cause := range causes() {
+		m.errors.WithLabelValues(cause)
+	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modelberth_capacity_cooldowns_active",
 		Help: "Offers of the cloud that are left alone after refusals.",
 	}, func() float64 { return float64(memory.Active(now.Now())) })
-	for _, collector := range []prometheus.Collector{m.attempts, m.seconds, m.wasted, active} {
+	for _, collector := range []prometheus.Collector{
+		m.attempts, m.seconds, m.wasted, active, m.stages, m.starts, m.planning, m.errors,
+	} {
 		if err := replace(registry, collector); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// timings makes the histograms of starts and plans.
+func (m *Metrics) timings() {
+	m.stages = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "modelberth_startup_stage_seconds",
+		Help:    "Seconds of each stage of the start of a Workspace, as in its status.startup.",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 s to 68 min
+	}, []string{"stage"})
+	for _, stage := range []string{
+		v1beta1.StagePlanned, v1beta1.StageMachine, v1beta1.StageWeights, v1beta1.StageImage, v1beta1.StageEngine, v1beta1.StageReady,
+	} {
+		m.stages.WithLabelValues(stage)
+	}
+	m.starts = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "modelberth_startup_seconds",
+		Help:    "Seconds from the start of a Workspace to its first answer.",
+		Buckets: []float64{30, 60, 120, 300, 600, 900, 1200, 1800, 2700, 3600}, // the goal, 20 min, is one of them
+	})
+	m.planning = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "modelberth_planning_seconds",
+		Help:    "Seconds that the planner takes for one plan.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8), // 0.5 ms to 8 s
+	})
 }
 
 // replace registers a collector in the place of its like.
@@ -86,4 +126,39 @@ func (m *Metrics) count(before, after []v1beta1.Attempt) {
 			m.attempts.WithLabelValues(a.InstanceType, a.Reason).Inc()
 		}
 	}
+}
+
+// started observes the stages that ended between two statuses.
+func (m *Metrics) started(before, after []v1beta1.StartupStage) {
+	if m == nil {
+		return
+	}
+	for i := range after {
+		stage := &after[i]
+		hadEnded := slices.ContainsFunc(before, func(b v1beta1.StartupStage) bool {
+			return b.Stage == stage.Stage && b.StartTime.Equal(&stage.StartTime) && b.EndTime != nil
+		})
+		if stage.EndTime == nil || hadEnded {
+			continue
+		}
+		m.stages.WithLabelValues(stage.Stage).Observe(stage.EndTime.Sub(stage.StartTime.Time).Seconds())
+		if stage.Stage == v1beta1.StageReady {
+			m.starts.Observe(stage.EndTime.Sub(after[0].StartTime.Time).Seconds())
+		}
+	}
+}
+
+// timedPlanner observes how long plans take.
+type timedPlanner struct {
+	planning.Planner
+	clock   clock.PassiveClock
+	metrics *Metrics
+}
+
+// Plan implements planning.Planner.
+func (p timedPlanner) Plan(request planner.Request) (planner.Plan, error) {
+	begin := p.clock.Now()
+	plan, err := p.Planner.Plan(request)
+	p.metrics.planning.Observe(p.clock.Since(begin).Seconds())
+	return plan, err
 }

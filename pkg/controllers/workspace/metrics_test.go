@@ -4,22 +4,38 @@
 package workspace
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
 )
 
-// gathered are the metrics of a registry, one line each.
-func gathered(t *testing.T, registry *prometheus.Registry) []string {
+// ofMoney are the prefixes of metrics about machines and their cost.
+func ofMoney() []string { return []string{"modelberth_capacity_", "modelberth_spending_"} }
+
+// gathered are the metrics of a registry with one of the prefixes, one line each.
+func gathered(t *testing.T, registry *prometheus.Registry, prefixes ...string) []string {
 	t.Helper()
 	families, err := registry.Gather()
 	if err != nil {
@@ -27,6 +43,9 @@ func gathered(t *testing.T, registry *prometheus.Registry) []string {
 	}
 	var out []string
 	for _, family := range families {
+		if !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(family.GetName(), prefix) }) {
+			continue
+		}
 		for _, metric := range family.GetMetric() {
 			line := family.GetName()
 			for _, label := range metric.GetLabel() {
@@ -88,7 +107,157 @@ func TestMetrics(t *testing.T) {
 		"modelberth_capacity_seconds 1 90s",
 		"modelberth_spending_wasted_usd_total 0",
 	}
-	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
+	if diff := cmp.Diff(want, gathered(t, registry, ofMoney()...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestStartupMetrics counts each stage once, at its end, and a whole start at its last.
+func TestStartupMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := NewMetrics(registry, &cooldown.Memory{}, testclock.NewFakePassiveClock(now.Time))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(seconds int) *metav1.Time {
+		out := metav1.NewTime(now.Add(time.Duration(seconds) * time.Second))
+		return &out
+	}
+	planned := v1beta1.StartupStage{Stage: v1beta1.StagePlanned, StartTime: now, EndTime: at(2)}
+	machine := v1beta1.StartupStage{Stage: v1beta1.StageMachine, StartTime: *at(2)}
+	usable := machine
+	usable.EndTime = at(200)
+	first := v1beta1.StartupStage{Stage: v1beta1.StageReady, StartTime: *at(200), EndTime: at(203)}
+	steps := [][]v1beta1.StartupStage{
+		nil, {planned, machine}, {planned, machine}, {planned, usable}, {planned, usable, first}, {planned, usable, first},
+	}
+	for i := 1; i < len(steps); i++ {
+		m.started(steps[i-1], steps[i])
+	}
+	want := []string{
+		"modelberth_startup_seconds 1 203s",
+		"modelberth_startup_stage_seconds Engine 0 0s", "modelberth_startup_stage_seconds Image 0 0s",
+		"modelberth_startup_stage_seconds Machine 1 198s", "modelberth_startup_stage_seconds Planned 1 2s",
+		"modelberth_startup_stage_seconds Ready 1 3s", "modelberth_startup_stage_seconds Weights 0 0s",
+	}
+	if diff := cmp.Diff(want, gathered(t, registry, "modelberth_startup_")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestPopulation counts Workspaces, and only where the replica leads.
+func TestPopulation(t *testing.T) {
+	of := func(name string, change func(*v1beta1.Workspace)) *v1beta1.Workspace {
+		ws := workspaceObject()
+		ws.Name, ws.UID, ws.Status = name, types.UID(name), v1beta1.WorkspaceStatus{}
+		change(ws)
+		return ws
+	}
+	with := func(ws *v1beta1.Workspace, kind, reason string) {
+		ws.Status.Conditions = append(ws.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason})
+	}
+	all := []client.Object{
+		of("new", func(*v1beta1.Workspace) {}),
+		of("serves", func(ws *v1beta1.Workspace) {
+			with(ws, v1beta1.ConditionInferenceReady, "R")
+			ws.Status.Plan = &v1beta1.PlanStatus{InstanceType: "A", Engine: "vllm"}
+		}),
+		of("serves-on", func(ws *v1beta1.Workspace) {
+			with(ws, v1beta1.ConditionInferenceReady, "R")
+			with(ws, v1beta1.ConditionStalled, v1beta1.ReasonDoesNotFit)
+			ws.Status.Plan = &v1beta1.PlanStatus{InstanceType: "A", Engine: "vllm"}
+		}),
+		of("stuck", func(ws *v1beta1.Workspace) { with(ws, v1beta1.ConditionStalled, v1beta1.ReasonQuota) }),
+		of("broken", func(ws *v1beta1.Workspace) { ws.Status.State = v1beta1.StateNotReady }),
+		of("asleep", func(ws *v1beta1.Workspace) { ws.Suspend = true }),
+		of("going", func(ws *v1beta1.Workspace) {
+			ws.DeletionTimestamp, ws.Finalizers = &now, []string{"example.com/x"}
+		}),
+	}
+	known := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(known); err != nil {
+		t.Fatal(err)
+	}
+	kube := fake.NewClientBuilder().WithScheme(known).WithObjects(all...).Build()
+	registry, leads := prometheus.NewRegistry(), make(chan struct{})
+	if err := RegisterPopulation(registry, kube, leads); err != nil {
+		t.Fatal(err)
+	}
+	prefixes := []string{"modelberth_workspaces", "kaito_"}
+	if got := gathered(t, registry, prefixes...); len(got) > 0 {
+		t.Errorf("a replica that does not lead reports %q, want nothing", got)
+	}
+	close(leads)
+	want := []string{
+		"kaito_workspace_count deleting 1", "kaito_workspace_count error 2", "kaito_workspace_count pending 2", "kaito_workspace_count succeeded 2",
+		"modelberth_workspaces deleting 1", "modelberth_workspaces ready 2", "modelberth_workspaces stalled 1",
+		"modelberth_workspaces starting 1", "modelberth_workspaces suspended 1", "modelberth_workspaces unready 1",
+		"modelberth_workspaces_planned vllm A 2",
+		"modelberth_workspaces_stalled DoesNotFit 1", "modelberth_workspaces_stalled Quota 1",
+	}
+	if diff := cmp.Diff(want, gathered(t, registry, prefixes...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCauses: every error has one of the listed causes.
+func TestCauses(t *testing.T) {
+	of := schema.GroupResource{Resource: "pods"}
+	tests := []struct {
+		reason string
+		err    error
+		want   string
+	}{
+		{"a right is missing", apierrors.NewForbidden(of, "a", errors.New("no")), causeForbidden},
+		{"no or an old token", apierrors.NewUnauthorized("no"), causeForbidden},
+		{"wrapped", fmt.Errorf("applying: %w", apierrors.NewBadRequest("no")), causeRejected},
+		{"a webhook refuses it", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "a", nil), causeRejected},
+		{"throttled", apierrors.NewTooManyRequests("later", 1), causeOverloaded},
+		{"the API server is slow", apierrors.NewTimeoutError("slow", 1), causeTimeout},
+		{"nobody answers in time", fmt.Errorf("reading: %w", context.DeadlineExceeded), causeTimeout},
+		{"the API server fails", apierrors.NewInternalError(errors.New("etcd")), causeServer},
+		{"no connection", &net.OpError{Op: "dial", Err: errors.New("refused")}, causeNetwork},
+		{"anything else", errors.New("new"), causeOther},
+	}
+	var seen []string
+	for _, test := range tests {
+		got := causeOf(test.err)
+		seen = append(seen, got)
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", test.reason, got, test.want)
+		}
+	}
+	slices.Sort(seen)
+	listed := causes()
+	slices.Sort(listed)
+	if diff := cmp.Diff(listed, slices.Compact(seen)); diff != "" {
+		t.Errorf("causes with a label, and causes (-listed +seen):\n%s", diff)
+	}
+}
+
+// slowPlanner takes two seconds.
+type slowPlanner struct {
+	planning.Planner
+	clock *testclock.FakePassiveClock
+}
+
+func (p slowPlanner) Plan(planner.Request) (planner.Plan, error) {
+	p.clock.SetTime(p.clock.Now().Add(2 * time.Second))
+	return planner.Plan{}, errors.New("nothing fits")
+}
+
+// TestPlanningMetric: plans that fail take time, too.
+func TestPlanningMetric(t *testing.T) {
+	registry, clock := prometheus.NewRegistry(), testclock.NewFakePassiveClock(now.Time)
+	m, err := NewMetrics(registry, &cooldown.Memory{}, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (timedPlanner{slowPlanner{clock: clock}, clock, m}).Plan(planner.Request{}); err == nil {
+		t.Error("the planner's error is lost")
+	}
+	want := []string{"modelberth_planning_seconds 1 2s"}
+	if diff := cmp.Diff(want, gathered(t, registry, "modelberth_planning_")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -142,6 +142,9 @@ func New(config Config) *Reconciler {
 	if config.Ledger == nil {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
+	if config.Metrics != nil && config.Planner != nil {
+		config.Planner = timedPlanner{config.Planner, config.Clock, config.Metrics}
+	}
 	stored := revisions.NewStore(config.Client, config.Live)
 	out := &Reconciler{
 		Config: config, waiting: watch.NewWaiting(),
@@ -290,6 +293,7 @@ func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Resu
 		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.Reason)
 		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, stall.RetryAfter)}, nil
 	default:
+		r.Metrics.failed(err)
 		return ctrl.Result{}, err
 	}
 }

@@ -42,6 +42,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	r.awaitProbe(s)
 	emit(r.Events, s.ws, events)
 	r.lessons.note(asker(s.ws), before.Attempts, after.Attempts)
+	r.Metrics.started(before.Startup, s.ws.Status.Startup)
 	r.Metrics.waste(s)
 	return nil
 }

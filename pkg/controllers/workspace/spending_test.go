@@ -313,14 +313,14 @@ func TestSpendingRates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := gathered(t, registry); len(got) > 0 {
+	if got := gathered(t, registry, ofMoney()...); len(got) > 0 {
 		t.Errorf("who does not lead tells %q, want nothing", got)
 	}
 	close(leads)
 	want := []string{
 		"modelberth_spending_usd_per_hour idle 4", "modelberth_spending_usd_per_hour pending 8", "modelberth_spending_usd_per_hour running 3",
 	}
-	if diff := cmp.Diff(want, gathered(t, registry)); diff != "" {
+	if diff := cmp.Diff(want, gathered(t, registry, ofMoney()...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
