@@ -2,7 +2,8 @@
 # Copyright The Modelberth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian packages that the local cloud and the race detector need.
+# Installs the Debian packages that the local cloud, the test of the alert rules
+# and the race detector need.
 # Looks for the program and not for the package, so that a container runtime
 # from elsewhere (Docker's containerd.io, say) is used and never replaced.
 # Nothing is started: the local cloud runs a containerd of its own for each node.
@@ -23,6 +24,7 @@ mmdebstrap                   mmdebstrap
 debian-archive-keyring       /usr/share/keyrings/debian-archive-keyring.gpg
 ca-certificates              /etc/ssl/certs/ca-certificates.crt
 curl                         curl
+prometheus                   prometheus
 gcc                          gcc
 libc6-dev                    /usr/include/stdlib.h
 '
@@ -67,6 +69,8 @@ fi
 rm -f "$log"
 
 # Nor at the next boot, where it is new on this machine.
-if [[ " ${missing[*]} " == *" containerd "* ]] && command -v systemctl >/dev/null; then
-	systemctl disable containerd.service >/dev/null 2>&1 || true
-fi
+for service in containerd prometheus; do
+	if [[ " ${missing[*]} " == *" $service "* ]] && command -v systemctl >/dev/null; then
+		systemctl disable "$service.service" >/dev/null 2>&1 || true
+	fi
+done
