@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package presets embeds the facts that Modelberth ships: GPUs, machine types, models and engines, as
-// YAML files that state their sources.
+// Package presets embeds the facts that Modelberth ships: GPUs, machine types, models, engines and published runs of
+// them, as YAML files that state their sources.
 //
 // It decides nothing and must not know what the files mean; package catalog decodes and checks them.
 package presets
@@ -12,7 +12,7 @@ import (
 	"io/fs"
 )
 
-//go:embed gpus.yaml objectives.yaml quantizations.yaml engines/*.yaml models/*.yaml skus/*.yaml
+//go:embed gpus.yaml objectives.yaml quantizations.yaml engines/*.yaml measurements/*.yaml models/*.yaml skus/*.yaml
 var files embed.FS
 
 // FS returns the files.

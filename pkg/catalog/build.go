@@ -31,6 +31,7 @@ func (m *merger) build() (*Catalog, error) {
 	}
 	for _, step := range []func(*Catalog) error{
 		m.indexGPUs, m.indexProducts, m.indexSKUs, m.indexQuantizations, m.indexEngines, m.indexModels, m.indexRepos, m.indexObjectives,
+		m.indexMeasurements,
 	} {
 		if err := step(c); err != nil {
 			return nil, err

@@ -36,6 +36,8 @@ type Catalog struct {
 	sortedModels []model.Model
 
 	sortedQuantizations []model.Quantization
+
+	measurements []measured
 }
 
 // Models returns all models by name.

@@ -41,6 +41,7 @@ type document struct {
 
 	EngineOverrides []EngineOverride `json:"-"`
 	Objectives      []Objective      `json:"-"`
+	Measurements    []Measurement    `json:"-"`
 }
 
 // rawDocument leaves the entries undecoded, so that an error can name one.
@@ -56,6 +57,7 @@ type rawDocument struct {
 
 	EngineOverrides []json.RawMessage `json:"engineOverrides,omitempty"`
 	Objectives      []json.RawMessage `json:"objectives,omitempty"`
+	Measurements    []json.RawMessage `json:"measurements,omitempty"`
 }
 
 // decode reads one file strictly: unknown fields, duplicate keys and wrong types are errors.
@@ -94,6 +96,9 @@ func decode(data []byte) (document, error) {
 		return document{}, err
 	}
 	if doc.Objectives, err = decodeList[Objective]("objectives", raw.Objectives); err != nil {
+		return document{}, err
+	}
+	if doc.Measurements, err = decodeList[Measurement]("measurements", raw.Measurements); err != nil {
 		return document{}, err
 	}
 	doc.Engines, err = decodeList[Engine]("engines", raw.Engines)

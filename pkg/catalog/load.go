@@ -5,6 +5,7 @@ package catalog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -17,8 +18,8 @@ import (
 
 // Load decodes the files of base, lets every overlay add entries or replace those of the same name,
 // and checks the result. Any file ending in .yaml may hold any of the lists gpus, skus, overrides,
-// quantizations, models, engines and objectives. The overrides of a layer change the SKUs of that layer and of those
-// before it. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
+// quantizations, models, engines, objectives and, in base alone, measurements. The overrides of a layer change the SKUs
+// of that layer and of those before it. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
 func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 	m := merger{
 		gpus:    entries[sku.GPU]{},
@@ -29,6 +30,7 @@ func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 
 		quantizations: entries[model.Quantization]{},
 		objectives:    entries[Objective]{},
+		measurements:  entries[Measurement]{},
 	}
 	for layer, fsys := range append([]fs.FS{base}, overlays...) {
 		if err := m.layer(fsys, layer); err != nil {
@@ -47,6 +49,7 @@ type merger struct {
 
 	quantizations entries[model.Quantization]
 	objectives    entries[Objective]
+	measurements  entries[Measurement]
 	// regions is the reference region by cloud.
 	regions map[string]string
 }
@@ -79,6 +82,9 @@ func (m *merger) file(data []byte, at source, overrides changes) error {
 	if err := validateHeader(doc, at.layer == 0); err != nil {
 		return err
 	}
+	if at.layer > 0 && len(doc.Measurements) > 0 {
+		return errors.New("measurements: an overlay has none: sign them as a calibration file, and name that with --calibration")
+	}
 	if doc.Region != "" {
 		m.regions[doc.Cloud] = doc.Region
 	}
@@ -97,6 +103,8 @@ func (m *merger) file(data []byte, at source, overrides changes) error {
 		gather(m.models, doc.Models, kind[model.Model]{"models", func(m model.Model) string { return m.Name }, validateModel}, at),
 		gather(m.objectives, doc.Objectives,
 			kind[Objective]{"objectives", func(o Objective) string { return string(o.Name) }, validateObjective}, at),
+		gather(m.measurements, doc.Measurements,
+			kind[Measurement]{"measurements", func(m Measurement) string { return m.Name }, Measurement.Validate}, at),
 		gather(m.engines, doc.Engines, kind[Engine]{"engines", func(e Engine) string { return e.Name }, Engine.Validate}, at),
 	)
 }

@@ -13,9 +13,8 @@ import (
 
 // Speed holds the constants of a roofline. Efficiencies are shares of the data sheet's figures.
 type Speed struct {
-	// Basis of the constants. Measured names the GPUs of the measurements; predictions for all others are estimated.
-	Basis    v1beta1.Basis `json:"basis"`
-	Measured []string      `json:"measured,omitempty"`
+	// Basis of the constants. Predictions are estimates even so: a Measurement makes them more.
+	Basis v1beta1.Basis `json:"basis"`
 	// Dense are the kernels of matrices for every token, by the name of a quantization; default holds for those of 16
 	// bits and for all that are decompressed to 16 bits. Experts are those behind a router.
 	Dense   map[string]Kernel `json:"dense"`
@@ -67,8 +66,6 @@ type Kernel struct {
 	Compute   float64 `json:"compute"`
 	// LayerMicros lost in a layer, of experts.
 	LayerMicros float64 `json:"layerMicros,omitempty"`
-	// Estimated: the figures were not fitted to measurements.
-	Estimated bool `json:"estimated,omitempty"`
 	// Generations of GPUs with a kernel of their own, by compute capability.
 	Generations map[string]Variant `json:"generations,omitempty"`
 }
@@ -108,8 +105,6 @@ type AllReduce struct {
 	// Bytes and Micros of measured points, ascending.
 	Bytes  []float64 `json:"bytes"`
 	Micros []float64 `json:"micros"`
-	// Estimated: the points were scaled from those of another link.
-	Estimated bool `json:"estimated,omitempty"`
 }
 
 // Hops are messages from one stage of a pipeline to the next.
@@ -130,7 +125,7 @@ type Hop struct {
 
 // Clone returns a deep copy.
 func (s Speed) Clone() Speed {
-	s.Measured, s.AllReduce = slices.Clone(s.Measured), slices.Clone(s.AllReduce)
+	s.AllReduce = slices.Clone(s.AllReduce)
 	s.Dense, s.Experts, s.Generations = maps.Clone(s.Dense), maps.Clone(s.Experts), maps.Clone(s.Generations)
 	for _, kernels := range []map[string]Kernel{s.Dense, s.Experts} {
 		for name, k := range kernels {

@@ -17,9 +17,6 @@ func (c *check) speed(s Speed) {
 		return
 	}
 	c.basis("speed.basis", s.Basis)
-	for i, gpu := range s.Measured {
-		c.text(fmt.Sprintf("speed.measured[%d]", i), gpu, isName, "must be the name of a GPU such as H100-80-SXM")
-	}
 	c.kernels("speed.dense", s.Dense)
 	if len(s.Experts) > 0 {
 		c.kernels("speed.experts", s.Experts)

@@ -20,8 +20,7 @@ type reducer struct {
 	// table of measured points; nil for one GPU.
 	table *catalog.AllReduce
 	// a factor on the table's times
-	times     float64
-	estimated bool
+	times float64
 }
 
 // reducerOf looks up the table of a layout: that of the GPUs' link if it joins them all, else that of PCIe.
@@ -37,18 +36,15 @@ func reducerOf(gpu *sku.GPU, l *Layout, speed *catalog.Speed) reducer {
 	out.table = tableOf(link, l.TP, speed.AllReduce)
 	if out.table == nil {
 		out.table = tableOf(pcie, l.TP, speed.AllReduce)
-		out.estimated = true
 	}
 	if out.table == nil {
 		return out
 	}
-	out.estimated = out.estimated || out.table.Estimated || out.table.GPUs != l.TP
 	if l.TP > out.table.GPUs {
 		out.times = float64(l.TP) / float64(out.table.GPUs)
 	}
 	if l.Nodes > 1 && l.TP*max(l.PP, 1)*max(l.DP, 1) < l.TP*l.Nodes {
 		out.times *= speed.Hops.Across
-		out.estimated = true
 	}
 	return out
 }

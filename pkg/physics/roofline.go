@@ -32,7 +32,6 @@ type roofline struct {
 	step      float64
 	layers    float64
 	allLayers float64
-	estimated bool
 	// input and output tokens of a sequence.
 	input, output float64
 }
@@ -40,7 +39,6 @@ type roofline struct {
 // rates of one kernel.
 type rates struct {
 	bandwidth, compute float64
-	estimated          bool
 }
 
 // sixteen is the peak in 16 bits: older GPUs have it for fp16 alone.
@@ -80,7 +78,6 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 		r.attention *= g.Sinks
 	}
 	r.addOverheads(m, d)
-	r.estimated = d.Layout.EP || r.sum.estimated || r.linear.estimated || r.plain.estimated || r.experts.estimated || d.Serving.Eager
 	return r, true
 }
 
@@ -138,12 +135,12 @@ func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
 }
 
 // ratesOf is what a kernel reaches on a GPU. Weights of a type that the GPU cannot compute in are
-// decompressed to 16 bits and multiplied as those are, which costs nothing but the estimate's certainty.
+// decompressed to 16 bits and multiplied as those are, which costs nothing.
 func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kernel, format, peakType string) rates {
 	g := generation(gpu, speed)
 	k, own := kernelOf(kernels, format).On(gpu.ComputeCapability)
 	peakType = cmp.Or(own, peakType)
-	out := rates{estimated: k.Estimated, bandwidth: gpu.BandwidthGBs * giga * k.Bandwidth * g.Bandwidth}
+	out := rates{bandwidth: gpu.BandwidthGBs * giga * k.Bandwidth * g.Bandwidth}
 	share, peak := k.Compute*g.Compute, sixteen(gpu)
 	switch narrow := gpu.PeakTFLOPs[peakType]; {
 	case peakType == "" || peakType == "bf16" || peakType == "fp16":
@@ -151,7 +148,6 @@ func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kern
 		share, peak = k.Compute*g.NarrowCompute, narrow
 	default:
 		share = kernels[defaultKernel].Compute * g.Compute
-		out.estimated = true
 	}
 	out.compute = peak * tera * share
 	return out
@@ -201,10 +197,7 @@ const activationBytes = 2
 
 // decodeTime returns the time of a step with one token for each of a number of sequences.
 func (r *roofline) decodeTime(sequences float64) float64 {
-	read := 0.0
-	for i := range r.w.mixers {
-		read += r.w.mixers[i].read(r.input+r.output/2, r.tp, r.elements)
-	}
+	read := r.cached()
 	all := sequences * r.ranks
 	time := r.matrices(sequences, all) + sequences*read/r.cache + r.sums(sequences, all) + r.layers
 	return time + r.step + r.speed.SequenceMicros*sequences*micro

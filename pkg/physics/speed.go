@@ -5,7 +5,6 @@ package physics
 
 import (
 	"math"
-	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
@@ -58,9 +57,6 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	early := r.input / (r.input + r.output/2)
 	out.TTFT = (first + wait*early) * 1e3
 	out.TPOT = (s.token + wait*(1-early)/r.output) * 1e3
-	if !r.estimated && p.stages == 1 && slices.Contains(d.Engine.Speed.Measured, d.GPU.Name) {
-		out.Basis = m.basis(d.Engine.Speed.Basis)
-	}
 	return out
 }
 

@@ -213,32 +213,6 @@ func TestQueuesWait(t *testing.T) {
 	}
 }
 
-func TestSpeedBasis(t *testing.T) {
-	for name, tc := range map[string]struct {
-		reason string
-		change func(*setting)
-		want   v1beta1.Basis
-	}{
-		"measured":     {"the rows are of this GPU", func(*setting) {}, v1beta1.BasisMeasured},
-		"another GPU":  {"no row is of it", func(x *setting) { x.gpu.Name = "L40S" }, v1beta1.BasisEstimated},
-		"stages":       {"no row has them", func(x *setting) { x.layout.PP = 2 }, v1beta1.BasisEstimated},
-		"eager":        {"no row is", func(x *setting) { x.serving.Eager = true }, v1beta1.BasisEstimated},
-		"six GPUs":     {"no table is of six", func(x *setting) { x.layout.TP = 6 }, v1beta1.BasisEstimated},
-		"another link": {"nothing is known of it", func(x *setting) { x.gpu.Link = "string" }, v1beta1.BasisEstimated},
-		"a format":     {"nothing was fitted to it", func(x *setting) { x.format = "awq" }, v1beta1.BasisEstimated},
-		"decompressed": {"the GPU has no arithmetic for it", func(x *setting) { x.format = "nvfp4" }, v1beta1.BasisEstimated},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShelf(t)
-			x := ordinary(t, s)
-			tc.change(&x)
-			if got := x.pace(t, s, seventy()); got.Basis != tc.want || got.TPOT == 0 {
-				t.Errorf("Basis = %v, want %v: %s; %+v", got.Basis, tc.want, tc.reason, got)
-			}
-		})
-	}
-}
-
 // Nothing is said of a GPU whose peaks are not known.
 func TestUnknownHardwareHasNoPace(t *testing.T) {
 	s := newShelf(t)

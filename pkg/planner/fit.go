@@ -241,7 +241,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 		return // nothing is known of the engine's speed
 	}
 	l.load = d.loadFor(l.fitted.target)
-	l.pace = l.form.physics.Speed(&deployed, l.load)
+	l.pace = l.form.physics.MeasuredSpeed(&deployed, l.load, l.form.runs)
 	d.judgeUsual(l, &deployed)
 	if !d.saturate || l.pace.TPOT == 0 {
 		return
@@ -251,7 +251,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 		if load.Concurrency > l.fitted.serving.MaxNumSeqs*l.spread.replicas {
 			return
 		}
-		p := l.form.physics.Speed(&deployed, load)
+		p := l.form.physics.MeasuredSpeed(&deployed, load, l.form.runs)
 		if p.Queues || !d.floors.kept(&p) ||
 			p.OutputTokensPerSecond <= l.pace.OutputTokensPerSecond {
 			return
@@ -267,7 +267,7 @@ func (d *modelDemand) judgeUsual(l *layout, deployed *physics.Deployment) {
 	if usual.Concurrency = d.target.concurrency; d.typical.Concurrency > 0 || usual.Concurrency <= l.load.Concurrency {
 		return
 	}
-	if p := l.form.physics.Speed(deployed, usual); !p.Queues && d.floors.kept(&p) {
+	if p := l.form.physics.MeasuredSpeed(deployed, usual, l.form.runs); !p.Queues && d.floors.kept(&p) {
 		l.load, l.pace = usual, p
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -23,6 +24,7 @@ func TestFloorsHaveMargins(t *testing.T) {
 		t.Fatal(err)
 	}
 	tpot := alone.Performance.TPOTMillis // of a GPU that nobody measured
+	runs := []catalog.Measurement{runOf(w, "GPU-1", alone.Performance)}
 	for _, tc := range []struct {
 		reason   string
 		measured bool
@@ -39,9 +41,7 @@ func TestFloorsHaveMargins(t *testing.T) {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := w
 			if tc.measured {
-				w.Engines[0].Speed.Measured = []string{"GPU-1"}
-			} else {
-				w.Engines[0].Speed.Measured = []string{"GPU-0"}
+				w.Measurements = runs
 			}
 			plan, err := ask(t, w, planner.Request{Objectives: planner.Objectives{
 				TimePerOutputToken: time.Duration(tc.limit * float64(time.Millisecond)),
@@ -71,5 +71,16 @@ func TestRefusalIsAboutTheFastestLayout(t *testing.T) {
 	}
 	if diff := cmp.Diff(fastest.Error(), open.Error()); diff != "" {
 		t.Errorf("refusal (-of TP 4 alone +got):\n%s", diff)
+	}
+}
+
+// runOf is a run of the first model on one GPU that took what a plan says.
+func runOf(w world, gpu string, p *planner.Performance) catalog.Measurement {
+	a := w.Models[0].Artifacts[0]
+	each := p.TTFTMillis + float64(p.OutputTokens-1)*p.TPOTMillis
+	return catalog.Measurement{
+		Name: "run", Engine: a.Engine, Version: "0.31.0", Model: a.Repo, Quantization: a.Quantization, GPU: gpu, TensorParallel: 1,
+		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Concurrency: p.Concurrency,
+		TTFTMillis: p.TTFTMillis, TPOTMillis: p.TPOTMillis, OutputTokensPerSecond: float64(p.Concurrency*p.OutputTokens) / each * 1e3,
 	}
 }

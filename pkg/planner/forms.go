@@ -29,6 +29,8 @@ type form struct {
 	weights WeightsDisk
 	// physics of the weights; shared by forms with different KV caches.
 	physics *physics.Model
+	// runs of the model in this format, or of one of its architecture and size.
+	runs []catalog.Measurement
 	// unsplit caches why the model cannot be split 1, 2, 4, … ways; nil if unknown.
 	unsplit [7]*string
 	// unspread is the same for whole experts.
@@ -71,11 +73,13 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 		weights := physics.NewModel(r.Model.Shape, physics.Weights{
 			Format: format, Bytes: a.LoadedBytes(), Basis: basis, Adapters: beside,
 		})
+		runs := p.catalog.Measurements(r.Model, &a)
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {
 			out = append(out, form{
 				artifact: a, format: format, engine: engine, kvType: kvType, insteadOf: c.insteadOf, weights: r.Weights, physics: weights,
+				runs: runs,
 			})
 		}
 	}

@@ -25,6 +25,8 @@ type world struct {
 	Engines []catalog.Engine
 	// Objectives other than the usual ones.
 	Objectives []catalog.Objective
+	// Measurements of the models.
+	Measurements []catalog.Measurement
 }
 
 // leastLength is how short sequences become before a machine is added.
@@ -44,7 +46,7 @@ func (w world) load(t testing.TB) *catalog.Catalog {
 	data, err := json.Marshal(map[string]any{
 		"source": "made up", "date": "2026-01-31", "cloud": "azure", "region": "eastus",
 		"gpus": w.GPUs, "skus": w.SKUs, "models": w.Models, "engines": w.Engines, "quantizations": formats(),
-		"objectives": objectives,
+		"objectives": objectives, "measurements": w.Measurements,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,185 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package physics
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+// How near a run must be to a load, as a ratio in either direction. A token of a longer answer takes about the same
+// time, so answers may differ more. TestMeasuredRunsCarryOver compares runs of this distance.
+const (
+	nearInput       = 2
+	nearOutput      = 4
+	nearConcurrency = 2
+)
+
+// A run whose figures differ from the law's by more than these ratios supports nothing: its engine was set up in
+// another way, or its author erred. First tokens take milliseconds that the law knows little of.
+const (
+	mostTPOTResidual = 1.6
+	mostTTFTResidual = 3
+)
+
+// mostCacheShare is the share of a step that reads the KV cache, up to which its type hardly matters.
+const mostCacheShare = 0.1
+
+// MeasuredSpeed is Speed, with the basis measured where one of the runs supports it. All runs are of the model's
+// architecture and size in its format, under the deployment's engine. The figures are those of the nearest run,
+// carried to the load by the law: a run that took 1.1 times what the law says makes the law's figure 1.1 times as
+// large. They are never better than the hardware's peak allows.
+//
+// A run supports a deployment on the same GPU with the same tensor parallelism and number of stages, at a load per
+// replica near its own, of a release in which a step of the engine costs the same.
+func (m *Model) MeasuredSpeed(d *Deployment, load Load, runs []catalog.Measurement) Pace {
+	pace := m.Speed(d, load)
+	run := nearest(m, d, load, runs)
+	if run == nil || pace.TPOT == 0 || pace.Queues {
+		return pace
+	}
+	law, reached := m.speedOf(run, d)
+	if !reached || ratio(run.TPOTMillis, law.TPOT) > mostTPOTResidual || ratio(run.TTFTMillis, law.TTFT) > mostTTFTResidual {
+		return pace
+	}
+	if run.KVType != kvTypeOf(d) && cacheShare(m, d, load) > mostCacheShare {
+		return pace
+	}
+	peak := peakOf(m, d, load)
+	before := pace.TTFT + float64(load.Output-1)*pace.TPOT
+	pace.TPOT = max(pace.TPOT*run.TPOTMillis/law.TPOT, peak.TPOT)
+	pace.TTFT = max(pace.TTFT*run.TTFTMillis/law.TTFT, peak.TTFT)
+	// The same number of requests is in flight: by Little's law, their rate falls as their time grows.
+	pace.OutputTokensPerSecond *= before / (pace.TTFT + float64(load.Output-1)*pace.TPOT)
+	pace.Basis = v1beta1.BasisMeasured
+	return pace
+}
+
+// ratio of two positive numbers, at least 1.
+func ratio(a, b float64) float64 { return max(a/b, b/a) }
+
+// nearest returns the run that supports a deployment at the smallest distance; nil if none does.
+func nearest(m *Model, d *Deployment, load Load, runs []catalog.Measurement) *catalog.Measurement {
+	if len(runs) == 0 || d.Serving.Eager || m.weights.Adapters.Slots > 0 || d.Layout.Nodes > 1 || load.Input < 1 || load.Output < 1 {
+		return nil
+	}
+	replicas := max(d.Layout.DP, 1) / d.Layout.ranks()
+	open := max(float64(load.Concurrency)/float64(max(replicas, 1)), 1)
+	var best *catalog.Measurement
+	least := math.Inf(1)
+	for i := range runs {
+		run := &runs[i]
+		if !sameSetUp(run, d) {
+			continue
+		}
+		distance := distanceOf(run, load, open)
+		switch {
+		case distance < least:
+		case best != nil && distance == least && older(best.Version, run.Version):
+		default:
+			continue
+		}
+		best, least = run, distance
+	}
+	return best
+}
+
+// sameSetUp compares a run with a deployment in everything but the load.
+func sameSetUp(run *catalog.Measurement, d *Deployment) bool {
+	l := &d.Layout
+	gpus := max(l.TP, 1) * max(l.PP, 1)
+	switch {
+	case run.GPU != d.GPU.Name, run.TensorParallel != max(l.TP, 1), run.Stages() != max(l.PP, 1), l.CP > 1:
+		return false
+	case run.WholeExperts != l.EP, l.EP && l.DP > 1:
+		return false
+	case gpus > 1 && d.GPU.LinkGBs > 0 && l.LinkedGPUs < gpus:
+		return false // the run's GPUs had a link
+	}
+	until := d.Engine.Speed.Former.Until
+	return until == "" || older(run.Version, until) == older(cmp.Or(d.Serving.Version, d.Engine.Version), until)
+}
+
+// distanceOf a run's load from another one, of which a replica has some requests open; +Inf if it is not near.
+func distanceOf(run *catalog.Measurement, load Load, open float64) float64 {
+	input := ratio(float64(run.InputTokens), float64(load.Input))
+	output := ratio(float64(run.OutputTokens), float64(load.Output))
+	concurrency := ratio(float64(run.Concurrency), open)
+	if input > nearInput || output > nearOutput || concurrency > nearConcurrency {
+		return math.Inf(1)
+	}
+	return math.Log(input) + math.Log(output)/2 + math.Log(concurrency)
+}
+
+// kvTypeOf returns the type of the KV cache; empty for the model's own.
+func kvTypeOf(d *Deployment) string {
+	if kv := d.Serving.KVType; kv != "auto" && kv != "bfloat16" {
+		return kv
+	}
+	return ""
+}
+
+// speedOf returns the law's figures for a run; false if it cannot have run.
+func (m *Model) speedOf(run *catalog.Measurement, d *Deployment) (Pace, bool) {
+	s := Serving{
+		MaxModelLen: run.InputTokens + run.OutputTokens + 1, Utilization: d.Serving.Utilization, KVType: run.KVType, Version: run.Version,
+	}
+	l := d.Layout
+	l.DP = 1
+	// The run had room for its requests, so no more is asked.
+	budget := Budget{KVCache: math.MaxFloat32, KVTokens: math.MaxInt32, MaxConcurrency: math.MaxInt32}
+	pace := m.Speed(
+		&Deployment{GPU: d.GPU, Layout: l, Serving: &s, Budget: &budget, Engine: d.Engine},
+		Load{Input: run.InputTokens, Output: run.OutputTokens, Concurrency: run.Concurrency},
+	)
+	return pace, pace.TPOT > 0 && !pace.Queues
+}
+
+// cacheShare returns the share of a step in which a replica reads its KV cache.
+func cacheShare(m *Model, d *Deployment, load Load) float64 {
+	r, known := m.rooflineOf(d)
+	if !known {
+		return 1
+	}
+	r.input, r.output = float64(load.Input), float64(load.Output)
+	sequences := max(float64(load.Concurrency)/float64(max(d.Layout.DP, 1)), 1)
+	return sequences * r.cached() / r.cache / r.decodeTime(sequences)
+}
+
+// cached returns the bytes of a sequence's KV cache that a step reads on each GPU.
+func (r *roofline) cached() float64 {
+	read := 0.0
+	for i := range r.w.mixers {
+		read += r.w.mixers[i].read(r.input+r.output/2, r.tp, r.elements)
+	}
+	return read
+}
+
+// peakOf returns the times in ms that the data sheet's bandwidth and peak allow at best, with nothing lost in kernels,
+// between GPUs or in the engine.
+func peakOf(m *Model, d *Deployment, load Load) Pace {
+	r, known := m.rooflineOf(d)
+	if !known {
+		return Pace{}
+	}
+	fastest := 0.0
+	for _, tflops := range d.GPU.PeakTFLOPs {
+		fastest = max(fastest, tflops)
+	}
+	best := rates{bandwidth: d.GPU.BandwidthGBs * giga, compute: fastest * tera}
+	r.plain, r.linear, r.experts, r.cache = best, best, best, best.bandwidth
+	r.input, r.output = float64(load.Input), float64(load.Output)
+	stages := float64(max(d.Layout.PP, 1))
+	// One sequence in flight on each replica: more of them only make a step longer.
+	step := r.matrices(1, 1) + r.cached()/r.cache
+	prompt := r.matrices(r.input, r.input)
+	// Corners of the roofline are smooth, which makes a time up to a fifth longer.
+	return Pace{TPOT: step / smoothCorner * 1e3, TTFT: max(prompt/stages, step) / smoothCorner * 1e3}
+}
+
+// smoothCorner is how much longer either makes two equal times.
+const smoothCorner = 1.19
