@@ -31,9 +31,11 @@ const (
 	// LetGo: record the end of the held attempt, for the verdict's cause or, without one, because the pods have moved
 	// to the machines of the latest one.
 	LetGo Do = "LetGo"
-	// Release: release standing machines outside open attempts.
+	// Record: write the attempts to the status. Nothing is bought or released before it has them.
+	Record Do = "Record"
+	// Release: release standing machines, because no attempt is open.
 	Release Do = "Release"
-	// Ask: request the machines of the open attempt that never existed.
+	// Ask: request the machines of the open attempt that never existed, and release all others.
 	Ask Do = "Ask"
 	// Await: machines are on their way out, and nothing is asked for before they are gone.
 	Await Do = "Await"
@@ -76,8 +78,8 @@ type Attempt struct {
 	Failed refusal.Verdict
 	// Cause of a closed one's end; None if its machines were released.
 	Cause refusal.Cause
-	// Unchanged: nobody has acted since the closed one ended.
-	Unchanged bool
+	// Unchanged: nobody has acted since the closed one ended. Mended: what stopped it has been mended since.
+	Unchanged, Mended bool
 }
 
 // State is the input of the decision.
@@ -95,6 +97,8 @@ type State struct {
 	Strays, Leaving int
 	// Unknown: some of the strays fit the plan, and belong to no known attempt.
 	Unknown bool
+	// Unwritten: the attempts differ from those in the status.
+	Unwritten bool
 }
 
 // Step is the decision. Verdict goes with Keep and End.
@@ -108,8 +112,16 @@ type Step struct {
 	Recheck bool
 }
 
-// Decide returns the next step. It is called again after each step but Keep, Await and Stop.
+// Decide returns the next step. It is called again after each step but Keep, Await, Stop, Release and Ask.
 func Decide(s State) Step {
+	step := s.decide()
+	if s.Unwritten && (step.Do == Next || step.Do == Ask || step.Do == Release) {
+		return Step{Do: Record}
+	}
+	return step
+}
+
+func (s State) decide() Step {
 	switch {
 	case s.Unrecorded:
 		return Step{Do: AdoptServing}
@@ -129,7 +141,7 @@ func Decide(s State) Step {
 		return Step{Do: Release}
 	case s.Leaving > 0:
 		return Step{Do: Await}
-	case s.Last != nil && s.Last.Cause.NeedsPerson() && s.Last.Unchanged:
+	case s.Last != nil && s.Last.Cause.NeedsPerson() && s.Last.Unchanged && !s.Last.Mended:
 		return Step{Do: Stop}
 	default:
 		return Step{Do: Next}
@@ -159,7 +171,7 @@ func (a *Attempt) decide(s State) Step {
 	case isMissing && a.Former:
 		return Step{Do: End, Verdict: refusal.Verdict{Message: "the capacity back end changed before all machines were acquired"}}
 	case s.Strays > 0:
-		return Step{Do: Release}
+		return Step{Do: Ask}
 	case isMissing && s.Leaving > 0:
 		return Step{Do: Await}
 	case isMissing:

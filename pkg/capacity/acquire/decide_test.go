@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 		{
 			"an attempt was written down, and former machines stand",
 			acquire.State{Last: open(acquire.Machine{}), Strays: 1},
-			acquire.Step{Do: acquire.Release},
+			acquire.Step{Do: acquire.Ask},
 		},
 		{"one of two was asked for", acquire.State{Last: open(stands, acquire.Machine{})}, acquire.Step{Do: acquire.Ask}},
 		{
@@ -83,7 +83,7 @@ func TestDecide(t *testing.T) {
 		{
 			"machines that nobody knows stand beside those of the attempt",
 			acquire.State{Last: open(stands), Strays: 1, Unknown: true},
-			acquire.Step{Do: acquire.Release},
+			acquire.Step{Do: acquire.Ask},
 		},
 		{
 			"one of two that serve by themselves is lost",
@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 		{
 			"the lost one stands still: it alone is let go",
 			acquire.State{Last: ready(true, stands, acquire.Machine{}), Strays: 1},
-			acquire.Step{Do: acquire.Release},
+			acquire.Step{Do: acquire.Ask},
 		},
 		{
 			"the lost one is on its way out",
@@ -139,6 +139,31 @@ func TestDecide(t *testing.T) {
 		{"nobody has mended anything", acquire.State{Last: unmended}, acquire.Step{Do: acquire.Stop}},
 		{"nor are machines kept meanwhile", acquire.State{Last: unmended, Strays: 1}, acquire.Step{Do: acquire.Release}},
 		{"somebody has", acquire.State{Last: closed(refusal.Misconfigured)}, acquire.Step{Do: acquire.Next}},
+		{
+			"the node class has been mended since",
+			acquire.State{Last: &acquire.Attempt{Cause: refusal.Misconfigured, Unchanged: true, Mended: true}},
+			acquire.Step{Do: acquire.Next},
+		},
+		{
+			"an attempt is written before its machines are requested",
+			acquire.State{Last: open(acquire.Machine{}), Unwritten: true},
+			acquire.Step{Do: acquire.Record},
+		},
+		{
+			"the end of an attempt is written before its machines are released",
+			acquire.State{Last: closed(refusal.Quota), Strays: 1, Unwritten: true},
+			acquire.Step{Do: acquire.Record},
+		},
+		{
+			"the end of an attempt is written before the next one begins",
+			acquire.State{Last: closed(refusal.Quota), Unwritten: true},
+			acquire.Step{Do: acquire.Record},
+		},
+		{
+			"progress of machines is written with the report",
+			acquire.State{Last: open(stands), Unwritten: true},
+			acquire.Step{Do: acquire.Keep},
+		},
 		{
 			"what runs on the machines has failed for too long",
 			acquire.State{Last: &acquire.Attempt{Open: true, Wanted: true, Machines: []acquire.Machine{stands}, Failed: failed}},

@@ -26,6 +26,8 @@ type acquisition struct {
 	recreates string
 	// asksAgain: others of the same kind replace them. Their loss rules out nothing then.
 	asksAgain bool
+	// isMended: what stopped the last attempt has been mended.
+	isMended bool
 	// foreign are held machines without a possible attempt.
 	foreign []string
 	// leftNodes are the nodes to avoid now.

@@ -43,10 +43,15 @@ func (s *scope) end(verdict refusal.Verdict, now time.Time) {
 	}
 }
 
+// isUnwritten reports whether the attempts differ from those in the status.
+func (s *scope) isUnwritten() bool {
+	return !equality.Semantic.DeepEqual(s.ws.Status.Attempts, []v1beta1.Attempt(s.attempts))
+}
+
 // persist writes changed attempts. Nothing is bought or released before the status has the reason. A pass over an old
 // Workspace fails to write; confirm stops a pass with nothing to write.
 func (r *Reconciler) persist(ctx context.Context, s *scope) error {
-	if equality.Semantic.DeepEqual(s.ws.Status.Attempts, []v1beta1.Attempt(s.attempts)) {
+	if !s.isUnwritten() {
 		return nil
 	}
 	before := s.ws.DeepCopy()

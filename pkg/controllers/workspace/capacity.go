@@ -5,12 +5,14 @@ package workspace
 
 import (
 	"context"
+	"time"
 
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// mostSteps bounds the steps of one pass: at most adopt, end, next and ask follow each other.
+// mostSteps bounds the steps of one pass: at most adopt, end, record, next, record and ask follow each other.
 const mostSteps = 8
 
 // mostAttempts bounds the search for the attempt of a machine's name.
@@ -65,6 +67,8 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step acquire.Step) (isO
 	case acquire.LetGo:
 		r.endHeld(ctx, s, step.Verdict)
 		return false, nil
+	case acquire.Record:
+		return false, r.persist(ctx, s)
 	case acquire.Release:
 		return true, r.release(ctx, s)
 	case acquire.Await:
@@ -74,16 +78,20 @@ func (r *Reconciler) take(ctx context.Context, s *scope, step acquire.Step) (isO
 	case acquire.Next:
 		return false, r.next(ctx, s)
 	case acquire.Ask:
-		return true, r.ask(ctx, s)
+		return r.ask(ctx, s)
 	default:
-		s.verdict = step.Verdict
-		if at := step.Verdict.LookAgain; !at.IsZero() {
-			s.lookAgain(at.Sub(now))
-		}
-		if open := s.openAttempt(); open.ReadyTime == nil && s.areMachinesUsable() {
-			ready := seconds(s.readySince(open, now))
-			open.ReadyTime = &ready
-		}
+		s.keep(step.Verdict, now)
 		return true, nil
+	}
+}
+
+// keep waits for the world to move, and notes when the machines of the open attempt are usable.
+func (s *scope) keep(verdict refusal.Verdict, now time.Time) {
+	s.verdict = verdict
+	if at := verdict.LookAgain; !at.IsZero() {
+		s.lookAgain(at.Sub(now))
+	}
+	if open := s.openAttempt(); open.ReadyTime == nil && s.areMachinesUsable() {
+		open.ReadyTime = new(seconds(s.readySince(open, now)))
 	}
 }

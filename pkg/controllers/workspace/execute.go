@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -47,15 +48,9 @@ func (r *Reconciler) end(ctx context.Context, s *scope, step acquire.Step) error
 	return nil
 }
 
-// release releases the machines outside open attempts, after the reason is written. A pass over an old Workspace
-// might miss the attempt that holds one.
+// release releases the machines outside open attempts. A pass over an old Workspace might miss the attempt that holds
+// one.
 func (r *Reconciler) release(ctx context.Context, s *scope) error {
-	if err := r.persist(ctx, s); err != nil {
-		return err
-	}
-	if open := s.openAttempt(); open != nil {
-		return r.ask(ctx, s)
-	}
 	if err := r.confirm(ctx, s); err != nil {
 		return err
 	}
@@ -67,25 +62,31 @@ func (r *Reconciler) release(ctx context.Context, s *scope) error {
 	return s.awaitRelease(left)
 }
 
-// ask requests the missing machines of the open attempt and releases all others.
-func (r *Reconciler) ask(ctx context.Context, s *scope) error {
-	open, plan := s.openAttempt(), &s.revision.Plan
-	names, err := r.Provisioner.Names(s.owner, open.Number, plan.Nodes)
+// ask requests the missing machines of the open attempt and releases all others. An attempt whose machines have other
+// names than recorded is not over: they are written first.
+func (r *Reconciler) ask(ctx context.Context, s *scope) (isOver bool, err error) {
+	open := s.openAttempt()
+	names, err := r.Provisioner.Names(s.owner, open.Number, s.revision.Plan.Nodes)
 	if err != nil {
-		return err
+		return true, err
+	}
+	if names = acquire.Names(names); !slices.Equal(names, open.NodeClaims) {
+		open.NodeClaims = names
+		return false, nil
 	}
 	if err := r.awaitReplacements(s, open); err != nil {
-		return err
+		return true, err
 	}
+	return true, r.buy(ctx, s, open)
+}
+
+// buy requests the missing machines of an attempt within the money.
+func (r *Reconciler) buy(ctx context.Context, s *scope, open *v1beta1.Attempt) error {
 	isDedicated, err := r.preflight.IsDedicated(ctx, r.choice(s).Purchase(s.revision))
 	if err != nil {
 		return err
 	}
 	if err := r.reserveAgain(ctx, s); err != nil {
-		return err
-	}
-	open.NodeClaims = acquire.Names(names)
-	if err := r.persist(ctx, s); err != nil {
 		return err
 	}
 	asked := r.request(s)
@@ -102,7 +103,7 @@ func (r *Reconciler) ask(ctx context.Context, s *scope) error {
 		s.seeCreated(outcome.Created, r.Clock.Now())
 		acquire.NoteCreated(open, outcome.Created, r.Clock.Now())
 		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
-			"instanceType", plan.InstanceType)
+			"instanceType", s.revision.Plan.InstanceType)
 	}
 	if err == nil {
 		s.lookAgain(acquire.CacheLag) // should they vanish before the cache shows them
@@ -119,8 +120,8 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 		if err != nil {
 			return true, err
 		}
-		if refusal.Mended(refusal.ClassState(last.NodeClass), class) {
-			return false, r.next(ctx, s)
+		if s.isMended = refusal.Mended(refusal.ClassState(last.NodeClass), class); s.isMended {
+			return false, nil
 		}
 		stalled.Message += "; " + last.Fix
 		stalled.RetryAfter = retryClass

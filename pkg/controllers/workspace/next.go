@@ -18,16 +18,32 @@ import (
 	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
-// next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt is
-// written first: the plan pinned here hides the former request.
+// next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt has
+// been written: the plan pinned here hides the former request. While the spec has no plan, another attempt follows only
+// if the spec lets machines be bought and the model has answered with the accepted plan: nobody would miss it otherwise.
 func (r *Reconciler) next(ctx context.Context, s *scope) error {
-	if err := r.closeLast(ctx, s); err != nil {
-		return err
+	if s.planErr != nil && (s.buysNothing() || !s.hasServed()) {
+		return s.planErr
 	}
 	number := s.attempts.NextNumber()
 	if _, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes); err != nil {
 		return err // there is nothing to buy with
 	}
+	made, err := r.choose(ctx, s, number)
+	if err != nil || made == nil || s.isOnNodes() || r.choice(s).Suffices(made) {
+		return err
+	}
+	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
+	if err != nil {
+		return err
+	}
+	r.begin(s, s.revision, number, names, r.Clock.Now())
+	return nil
+}
+
+// choose chooses an affordable plan outside the cooldowns, and pins it. It returns nil if the serving machines are to be
+// released first.
+func (r *Reconciler) choose(ctx context.Context, s *scope, number int32) (*revision, error) {
 	// A former leader may have written the end of its attempt when this one had read all the others.
 	now := r.Clock.Now()
 	r.lessons.wake(r.Memory.Learn(now, refusal.Credible(r.market.Remember(asker(s.ws), s.ws.Status.Attempts), now)...))
@@ -38,7 +54,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	if alone, ok := errors.AsType[*acquire.RecreateError](err); ok {
 		s.recreates, s.asksAgain = alone.Error(), made != nil && choice.IsLikeServing(made) && choice.IsAnswering
 		r.waiting.Remove(key)
-		return nil
+		return nil, nil
 	}
 	if err == nil && len(s.attempts) == 0 && !s.isNew && !made.IsOnNodes() { // a lost status has none, either
 		err = r.awaitMachines(ctx, s)
@@ -48,30 +64,10 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 	}
 	if err != nil {
 		r.waiting.Narrow(key, watch.InterestOf(asker(s.ws), s.ws, choice.LeftAlone, err))
-		return err
+		return nil, err
 	}
 	r.waiting.Remove(key)
-	if s.isOnNodes() || choice.Suffices(made) {
-		return nil
-	}
-	names, err := r.Provisioner.Names(s.owner, number, s.revision.Plan.Nodes)
-	if err != nil {
-		return err
-	}
-	r.begin(s, s.revision, number, names, r.Clock.Now())
-	return nil
-}
-
-// closeLast writes down how the last attempt ended. While the spec has no plan, another follows only if the spec lets
-// machines be bought and the model has answered with the accepted plan: nobody would miss it otherwise.
-func (r *Reconciler) closeLast(ctx context.Context, s *scope) error {
-	if err := r.persist(ctx, s); err != nil {
-		return err
-	}
-	if s.planErr != nil && (s.buysNothing() || !s.hasServed()) {
-		return s.planErr
-	}
-	return nil
+	return made, nil
 }
 
 // pin pins a new plan before its purchase; the accepted one has to be the newest. A plan from a pass over an old

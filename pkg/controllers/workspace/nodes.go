@@ -34,6 +34,9 @@ const (
 func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
 	if len(s.machines.Standing()) > 0 || len(s.attempts.Open()) > 0 {
 		s.attempts.Release("the machines were released: the plan uses existing nodes", s.ws.Generation, r.Clock.Now())
+		if err := r.persist(ctx, s); err != nil {
+			return err
+		}
 		if err := r.release(ctx, s); err != nil && !progress.IsWaiting(err) {
 			return err
 		}

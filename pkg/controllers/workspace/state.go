@@ -37,12 +37,13 @@ func (r *Reconciler) state(ctx context.Context, s *scope) (acquire.State, error)
 		out.Last, err = r.lastState(ctx, s, last, names)
 		out.Last.Former = isFormer
 	}
+	out.Unwritten = s.isUnwritten()
 	return out, err
 }
 
 // lastState returns the inputs about the latest attempt. names are its machines if it is open.
 func (r *Reconciler) lastState(ctx context.Context, s *scope, last *v1beta1.Attempt, names []string) (*acquire.Attempt, error) {
-	out := &acquire.Attempt{Open: last.Reason == "", Unchanged: s.isUnchangedSince(last)}
+	out := &acquire.Attempt{Open: last.Reason == "", Unchanged: s.isUnchangedSince(last), Mended: s.isMended}
 	if !out.Open {
 		if last.Reason != v1beta1.ReasonReleased {
 			out.Cause = refusal.Cause(last.Reason)
