@@ -56,6 +56,16 @@ func (a *Attempts) Begin(begun v1beta1.Attempt) {
 	}
 }
 
+// NewAttempt returns an attempt to get the machines of a plan.
+func (s *Snapshot) NewAttempt(made *Plan, number int32, names []string, start time.Time) v1beta1.Attempt {
+	plan := &made.Plan
+	return v1beta1.Attempt{
+		Number: number, Revision: made.Name, NodeClaims: names, StartTime: metav1.NewTime(start),
+		InstanceType: plan.InstanceType, Zone: Place(plan.Zones), CapacityType: plan.CapacityType,
+		Retry: Retry(s.Workspace), NodeClassName: s.Lookup.Class(made),
+	}
+}
+
 // Names returns as many names of machines as an open attempt may list.
 func Names(names []string) []string { return names[:min(len(names), claimLimit)] }
 

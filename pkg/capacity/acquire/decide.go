@@ -4,10 +4,13 @@
 package acquire
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // Do is the next step.
@@ -31,7 +34,7 @@ const (
 	// LetGo: record the end of the held attempt, for the verdict's cause or, without one, because the pods have moved
 	// to the machines of the latest one.
 	LetGo Do = "LetGo"
-	// Record: write the attempts to the status. Nothing is bought or released before it has them.
+	// Record: write the attempts to the status, and decide again. Nothing is bought or released before it has them.
 	Record Do = "Record"
 	// Release: release standing machines, because no attempt is open.
 	Release Do = "Release"
@@ -112,8 +115,99 @@ type Step struct {
 	Recheck bool
 }
 
-// Decide returns the next step. It is called again after each step but Keep, Await, Stop, Release and Ask.
-func Decide(s State) Step {
+// mostSteps bounds the steps of one decision: at most adopt, end and keep follow each other.
+const mostSteps = 8
+
+// Decision is the next step, with the attempts and the surge to go with it.
+type Decision struct {
+	Step
+	// Attempts with the ends and the observed state of their machines.
+	Attempts Attempts
+	// Surge names the serving attempt.
+	Surge Surge
+	// Foreign are held machines without a possible attempt.
+	Foreign []string
+	// Ended are the attempts that end now, Wasted the cost in USD of their machines that never served.
+	Ended  []Ended
+	Wasted float64
+	// LookAgain is when the decision may change by itself; 0 if it does not.
+	LookAgain time.Duration
+	// Unheard is why the silence of a node is not held against it; empty if it is, or if no node is silent.
+	Unheard string
+	// Read is missing: the decision is made again with it, and no step is taken before.
+	Read Read
+}
+
+// Ended is an attempt that ends, with the rule of the verdict.
+type Ended struct {
+	Attempt v1beta1.Attempt
+	Rule    string
+}
+
+// pass is one decision on its way.
+type pass struct {
+	Snapshot
+
+	out Decision
+}
+
+// Decide returns the next step of a Workspace. An error ends the pass: the cache lags behind, or there is no back end.
+func Decide(s Snapshot) (Decision, error) {
+	p := &pass{Snapshot: s}
+	p.Attempts = s.Attempts.Clone()
+	step, err := p.decide()
+	out := p.out
+	out.Step, out.Attempts, out.Surge, out.Foreign = step, p.Attempts, p.Surge, p.Foreign
+	if read, isMissing := errors.AsType[*missing](err); isMissing {
+		out.Read, err = read.Read, nil
+	}
+	return out, err
+}
+
+// decide takes the steps that only change attempts, and returns the first that does more.
+func (p *pass) decide() (Step, error) {
+	for range mostSteps {
+		state, err := p.state()
+		if err != nil {
+			return Step{}, err
+		}
+		step := state.Next()
+		switch step.Do {
+		case AdoptServing:
+			err = p.adoptServing()
+		case Adopt:
+			err = p.adopt()
+		case Cancel:
+			p.close(p.Open(), step.Verdict)
+		case End:
+			err = p.end(step)
+		case LetGo:
+			p.endServing(step.Verdict)
+		case Keep:
+			p.noteReady()
+			if at := step.Verdict.LookAgain; !at.IsZero() {
+				p.out.lookAgain(at.Sub(p.Judge.Now))
+			}
+			return step, nil
+		default:
+			return step, nil
+		}
+		if err != nil {
+			return Step{}, err
+		}
+	}
+	return Step{}, &progress.WaitingError{Message: "deciding about machines", IsBrief: true}
+}
+
+func (d *Decision) lookAgain(after time.Duration) {
+	after = max(after, ShortestLook)
+	if d.LookAgain == 0 || after < d.LookAgain {
+		d.LookAgain = after
+	}
+}
+
+// Next returns the next step.
+func (s State) Next() Step {
 	step := s.decide()
 	if s.Unwritten && (step.Do == Next || step.Do == Ask || step.Do == Release) {
 		return Step{Do: Record}

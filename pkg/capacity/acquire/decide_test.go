@@ -183,7 +183,7 @@ func TestDecide(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, acquire.Decide(test.state)); diff != "" {
+			if diff := cmp.Diff(test.want, test.state.Next()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -58,16 +58,6 @@ type Reasons struct {
 	Past []refusal.Attempt
 }
 
-// Need is a missing input of a judgement.
-type Need int
-
-// Possible needs: nothing, the API server's machines, or the reasons for the end of machines.
-const (
-	NeedsNothing Need = iota
-	NeedsHeld
-	NeedsReasons
-)
-
 // Judgement is a Judge's finding. It is complete if it needs nothing.
 type Judgement struct {
 	// Machines of the case, in order.

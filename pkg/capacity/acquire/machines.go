@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
@@ -73,6 +74,21 @@ func (m Machines) Price(names []string) float64 {
 // AreFormer reports whether a retired back end looks after one of the machines: it gets no more.
 func (m Machines) AreFormer() bool {
 	return slices.ContainsFunc(m, func(machine capacity.Machine) bool { return machine.Former })
+}
+
+// AreUsable reports whether the machines of a plan are there with their nodes and GPUs.
+func (m Machines) AreUsable(plan *planner.Plan) bool {
+	ready := 0
+	for i := range m {
+		switch machine := &m[i]; {
+		case machine.NodeName == "" || !machine.Initialized:
+			continue
+		case !machine.NodeReady || machine.GPUs < plan.GPUsPerNode:
+			return false
+		}
+		ready++
+	}
+	return ready >= plan.Nodes
 }
 
 // Suffice reports whether the machines of an attempt are enough for a plan.

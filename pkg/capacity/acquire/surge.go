@@ -4,6 +4,8 @@
 package acquire
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,19 +61,92 @@ func (m Machines) Trouble(now time.Time) string {
 	return ""
 }
 
-// Open is the oldest open attempt, a candidate to be held beside the latest.
-type Open struct {
-	// Ready: it got its machines.
-	Ready bool
-	// Wanted: its machines fit the plan, and it is not about to lose them.
-	Wanted bool
-	// Moved: the pods are pinned to the machines of a later attempt.
-	Moved bool
+// observeSurge finds the serving attempt while the latest acquires its machines. One that fits the accepted plan does
+// not count: the attempt beside it is released. isUnrecorded: no attempt records the serving machines. isNeedless: the
+// serving machines are suitable again, so those of the later attempt are not needed.
+func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
+	p.Surge = Surge{IsPossible: p.Surge.IsPossible, Replaces: p.Surge.Replaces, IsGroup: p.Accepted.IsGroup()}
+	if !p.Surge.IsPossible || !p.Pods.HasSet || p.Recreates != "" {
+		return false, false, nil
+	}
+	open := p.Attempts.Open()
+	if len(open) == 0 {
+		return len(p.unrecorded()) > 0, false, nil
+	}
+	first, last := open[0], open[len(open)-1]
+	isHeld, err := p.isHeld(first, last)
+	switch {
+	case err != nil:
+		return false, false, err
+	case isHeld:
+		p.Surge.Serving = first.Number
+	case first != last && !p.Live.AreNodesKnown: // the trouble for which others are acquired may not show yet
+		return false, false, &missing{Read{Needs: NeedsNodes, Attempt: first.Number}}
+	case first != last:
+		isNeedless = true
+	}
+	return false, isNeedless, nil
 }
 
-// IsHeld reports whether its machines are held while those of another plan are acquired, or until its pods are gone.
-// One that never got its machines serves nobody.
-func (o Open) IsHeld() bool { return o.Moved || o.Ready && !o.Wanted }
+// isHeld reports whether the machines of the first open attempt are held while those of another plan are acquired, or
+// until its pods are gone. One that never got its machines serves nobody.
+func (p *pass) isHeld(first, last *v1beta1.Attempt) (bool, error) {
+	isWanted, err := p.isWanted(first)
+	if err != nil {
+		return false, err
+	}
+	p.Surge.Trouble = cmp.Or(p.trouble(first, first == last), p.Irreplaceable(first))
+	// Trouble goes with its node: machines without one are unsuitable, whatever else is known about them.
+	answering := slices.DeleteFunc(p.Machines.Of(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
+	isWhole := first == last || len(answering) >= min(p.Accepted.Plan.Nodes, len(first.NodeClaims))
+	if err := p.needSet(first, last); err != nil {
+		return false, err
+	}
+	isSuitable := isWanted && isWhole && p.Surge.Trouble == ""
+	return p.pinned() > first.Number || first.ReadyTime != nil && !isSuitable, nil
+}
+
+// needSet returns an error until the StatefulSet has been read live, before the machines of the later attempt count as
+// unused: the cache may lag.
+func (p *pass) needSet(first, last *v1beta1.Attempt) error {
+	if p.pinned() > first.Number || first == last || last.ReadyTime == nil || p.Live.IsSetKnown {
+		return nil
+	}
+	if isWanted, err := p.isWanted(last); err != nil || isWanted {
+		return err
+	}
+	return &missing{Read{Needs: NeedsSet}}
+}
+
+// isWanted reports whether an attempt's machines fit the accepted plan.
+func (p *pass) isWanted(attempt *v1beta1.Attempt) (bool, error) {
+	names, err := p.Lookup.Names(attempt.Number, p.Accepted.Plan.Nodes)
+	return err == nil && p.Machines.AreWanted(attempt, names, p.Accepted.Revision), err
+}
+
+// trouble returns the fault of a machine of an attempt that is broken or about to be reclaimed, for too long to mend by
+// itself; empty if there is none. While an attempt is alone and does not serve, a broken machine is replaced by itself.
+// Once another attempt has begun, the trouble for which it began stays: its machines would be released, and the broken
+// one be lost after that.
+func (p *pass) trouble(attempt *v1beta1.Attempt, isAlone bool) string {
+	serves := p.Running.IsGroup() && p.Pods.IsAnswering
+	if isAlone && p.Surge.KeepsOthers(attempt) && !serves {
+		return ""
+	}
+	return p.Machines.Of(attempt).Trouble(p.Judge.Now)
+}
+
+// Irreplaceable explains why no machine may be bought for one that an attempt lost while it kept the others; empty if
+// one may, or none was lost. The others serve until another plan has its machines.
+func (s *Snapshot) Irreplaceable(attempt *v1beta1.Attempt) string {
+	if !s.Surge.KeepsOthers(attempt) || attempt.Revision != s.Accepted.Name || !Misses(attempt, s.Accepted.Plan.Nodes) {
+		return ""
+	}
+	if forbidden := s.Lookup.Forbidden(); forbidden != "" {
+		return fmt.Sprintf("a lost %s may not be bought again: %s", s.Accepted.Plan.InstanceType, forbidden)
+	}
+	return ""
+}
 
 // Held is an attempt whose machines are held beside those of the latest.
 type Held struct {

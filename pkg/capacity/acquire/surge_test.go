@@ -12,28 +12,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-func TestIsHeld(t *testing.T) {
-	tests := []struct {
-		reason string
-		open   acquire.Open
-		want   bool
-	}{
-		{"it does for the plan", acquire.Open{Ready: true, Wanted: true}, false},
-		{"another plan is wanted", acquire.Open{Ready: true}, true},
-		{"another plan is wanted, and it never got its machines", acquire.Open{}, false},
-		{"it is asked for", acquire.Open{Wanted: true}, false},
-		{"the pods are on their way to others", acquire.Open{Ready: true, Moved: true}, true},
-		{"the pods are on their way to others, and it would do again", acquire.Open{Ready: true, Wanted: true, Moved: true}, true},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			if got := test.open.IsHeld(); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // What happens while the machines of one attempt serve and those of another are got.
 func TestDecideBesideHeld(t *testing.T) {
 	stands := acquire.Machine{Stands: true, Existed: true}
@@ -100,7 +78,7 @@ func TestDecideBesideHeld(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, acquire.Decide(test.state)); diff != "" {
+			if diff := cmp.Diff(test.want, test.state.Next()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

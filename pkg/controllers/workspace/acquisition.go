@@ -4,7 +4,6 @@
 package workspace
 
 import (
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,9 +33,8 @@ type acquisition struct {
 	leftNodes []render.LeftNode
 	// nothingToBuyWith: no provisioner is installed.
 	nothingToBuyWith bool
-	// heldNow are the API server's machines, after a live read.
-	heldNow   acquire.Machines
-	heldKnown bool
+	// live is what was read past the caches for a decision.
+	live acquire.Live
 	// verdict is the preliminary one on the awaited machines.
 	verdict refusal.Verdict
 	// capacityErr says why machines could not be asked for.
@@ -57,14 +55,6 @@ func (a *acquisition) keptNames() []string {
 		return held.NodeClaims
 	}
 	return nil
-}
-
-// isHeld says whether a machine is held beside those of the latest attempt.
-func (a *acquisition) isHeld(name string) bool { return slices.Contains(a.keptNames(), name) }
-
-// isKnown says whether a machine belongs to an attempt of the status.
-func (a *acquisition) isKnown(name string) bool {
-	return slices.Contains(a.foreign, name) || a.attempts.IsNamed(name)
 }
 
 // seconds is a time as it comes back from the API server.

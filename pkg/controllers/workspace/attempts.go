@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -22,18 +21,7 @@ import (
 
 // begin opens an attempt for a plan, with the node class of its machines.
 func (r *Reconciler) begin(s *scope, made *revision, number int32, names []string, start time.Time) {
-	begun := attemptFor(made, number, names, start)
-	begun.Retry, begun.NodeClassName = acquire.Retry(s.ws), r.market.ClassOf(made.NodeClass).Name
-	s.attempts.Begin(begun)
-}
-
-// attemptFor returns an attempt to get the machines of a plan.
-func attemptFor(made *revision, number int32, names []string, start time.Time) v1beta1.Attempt {
-	plan := &made.Plan
-	return v1beta1.Attempt{
-		Number: number, Revision: made.Name, NodeClaims: names, StartTime: metav1.NewTime(start),
-		InstanceType: plan.InstanceType, Zone: acquire.Place(plan.Zones), CapacityType: plan.CapacityType,
-	}
+	s.attempts.Begin(r.snapshot(s).NewAttempt(planOf(made), number, names, start))
 }
 
 // end closes the open attempt, if there is one.

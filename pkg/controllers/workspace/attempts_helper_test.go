@@ -6,8 +6,12 @@ package workspace
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
 // attemptLimit is how many attempts a status has room for.
@@ -15,9 +19,19 @@ const attemptLimit = 20
 
 // begin opens an attempt for a plan.
 func (s *scope) begin(made *revision, number int32, names []string, start time.Time) {
-	begun := attemptFor(made, number, names, start)
-	begun.Retry = acquire.Retry(s.ws)
-	s.attempts.Begin(begun)
+	plan := &made.Plan
+	s.attempts.Begin(v1beta1.Attempt{
+		Number: number, Revision: made.Name, NodeClaims: names, StartTime: metav1.NewTime(start), Retry: acquire.Retry(s.ws),
+		InstanceType: plan.InstanceType, Zone: acquire.Place(plan.Zones), CapacityType: plan.CapacityType,
+	})
+}
+
+// failed returns the verdict on an attempt whose pods fail.
+func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
+	known := acquire.Snapshot{
+		Judge: acquire.Judge{Now: r.Clock.Now()}, Surge: s.surge, FailureDeadline: r.Answers.FailureDeadline, Lookup: lookups{r, s},
+	}
+	return known.Failed(open)
 }
 
 // letGo ends the open attempt because its machines are no longer wanted.

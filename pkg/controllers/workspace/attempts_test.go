@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/planning"
@@ -134,34 +132,5 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 		if diff := cmp.Diff(step.want, heard()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.reason, diff)
 		}
-	}
-}
-
-// TestReadySince says when machines count as usable, as long after that as anybody may look.
-func TestReadySince(t *testing.T) {
-	at := func(after time.Duration) func(*capacity.Machine) {
-		return func(m *capacity.Machine) {
-			m.Words.Initialized = refusal.Condition{Status: refusal.StatusTrue, Since: now.Add(after)}
-		}
-	}
-	tests := []struct {
-		reason   string
-		machines []capacity.Machine
-		want     time.Duration
-	}{
-		{"the last machine counts", []capacity.Machine{machine(at(2 * time.Minute)), machine(at(time.Minute))}, 2 * time.Minute},
-		{"nobody says since when", []capacity.Machine{machine()}, time.Hour},
-		{"the clocks differ: before it was asked for", []capacity.Machine{machine(at(-time.Second))}, 0},
-		{"the clocks differ: later than now", []capacity.Machine{machine(at(2 * time.Hour))}, time.Hour},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			s.revision, s.machines = accepted(len(test.machines)), test.machines
-			got := s.readySince(&v1beta1.Attempt{StartTime: now}, now.Add(time.Hour))
-			if want := now.Add(test.want); !got.Equal(want) {
-				t.Errorf("since %s, want %s", got, want)
-			}
-		})
 	}
 }

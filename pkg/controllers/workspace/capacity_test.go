@@ -10,11 +10,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -104,23 +102,5 @@ func TestStopLooksAtTheClass(t *testing.T) {
 				t.Errorf("message %q does not say what to do", stalled.Message)
 			}
 		})
-	}
-}
-
-// An edit may go on with the machines that were asked for before it. What they stumble over then is to be mended
-// for it, too: it is not tried again by itself.
-func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
-	r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
-	s := newScope(workspaceObject())
-	before := accepted(1)
-	before.Name = "chat-before"
-	s.revision = accepted(1)
-	s.begin(before, 1, []string{"chat-aaaa"}, now.Time)
-	verdict := refusal.Verdict{Cause: refusal.Misconfigured, Message: "its words", Final: true}
-	if err := r.end(t.Context(), s, acquire.Step{Verdict: verdict}); err != nil {
-		t.Fatal(err)
-	}
-	if last := s.attempts.LatestBut(s.surge.Serving); last.Reason != v1beta1.ReasonMisconfigured || !s.isUnchangedSince(last) {
-		t.Errorf("attempt %+v counts as mended", last)
 	}
 }

@@ -4,7 +4,6 @@
 package workspace
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,34 +18,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
-
-// end closes the open attempt.
-func (r *Reconciler) end(ctx context.Context, s *scope, step acquire.Step) error {
-	verdict := step.Verdict
-	if step.Recheck || verdict.Cause == refusal.None {
-		held, err := r.heldLive(ctx, s)
-		if err == nil {
-			err = cmp.Or(awaitUsable(s.machines, held), awaitSame(s.machines, held))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if s.asksAgain {
-		verdict = refusal.Verdict{Message: s.recreates + "; " + verdict.Message}
-	}
-	if verdict.Cause == refusal.None {
-		s.end(acquire.Released(cmp.Or(verdict.Message, s.recreates, "the machines were released for another plan")), r.Clock.Now())
-		return nil
-	}
-	s.wasted += s.waste(r.Clock.Now())
-	last := s.openAttempt()
-	s.end(verdict, r.Clock.Now())
-	last.Revision = s.revision.Name // the attempt may have outlived an edit: this plan has failed, too
-	log.FromContext(ctx).Info("machines were refused or lost", "attempt", last.Number, "instanceType", last.InstanceType,
-		"cause", last.Reason, "words", last.Message, "rule", verdict.Rule)
-	return nil
-}
 
 // release releases the machines outside open attempts. A pass over an old Workspace might miss the attempt that holds
 // one.
@@ -136,12 +107,14 @@ func (r *Reconciler) stop(ctx context.Context, s *scope) (isOver bool, err error
 }
 
 // await explains the wait before the next request.
-func (s *scope) await(now time.Time) error {
-	if left := s.machines.Leaving(); len(left) > 0 || !s.isMoved() {
+func (r *Reconciler) await(s *scope) error {
+	known := r.snapshot(s)
+	if left := s.machines.Leaving(); len(left) > 0 || !known.IsMoved() {
 		return s.awaitRelease(left)
 	}
 	return &progress.WaitingError{
-		Message: "waiting for the pods to leave the old machines", After: max(s.moveDeadline().Sub(now), acquire.ShortestLook),
+		Message: "waiting for the pods to leave the old machines",
+		After:   max(known.MoveDeadline().Sub(known.Judge.Now), acquire.ShortestLook),
 	}
 }
 
@@ -182,34 +155,4 @@ func (s *scope) seeCreated(created []capacity.Created, now time.Time) {
 			Name: made.Name, UID: made.UID, InstanceType: plan.InstanceType, CapacityType: plan.CapacityType, CreatedAt: now,
 		})
 	}
-}
-
-// endHeld closes the held attempt: its machines are not needed any more, or lost.
-func (r *Reconciler) endHeld(ctx context.Context, s *scope, verdict refusal.Verdict) {
-	held := s.heldAttempt()
-	if verdict.Cause == refusal.None {
-		verdict = refusal.Verdict{Cause: v1beta1.ReasonReleased, Message: "the machines were released: the pods have moved to the machines of a later attempt"}
-	}
-	acquire.Close(held, verdict, s.ws.Generation, r.Clock.Now())
-	log.FromContext(ctx).Info("the former machines are not held any longer", "attempt", held.Number, "cause", held.Reason,
-		"words", held.Message)
-}
-
-// readySince is when the last of the machines of an attempt became usable by the provisioner's own
-// word: nobody may have looked for a while.
-func (s *scope) readySince(open *v1beta1.Attempt, now time.Time) time.Time {
-	var since time.Time
-	for _, machine := range s.servingMachines() {
-		initialized := machine.Words.Initialized.Since
-		if initialized.IsZero() || initialized.After(now) {
-			return now
-		}
-		if initialized.After(since) {
-			since = initialized
-		}
-	}
-	if since.Before(open.StartTime.Time) { // the clocks differ
-		return open.StartTime.Time
-	}
-	return since
 }

@@ -5,12 +5,10 @@ package workspace
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
@@ -37,23 +35,6 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
 		s.lookAgain(open.FailingTime.Add(deadline).Sub(r.Clock.Now()))
 	}
 	return nil
-}
-
-// failed returns the verdict on an open attempt whose pods have failed permanently for longer than the deadline; zero
-// before.
-func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
-	deadline := r.Answers.FailureDeadline
-	if deadline <= 0 || open.FailingTime == nil || s.surge.Serving > 0 || r.Clock.Now().Before(open.FailingTime.Add(deadline)) {
-		return refusal.Verdict{}
-	}
-	why, isFailing := r.failingForGood(s, open)
-	if !isFailing {
-		return refusal.Verdict{}
-	}
-	return refusal.Verdict{
-		Cause: refusal.CannotServe, Final: true,
-		Message: fmt.Sprintf("the machines are released because their pods have failed for %s: %s", deadline, why),
-	}
 }
 
 // failingForGood reports whether the pods of the open attempt fail permanently, and how. Between two tries they only

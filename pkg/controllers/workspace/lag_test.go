@@ -80,45 +80,6 @@ func server(t *testing.T, objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(known).WithObjects(objects...).Build()
 }
 
-// A machine that is on its way out by the cache may have been asked for again by the same name: what was said of the
-// former one is nothing that the new one was refused with.
-func TestJudgeKnowsTheMachineOfTheSameName(t *testing.T) {
-	for name, held := range map[string][]string{"it goes": nil, "it was asked for again": {"chat-aaaa"}} {
-		t.Run(name, func(t *testing.T) {
-			r := New(Config{Provisioner: live{names: held}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Add(-time.Minute))
-			s.machines = []capacity.Machine{machine(launching, func(m *capacity.Machine) {
-				m.UID, m.Deleting, m.DeletingSince = "claim-1", true, now.Time
-			})}
-			judged, err := r.judge(t.Context(), s, s.openAttempt(), []string{"chat-aaaa"})
-			if waits := len(held) > 0; progress.IsWaiting(err) != waits || err != nil != waits {
-				t.Fatalf("error %v, want to wait: %v", err, waits)
-			}
-			if err == nil && !judged[0].Verdict.Final {
-				t.Errorf("the verdict on a machine that goes is %+v, want a final one", judged[0].Verdict)
-			}
-		})
-	}
-}
-
-// TestMachinesAreJudgedByTheirOwnPlan edits a Workspace so that its machines have fewer GPUs than the accepted plan asks for.
-func TestMachinesAreJudgedByTheirOwnPlan(t *testing.T) {
-	s := newScope(workspaceObject())
-	s.revision = accepted(1)
-	s.revision.Plan.MachineGPUs = 2
-	former := stored("chat-former", 1, "a")
-	former.Data.Raw = []byte(`{"plan": {"machineGPUs": 1}}`)
-	s.revisions.Objects = []appsv1.ControllerRevision{former}
-	if got := s.machineGPUs(&v1beta1.Attempt{Revision: "chat-former"}); got != 1 {
-		t.Errorf("machines of the former plan have %d GPUs, want 1", got)
-	}
-	if got := s.machineGPUs(&v1beta1.Attempt{Revision: "chat-gone"}); got != 2 {
-		t.Errorf("machines of a plan that is not known have %d GPUs, want those of the accepted one", got)
-	}
-}
-
 func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
@@ -254,11 +215,9 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 			}
 			s.attempts[0].ReadyTime = &now
 			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
-			if err := decideSurge(t, r, s); progress.IsWaiting(err) != isOld || err != nil != isOld {
+			err := r.read(t.Context(), s, acquire.Read{Needs: acquire.NeedsNodes, Attempt: 1})
+			if progress.IsWaiting(err) != isOld || err != nil != isOld {
 				t.Errorf("error %v, want to wait: %v", err, isOld)
-			}
-			if isOpen := s.attempts[1].Reason == ""; isOpen != isOld {
-				t.Errorf("what is on its way goes on: %v, want %v", isOpen, isOld)
 			}
 		})
 	}
@@ -441,68 +400,6 @@ func TestReleaseKnowsTheNewest(t *testing.T) {
 			}
 			if (released == 0) != isOld {
 				t.Errorf("machines were let go %d times", released)
-			}
-		})
-	}
-}
-
-// A replacement may become usable in the moment in which the other machine of its attempt is lost, and a usable machine
-// keeps the attempt open.
-func TestAttemptEndsOnlyWithoutUsableMachine(t *testing.T) {
-	lost := refusal.Verdict{Cause: refusal.Lost, Final: true}
-	names := names(t, 1)
-	tests := []struct {
-		reason string
-		step   acquire.Step
-		usable []string
-		shown  bool
-		ends   bool
-	}{
-		{"no machine is usable", acquire.Step{Do: acquire.End, Verdict: lost, Recheck: true}, nil, false, true},
-		{"a usable machine does not show yet", acquire.Step{Do: acquire.End, Verdict: lost, Recheck: true}, names, false, false},
-		{"the cache shows what the API server has", acquire.Step{Do: acquire.End, Verdict: lost, Recheck: true}, names, true, true},
-		{"the attempt ends whether or not a machine is usable", acquire.Step{Do: acquire.End, Verdict: lost}, names, false, true},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			clock := testclock.NewFakePassiveClock(now.Time)
-			r := New(Config{Provisioner: live{names: names, usable: test.usable}, Clock: clock})
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, names, now.Time)
-			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name, m.Initialized = names[0], test.shown })}
-			_, err := r.take(t.Context(), s, test.step)
-			if progress.IsWaiting(err) == test.ends || (s.openAttempt() == nil) != test.ends {
-				t.Errorf("error %v, open %v; want the end: %v", err, s.openAttempt(), test.ends)
-			}
-		})
-	}
-}
-
-// A status that is lost has numbers begin anew, and a machine get the name of one that is gone. A controller that has just
-// started may see the old one, which does not fit the plan, and would release the new one.
-func TestAttemptEndsForAnotherPlanOnlyByItsOwnMachine(t *testing.T) {
-	names := names(t, 1)
-	tests := []struct {
-		reason string
-		shown  types.UID
-		held   types.UID
-		ends   bool
-	}{
-		{"the cache shows the machine of the attempt", "new", "new", true},
-		{"the cache shows a machine of the same name that is gone", "old", "new", false},
-		{"the back end reports no UID of what it holds", "old", "", true},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Provisioner: live{names: names, uid: test.held}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, names, now.Time)
-			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name, m.UID = names[0], test.shown })}
-			_, err := r.take(t.Context(), s, acquire.Step{Do: acquire.End})
-			if progress.IsWaiting(err) == test.ends || (s.openAttempt() == nil) != test.ends {
-				t.Errorf("error %v, open %v; want the end: %v", err, s.openAttempt(), test.ends)
 			}
 		})
 	}

@@ -70,6 +70,14 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, number int32) (*revis
 	return made, nil
 }
 
+// awaitMachines returns an error while the cache lacks a held machine.
+func (r *Reconciler) awaitMachines(ctx context.Context, s *scope) error {
+	if err := r.readMachines(ctx, s); err != nil {
+		return err
+	}
+	return acquire.AwaitMachines(s.machines, s.live.Machines)
+}
+
 // pin pins a new plan before its purchase; the accepted one has to be the newest. A plan from a pass over an old
 // Workspace would be taken for the next attempt's, and the machines of the open one be released.
 func (r *Reconciler) pin(ctx context.Context, s *scope, made *revision) error {

@@ -97,25 +97,3 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 		})
 	}
 }
-
-// A machine that is let go so that another one of its kind takes its place rules out nothing: that one is asked for at once.
-func TestWhatIsAskedForAgainIsNotLeftAlone(t *testing.T) {
-	lost := refused(refusal.Lost)
-	for _, asksAgain := range []bool{false, true} {
-		r := New(Config{Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-		s := newScope(workspaceObject())
-		s.revision = accepted(1)
-		s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-		s.asksAgain, s.recreates = asksAgain, "no room for both"
-		if err := r.end(t.Context(), s, acquire.Step{Verdict: lost}); err != nil {
-			t.Fatal(err)
-		}
-		ended := s.attempts.Last()
-		if left := len(r.market.Remember(refusal.Asker{Workspace: "some"}, s.attempts)) > 0; left == asksAgain || (ended.Reason == v1beta1.ReasonReleased) != asksAgain {
-			t.Errorf("asks again: %v: left alone: %v, %s: %s", asksAgain, left, ended.Reason, ended.Message)
-		}
-		if want := "no room for both; " + lost.Message; asksAgain && ended.Message != want {
-			t.Errorf("ended with %q, want %q", ended.Message, want)
-		}
-	}
-}

@@ -9,10 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
+
+// restartLimit is how long a restarting pod still counts as serving.
+const restartLimit = 5 * time.Minute
 
 // diagnosed returns the input of a diagnosis of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
@@ -82,9 +84,4 @@ func (s *scope) answers() bool {
 // isHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
 func (s *scope) isHeldBack() bool {
 	return s.isGroup() && slices.ContainsFunc(s.currentPods(), workload.IsHeld)
-}
-
-// areMachinesUsable reports whether the machines of the accepted plan are there with their nodes and GPUs.
-func (s *scope) areMachinesUsable() bool {
-	return status.AreUsable(s.servingMachines(), &s.revision.Plan)
 }

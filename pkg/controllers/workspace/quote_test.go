@@ -162,7 +162,7 @@ func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 			if test.lost != nil {
 				open.Claims[1] = v1beta1.AttemptClaim{Name: "chat-bbbb", Lost: test.lost}
 			}
-			if got := r.irreplaceable(s, &s.surge, open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
+			if got := r.snapshot(s).Irreplaceable(open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

@@ -41,7 +41,7 @@ func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.M
 		log.FromContext(ctx).Info("a machine was refused or lost, the others are kept", "attempt", open.Number,
 			"nodeClaim", machine.Name, "cause", verdict.Cause, "words", verdict.Message, "rule", verdict.Rule)
 	}
-	why := r.irreplaceable(s, &s.surge, open)
+	why := r.snapshot(s).Irreplaceable(open)
 	if why == "" || s.surge.IsPossible { // another plan's machines can be acquired beside the remaining ones
 		return false, nil
 	}

@@ -4,8 +4,6 @@
 package workspace
 
 import (
-	"slices"
-
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
@@ -44,16 +42,13 @@ func ownerOf(ws *v1beta1.Workspace) capacity.Owner {
 // isDeleting says whether the Workspace is on its way out.
 func (s *scope) isDeleting() bool { return !s.ws.DeletionTimestamp.IsZero() }
 
-// servingMachines returns the held machines of the accepted plan's kind, except those of the held attempt.
-func (s *scope) servingMachines() []capacity.Machine {
+// servingMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
+func (s *scope) servingMachines() acquire.Machines {
 	if s.revision == nil {
 		return nil
 	}
-	lost := s.attempts.LostUIDs()
-	return slices.DeleteFunc(s.machines.Standing(), func(machine capacity.Machine) bool {
-		return s.isHeld(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) ||
-			!acquire.Fits(&machine, &s.revision.Revision)
-	})
+	known := acquire.Snapshot{Accepted: planOf(s.revision), Attempts: s.attempts, Machines: s.machines, Surge: s.surge}
+	return known.ServingMachines()
 }
 
 // hasMachines says whether every machine of the plan has been asked for, or is there already.

@@ -25,9 +25,6 @@ func (s *scope) machineNodes(grace time.Duration) acquire.Nodes {
 	if nodes := meta.FindStatusCondition(s.ws.Status.Conditions, v1beta1.ConditionNodesReady); nodes != nil && nodes.Status != "True" {
 		out.MissingSince = nodes.LastTransitionTime.Time
 	}
-	if !s.isVacated() { // the pods of a broken machine run on while others are acquired
-		out.Excused = s.keptNames()
-	}
 	return out
 }
 

@@ -118,21 +118,6 @@ func hasCome(ws *v1beta1.Workspace, machine string) bool {
 	return true
 }
 
-// waste returns the cost in USD of launched machines of the open attempt that never served.
-func (s *scope) waste(now time.Time) float64 {
-	open := s.openAttempt()
-	if open == nil || open.ReadyTime != nil {
-		return 0
-	}
-	usd := 0.0
-	for i := range s.machines {
-		if machine := &s.machines[i]; !s.isHeld(machine.Name) && machine.Launched && now.After(machine.CreatedAt) {
-			usd += max(machine.HourlyPrice, 0) * now.Sub(machine.CreatedAt).Hours()
-		}
-	}
-	return usd
-}
-
 // waste counts the waste of a pass, after the status is written.
 func (m *Metrics) waste(s *scope) {
 	if m != nil {

@@ -233,33 +233,6 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	}
 }
 
-// TestWaste says what was spent for nothing on two machines at $3.00/h, an hour after they were asked for.
-func TestWaste(t *testing.T) {
-	priced := func(m *capacity.Machine) { m.HourlyPrice, m.CreatedAt = 3, now.Time }
-	tests := []struct {
-		reason string
-		change func(*scope)
-		want   float64
-	}{
-		{"both were launched", func(*scope) {}, 6},
-		{"one was not", func(s *scope) { s.machines[1].Launched = false }, 3},
-		{"the price of one is not known", func(s *scope) { s.machines[1].HourlyPrice = -1 }, 3},
-		{"they were of use", func(s *scope) { s.attempts[0].ReadyTime = &now }, 0},
-		{"nothing was asked for", func(s *scope) { s.attempts = nil }, 0},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			s.revision, s.machines = accepted(2), []capacity.Machine{machine(priced), machine(priced)}
-			s.begin(s.revision, 1, []string{"a", "b"}, now.Time)
-			test.change(s)
-			if got := s.waste(now.Add(time.Hour)); got != test.want {
-				t.Errorf("wasted %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // TestSpentFor says what each of the machines of one Workspace is doing.
 func TestSpentFor(t *testing.T) {
 	answering := workspaceObject()

@@ -20,7 +20,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -71,141 +70,6 @@ func pinnedSet(attempt int32) *appsv1.StatefulSet {
 	return set
 }
 
-// decideSurge observes two attempts at once, and records what has to be before anything else is decided.
-func decideSurge(t *testing.T, r *Reconciler, s *scope) error {
-	t.Helper()
-	found, err := r.observeSurge(t.Context(), s)
-	s.surge, s.statefulSet = found.Surge, found.set
-	if err == nil && (found.isUnrecorded || found.isNeedless) {
-		_, err = r.take(t.Context(), s, acquire.Decide(acquire.State{Unrecorded: found.isUnrecorded, Needless: found.isNeedless}))
-	}
-	return err
-}
-
-// TestHold says which attempt is held, and which is worked for, as it stands in the status.
-func TestHold(t *testing.T) {
-	const far, near = "Standard_ND96asr_v4", "Standard_NC24ads_A100_v4"
-	attempt := func(number int32, instanceType string, isReady bool) v1beta1.Attempt {
-		out := v1beta1.Attempt{
-			Number: number, InstanceType: instanceType, CapacityType: v1beta1.CapacityOnDemand, NodeClaims: names(t, number),
-			Revision: "some", StartTime: now,
-		}
-		if isReady {
-			out.ReadyTime = &now
-		}
-		return out
-	}
-	closed := func(a v1beta1.Attempt) v1beta1.Attempt {
-		a.Reason = v1beta1.ReasonNoCapacity
-		return a
-	}
-	tests := []struct {
-		reason   string
-		attempts []v1beta1.Attempt
-		pinned   int32
-		trouble  nodehealth.Trouble
-		// lost says that the first machine is on its way out, gone that it is not there any more, silent that its node is not.
-		lost, gone, silent bool
-		// held and open are the numbers of the attempts; 0 where there is none.
-		held, open int32
-	}{
-		{reason: "nothing was begun"},
-		{reason: "it has what is wanted", attempts: []v1beta1.Attempt{attempt(1, near, true)}, open: 1},
-		{reason: "it has what is not wanted any more", attempts: []v1beta1.Attempt{attempt(1, far, true)}, held: 1},
-		{reason: "it asks for what is not wanted any more", attempts: []v1beta1.Attempt{attempt(1, far, false)}, open: 1},
-		{
-			reason:   "what is wanted is asked for beside it",
-			attempts: []v1beta1.Attempt{attempt(1, far, true), attempt(2, near, false)}, held: 1, open: 2,
-		},
-		{
-			reason:   "what was asked for beside it was refused",
-			attempts: []v1beta1.Attempt{attempt(1, far, true), closed(attempt(2, near, false))}, held: 1,
-		},
-		{
-			reason:   "it has what is wanted again: what was begun beside it ends",
-			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, far, false)}, open: 1,
-		},
-		{
-			reason:   "the pods are on their way from it, though it has what is wanted",
-			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, far, true)}, pinned: 2, held: 1, open: 2,
-		},
-		{
-			reason: "the cloud is about to reclaim its machine", attempts: []v1beta1.Attempt{attempt(1, near, true)},
-			trouble: nodehealth.Trouble{Message: "gone soon"}, held: 1,
-		},
-		{
-			reason: "its machine has trouble that may pass", attempts: []v1beta1.Attempt{attempt(1, near, true)},
-			trouble: nodehealth.Trouble{Message: "ill", Since: now.Time, Grace: time.Minute}, open: 1,
-		},
-		{
-			reason:   "the cloud is about to reclaim its machine, and the trouble goes with it: the same was asked for beside it",
-			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, false)}, lost: true, held: 1, open: 2,
-		},
-		{
-			reason:   "its machine is gone: the same was asked for beside it",
-			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, true)}, gone: true, held: 1, open: 2,
-		},
-		{
-			reason:   "its node is gone, and the cache is yet to show that of the machine: the same was asked for beside it",
-			attempts: []v1beta1.Attempt{attempt(1, near, true), attempt(2, near, false)}, silent: true, held: 1, open: 2,
-		},
-		{reason: "its machine is gone, and nothing is beside it", attempts: []v1beta1.Attempt{attempt(1, near, true)}, gone: true, open: 1},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Provisioner: apart{}, Live: fake.NewClientBuilder().Build(), Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision, s.statefulSet, s.attempts = accepted(1), pinnedSet(test.pinned), test.attempts
-			for i := range test.attempts {
-				held := machine()
-				held.Name, held.InstanceType = test.attempts[i].NodeClaims[0], test.attempts[i].InstanceType
-				held.Trouble, held.Deleting, held.NodeReady = test.trouble, test.lost && i == 0, !test.silent || i > 0
-				if !test.gone || i > 0 {
-					s.machines = append(s.machines, held)
-				}
-			}
-			if err := decideSurge(t, r, s); err != nil {
-				t.Fatal(err)
-			}
-			open := int32(0)
-			if found := s.openAttempt(); found != nil {
-				open = found.Number
-			}
-			if s.surge.Serving != test.held || open != test.open {
-				t.Errorf("held %d, open %d; want %d, %d", s.surge.Serving, open, test.held, test.open)
-			}
-		})
-	}
-}
-
-// TestTroubleOfAGroup says when a broken machine is trouble of the whole attempt, for which others are got in its place.
-func TestTroubleOfAGroup(t *testing.T) {
-	broken := nodehealth.Trouble{Message: "GPU has fallen off the bus", Since: now.Add(-time.Hour)}
-	tests := []struct {
-		reason  string
-		isAlone bool
-		want    string
-	}{
-		{"it is replaced by itself", true, ""},
-		{"another attempt has begun in its place, and stays", false, broken.Message},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			s.revision, s.surge.Replaces = accepted(1), capacity.ReplacesLater
-			s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
-			s.attempts[0].ReadyTime = &now
-			for _, name := range s.attempts[0].NodeClaims {
-				s.machines = append(s.machines, machine(func(m *capacity.Machine) { m.Name = name }))
-			}
-			s.machines[1].Trouble = broken
-			if got := s.troubleOf(&s.surge, &s.attempts[0], test.isAlone, now.Time); got != test.want {
-				t.Errorf("trouble %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
 // Pods that have just been told to move may not show in the cache: the machines that they move to would be
 // taken for ones that an edit made needless.
 func TestHoldAsksWhereThePodsRun(t *testing.T) {
@@ -224,23 +88,12 @@ func TestHoldAsksWhereThePodsRun(t *testing.T) {
 		held.Name, held.InstanceType = s.attempts[number].NodeClaims[0], instanceType
 		s.machines = append(s.machines, held)
 	}
-	if err := decideSurge(t, r, s); err != nil {
+	if err := r.read(t.Context(), s, acquire.Read{Needs: acquire.NeedsSet}); err != nil {
 		t.Fatal(err)
 	}
-	if s.surge.Serving != 1 || !s.isMoved() || s.openAttempt().Number != 2 {
-		t.Errorf("held %d, moved %v, open %+v; want the first held, and the pods on the second", s.surge.Serving, s.isMoved(), s.openAttempt())
-	}
-}
-
-// A back end that cannot tell two attempts' machines apart never holds both.
-func TestHoldNeedsASurger(t *testing.T) {
-	r := New(Config{Provisioner: account{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-	s := newScope(workspaceObject())
-	s.revision, s.statefulSet = accepted(1), pinnedSet(0)
-	s.begin(s.revision, 1, names(t, 1), now.Time)
-	s.attempts[0].ReadyTime, s.attempts[0].InstanceType = &now, "another"
-	if err := decideSurge(t, r, s); err != nil || s.surge.Serving != 0 {
-		t.Errorf("held %d, %v; want none", s.surge.Serving, err)
+	s.surge.Serving = 1
+	if !r.snapshot(s).IsMoved() {
+		t.Error("the pods count as those of the first attempt, want them on the second")
 	}
 }
 
@@ -297,43 +150,14 @@ func TestMove(t *testing.T) {
 			if test.change != nil {
 				test.change(s)
 			}
-			s.move()
+			r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
+			r.decidePods(s)
 			former := ""
 			if s.former != nil {
 				former = s.former.Name
 			}
 			if former != test.former || s.runsOn != test.runsOn {
 				t.Errorf("they run %q on %d, want %q on %d", former, s.runsOn, test.former, test.runsOn)
-			}
-		})
-	}
-}
-
-// TestVacated says when the former machines are not needed any more.
-func TestVacated(t *testing.T) {
-	onNode := func(name string) func(*scope) { return func(s *scope) { s.pods[0].Spec.NodeName = name } }
-	tests := []struct {
-		reason string
-		pinned int32
-		change func(*scope)
-		want   bool
-	}{
-		{"they are not told to move", 0, onNode("node-2"), false},
-		{"a pod is left, on its way out", 2, onNode("node-1"), false},
-		{"all are elsewhere", 2, onNode("node-2"), true},
-		{"none is anywhere yet", 2, onNode(""), true},
-		{"a former pod that the cache may not show all of is left", 2, func(s *scope) {
-			s.statefulSet.Generation = 2
-		}, false},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			surging(s)
-			s.statefulSet = pinnedSet(test.pinned)
-			test.change(s)
-			if got := s.isVacated(); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
 	}

@@ -96,11 +96,6 @@ func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 // timeLayout is how messages give a time.
 const timeLayout = time.DateTime + " MST"
 
-// AreUsable reports whether the machines of a plan are there with their nodes and GPUs.
-func AreUsable(machines []capacity.Machine, plan *planner.Plan) bool {
-	return holds(nodesOf(machines, plan, ""))
-}
-
 // nodesOf is the condition NodesReady of machines that match a plan.
 func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
 	ready := 0

@@ -146,22 +146,3 @@ func TestKept(t *testing.T) {
 			after.Conditions, after.ObservedGeneration, len(events))
 	}
 }
-
-func TestAreUsable(t *testing.T) {
-	for _, test := range []struct {
-		reason string
-		change func(*capacity.Machine)
-		want   bool
-	}{
-		{"it is", func(*capacity.Machine) {}, true},
-		{"it is not initialised", func(m *capacity.Machine) { m.Initialized = false }, false},
-		{"its node is not Ready", func(m *capacity.Machine) { m.NodeReady = false }, false},
-		{"its GPUs do not show", func(m *capacity.Machine) { m.GPUs = 0 }, false},
-	} {
-		facts := serving()
-		test.change(&facts.Machines.Serving[0])
-		if got := status.AreUsable(facts.Machines.Serving, facts.Plan.Plan); got != test.want {
-			t.Errorf("%s: usable %v, want %v", test.reason, got, test.want)
-		}
-	}
-}

@@ -1,0 +1,79 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// judge returns the state of each machine of an attempt. Events and the node class are read only for a final verdict,
+// as its reasons.
+func (p *pass) judge(attempt *v1beta1.Attempt, names []string) ([]Machine, error) {
+	judge := p.Judge
+	if !p.IsVacated() { // the pods of a broken machine run on while others are acquired
+		if serving := p.Serving(); serving != nil {
+			judge.Nodes.Excused = serving.NodeClaims
+		}
+	}
+	found := judge.Judge(p.caseOf(attempt, names))
+	if found.LookAgain > 0 {
+		p.out.lookAgain(found.LookAgain)
+	}
+	if found.Unheard != "" {
+		p.out.Unheard = found.Unheard
+	}
+	switch {
+	case found.IsBehind:
+		return nil, progress.Behind("machines")
+	case found.Needs != NeedsNothing:
+		return nil, &missing{Read{Needs: found.Needs, Attempt: attempt.Number, Lost: found.Final}}
+	default:
+		return found.Machines, nil
+	}
+}
+
+// caseOf returns an attempt with the facts about its machines.
+func (p *pass) caseOf(attempt *v1beta1.Attempt, names []string) *Case {
+	out := &Case{
+		Attempt: attempt, Names: names, Machines: p.Machines, Lost: p.Attempts.LostUIDs(),
+		Offering: p.Lookup.Offering(attempt), GPUs: p.Accepted.Plan.MachineGPUs,
+		Held: p.Live.Machines, IsHeldKnown: p.Live.AreMachinesKnown,
+	}
+	out.Offering.Zone = p.zone(attempt, out.Offering)
+	// By the attempt's own plan: after an edit the accepted one may ask for larger machines, and those that serve
+	// meanwhile would seem to lack GPUs.
+	if own := p.Lookup.Plan(attempt.Revision); own != nil {
+		out.GPUs = own.Plan.MachineGPUs
+	}
+	if read := p.Live.Reasons[attempt.Number]; read != nil {
+		reasons := *read
+		reasons.Past = Remember(p.Judge.Asker, p.Attempts, p.Lookup.Offering)
+		out.Reasons = &reasons
+	}
+	return out
+}
+
+// zone returns the zone of the request for a machine of an attempt. In a group it is the zone of the first existing
+// member, so that a refusal proves nothing about other zones. A group in a zone to be avoided came from a provisioner
+// that ignores zones: none is better than another there.
+func (p *pass) zone(attempt *v1beta1.Attempt, asked refusal.Offering) string {
+	if !p.Accepted.IsGroup() {
+		return asked.Zone
+	}
+	for i := range p.Machines {
+		machine := &p.Machines[i]
+		if machine.Zone == "" || !slices.Contains(attempt.NodeClaims, machine.Name) {
+			continue
+		}
+		if slices.Contains(p.Lookup.Zones(attempt.StartTime.Time, asked), machine.Zone) {
+			break
+		}
+		return machine.Zone
+	}
+	return asked.Zone
+}

@@ -1,0 +1,120 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// end ends the open attempt. If one usable machine would keep it open, or nothing has failed, the API server's machines
+// confirm that first.
+func (p *pass) end(step Step) error {
+	verdict, now := step.Verdict, p.Judge.Now
+	if step.Recheck || verdict.Cause == refusal.None {
+		if !p.Live.AreMachinesKnown {
+			return &missing{Read{Needs: NeedsHeld}}
+		}
+		if err := cmp.Or(awaitUsable(p.Machines, p.Live.Machines), awaitSame(p.Machines, p.Live.Machines)); err != nil {
+			return err
+		}
+	}
+	if p.AsksAgain {
+		verdict = refusal.Verdict{Message: p.Recreates + "; " + verdict.Message}
+	}
+	last := p.Open()
+	if verdict.Cause == refusal.None {
+		p.close(last, Released(cmp.Or(verdict.Message, p.Recreates, "the machines were released for another plan")))
+		return nil
+	}
+	p.out.Wasted += p.waste(now)
+	p.close(last, verdict)
+	last.Revision = p.Accepted.Name // the attempt may have outlived an edit: this plan has failed, too
+	return nil
+}
+
+// close ends an attempt.
+func (p *pass) close(open *v1beta1.Attempt, verdict refusal.Verdict) {
+	Close(open, verdict, p.Workspace.Generation, p.Judge.Now)
+	p.out.Ended = append(p.out.Ended, Ended{Attempt: *open, Rule: verdict.Rule})
+}
+
+// endServing ends the serving attempt: its machines are not needed any more, or lost.
+func (p *pass) endServing(verdict refusal.Verdict) {
+	if verdict.Cause == refusal.None {
+		verdict = Released("the machines were released: the pods have moved to the machines of a later attempt")
+	}
+	p.close(p.Serving(), verdict)
+}
+
+// waste returns the cost in USD of launched machines of the open attempt that never served.
+func (p *pass) waste(now time.Time) float64 {
+	if p.Open().ReadyTime != nil {
+		return 0
+	}
+	usd := 0.0
+	for i := range p.Machines {
+		if machine := &p.Machines[i]; !p.isServing(machine.Name) && machine.Launched && now.After(machine.CreatedAt) {
+			usd += max(machine.HourlyPrice, 0) * now.Sub(machine.CreatedAt).Hours()
+		}
+	}
+	return usd
+}
+
+// noteReady records when the machines of the open attempt became usable.
+func (p *pass) noteReady() {
+	if open := p.Open(); open.ReadyTime == nil && p.areMachinesUsable() {
+		open.ReadyTime = new(seconds(p.readySince(open)))
+	}
+}
+
+// readySince returns when the last of the machines of an attempt became usable by the provisioner's conditions: the
+// last pass may be long ago.
+func (p *pass) readySince(open *v1beta1.Attempt) time.Time {
+	var since time.Time
+	for _, machine := range p.ServingMachines() {
+		initialized := machine.Words.Initialized.Since
+		if initialized.IsZero() || initialized.After(p.Judge.Now) {
+			return p.Judge.Now
+		}
+		if initialized.After(since) {
+			since = initialized
+		}
+	}
+	if since.Before(open.StartTime.Time) { // the clocks differ
+		return open.StartTime.Time
+	}
+	return since
+}
+
+// awaitUsable returns an error while the cache shows a usable machine as still on its way. An attempt without a
+// usable machine ends, and would release it.
+func awaitUsable(shown, held []capacity.Machine) error {
+	for i := range held {
+		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && !m.Initialized }
+		if held[i].Initialized && slices.ContainsFunc(shown, isBehind) {
+			return progress.Behind("machines")
+		}
+	}
+	return nil
+}
+
+// awaitSame returns an error while the API server has another machine of a name than the cache shows. An attempt that is
+// about to end, because the one in the cache does not fit its plan, would release the new one. A back end whose
+// machines have no UID while they are held, such as that of pods, cannot confuse two of them.
+func awaitSame(shown, held []capacity.Machine) error {
+	for i := range held {
+		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && m.UID != held[i].UID }
+		if held[i].UID != "" && slices.ContainsFunc(shown, isBehind) {
+			return progress.Behind("machines")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/render"
+)
+
+// Plan is a stored plan.
+type Plan struct {
+	Name string
+	*render.Revision
+}
+
+// IsGroup reports whether several machines serve the model together; false for nil.
+func (p *Plan) IsGroup() bool { return p != nil && p.Worker != nil }
+
+// Snapshot is what one pass has read about the machines of a Workspace. Reads past the caches are in Live, once a
+// decision has needed them.
+type Snapshot struct {
+	Workspace *v1beta1.Workspace
+	// Accepted is the plan to acquire machines for, Running that of the pods; nil if there is none.
+	Accepted, Running *Plan
+	Attempts          Attempts
+	Machines          Machines
+	Pods              Pods
+	// Judge returns the verdicts on machines.
+	Judge Judge
+	// Surge is how the machines of two attempts are held at once. Decide finds the serving attempt.
+	Surge Surge
+	// Recreates is the reason to release the serving machines before others are acquired. AsksAgain: others of the
+	// same kind replace them, so their loss rules out nothing.
+	Recreates string
+	AsksAgain bool
+	// IsMended: what stopped the last attempt has been mended.
+	IsMended bool
+	// Foreign are held machines without a possible attempt.
+	Foreign []string
+	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
+	FailureDeadline time.Duration
+	Lookup          Lookup
+	Live            Live
+}
+
+// Pods are those of the Workspace's StatefulSet.
+type Pods struct {
+	// HasSet: the StatefulSet exists. Pinned is the attempt to whose machines it pins the pods; 0 for none.
+	HasSet bool
+	Pinned int32
+	// Nodes on which pods run.
+	Nodes []string
+	// IsRolledOut: the pods are those of the set. IsAnswering: they answer, or do so again shortly. HasLeader: the
+	// answering pod is ready.
+	IsRolledOut, IsAnswering, HasLeader bool
+}
+
+// Live holds what was read past the caches.
+type Live struct {
+	// Machines of the Workspace, if AreMachinesKnown.
+	Machines         Machines
+	AreMachinesKnown bool
+	// IsSetKnown: Pods are of the newest StatefulSet. AreNodesKnown: the nodes of the machines are the newest.
+	IsSetKnown, AreNodesKnown bool
+	// Reasons for the end of the machines of attempts, by their numbers.
+	Reasons map[int32]*Reasons
+}
+
+// Lookup looks up what follows from names and settings, without a read.
+type Lookup interface {
+	// Plan returns a stored plan; nil if it is unknown.
+	Plan(name string) *Plan
+	// Names returns the names of the machines of an attempt, which follow from its number.
+	Names(attempt int32, count int) ([]string, error)
+	// Offering returns the offering of an attempt's request.
+	Offering(attempt *v1beta1.Attempt) refusal.Offering
+	// Class returns the name of the node class of a plan's machines.
+	Class(plan *Plan) string
+	// Zones returns those in which an offering was cooling down at a time.
+	Zones(at time.Time, offer refusal.Offering) []string
+	// Forbidden returns why no machine may be bought for the accepted plan today; empty if it may.
+	Forbidden() string
+	// Failing reports whether the pods on the machines of an attempt fail permanently, and how.
+	Failing(attempt *v1beta1.Attempt) (string, bool)
+}
+
+// Need is a read past the caches.
+type Need int
+
+// The reads.
+const (
+	NeedsNothing Need = iota
+	// NeedsHeld: the API server's machines.
+	NeedsHeld
+	// NeedsReasons: the reasons for the end of machines.
+	NeedsReasons
+	// NeedsSet: the newest StatefulSet.
+	NeedsSet
+	// NeedsNodes: the newest nodes of the machines of an attempt.
+	NeedsNodes
+)
+
+// Read is a read that a decision needs: of the machines of an attempt, and of lost ones by their UIDs.
+type Read struct {
+	Needs   Need
+	Attempt int32
+	Lost    []types.UID
+}
+
+// missing is the error of a decision that needs a read.
+type missing struct{ Read }
+
+func (*missing) Error() string { return "a read is missing" }
+
+// Open returns the open attempt that acquires machines, or nil. The serving one beside it does not count.
+func (s *Snapshot) Open() *v1beta1.Attempt { return s.Attempts.OpenBut(s.Surge.Serving) }
+
+// Serving returns the attempt whose machines serve beside those of the latest, or nil.
+func (s *Snapshot) Serving() *v1beta1.Attempt { return s.Attempts.OpenNumber(s.Surge.Serving) }
+
+// ServingMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
+func (s *Snapshot) ServingMachines() Machines {
+	lost := s.Attempts.LostUIDs()
+	return slices.DeleteFunc(s.Machines.Standing(), func(machine capacity.Machine) bool {
+		return s.isServing(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) ||
+			!Fits(&machine, s.Accepted.Revision)
+	})
+}
+
+// isServing reports whether a machine belongs to the serving attempt.
+func (s *Snapshot) isServing(machine string) bool {
+	serving := s.Serving()
+	return serving != nil && slices.Contains(serving.NodeClaims, machine)
+}
+
+// isKnown reports whether a machine belongs to an attempt of the status.
+func (s *Snapshot) isKnown(machine string) bool {
+	return slices.Contains(s.Foreign, machine) || s.Attempts.IsNamed(machine)
+}

@@ -1,0 +1,138 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// state returns the inputs of the next step.
+func (p *pass) state() (out State, err error) {
+	out.Unrecorded, out.Needless, err = p.observeSurge()
+	if err != nil || out.Unrecorded || out.Needless {
+		return out, err
+	}
+	if out.Held, err = p.servingState(); err != nil {
+		return out, err
+	}
+	last := p.Attempts.LatestBut(p.Surge.Serving)
+	var names []string
+	isFormer := false
+	if last != nil && last.Reason == "" {
+		if names, isFormer, err = p.namesOf(last); err != nil {
+			return out, err
+		}
+	}
+	p.tally(&out, names)
+	if last != nil {
+		if out.Last, err = p.lastState(last, names); err != nil {
+			return out, err
+		}
+		out.Last.Former = isFormer
+	}
+	out.Unwritten = !equality.Semantic.DeepEqual(p.Workspace.Status.Attempts, []v1beta1.Attempt(p.Attempts))
+	return out, nil
+}
+
+// servingState returns the inputs about the serving attempt; nil if there is none.
+func (p *pass) servingState() (*Held, error) {
+	serving := p.Serving()
+	if serving == nil {
+		return nil, nil
+	}
+	machines, err := p.judge(serving, serving.NodeClaims)
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []refusal.Verdict
+	for _, machine := range machines {
+		verdicts = append(verdicts, machine.Verdict)
+	}
+	verdict := p.Surge.Verdict(serving, p.Running.IsGroup(), verdicts)
+	if at := verdict.LookAgain; !verdict.Final && !at.IsZero() {
+		p.out.lookAgain(at.Sub(p.Judge.Now))
+	}
+	isOverdue := !p.Judge.Now.Before(p.MoveDeadline())
+	return &Held{Verdict: verdict, Moved: p.IsMoved(), Empty: p.IsVacated(), Overdue: isOverdue}, nil
+}
+
+// lastState returns the inputs about the latest attempt. names are its machines if it is open.
+func (p *pass) lastState(last *v1beta1.Attempt, names []string) (*Attempt, error) {
+	out := &Attempt{Open: last.Reason == "", Unchanged: p.isUnchangedSince(last), Mended: p.IsMended}
+	if !out.Open {
+		if last.Reason != v1beta1.ReasonReleased {
+			out.Cause = refusal.Cause(last.Reason)
+		}
+		return out, nil
+	}
+	out.Wanted = p.Machines.AreWanted(last, names, p.Accepted.Revision)
+	if !out.Wanted {
+		return out, nil
+	}
+	p.Attempts.Note(last, p.Machines, names, p.Judge.Now)
+	var err error
+	out.Machines, err = p.judge(last, names)
+	out.Failed = p.Failed(last)
+	out.Keeps = p.Surge.KeepsOthers(last)
+	out.Apart = !p.Accepted.IsGroup() && (p.Surge.Replaces == capacity.ReplacesLater || p.Surge.Replaces == capacity.ReplacesPod)
+	return out, err
+}
+
+// namesOf returns the names of the machines of an open attempt. If they differ from the back end's names, another
+// back end began it; so it did if that one still manages the machines.
+func (p *pass) namesOf(open *v1beta1.Attempt) (names []string, isFormer bool, err error) {
+	names, err = p.Lookup.Names(open.Number, p.Accepted.Plan.Nodes)
+	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
+		return noted, true, nil
+	}
+	return names, p.Machines.AreFormer(), err
+}
+
+// tally counts the machines outside the given names and the serving attempt.
+func (p *pass) tally(out *State, names []string) {
+	lost := p.Attempts.LostUIDs()
+	for i := range p.Machines {
+		machine := &p.Machines[i]
+		switch {
+		case p.isServing(machine.Name):
+		case machine.Deleting:
+			out.Leaving++
+		case slices.Contains(lost, machine.UID):
+			out.Strays++
+		case !slices.Contains(names, machine.Name):
+			out.Strays++
+			out.Unknown = out.Unknown || Fits(machine, p.Accepted.Revision) && !p.isKnown(machine.Name) && !machine.Replacement
+		}
+	}
+}
+
+// isUnchangedSince reports whether nobody has changed the Workspace since an attempt ended, or asked to have it tried
+// again.
+func (p *pass) isUnchangedSince(last *v1beta1.Attempt) bool {
+	return last.Generation == p.Workspace.Generation && last.Revision == p.Accepted.Name && !p.Attempts.IsRetry(p.Workspace)
+}
+
+// Failed returns the verdict on an open attempt whose pods have failed permanently for longer than the deadline; zero
+// before.
+func (s *Snapshot) Failed(open *v1beta1.Attempt) refusal.Verdict {
+	deadline := s.FailureDeadline
+	if deadline <= 0 || open.FailingTime == nil || s.Surge.Serving > 0 || s.Judge.Now.Before(open.FailingTime.Add(deadline)) {
+		return refusal.Verdict{}
+	}
+	why, isFailing := s.Lookup.Failing(open)
+	if !isFailing {
+		return refusal.Verdict{}
+	}
+	return refusal.Verdict{
+		Cause: refusal.CannotServe, Final: true,
+		Message: fmt.Sprintf("the machines are released because their pods have failed for %s: %s", deadline, why),
+	}
+}

@@ -1,0 +1,83 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"slices"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// moveLimit is how long pods may take to move to other machines once yet others are wanted.
+const moveLimit = 15 * time.Minute
+
+// Switchover is which plan the pods run, and where.
+type Switchover struct {
+	// Stays: the pods stay on the plan that they run, until all machines of the accepted one are usable.
+	Stays bool
+	// RunsOn is the attempt whose machines alone the pods may use; 0 allows all of the Workspace's.
+	RunsOn int32
+}
+
+// Switchover decides whether the pods switch to the accepted plan and its machines. Without a plan for the current spec,
+// nothing that serves moves.
+func (s *Snapshot) Switchover(hasPlan bool) Switchover {
+	if !s.Pods.HasSet || !s.Surge.IsPossible {
+		return Switchover{}
+	}
+	return s.switchover(hasPlan)
+}
+
+func (s *Snapshot) switchover(hasPlan bool) Switchover {
+	serving, latest := s.Serving(), s.Open()
+	wasThere := latest != nil && latest.ReadyTime != nil
+	isThere := wasThere && s.areMachinesUsable()
+	out := Switchover{RunsOn: s.Pods.Pinned}
+	switch hasMoved := out.RunsOn > 0; {
+	case serving != nil && isThere && hasPlan:
+		out.RunsOn = latest.Number
+	case serving != nil:
+		out.Stays = true
+		if hasMoved && !s.IsMoved() {
+			out.RunsOn = serving.Number
+		}
+	case wasThere && !isThere && s.Pods.HasLeader:
+		out.Stays = true // more machines beside its own
+	case latest != nil && hasMoved:
+		out.RunsOn = latest.Number
+	}
+	return out
+}
+
+func (s *Snapshot) areMachinesUsable() bool { return s.ServingMachines().AreUsable(&s.Accepted.Plan) }
+
+// IsMoved reports whether the pods are pinned to other machines than the serving ones.
+func (s *Snapshot) IsMoved() bool { return s.Surge.Serving > 0 && s.pinned() > s.Surge.Serving }
+
+// pinned returns the attempt to which the pods are pinned; 0 for none or an unknown attempt. Numbers begin anew if a
+// status is lost while nothing is held, and the cache may still show the former set.
+func (s *Snapshot) pinned() int32 {
+	number := s.Pods.Pinned
+	isHeld := slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })
+	if number < s.Attempts.NextNumber() || isHeld {
+		return number
+	}
+	return 0
+}
+
+// IsVacated reports whether all pods have left the serving machines.
+func (s *Snapshot) IsVacated() bool {
+	return s.IsMoved() && s.Pods.IsRolledOut && !slices.ContainsFunc(s.Machines, func(machine capacity.Machine) bool {
+		return s.isServing(machine.Name) && machine.NodeName != "" && slices.Contains(s.Pods.Nodes, machine.NodeName)
+	})
+}
+
+// MoveDeadline returns the time until which the pods may take to switch.
+func (s *Snapshot) MoveDeadline() time.Time {
+	if ready, ok := s.Attempts.ReadyTime(s.Pods.Pinned); ok {
+		return ready.Add(moveLimit)
+	}
+	return time.Time{}
+}

@@ -1,0 +1,33 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+)
+
+// Answers are how the answers of a provisioner are read.
+type Answers struct {
+	// Rules are the words of the clouds.
+	Rules refusal.Rules
+	// Deadlines of the stages of a machine.
+	Deadlines refusal.Deadlines
+	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means for ever.
+	NodeGrace time.Duration
+	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
+	FailureDeadline time.Duration
+	// Wording selects the provider of the messages; nil means that of the NodeClass.
+	Wording *refusal.Provider
+}
+
+// provider returns the provider of the messages about machines of a node class.
+func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
+	if a.Wording != nil {
+		return *a.Wording
+	}
+	return refusal.ProviderOf(class.Group, class.Kind)
+}
