@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 )
 
 const intro = `# Metrics
@@ -97,13 +97,13 @@ func main() {
 
 func run(path string) error {
 	rows := page{}
-	if _, err := workspace.NewMetrics(rows, &cooldown.Memory{}, clock.RealClock{}); err != nil {
+	if _, err := meter.New(rows, &cooldown.Memory{}, clock.RealClock{}); err != nil {
 		return err
 	}
-	if err := workspace.RegisterSpending(rows, nil, nil, nil); err != nil {
+	if err := meter.RegisterSpending(rows, nil, nil, nil); err != nil {
 		return err
 	}
-	if err := workspace.RegisterPopulation(rows, nil, nil); err != nil {
+	if err := meter.RegisterPopulation(rows, nil, nil); err != nil {
 		return err
 	}
 	var text bytes.Buffer

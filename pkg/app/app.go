@@ -41,6 +41,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
@@ -253,7 +254,7 @@ func newReconciler(
 	config.Engines = engineprobe.New()
 	config.Isolation = guard(o, config.Clock)
 	config.Memory = &cooldown.Memory{}
-	if config.Metrics, err = workspace.NewMetrics(metrics.Registry, config.Memory, config.Clock); err != nil {
+	if config.Metrics, err = meter.New(metrics.Registry, config.Memory, config.Clock); err != nil {
 		return nil, err
 	}
 	config.Catalog = known

@@ -31,7 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/events"
 	"github.com/modelberth/modelberth/pkg/options"
@@ -279,10 +279,10 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 		return nil, nil, err
 	}
 	all := handover.New(at.clock, set, at.formers(o, chosen)...)
-	if err := workspace.RegisterSpending(metrics.Registry, at.cached, all, at.leads); err != nil {
+	if err := meter.RegisterSpending(metrics.Registry, at.cached, all, at.leads); err != nil {
 		return nil, nil, err
 	}
-	if err := workspace.RegisterPopulation(metrics.Registry, at.cached, at.leads); err != nil {
+	if err := meter.RegisterPopulation(metrics.Registry, at.cached, at.leads); err != nil {
 		return nil, nil, err
 	}
 	return all, news, at.sweep(o, all)

@@ -52,7 +52,8 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	s.persisted = true
 	emit(r.Events, s.ws, status.Refusals(before.Status.Attempts, s.attempts))
 	r.lessons.note(asker(s.ws), before.Status.Attempts, s.attempts)
-	r.Metrics.waste(s)
+	r.Metrics.Waste(s.wasted)
+	s.wasted = 0
 	return nil
 }
 

@@ -21,6 +21,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter/metertest"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -57,14 +59,14 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 			return inner.SubResource(name).Patch(ctx, object, patch, options...)
 		}}).Build()
 	clock, memory, registry := testclock.NewFakePassiveClock(now.Time), &cooldown.Memory{}, prometheus.NewRegistry()
-	metrics, err := NewMetrics(registry, memory, clock)
+	metrics, err := meter.New(registry, memory, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorder := record.NewFakeRecorder(10)
 	r = New(Config{Client: kube, Catalog: noCatalog{}, Memory: memory, Metrics: metrics, Clock: clock, Events: recorder})
 	return r, func() told {
-		out := told{Metrics: gathered(t, registry, ofMoney()...)}
+		out := told{Metrics: metertest.Lines(t, registry, "modelberth_capacity_", "modelberth_spending_")}
 		for len(recorder.Events) > 0 {
 			out.Events = append(out.Events, <-recorder.Events)
 		}

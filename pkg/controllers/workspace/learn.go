@@ -18,6 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
@@ -27,13 +28,13 @@ type lessons struct {
 	memory  *cooldown.Memory
 	market  *purchase.Market
 	waiting *watch.Waiting
-	metrics *Metrics
+	metrics *meter.Metrics
 	clock   clock.PassiveClock
 }
 
 // note counts the ends of a Workspace's attempts, once they are written, and has all Workspaces learn from them.
 func (l *lessons) note(who refusal.Asker, before, after []v1beta1.Attempt) {
-	l.metrics.count(before, after)
+	l.metrics.Count(before, after)
 	l.learn(who, before, after)
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -92,7 +93,7 @@ type Config struct {
 	// Answers classify the provisioner's messages. Memory holds the refusals of all Workspaces.
 	Answers Answers
 	Memory  *cooldown.Memory
-	Metrics *Metrics
+	Metrics *meter.Metrics
 	// Ledger grants the money for machines; nil means no ceiling. Limits are the administrator's other limits.
 	Ledger *ledger.Ledger
 	Limits purchase.Limits
@@ -143,7 +144,7 @@ func New(config Config) *Reconciler {
 		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
 	}
 	if config.Metrics != nil && config.Planner != nil {
-		config.Planner = timedPlanner{config.Planner, config.Clock, config.Metrics}
+		config.Planner = meter.Planner{Planner: config.Planner, Clock: config.Clock, Metrics: config.Metrics}
 	}
 	stored := revisions.NewStore(config.Client, config.Live)
 	out := &Reconciler{
@@ -293,7 +294,7 @@ func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Resu
 		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.Reason)
 		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, stall.RetryAfter)}, nil
 	default:
-		r.Metrics.failed(err)
+		r.Metrics.Failed(err)
 		return ctrl.Result{}, err
 	}
 }

@@ -42,8 +42,9 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	r.awaitProbe(s)
 	emit(r.Events, s.ws, events)
 	r.lessons.note(asker(s.ws), before.Attempts, after.Attempts)
-	r.Metrics.started(before.Startup, s.ws.Status.Startup)
-	r.Metrics.waste(s)
+	r.Metrics.Started(before.Startup, s.ws.Status.Startup)
+	r.Metrics.Waste(s.wasted)
+	s.wasted = 0
 	return nil
 }
 

@@ -10,11 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -230,70 +226,5 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	r.waiting.WakeForMoney()
 	if woken.Len() != 1 {
 		t.Errorf("%d Workspaces were woken, want this one", woken.Len())
-	}
-}
-
-// TestSpentFor says what each of the machines of one Workspace is doing.
-func TestSpentFor(t *testing.T) {
-	answering := workspaceObject()
-	answering.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
-	answering.Status.Attempts = []v1beta1.Attempt{
-		{Number: 1, NodeClaims: []string{"lost"}, ReadyTime: &now, EndTime: &now, Reason: "Lost"},
-		{Number: 2, NodeClaims: []string{"serves"}, ReadyTime: &now},
-		{Number: 3, NodeClaims: []string{"comes"}},
-	}
-	silent := answering.DeepCopy()
-	silent.Status.Conditions[0].Status = metav1.ConditionFalse
-	tests := []struct {
-		reason  string
-		ws      *v1beta1.Workspace
-		machine string
-		pending bool
-		want    string
-	}{
-		{"the model answers on it", answering, "serves", false, spentRunning},
-		{"it is got beside the one that serves", answering, "comes", false, spentIdle},
-		{"it is asked for beside the one that serves", answering, "comes", true, spentPending},
-		{"it is on its way out", answering, "lost", false, spentIdle},
-		{"no attempt is remembered", answering, "found", false, spentRunning},
-		{"the model does not answer", silent, "serves", false, spentIdle},
-		{"its Workspace is gone", nil, "serves", false, spentIdle},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			if got := spentFor(test.ws, capacity.Bill{Machine: test.machine, Launched: !test.pending}); got != test.want {
-				t.Errorf("it is %s, want %s", got, test.want)
-			}
-		})
-	}
-}
-
-// TestSpendingRates says what machines are doing for their money.
-func TestSpendingRates(t *testing.T) {
-	ready := workspaceObject()
-	ready.UID = "ready"
-	ready.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
-	r, _ := teller(t, ready, func() error { return nil })
-	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
-		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
-	}
-	bills := account{held: []capacity.Bill{
-		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
-	}}
-	registry, leads := prometheus.NewRegistry(), make(chan struct{})
-	for range 2 { // another manager in one process
-		if err := RegisterSpending(registry, r.Client, bills, leads); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := gathered(t, registry, ofMoney()...); len(got) > 0 {
-		t.Errorf("who does not lead tells %q, want nothing", got)
-	}
-	close(leads)
-	want := []string{
-		"modelberth_spending_usd_per_hour idle 4", "modelberth_spending_usd_per_hour pending 8", "modelberth_spending_usd_per_hour running 3",
-	}
-	if diff := cmp.Diff(want, gathered(t, registry, ofMoney()...)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

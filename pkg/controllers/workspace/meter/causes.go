@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package meter
 
 import (
 	"context"
@@ -54,8 +54,8 @@ func causeOf(err error) string {
 	}
 }
 
-// failed counts a failed pass.
-func (m *Metrics) failed(err error) {
+// Failed counts a failed pass.
+func (m *Metrics) Failed(err error) {
 	if m != nil {
 		m.errors.WithLabelValues(causeOf(err)).Inc()
 	}

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package meter
 
 import (
 	"context"
@@ -118,10 +118,9 @@ func hasCome(ws *v1beta1.Workspace, machine string) bool {
 	return true
 }
 
-// waste counts the waste of a pass, after the status is written.
-func (m *Metrics) waste(s *scope) {
+// Waste counts the cost in USD of machines that never served.
+func (m *Metrics) Waste(usd float64) {
 	if m != nil {
-		m.wasted.Add(s.wasted)
+		m.wasted.Add(usd)
 	}
-	s.wasted = 0
 }

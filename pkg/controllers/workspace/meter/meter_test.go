@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package meter
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,45 +24,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter/metertest"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/planning"
 )
 
+var now = metav1.NewTime(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
+
+func workspaceObject() *v1beta1.Workspace {
+	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "some"}}
+}
+
+// account has the bills of all machines.
+type account []capacity.Bill
+
+func (a account) Bills(context.Context) ([]capacity.Bill, error) { return a, nil }
+
 // ofMoney are the prefixes of metrics about machines and their cost.
 func ofMoney() []string { return []string{"modelberth_capacity_", "modelberth_spending_"} }
-
-// gathered are the metrics of a registry with one of the prefixes, one line each.
-func gathered(t *testing.T, registry *prometheus.Registry, prefixes ...string) []string {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, family := range families {
-		if !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(family.GetName(), prefix) }) {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			line := family.GetName()
-			for _, label := range metric.GetLabel() {
-				line += " " + label.GetValue()
-			}
-			switch {
-			case metric.Counter != nil:
-				line += fmt.Sprintf(" %g", metric.GetCounter().GetValue())
-			case metric.Gauge != nil:
-				line += fmt.Sprintf(" %g", metric.GetGauge().GetValue())
-			case metric.Histogram != nil:
-				line += fmt.Sprintf(" %d %gs", metric.GetHistogram().GetSampleCount(), metric.GetHistogram().GetSampleSum())
-			}
-			out = append(out, line)
-		}
-	}
-	return out
-}
 
 // TestMetrics counts each turn of an attempt once, also with a second set in the place of the first.
 func TestMetrics(t *testing.T) {
@@ -72,7 +53,7 @@ func TestMetrics(t *testing.T) {
 	var m *Metrics
 	for range 2 {
 		var err error
-		if m, err = NewMetrics(registry, memory, clock); err != nil {
+		if m, err = New(registry, memory, clock); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +78,7 @@ func TestMetrics(t *testing.T) {
 		{refusedFirst, lost},
 	}
 	for i := 1; i < len(steps); i++ {
-		m.count(steps[i-1], steps[i])
+		m.Count(steps[i-1], steps[i])
 	}
 	want := []string{
 		"modelberth_capacity_attempts_total A Quota 1",
@@ -107,7 +88,7 @@ func TestMetrics(t *testing.T) {
 		"modelberth_capacity_seconds 1 90s",
 		"modelberth_spending_wasted_usd_total 0",
 	}
-	if diff := cmp.Diff(want, gathered(t, registry, ofMoney()...)); diff != "" {
+	if diff := cmp.Diff(want, metertest.Lines(t, registry, ofMoney()...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -115,7 +96,7 @@ func TestMetrics(t *testing.T) {
 // TestStartupMetrics counts each stage once, at its end, and a whole start at its last.
 func TestStartupMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m, err := NewMetrics(registry, &cooldown.Memory{}, testclock.NewFakePassiveClock(now.Time))
+	m, err := New(registry, &cooldown.Memory{}, testclock.NewFakePassiveClock(now.Time))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +113,7 @@ func TestStartupMetrics(t *testing.T) {
 		nil, {planned, machine}, {planned, machine}, {planned, usable}, {planned, usable, first}, {planned, usable, first},
 	}
 	for i := 1; i < len(steps); i++ {
-		m.started(steps[i-1], steps[i])
+		m.Started(steps[i-1], steps[i])
 	}
 	want := []string{
 		"modelberth_startup_seconds 1 203s",
@@ -140,7 +121,7 @@ func TestStartupMetrics(t *testing.T) {
 		"modelberth_startup_stage_seconds Machine 1 198s", "modelberth_startup_stage_seconds Planned 1 2s",
 		"modelberth_startup_stage_seconds Ready 1 3s", "modelberth_startup_stage_seconds Weights 0 0s",
 	}
-	if diff := cmp.Diff(want, gathered(t, registry, "modelberth_startup_")); diff != "" {
+	if diff := cmp.Diff(want, metertest.Lines(t, registry, "modelberth_startup_")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -184,7 +165,7 @@ func TestPopulation(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefixes := []string{"modelberth_workspaces", "kaito_"}
-	if got := gathered(t, registry, prefixes...); len(got) > 0 {
+	if got := metertest.Lines(t, registry, prefixes...); len(got) > 0 {
 		t.Errorf("a replica that does not lead reports %q, want nothing", got)
 	}
 	close(leads)
@@ -195,7 +176,7 @@ func TestPopulation(t *testing.T) {
 		"modelberth_workspaces_planned vllm A 2",
 		"modelberth_workspaces_stalled DoesNotFit 1", "modelberth_workspaces_stalled Quota 1",
 	}
-	if diff := cmp.Diff(want, gathered(t, registry, prefixes...)); diff != "" {
+	if diff := cmp.Diff(want, metertest.Lines(t, registry, prefixes...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -249,15 +230,84 @@ func (p slowPlanner) Plan(planner.Request) (planner.Plan, error) {
 // TestPlanningMetric: plans that fail take time, too.
 func TestPlanningMetric(t *testing.T) {
 	registry, clock := prometheus.NewRegistry(), testclock.NewFakePassiveClock(now.Time)
-	m, err := NewMetrics(registry, &cooldown.Memory{}, clock)
+	m, err := New(registry, &cooldown.Memory{}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (timedPlanner{slowPlanner{clock: clock}, clock, m}).Plan(planner.Request{}); err == nil {
+	if _, err := (Planner{slowPlanner{clock: clock}, clock, m}).Plan(planner.Request{}); err == nil {
 		t.Error("the planner's error is lost")
 	}
 	want := []string{"modelberth_planning_seconds 1 2s"}
-	if diff := cmp.Diff(want, gathered(t, registry, "modelberth_planning_")); diff != "" {
+	if diff := cmp.Diff(want, metertest.Lines(t, registry, "modelberth_planning_")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestSpentFor says what each of the machines of one Workspace is doing.
+func TestSpentFor(t *testing.T) {
+	answering := workspaceObject()
+	answering.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
+	answering.Status.Attempts = []v1beta1.Attempt{
+		{Number: 1, NodeClaims: []string{"lost"}, ReadyTime: &now, EndTime: &now, Reason: "Lost"},
+		{Number: 2, NodeClaims: []string{"serves"}, ReadyTime: &now},
+		{Number: 3, NodeClaims: []string{"comes"}},
+	}
+	silent := answering.DeepCopy()
+	silent.Status.Conditions[0].Status = metav1.ConditionFalse
+	tests := []struct {
+		reason  string
+		ws      *v1beta1.Workspace
+		machine string
+		pending bool
+		want    string
+	}{
+		{"the model answers on it", answering, "serves", false, spentRunning},
+		{"it is got beside the one that serves", answering, "comes", false, spentIdle},
+		{"it is asked for beside the one that serves", answering, "comes", true, spentPending},
+		{"it is on its way out", answering, "lost", false, spentIdle},
+		{"no attempt is remembered", answering, "found", false, spentRunning},
+		{"the model does not answer", silent, "serves", false, spentIdle},
+		{"its Workspace is gone", nil, "serves", false, spentIdle},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if got := spentFor(test.ws, capacity.Bill{Machine: test.machine, Launched: !test.pending}); got != test.want {
+				t.Errorf("it is %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// TestSpendingRates says what machines are doing for their money.
+func TestSpendingRates(t *testing.T) {
+	ready := workspaceObject()
+	ready.UID = "ready"
+	ready.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
+	known := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(known); err != nil {
+		t.Fatal(err)
+	}
+	kube := fake.NewClientBuilder().WithScheme(known).WithObjects(ready).Build()
+	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
+		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
+	}
+	bills := account{
+		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
+	}
+	registry, leads := prometheus.NewRegistry(), make(chan struct{})
+	for range 2 { // another manager in one process
+		if err := RegisterSpending(registry, kube, bills, leads); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := metertest.Lines(t, registry, ofMoney()...); len(got) > 0 {
+		t.Errorf("who does not lead tells %q, want nothing", got)
+	}
+	close(leads)
+	want := []string{
+		"modelberth_spending_usd_per_hour idle 4", "modelberth_spending_usd_per_hour pending 8", "modelberth_spending_usd_per_hour running 3",
+	}
+	if diff := cmp.Diff(want, metertest.Lines(t, registry, ofMoney()...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -1,7 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+// Package meter declares the metrics of Workspaces: attempts to get machines, starts, plans, failed passes, states, and the
+// cost of machines.
+//
+// It counts what others have decided and written. It must not decide or write anything.
+package meter
 
 import (
 	"errors"
@@ -32,8 +36,8 @@ type Metrics struct {
 	errors   *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics. A second set takes the place of the first.
-func NewMetrics(registry prometheus.Registerer, memory *cooldown.Memory, now clock.PassiveClock) (*Metrics, error) {
+// New registers the metrics. A second set takes the place of the first.
+func New(registry prometheus.Registerer, memory *cooldown.Memory, now clock.PassiveClock) (*Metrics, error) {
 	m := &Metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "modelberth_capacity_attempts_total",
@@ -108,8 +112,8 @@ func replace(registry prometheus.Registerer, collector prometheus.Collector) err
 	return nil
 }
 
-// count counts the outcomes between two statuses.
-func (m *Metrics) count(before, after []v1beta1.Attempt) {
+// Count counts the outcomes between two statuses.
+func (m *Metrics) Count(before, after []v1beta1.Attempt) {
 	if m == nil {
 		return
 	}
@@ -128,8 +132,8 @@ func (m *Metrics) count(before, after []v1beta1.Attempt) {
 	}
 }
 
-// started observes the stages that ended between two statuses.
-func (m *Metrics) started(before, after []v1beta1.StartupStage) {
+// Started observes the stages that ended between two statuses.
+func (m *Metrics) Started(before, after []v1beta1.StartupStage) {
 	if m == nil {
 		return
 	}
@@ -148,17 +152,17 @@ func (m *Metrics) started(before, after []v1beta1.StartupStage) {
 	}
 }
 
-// timedPlanner observes how long plans take.
-type timedPlanner struct {
+// Planner observes how long plans take.
+type Planner struct {
 	planning.Planner
-	clock   clock.PassiveClock
-	metrics *Metrics
+	Clock   clock.PassiveClock
+	Metrics *Metrics
 }
 
 // Plan implements planning.Planner.
-func (p timedPlanner) Plan(request planner.Request) (planner.Plan, error) {
-	begin := p.clock.Now()
+func (p Planner) Plan(request planner.Request) (planner.Plan, error) {
+	begin := p.Clock.Now()
 	plan, err := p.Planner.Plan(request)
-	p.metrics.planning.Observe(p.clock.Since(begin).Seconds())
+	p.Metrics.planning.Observe(p.Clock.Since(begin).Seconds())
 	return plan, err
 }
