@@ -331,6 +331,10 @@ type ObjectivesSpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	Concurrency *int32 `json:"concurrency,omitempty"`
+	// requestsPerSecond arrive at random, for example "2.5". Speeds are judged under them, in place of concurrency.
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	RequestsPerSecond string `json:"requestsPerSecond,omitempty"`
 	// inputTokens is the typical length of a prompt; unset means 1024.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000000

@@ -178,7 +178,7 @@ type PlanStatus struct {
 	// +optional
 	Warnings []string `json:"warnings,omitempty"`
 	// advice names cheaper options that need consent or an administrator.
-	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
 	Advice []string `json:"advice,omitempty"`
@@ -192,8 +192,14 @@ type PlanPerformance struct {
 	OutputTokens int32 `json:"outputTokens"`
 	// concurrency is the number of such requests at any time.
 	Concurrency int32 `json:"concurrency"`
+	// requestsPerSecond of the objectives; empty if the load is a concurrency.
+	// +optional
+	RequestsPerSecond string `json:"requestsPerSecond,omitempty"`
 	// timeToFirstToken is the mean time from a request to the first token of its answer.
 	TimeToFirstToken string `json:"timeToFirstToken"`
+	// longestTimeToFirstToken is that of the longest prompt without other load; empty if unknown.
+	// +optional
+	LongestTimeToFirstToken string `json:"longestTimeToFirstToken,omitempty"`
 	// timePerOutputToken is the mean time between two tokens of an answer.
 	TimePerOutputToken string `json:"timePerOutputToken"`
 	// outputTokensPerSecond of all replicas together.

@@ -64,14 +64,11 @@ func closest(name string, among []string) []string {
 	var candidates []candidate
 	for _, other := range among {
 		lower := strings.ToLower(other)
-		distance := editDistance(name, lower)
-		// A name with its start or end left out, or with a little added, is as good a guess as a typo.
-		cut := len(name) >= 3 && strings.Contains(lower, name)
-		padded := len(lower) >= 3 && 2*len(lower) >= len(name) && strings.Contains(name, lower)
-		if cut || padded {
-			distance = min(distance, 1)
+		distance, like := likeness(name, lower)
+		if !like {
+			distance, like = likeness(joined(name), joined(lower))
 		}
-		if distance <= max(1, min(len(name), len(lower))/4) {
+		if like {
 			candidates = append(candidates, candidate{other, distance})
 		}
 	}
@@ -88,6 +85,21 @@ func closest(name string, among []string) []string {
 	}
 	return names
 }
+
+// likeness returns the distance between two names, and whether one may stand for the other. A name with its start or end
+// left out, or with a little added, is as good a guess as a typo.
+func likeness(name, other string) (int, bool) {
+	distance := editDistance(name, other)
+	cut := len(name) >= 3 && strings.Contains(other, name)
+	padded := len(other) >= 3 && 2*len(other) >= len(name) && strings.Contains(name, other)
+	if cut || padded {
+		distance = min(distance, 1)
+	}
+	return distance, distance <= max(1, min(len(name), len(other))/4)
+}
+
+// joined is a name without what separates its words: phi4-mini means phi-4-mini.
+func joined(name string) string { return strings.NewReplacer("-", "", "_", "", " ", "").Replace(name) }
 
 // apart returns the distance between the size in a name and another size; smaller names come first if that one is
 // unknown.

@@ -28,6 +28,8 @@ type ask struct {
 
 	maxModelLen, concurrency, input, output int32
 
+	rate string
+
 	ttft, tpot  time.Duration
 	optimizeFor string
 
@@ -43,6 +45,7 @@ func fields() map[string]string {
 		"zones": "resource.placement.zones", "capacity-type": "resource.placement.capacityTypes",
 		"max-hourly-price": "resource.placement.maxHourlyPrice", "max-nodes": "resource.count",
 		"max-model-len": "inference.objectives.maxModelLen", "concurrency": "inference.objectives.concurrency",
+		"rate":      "inference.objectives.requestsPerSecond",
 		"input-len": "inference.objectives.inputTokens", "output-len": "inference.objectives.outputTokens",
 		"ttft": "inference.objectives.timeToFirstToken", "tpot": "inference.objectives.timePerOutputToken",
 		"optimize-for": "inference.objectives.optimizeFor", "allow-quantization": "inference.engine.allowedQuantizations",
@@ -62,6 +65,7 @@ func (a *ask) bind(cmd *cobra.Command) {
 	f.StringVar(&a.maxHourlyPrice, "max-hourly-price", "", "most that all machines may cost, in USD per hour")
 	f.Var(tokensFlag{&a.maxModelLen}, "max-model-len", "tokens that each sequence may have, such as 16384 or 16k (default: 8192 or the model's context, then what fits)")
 	f.Int32Var(&a.concurrency, "concurrency", 0, "sequences of that length that must fit at once (default: 4, then what fits)")
+	f.StringVar(&a.rate, "rate", "", "requests per second that arrive at random, such as 2.5: the load for the speed, in place of the concurrency")
 	f.Var(tokensFlag{&a.input}, "input-len", "tokens of a typical prompt (default 1024)")
 	f.Var(tokensFlag{&a.output}, "output-len", "tokens of a typical answer (default 256)")
 	f.Var(timeFlag{&a.ttft}, "ttft", "longest acceptable time to the first token, in milliseconds without a unit (default 5s)")
@@ -98,7 +102,7 @@ func (a *ask) workspace() (*v1beta1.Workspace, error) {
 		Preset: &v1beta1.PresetSpec{Name: a.model},
 		Engine: &v1beta1.EngineSpec{Name: a.engine, AllowedQuantizations: a.quantizations, AllowedKVCacheTypes: a.kvTypes},
 		Objectives: &v1beta1.ObjectivesSpec{
-			MaxModelLen: given(a.maxModelLen), Concurrency: given(a.concurrency),
+			MaxModelLen: given(a.maxModelLen), Concurrency: given(a.concurrency), RequestsPerSecond: a.rate,
 			InputTokens: given(a.input), OutputTokens: given(a.output),
 			TimeToFirstToken: duration(a.ttft), TimePerOutputToken: duration(a.tpot), OptimizeFor: aim,
 		},
@@ -148,8 +152,8 @@ func flagged(message string) string {
 		message = strings.ReplaceAll(message, known[flag], "--"+flag)
 	}
 	// A field's value comes after a colon, a list in brackets.
-	return regexp.MustCompile(`(--[a-z-]+): (?:\[([^\]]*)\]|(\d+))`).ReplaceAllStringFunc(message, func(match string) string {
-		return strings.NewReplacer(": ", " ", "[", "", "]", "", ", ", ",").Replace(match)
+	return regexp.MustCompile(`(--[a-z-]+): (?:\[([^\]]*)\]|"?(\d+(?:[.]\d+)?)"?)`).ReplaceAllStringFunc(message, func(match string) string {
+		return strings.NewReplacer(": ", " ", "[", "", "]", "", ", ", ",", `"`, "").Replace(match)
 	})
 }
 

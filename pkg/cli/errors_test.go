@@ -74,6 +74,18 @@ func TestErrors(t *testing.T) {
 			`kubectl berth estimate: --engine-version: "newest" is no release: give its number, such as 0.11`,
 		},
 		{
+			"no requests", "plan --model small --rate 0", 2,
+			`kubectl berth plan: --rate is "0", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+		},
+		{
+			"an estimate of no requests", "estimate --model small --gpu B-80 --rate 0", 2,
+			`kubectl berth estimate: --rate is 0, it must be above 0 and below 1000000`,
+		},
+		{
+			"two loads", "estimate --model small --gpu B-80 --rate 1 --concurrency 2", 2,
+			`kubectl berth estimate: --rate and --concurrency are two loads: keep one`,
+		},
+		{
 			"too low a price", "plan --model small --max-hourly-price 0.5 --cloud azure", 3,
 			"kubectl berth plan: the cheapest way that works is 1 × Standard_A24_1 at $1.00/h, above --max-hourly-price $0.50/h: " +
 				"raise the limit",

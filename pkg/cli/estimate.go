@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 
@@ -76,6 +77,7 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.IntVar(&e.load.Input, "input-len", 1024, "tokens of a prompt")
 	f.IntVar(&e.load.Output, "output-len", 256, "tokens of an answer")
 	f.IntVar(&e.load.Concurrency, "concurrency", 1, "requests open at any time")
+	f.Float64Var(&e.load.Rate, "rate", 0, "requests per second that arrive at random, in place of the concurrency")
 }
 
 // estimate is what is predicted; its JSON is stable.
@@ -123,6 +125,7 @@ type assumed struct {
 	Input                int     `json:"inputLen"`
 	Output               int     `json:"outputLen"`
 	Concurrency          int     `json:"concurrency"`
+	RequestsPerSecond    float64 `json:"requestsPerSecond,omitempty"`
 }
 
 func (e *estimateCommand) run(ctx context.Context, cmd *cobra.Command, w World) error {
@@ -159,6 +162,9 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	if version := e.serving.Version; version != "" && !physics.IsRelease(version) {
 		return usageError("--engine-version: %q is no release: give its number, such as 0.11", version)
 	}
+	if err := e.checkRate(cmd); err != nil {
+		return err
+	}
 	for _, flag := range []struct {
 		name               string
 		value, least, most int
@@ -183,10 +189,24 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// checkRate refuses a rate that is none, or beside another load.
+func (e *estimateCommand) checkRate(cmd *cobra.Command) error {
+	switch rate := e.load.Rate; {
+	case !cmd.Flags().Changed("rate"):
+		return nil
+	case math.IsNaN(rate) || rate <= 0 || rate >= mostRate:
+		return usageError("--rate is %v, it must be above 0 and below %d", rate, mostRate)
+	case cmd.Flags().Changed("concurrency"):
+		return usageError("--rate and --concurrency are two loads: keep one")
+	}
+	return nil
+}
+
 // Bounds of what makes sense, so that products of numbers stay numbers.
 const (
 	mostGPUs   = 4096
 	mostTokens = 100_000_000
+	mostRate   = 1_000_000
 )
 
 // subject is a model on GPUs under an engine.
@@ -324,5 +344,6 @@ func (s *subject) assume(model, quantization string, gpus int) {
 		EngineVersion: cmp.Or(s.serving.Version, s.engine.Version), KVCacheType: cmp.Or(s.serving.KVType, "auto"),
 		GPUMemoryUtilization: s.serving.Utilization, MaxNumSeqs: s.serving.MaxNumSeqs, MaxBatchedTokens: s.serving.MaxBatchedTokens,
 		MaxModelLen: s.serving.MaxModelLen, Input: s.load.Input, Output: s.load.Output, Concurrency: s.load.Concurrency,
+		RequestsPerSecond: s.load.Rate,
 	}
 }

@@ -190,9 +190,12 @@ func holds(plan *planner.Plan, data *catalog.Engine) string {
 }
 
 func speed(s *planner.Performance) string {
-	return fmt.Sprintf("first token after %s, then %s per token; %s tokens/s in all, under %s at once, each %d tokens in and %d out (%s)",
-		millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), count(s.Concurrency, "request"),
-		s.InputTokens, s.OutputTokens, s.Basis)
+	load := count(s.Concurrency, "request") + " at once"
+	if s.RequestsPerSecond > 0 {
+		load = fmt.Sprintf("%s requests per second, %d at once in the mean", digits(s.RequestsPerSecond), s.Concurrency)
+	}
+	return fmt.Sprintf("first token after %s, then %s per token; %s tokens/s in all, under %s, each %d tokens in and %d out (%s)",
+		millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), load, s.InputTokens, s.OutputTokens, s.Basis)
 }
 
 // paid says how and where machines are paid for; how much is in the heading.

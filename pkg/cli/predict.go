@@ -20,6 +20,9 @@ func (s *subject) predict() estimate {
 	pace := s.physics.Speed(&physics.Deployment{
 		GPU: &s.gpu, Layout: s.layout, Serving: &s.serving, Budget: &budget, Engine: &s.engine,
 	}, s.load)
+	if s.load.Rate > 0 {
+		s.underRate(&pace)
+	}
 	return estimate{
 		WeightsGiBPerGPU: thousandths(budget.Weights), KVCacheGiBPerGPU: thousandths(budget.KVCache),
 		KVCacheTokens: budget.KVTokens, MaxConcurrency: hundredths(budget.MaxConcurrency),
@@ -29,6 +32,17 @@ func (s *subject) predict() estimate {
 		Fits:                  !s.refused && budget.KVCache > 0 && budget.MaxConcurrency >= 1, Queues: pace.Queues,
 		MemoryBasis: budget.Basis, SpeedBasis: pace.Basis, Assumed: s.assumed, Notes: s.notes,
 	}
+}
+
+// underRate notes how many requests a rate has in flight, or that the deployment does not keep up.
+func (s *subject) underRate(pace *physics.Pace) {
+	if math.IsInf(pace.InFlight, 0) {
+		s.assumed.Concurrency = 0
+		s.notes = append(s.notes, fmt.Sprintf("it does not keep up with %s requests per second: it serves %s of these, and the queue grows",
+			digits(s.load.Rate), digits(pace.OutputTokensPerSecond/float64(s.load.Output))))
+		return
+	}
+	s.assumed.Concurrency = int(math.Ceil(pace.InFlight))
 }
 
 // budget is the memory of the fullest GPU.
@@ -115,7 +129,8 @@ func describeEstimate(out page, e *estimate) {
 func (e *estimate) speed() string {
 	out := speed(&planner.Performance{
 		InputTokens: e.Assumed.Input, OutputTokens: e.Assumed.Output, Concurrency: e.Assumed.Concurrency,
-		TTFTMillis: e.TTFTMillis, TPOTMillis: e.TPOTMillis, OutputTokensPerSecond: e.OutputTokensPerSecond, Basis: e.SpeedBasis,
+		RequestsPerSecond: e.Assumed.RequestsPerSecond,
+		TTFTMillis:        e.TTFTMillis, TPOTMillis: e.TPOTMillis, OutputTokensPerSecond: e.OutputTokensPerSecond, Basis: e.SpeedBasis,
 	})
 	if e.Queues {
 		out += "; some of them wait for their turn"

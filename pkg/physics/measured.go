@@ -37,6 +37,9 @@ const mostCacheShare = 0.1
 // A run supports a deployment on the same GPU with the same tensor parallelism and number of stages, at a load per
 // replica near its own, of a release in which a step of the engine costs the same.
 func (m *Model) MeasuredSpeed(d *Deployment, load Load, runs []catalog.Measurement) Pace {
+	if load.Rate > 0 {
+		return atRate(load, func(closed Load) Pace { return m.MeasuredSpeed(d, closed, runs) })
+	}
 	pace := m.Speed(d, load)
 	run := nearest(m, d, load, runs)
 	if run == nil || pace.TPOT == 0 || pace.Queues {

@@ -100,6 +100,8 @@ type Load struct {
 	// Open: requests arrive one by one at random, Concurrency of them in flight on average, rather than from clients
 	// with a common start.
 	Open bool
+	// Rate is the mean number of requests per second that arrive at random; above 0, it replaces Concurrency and Open.
+	Rate float64
 }
 
 // Budget is the memory of the fullest GPU in GiB.
@@ -125,5 +127,8 @@ type Pace struct {
 	OutputTokensPerSecond float64
 	// Queues: the load does not fit, and sequences wait; TTFT includes that.
 	Queues bool
-	Basis  v1beta1.Basis
+	// InFlight is the mean number of requests in the deployment under a rate: infinite if it cannot keep up, 0 under
+	// other loads.
+	InFlight float64
+	Basis    v1beta1.Basis
 }

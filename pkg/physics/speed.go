@@ -30,6 +30,9 @@ type Deployment struct {
 // steps of running sequences and make them longer: that is how much a token waits for the prompts of
 // others.
 func (m *Model) Speed(d *Deployment, load Load) Pace {
+	if load.Rate > 0 {
+		return atRate(load, func(closed Load) Pace { return m.Speed(d, closed) })
+	}
 	out := Pace{Basis: v1beta1.BasisEstimated}
 	r, known := m.rooflineOf(d)
 	if !known || load.Concurrency < 1 || load.Output < 1 {

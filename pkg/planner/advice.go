@@ -26,7 +26,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	var out []string
 	for _, text := range []string{
 		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(options),
-		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found),
+		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found), p.cheaperSideBySide(r, chosen),
 	} {
 		if text != "" {
 			out = append(out, wording.Clip(text, longestWarning))
@@ -226,7 +226,7 @@ func (d *modelDemand) slice(chosen *option) string {
 		try := *l
 		try.spread.replicas = 1
 		d.judge(&try, &part)
-		if try.pace.TPOT == 0 || d.isSlow(&try) {
+		if try.pace.TPOT == 0 || try.overrun() || d.isSlow(&try) {
 			continue
 		}
 		return fmt.Sprintf("a %s slice of an %s would meet the objectives, %d to a GPU: where the administrator offers MIG slices, "+

@@ -295,7 +295,7 @@ func TestLowering(t *testing.T) {
 			"what is set is refused with the numbers", 10.4,
 			planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
 			"DoesNotFit: lowered on Fixed: does not fit by 1.3 GiB per GPU at 8192 tokens × 4; " +
-				"4 Workspaces with inference.objectives.concurrency: 1 serve it on Fixed ($1.00/h) each, $4.00/h in all",
+				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 1 serves it on Fixed ($1.00/h) each, $4.00/h in all",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -136,7 +136,7 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	if p.settings.SingleNode {
 		d.singleNode = fromOneMachine
 	}
-	d.saturate = d.optimizeFor == v1beta1.OptimizeForThroughput && r.Objectives.Concurrency == 0
+	d.saturate = d.optimizeFor == v1beta1.OptimizeForThroughput && r.Objectives.Concurrency == 0 && r.Objectives.RequestsPerSecond == 0
 	if c.Engine.MaxModelLen > 0 {
 		r.Objectives.MaxModelLen = c.Engine.MaxModelLen
 	}

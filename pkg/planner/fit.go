@@ -237,11 +237,12 @@ func (g *goals) loadFor(t target) physics.Load {
 func (d *modelDemand) judge(l *layout, m *machine) {
 	deployed := d.deployment(l, m)
 	l.rdma = deployed.Layout.Nodes > 1 && deployed.Layout.NetworkGBs > 0
+	l.load = d.loadFor(l.fitted.target)
 	if l.form.engine.Speed.Basis == "" {
 		return // nothing is known of the engine's speed
 	}
-	l.load = d.loadFor(l.fitted.target)
 	l.pace = l.form.physics.MeasuredSpeed(&deployed, l.load, l.form.runs)
+	d.judgeRate(l, &deployed)
 	d.judgeUsual(l, &deployed)
 	if !d.saturate || l.pace.TPOT == 0 {
 		return
@@ -260,11 +261,30 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 	}
 }
 
+// judgeRate checks that a layout keeps up with a rate of requests, and with more by the margin of its figures: a queue
+// in front of a deployment without any to spare grows for ever.
+func (d *modelDemand) judgeRate(l *layout, deployed *physics.Deployment) {
+	if l.load.Rate == 0 || l.pace.TPOT == 0 {
+		return
+	}
+	if !l.pace.Queues {
+		more := l.load
+		more.Rate /= margin(l.pace.Basis)
+		p := l.form.physics.MeasuredSpeed(deployed, more, l.form.runs)
+		l.pace.Queues = p.Queues
+	}
+	l.load.Concurrency = 0
+	if !l.pace.Queues {
+		l.load.Concurrency = int(math.Ceil(l.pace.InFlight))
+	}
+}
+
 // judgeUsual predicts the speed of a layout with fewer of the longest sequences under the usual load if its KV cache
 // holds that many typical requests. Prices per token compare only under the same load.
 func (d *modelDemand) judgeUsual(l *layout, deployed *physics.Deployment) {
 	usual := l.load
-	if usual.Concurrency = d.target.concurrency; d.typical.Concurrency > 0 || usual.Concurrency <= l.load.Concurrency {
+	usual.Concurrency = d.target.concurrency
+	if d.typical.Concurrency > 0 || d.typical.Rate > 0 || usual.Concurrency <= l.load.Concurrency {
 		return
 	}
 	if p := l.form.physics.MeasuredSpeed(deployed, usual, l.form.runs); !p.Queues && d.floors.kept(&p) {
@@ -294,7 +314,7 @@ func (d *modelDemand) longestTTFT(l *layout, m *machine) float64 {
 // isTooSlow reports whether a layout misses an insisted floor. If it does with the engine's usual batches, it may not
 // with smaller ones: parts of a prompt pass the stages of a pipeline sooner, and delay others less.
 func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
-	if d.floors.waived || !d.isSlow(l) {
+	if !l.overrun() && (d.floors.waived || !d.isSlow(l)) {
 		return false
 	}
 	usual, least := 0, 0
@@ -307,12 +327,15 @@ func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 	slower := *l
 	l.fitted = d.settleBatch(l.form, m, l.spread, l.fitted.target, [...]int{least, least})
 	d.judge(l, m)
-	if d.isSlow(l) {
+	if l.overrun() || d.isSlow(l) {
 		*l = slower // the verdict is about the choice
 		return true
 	}
 	return false
 }
+
+// overrun reports whether more requests arrive than a layout is known to answer.
+func (l *layout) overrun() bool { return l.load.Rate > 0 && (l.pace.Queues || l.pace.TPOT == 0) }
 
 // isSlow reports whether a layout misses a floor. With an unknown pace it keeps the usual floors, but none of the
 // user's.
@@ -326,6 +349,12 @@ func (g *goals) isSlow(l *layout) bool {
 // slowness names the floor that a layout misses.
 func (g *goals) slowness(l *layout) string {
 	p := &l.pace
+	if l.overrun() && p.TPOT == 0 {
+		return "how fast it serves is not known, and inference.objectives.requestsPerSecond depends on it"
+	}
+	if l.overrun() {
+		return fmt.Sprintf("does not keep up with %s requests per second", decimal(l.load.Rate))
+	}
 	if p.TPOT == 0 {
 		if g.floors.set {
 			return "how fast it serves is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit"

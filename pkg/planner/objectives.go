@@ -75,6 +75,7 @@ func floorsFor(o Objectives, named bool) floors {
 func typicalLoad(o Objectives) physics.Load {
 	return physics.Load{
 		Input: cmp.Or(o.InputTokens, usualInput), Output: cmp.Or(o.OutputTokens, usualOutput), Concurrency: o.Concurrency,
+		Rate: o.RequestsPerSecond,
 	}
 }
 

@@ -80,7 +80,7 @@ func (o *option) performance() *Performance {
 	}
 	p, load := o.layout.pace, o.layout.load
 	return &Performance{
-		InputTokens: load.Input, OutputTokens: load.Output, Concurrency: load.Concurrency,
+		InputTokens: load.Input, OutputTokens: load.Output, Concurrency: load.Concurrency, RequestsPerSecond: load.Rate,
 		TTFTMillis: significant(p.TTFT), TPOTMillis: significant(p.TPOT),
 		OutputTokensPerSecond: significant(p.OutputTokensPerSecond), PricePerMillion: significant(o.perMillion()), Basis: p.Basis,
 	}

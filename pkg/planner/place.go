@@ -209,7 +209,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 	if d.isTooSlow(l, m) {
 		// Stages on further machines take requests in turn, which helps a little.
 		why.recordSlow(d, l, l.spread.nodes)
-		why.moreNodesHelp = why.moreNodesHelp || l.spread.nodes < slowNodes
+		why.moreNodesHelp = why.moreNodesHelp || l.spread.nodes < slowNodes && !l.overrun()
 		return false
 	}
 	return true
@@ -219,6 +219,9 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 func (why *misfit) recordSlow(d *modelDemand, l *layout, nodes int) {
 	ttft, tpot := d.floors.limits(l.pace.Basis)
 	missed := max(l.pace.TTFT/ttft, l.pace.TPOT/tpot)
+	if l.overrun() {
+		missed = math.Inf(1)
+	}
 	if why.slow == "" || missed < why.missed {
 		why.slow, why.slowNodes, why.missed = d.slowness(l), nodes, missed
 	}

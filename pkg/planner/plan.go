@@ -66,6 +66,8 @@ type Objectives struct {
 	MaxModelLen int
 	// Concurrency is the number of such sequences at once.
 	Concurrency int
+	// RequestsPerSecond arrive at random. The speed is judged under them, in place of Concurrency.
+	RequestsPerSecond float64
 	// InputTokens and OutputTokens of a typical request, for the speed.
 	InputTokens, OutputTokens int
 	// TimeToFirstToken and TimePerOutputToken are the slowest acceptable times, at that concurrency.
@@ -258,6 +260,8 @@ type Performance struct {
 	InputTokens  int `json:"inputTokens"`
 	OutputTokens int `json:"outputTokens"`
 	Concurrency  int `json:"concurrency"`
+	// RequestsPerSecond of the load if the user set them; Concurrency is then the mean number in flight.
+	RequestsPerSecond float64 `json:"requestsPerSecond,omitempty"`
 	// TTFTMillis and TPOTMillis are the mean time to the first token and per further token, in ms.
 	TTFTMillis float64 `json:"ttftMillis"`
 	TPOTMillis float64 `json:"tpotMillis"`

@@ -21,15 +21,15 @@ func TestLoadBeyondOneDeployment(t *testing.T) {
 		concurrency int
 		want        string
 	}{
-		{"a little more than two machines hold", 150, "; 4 Workspaces with inference.objectives.concurrency: 38 serve it on Swift ($3.00/h) each, $12.00/h in all"},
-		{"many times that", 3000, "; 67 Workspaces with inference.objectives.concurrency: 45 serve it on Swift ($3.00/h) each, $201.00/h in all"},
+		{"a little more than two machines hold", 150, "; an InferenceSet of 4 replicas with inference.objectives.concurrency: 38 serves it on Swift ($3.00/h) each, $12.00/h in all"},
+		{"many times that", 3000, "; an InferenceSet of 67 replicas with inference.objectives.concurrency: 45 serves it on Swift ($3.00/h) each, $201.00/h in all"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			_, err := ask(t, w, planner.Request{Objectives: planner.Objectives{Concurrency: tc.concurrency, MaxModelLen: 8192}})
 			if err == nil {
 				t.Fatal("one deployment holds it")
 			}
-			got := regexp.MustCompile(`; .*Workspaces.*`).FindString(err.Error())
+			got := regexp.MustCompile(`; an InferenceSet.*`).FindString(err.Error())
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("way out of %v (-want +got):\n%s", err, diff)
 			}

@@ -48,7 +48,7 @@ func TestWaysOut(t *testing.T) {
 			planner.Objectives{MaxModelLen: 32768, Concurrency: 40, TimePerOutputToken: time.Second},
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and at most 1 are allowed; " +
-				"4 Workspaces with inference.objectives.concurrency: 10 serve it on Dull ($2.00/h) each, $8.00/h in all",
+				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 10 serves it on Dull ($2.00/h) each, $8.00/h in all",
 		},
 		{
 			"another machine is not one that was just refused", 15, 16,
@@ -76,7 +76,7 @@ func TestWaysOut(t *testing.T) {
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
 				"a layer takes X GiB of each GPU, and two must fit with their KV cache and overhead; " +
-				"37 Workspaces with inference.objectives.concurrency: 11 serve it on Swift ($3.00/h) each, $111.00/h in all",
+				"an InferenceSet of 37 replicas with inference.objectives.concurrency: 11 serves it on Swift ($3.00/h) each, $111.00/h in all",
 		},
 		{
 			"all machines are left out for one reason", 15, 16,

@@ -47,6 +47,9 @@ func atLeastTenth(gibs float64) string {
 	return strconv.FormatFloat(max(0.1, math.Ceil(gibs*10)/10), 'f', 1, 64)
 }
 
+// decimal words a number with two digits after the point at most.
+func decimal(n float64) string { return strconv.FormatFloat(math.Round(n*100)/100, 'f', -1, 64) }
+
 // count words a number of things.
 func count(n int, thing string) string {
 	if n == 1 {

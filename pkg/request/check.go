@@ -51,6 +51,11 @@ func Check(ws *v1beta1.Workspace) error {
 	if err := checkWeights(ws.Inference); err != nil {
 		return err
 	}
+	if objectives := ws.Inference.Objectives; objectives != nil {
+		if err := checkRate(objectives.RequestsPerSecond); err != nil {
+			return err
+		}
+	}
 	return checkResource(&ws.Resource)
 }
 
@@ -72,6 +77,16 @@ func checkResource(resource *v1beta1.ResourceSpec) error {
 		return nil
 	}
 	return checkPrice(resource.Placement.MaxHourlyPrice)
+}
+
+// checkRate refuses an invalid rate of requests, if any is set.
+func checkRate(text string) error {
+	const most = 1e6
+	if rate, err := strconv.ParseFloat(text, 64); text == "" || err == nil && rate > 0 && rate < most {
+		return nil
+	}
+	return invalid(fmt.Sprintf("inference.objectives.requestsPerSecond is %q, which is no rate: give a number above 0 and below %g, such as 2.5",
+		shortened(text), most))
 }
 
 // checkPrice refuses an invalid limit: 0 would buy nothing, and Inf or NaN, which ParseFloat reads, everything.

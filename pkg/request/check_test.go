@@ -80,6 +80,11 @@ func preset(name string, change ...func(*v1beta1.Workspace)) *v1beta1.Workspace 
 }
 
 func TestCheck(t *testing.T) {
+	rate := func(text string) func(*v1beta1.Workspace) {
+		return func(ws *v1beta1.Workspace) {
+			ws.Inference.Objectives = &v1beta1.ObjectivesSpec{RequestsPerSecond: text}
+		}
+	}
 	tests := []struct {
 		reason string
 		ws     *v1beta1.Workspace
@@ -143,6 +148,25 @@ func TestCheck(t *testing.T) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "1e999"}
 			}),
 			want: `SpecInvalid: resource.placement.maxHourlyPrice is "1e999", which is not a price: give a number above 0 in USD per hour, such as 12.50`,
+		},
+		{
+			reason: "a rate of requests",
+			ws:     preset("some-model", rate("2.5")),
+		},
+		{
+			reason: "no requests",
+			ws:     preset("some-model", rate("0")),
+			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "0", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+		},
+		{
+			reason: "endless requests",
+			ws:     preset("some-model", rate("Inf")),
+			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "Inf", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+		},
+		{
+			reason: "requests that are not counted",
+			ws:     preset("some-model", rate("NaN")),
+			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "NaN", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
 		},
 		{
 			reason: "a slice of a GPU",

@@ -100,6 +100,8 @@ func objectives(ws *v1beta1.Workspace) planner.Objectives {
 		InputTokens: number(in.InputTokens), OutputTokens: number(in.OutputTokens),
 		OptimizeFor: in.OptimizeFor,
 	}
+	// Check saw to it: nothing, or a number above 0.
+	out.RequestsPerSecond, _ = strconv.ParseFloat(in.RequestsPerSecond, 64)
 	if in.TimeToFirstToken != nil {
 		out.TimeToFirstToken = in.TimeToFirstToken.Duration
 	}

@@ -58,7 +58,7 @@ func TestForModel(t *testing.T) {
 		ws.Inference.Objectives = &v1beta1.ObjectivesSpec{
 			MaxModelLen: new(int32(2048)), Concurrency: new(int32(5)), InputTokens: new(int32(100)), OutputTokens: new(int32(50)),
 			TimeToFirstToken: &metav1.Duration{Duration: time.Second}, TimePerOutputToken: &metav1.Duration{Duration: time.Millisecond},
-			OptimizeFor: v1beta1.OptimizeForLatency,
+			OptimizeFor: v1beta1.OptimizeForLatency, RequestsPerSecond: "2.5",
 		}
 	})
 	vllm := someModel("vllm")
@@ -89,6 +89,7 @@ func TestForModel(t *testing.T) {
 				Objectives: planner.Objectives{
 					MaxModelLen: 2048, Concurrency: 5, InputTokens: 100, OutputTokens: 50,
 					TimeToFirstToken: time.Second, TimePerOutputToken: time.Millisecond, OptimizeFor: v1beta1.OptimizeForLatency,
+					RequestsPerSecond: 2.5,
 				},
 				Constraints: planner.Constraints{
 					InstanceType: "type", InstanceTypes: []string{"a", "b"}, Accelerators: []string{"L4"}, Zones: []string{"z1"},

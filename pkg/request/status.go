@@ -17,7 +17,7 @@ const (
 	reasonLimit      = 256
 	warningLimit     = 16
 	warningLength    = 512
-	adviceLimit      = 4
+	adviceLimit      = 8
 )
 
 // Status is a plan in the form for users. revision names the object with the whole plan.
@@ -88,10 +88,19 @@ func performance(p *planner.Performance) *v1beta1.PlanPerformance {
 	}
 	return &v1beta1.PlanPerformance{
 		InputTokens: int32(p.InputTokens), OutputTokens: int32(p.OutputTokens), Concurrency: int32(p.Concurrency),
+		RequestsPerSecond: known(p.RequestsPerSecond, ""), LongestTimeToFirstToken: known(p.LongestTTFTMillis, "ms"),
 		TimeToFirstToken: millis(p.TTFTMillis), TimePerOutputToken: millis(p.TPOTMillis),
 		OutputTokensPerSecond:       strconv.FormatFloat(p.OutputTokensPerSecond, 'f', -1, 64),
 		PricePerMillionOutputTokens: Price(p.PricePerMillion), Basis: p.Basis,
 	}
+}
+
+// known words a number with its unit; empty if it is 0.
+func known(value float64, unit string) string {
+	if value <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64) + unit
 }
 
 // millis words a time as Go's durations and the API's are written.

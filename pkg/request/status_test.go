@@ -22,7 +22,7 @@ func TestStatus(t *testing.T) {
 		MaxNumSeqs: 256, GPUMemoryUtilization: 0.93, KVCacheType: "fp8",
 		Performance: &planner.Performance{
 			InputTokens: 1024, OutputTokens: 256, Concurrency: 4, TTFTMillis: 419, TPOTMillis: 31.4, OutputTokensPerSecond: 120,
-			PricePerMillion: 8.5, Basis: v1beta1.BasisEstimated,
+			RequestsPerSecond: 0.47, LongestTTFTMillis: 91500, PricePerMillion: 8.5, Basis: v1beta1.BasisEstimated,
 		},
 		Memory: &planner.Memory{Total: 22, Weights: 14.956, KVCache: 4, Overhead: 1.5, Basis: v1beta1.BasisMeasured},
 	}
@@ -48,6 +48,7 @@ func TestStatus(t *testing.T) {
 		MaxNumSeqs: 256, GPUMemoryUtilization: "0.93", KVCacheType: "fp8",
 		Performance: &v1beta1.PlanPerformance{
 			InputTokens: 1024, OutputTokens: 256, Concurrency: 4, TimeToFirstToken: "419ms", TimePerOutputToken: "31.4ms",
+			RequestsPerSecond: "0.47", LongestTimeToFirstToken: "91500ms",
 			OutputTokensPerSecond: "120", PricePerMillionOutputTokens: "8.5", Basis: v1beta1.BasisEstimated,
 		},
 		Memory: &v1beta1.PlanMemory{
@@ -67,7 +68,7 @@ func TestStatus(t *testing.T) {
 	for range 16 {
 		want.Warnings = append(want.Warnings, "look out")
 	}
-	for range 4 {
+	for range 8 { // more than there are kinds of advice
 		want.Advice = append(want.Advice, strings.Repeat("x", 509)+"…")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

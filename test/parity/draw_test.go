@@ -229,6 +229,9 @@ func (c *testCase) drawObjectives(random *rand.Rand) *v1beta1.ObjectivesSpec {
 	number(&out.InputTokens, 128, 6)
 	number(&out.OutputTokens, 64, 5)
 	if random.IntN(4) == 0 {
+		out.RequestsPerSecond = strconv.FormatFloat(float64(1+random.IntN(400))/10, 'f', -1, 64)
+	}
+	if random.IntN(4) == 0 {
 		out.TimePerOutputToken = &metav1.Duration{Duration: time.Duration(20+random.IntN(200)) * time.Millisecond}
 	}
 	if random.IntN(2) == 0 {

@@ -468,6 +468,16 @@ inference: {preset: {name: m}}`,
 			want:   `inference.objectives.timeToFirstToken: Invalid value: "5d": inference.objectives.timeToFirstToken must be a duration above zero in h, m, s or ms, such as 5s or 1m30s`,
 		},
 		{
+			reason: "no requests",
+			body:   `inference: {preset: {name: m}, objectives: {requestsPerSecond: "0.0"}}`,
+			want:   `inference.objectives.requestsPerSecond: Invalid value: "0.0": inference.objectives.requestsPerSecond must be a decimal number above zero, such as "2.5"`,
+		},
+		{
+			reason: "requests that are not counted",
+			body:   `inference: {preset: {name: m}, objectives: {requestsPerSecond: NaN}}`,
+			want:   `inference.objectives.requestsPerSecond: Invalid value: "NaN": inference.objectives.requestsPerSecond must be a decimal number above zero, such as "2.5"`,
+		},
+		{
 			reason: "a duration has a unit",
 			body:   `inference: {preset: {name: m}, objectives: {timePerOutputToken: "100"}}`,
 			want:   `inference.objectives.timePerOutputToken: Invalid value: "100": inference.objectives.timePerOutputToken must be a duration above zero in h, m, s or ms, such as 100ms`,
