@@ -496,6 +496,14 @@ func TestUnknownNamesSuggest(t *testing.T) {
 			`preset "qwen3-3b" is not in the catalogue: did you mean qwen3-4b, qwen3-8b or qwen3-32b?`,
 		},
 		{
+			"a dash is missing", func() error { _, err := c.ResolveModel("gemma3-27b-it"); return err },
+			`preset "gemma3-27b-it" is not in the catalogue: did you mean gemma-3-27b-it, gemma-2-27b-it or gemma-3-12b-it?`,
+		},
+		{
+			"a dash and the end are missing", func() error { _, err := c.ResolveModel("phi4-mini"); return err },
+			`preset "phi4-mini" is not in the catalogue: did you mean phi-4 or phi-4-mini-instruct?`,
+		},
+		{
 			"nothing is similar", func() error { _, err := c.ResolveModel("something-else"); return err },
 			`preset "something-else" is not in the catalogue: check its spelling, or ask the administrator to add it`,
 		},

@@ -61,16 +61,17 @@ func closest(name string, among []string) []string {
 	if name == "" || len(name) > 128 { // nobody's typo, and the work grows with the length
 		return nil
 	}
-	var candidates []candidate
-	for _, other := range among {
-		lower := strings.ToLower(other)
-		distance, like := likeness(name, lower)
-		if !like {
-			distance, like = likeness(joined(name), joined(lower))
+	like := func(spelt func(string) string) (out []candidate) {
+		for _, other := range among {
+			if distance, like := likeness(spelt(name), spelt(strings.ToLower(other))); like {
+				out = append(out, candidate{other, distance})
+			}
 		}
-		if like {
-			candidates = append(candidates, candidate{other, distance})
-		}
+		return out
+	}
+	candidates := like(func(name string) string { return name })
+	if len(candidates) == 0 {
+		candidates = like(joined)
 	}
 	size := sizeIn(name)
 	slices.SortFunc(candidates, func(a, b candidate) int {
@@ -98,7 +99,7 @@ func likeness(name, other string) (int, bool) {
 	return distance, distance <= max(1, min(len(name), len(other))/4)
 }
 
-// joined is a name without what separates its words: phi4-mini means phi-4-mini.
+// joined is a name without what separates its words: gemma3-27b means gemma-3-27b.
 func joined(name string) string { return strings.NewReplacer("-", "", "_", "", " ", "").Replace(name) }
 
 // apart returns the distance between the size in a name and another size; smaller names come first if that one is

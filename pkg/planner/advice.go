@@ -26,7 +26,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	var out []string
 	for _, text := range []string{
 		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(options),
-		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found), p.cheaperSideBySide(r, chosen),
+		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found), found.sideBySide(p.forRate(r)),
 	} {
 		if text != "" {
 			out = append(out, wording.Clip(text, longestWarning))

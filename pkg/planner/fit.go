@@ -242,7 +242,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 		return // nothing is known of the engine's speed
 	}
 	l.pace = l.form.physics.MeasuredSpeed(&deployed, l.load, l.form.runs)
-	d.judgeRate(l, &deployed)
+	l.judgeRate(&deployed)
 	d.judgeUsual(l, &deployed)
 	if !d.saturate || l.pace.TPOT == 0 {
 		return
@@ -263,7 +263,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 
 // judgeRate checks that a layout keeps up with a rate of requests, and with more by the margin of its figures: a queue
 // in front of a deployment without any to spare grows for ever.
-func (d *modelDemand) judgeRate(l *layout, deployed *physics.Deployment) {
+func (l *layout) judgeRate(deployed *physics.Deployment) {
 	if l.load.Rate == 0 || l.pace.TPOT == 0 {
 		return
 	}
@@ -281,13 +281,13 @@ func (d *modelDemand) judgeRate(l *layout, deployed *physics.Deployment) {
 
 // judgeUsual predicts the speed of a layout with fewer of the longest sequences under the usual load if its KV cache
 // holds that many typical requests. Prices per token compare only under the same load.
-func (d *modelDemand) judgeUsual(l *layout, deployed *physics.Deployment) {
+func (g *goals) judgeUsual(l *layout, deployed *physics.Deployment) {
 	usual := l.load
-	usual.Concurrency = d.target.concurrency
-	if d.typical.Concurrency > 0 || d.typical.Rate > 0 || usual.Concurrency <= l.load.Concurrency {
+	usual.Concurrency = g.target.concurrency
+	if g.typical.Concurrency > 0 || g.typical.Rate > 0 || usual.Concurrency <= l.load.Concurrency {
 		return
 	}
-	if p := l.form.physics.MeasuredSpeed(deployed, usual, l.form.runs); !p.Queues && d.floors.kept(&p) {
+	if p := l.form.physics.MeasuredSpeed(deployed, usual, l.form.runs); !p.Queues && g.floors.kept(&p) {
 		l.load, l.pace = usual, p
 	}
 }

@@ -70,11 +70,11 @@ func (s sideBySide) String() string {
 // total is the price of all replicas per hour.
 func (s sideBySide) total() float64 { return s.price * float64(s.replicas) }
 
-// forRate returns the cheapest deployments side by side that keep up with a rate.
+// forRate returns the cheapest deployments side by side that keep up with the rate of a request, if it has one.
 func (p *Planner) forRate(r Request) (sideBySide, bool) {
 	const most = 1000
 	var best sideBySide
-	if r.Model == nil {
+	if r.Model == nil || r.Objectives.RequestsPerSecond == 0 {
 		return best, false
 	}
 	one, rate := r, r.Objectives.RequestsPerSecond
@@ -154,13 +154,10 @@ func (d *modelDemand) capacity(o *option) float64 {
 	return best
 }
 
-// cheaperSideBySide names several small deployments that keep up with a rate for notably less than the chosen one.
-func (p *Planner) cheaperSideBySide(r Request, chosen *option) string {
-	if r.Objectives.RequestsPerSecond == 0 || chosen.price < 0 || chosen.nodeNames != nil || r.Constraints.InstanceType != "" {
-		return ""
-	}
-	s, ok := p.forRate(r)
-	if !ok || s.replicas < 2 || s.total() > chosen.price*(1-notable) {
+// sideBySide words small deployments that keep up with a rate for notably less than the chosen one.
+func (found outcome) sideBySide(s sideBySide, ok bool) string {
+	chosen := found.options[0]
+	if !ok || s.replicas < 2 || chosen.price < 0 || chosen.nodeNames != nil || s.total() > chosen.price*(1-notable) {
 		return ""
 	}
 	return s.String() + fmt.Sprintf(", instead of %s", usd.PerHour(chosen.price))
