@@ -1,0 +1,63 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package body
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+)
+
+// maxModelName bounds the value of a form's field.
+const maxModelName = 1024
+
+// maxParts bounds the fields of a form.
+const maxParts = 64
+
+// Form reads the fields of a form, as clients send audio: its part "model".
+func Form(contentType string, text []byte) (Fields, error) {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" {
+		return Fields{}, errors.New("the form has no boundary in its Content-Type")
+	}
+	parts := multipart.NewReader(bytes.NewReader(text), params["boundary"])
+	var out Fields
+	seen := map[string]bool{}
+	for n := 0; ; n++ {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return Fields{}, fmt.Errorf("the body is not a form: %w", err)
+		}
+		name := part.FormName()
+		if n >= maxParts {
+			return Fields{}, fmt.Errorf("the form has more than %d parts", maxParts)
+		}
+		if name != "model" && name != "stream" {
+			continue
+		}
+		if seen[name] {
+			return Fields{}, fmt.Errorf("the form has two parts %q: send one", name)
+		}
+		seen[name] = true
+		value, err := io.ReadAll(io.LimitReader(part, maxModelName+1))
+		if err != nil || len(value) > maxModelName {
+			return Fields{}, fmt.Errorf("the form's %q is longer than %d bytes", name, maxModelName)
+		}
+		if name == "model" {
+			out.Model = string(value)
+		} else {
+			out.Stream = string(value) == "true"
+		}
+	}
+	if out.Model == "" {
+		return Fields{}, ErrNoModel
+	}
+	return out, nil
+}

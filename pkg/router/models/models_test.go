@@ -1,0 +1,83 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package models
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func owners() []Owner {
+	at := func(minute int) time.Time { return time.Date(2026, 11, 24, 12, minute, 0, 0, time.UTC) }
+	return []Owner{
+		{Namespace: "a", Name: "new", Created: at(3), Names: []string{"phi", "phi-4"}},
+		{Namespace: "a", Name: "old", Created: at(1), Names: []string{"phi", "org/phi"}, Replicas: []string{"10.0.0.2:5000", "10.0.0.1:5000"}},
+		{Namespace: "b", Name: "thief", Created: at(2), Names: []string{"phi", "a:old"}},
+		{Namespace: "b", Name: "asleep", Created: at(2), Names: []string{"asleep", ""}},
+	}
+}
+
+func TestFind(t *testing.T) {
+	all := func(string) bool { return true }
+	only := func(want string) func(string) bool { return func(namespace string) bool { return namespace == want } }
+	cases := []struct {
+		reason, name string
+		sees         func(string) bool
+		want         string
+	}{
+		{"the oldest owner keeps its name", "phi", all, "a:old"},
+		{"a tenant sees its own owner of the name", "phi", only("b"), "b:thief"},
+		{"a tenant does not see another one's model", "org/phi", only("b"), ""},
+		{"a name of its own", "phi-4", all, "a:new"},
+		{"the full name, whatever others claim", "a:old", all, "a:old"},
+		{"the full name of another tenant, though one of the tenant's own claims it", "a:old", only("b"), ""},
+		{"an empty name is no name", "", all, ""},
+		{"a name that nobody has", "gpt", all, ""},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			got := ""
+			if owner := New(owners()).Find(c.name, c.sees); owner != nil {
+				got = owner.ID()
+			}
+			if got != c.want {
+				t.Errorf("%q belongs to %q, want %q", c.name, got, c.want)
+			}
+		})
+	}
+}
+
+func TestListAndConflicts(t *testing.T) {
+	type row struct{ Name, Owner string }
+	var first []row
+	for seed := range uint64(20) {
+		list := owners()
+		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		table := New(list)
+		var got []row
+		for _, m := range table.List(func(string) bool { return true }) {
+			got = append(got, row{m.Name, m.Owner.ID()})
+		}
+		if first == nil {
+			first = got
+		}
+		if diff := cmp.Diff(first, got); diff != "" {
+			t.Fatalf("the order of the facts changes the list:\n%s", diff)
+		}
+		want := []Conflict{{Name: "phi", Owners: []string{"a:old", "b:thief", "a:new"}}}
+		if diff := cmp.Diff(want, table.Conflicts()); diff != "" {
+			t.Errorf("conflicts (-want +got):\n%s", diff)
+		}
+	}
+	want := []row{{"a:old", "a:old"}, {"asleep", "b:asleep"}, {"org/phi", "a:old"}, {"phi", "a:old"}, {"phi-4", "a:new"}}
+	if diff := cmp.Diff(want, first); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"10.0.0.1:5000", "10.0.0.2:5000"}, New(owners()).Find("org/phi", func(string) bool { return true }).Replicas); diff != "" {
+		t.Errorf("replicas (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,98 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openai has the errors of the front door, in the shape of OpenAI's API.
+//
+// It decides the status, the type and the code of each error. It must not know how a request is routed.
+package openai
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Codes of errors.
+const (
+	CodeInvalidBody      = "invalid_body"
+	CodeMissingModel     = "missing_model"
+	CodeBodyTooLarge     = "body_too_large"
+	CodeInvalidKey       = "invalid_api_key"
+	CodeModelNotAllowed  = "model_not_allowed"
+	CodeModelNotFound    = "model_not_found"
+	CodeModelUnavailable = "model_unavailable"
+	CodeUnknownRoute     = "unknown_route"
+	CodeRateLimit        = "rate_limit_exceeded"
+	CodeOverloaded       = "router_overloaded"
+	CodeBackendFailed    = "backend_failed"
+	CodeDeadline         = "deadline_exceeded"
+)
+
+// Error is an answer to a client.
+type Error struct {
+	Status  int
+	Code    string
+	Param   string
+	Message string
+	// RetryAfter is how long the client should wait; 0: no advice.
+	RetryAfter time.Duration
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Errorf returns an error with a message.
+func Errorf(status int, code, format string, args ...any) *Error {
+	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// After returns a copy with advice about the time of the next try.
+func (e *Error) After(wait time.Duration) *Error {
+	out := *e
+	out.RetryAfter = wait
+	return &out
+}
+
+// kind is OpenAI's type of an error with a status.
+func kind(status int) string {
+	switch {
+	case status == http.StatusUnauthorized:
+		return "authentication_error"
+	case status == http.StatusForbidden:
+		return "permission_error"
+	case status == http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case status >= http.StatusInternalServerError:
+		return "server_error"
+	}
+	return "invalid_request_error"
+}
+
+// Write answers with the error. A proxy in front must not store the answer.
+func Write(w http.ResponseWriter, e *Error) {
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if e.RetryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	if e.Status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", `Bearer realm="modelberth"`)
+	}
+	w.WriteHeader(e.Status)
+	type inner struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
+	}
+	out := inner{Message: e.Message, Type: kind(e.Status), Code: e.Code}
+	if e.Param != "" {
+		out.Param = &e.Param
+	}
+	// The client may be gone; nobody else reads the answer.
+	_ = json.NewEncoder(w).Encode(map[string]inner{"error": out})
+}

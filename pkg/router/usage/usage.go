@@ -1,0 +1,192 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package usage reads how many tokens an answer took, while the answer passes.
+//
+// It decides where an answer has its usage, and which event of a stream the client did not ask for. It must not delay a
+// whole event, and must not know models or keys.
+package usage
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"sync"
+)
+
+// Tokens of a request.
+type Tokens struct {
+	Prompt, Completion int
+}
+
+// Total of both.
+func (t Tokens) Total() int { return t.Prompt + t.Completion }
+
+const (
+	// tail is the end of a plain answer in which the usage is looked for.
+	tail = 8 << 10
+	// maxEvent bounds an unfinished event. A longer one passes without a look.
+	maxEvent = 1 << 20
+)
+
+var key = []byte(`"usage":`) //nolint:gochecknoglobals // a constant
+
+// Reader passes an answer on and reads its usage.
+type Reader struct {
+	from io.ReadCloser
+	// isStream: the answer is a stream of events.
+	isStream bool
+	// strip: drop the event with the usage alone.
+	strip bool
+
+	pending []byte // read and not yet passed on
+	ready   int    // bytes of pending that may pass
+	err     error
+
+	mu     sync.Mutex
+	tokens Tokens
+}
+
+// NewReader returns a reader of an answer. With strip, it drops the event that has only the usage.
+func NewReader(from io.ReadCloser, isStream, strip bool) *Reader {
+	return &Reader{from: from, isStream: isStream, strip: strip}
+}
+
+// Tokens returns what has been read so far; zero if the answer has no usage.
+func (r *Reader) Tokens() Tokens {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tokens
+}
+
+// Close closes the answer.
+func (r *Reader) Close() error { return r.from.Close() }
+
+// Read passes the answer on. Without strip, every byte passes at once.
+func (r *Reader) Read(p []byte) (int, error) {
+	if !r.isStream || !r.strip {
+		n, err := r.from.Read(p)
+		r.watch(p[:n])
+		return n, err
+	}
+	for r.ready == 0 && r.err == nil {
+		var n int
+		n, r.err = r.from.Read(p)
+		r.pending = append(r.pending, p[:n]...)
+		r.sift()
+	}
+	if r.ready == 0 {
+		return 0, r.err
+	}
+	n := copy(p, r.pending[:r.ready])
+	r.pending = r.pending[:copy(r.pending, r.pending[n:])]
+	r.ready -= n
+	return n, nil
+}
+
+// watch keeps the end of what passed, or the unfinished event.
+func (r *Reader) watch(passed []byte) {
+	r.pending = append(r.pending, passed...)
+	if r.isStream {
+		for {
+			event := firstEvent(r.pending)
+			if event == 0 {
+				break
+			}
+			r.learn(r.pending[:event])
+			r.pending = r.pending[:copy(r.pending, r.pending[event:])]
+		}
+		if len(r.pending) > maxEvent {
+			r.pending = r.pending[:0]
+		}
+		return
+	}
+	if extra := len(r.pending) - tail; extra > 0 {
+		r.pending = r.pending[:copy(r.pending, r.pending[extra:])]
+	}
+	r.learn(r.pending)
+}
+
+// sift releases whole events and drops the one with the usage alone.
+func (r *Reader) sift() {
+	for {
+		event := firstEvent(r.pending[r.ready:])
+		if event == 0 {
+			break
+		}
+		text := r.pending[r.ready : r.ready+event]
+		if r.learn(text) && isUsageAlone(text) {
+			r.pending = append(r.pending[:r.ready], r.pending[r.ready+event:]...)
+			continue
+		}
+		r.ready += event
+	}
+	if r.err != nil || len(r.pending)-r.ready > maxEvent {
+		r.ready = len(r.pending)
+	}
+}
+
+// firstEvent is the length of the first whole event, with its empty line; 0 if there is none.
+func firstEvent(text []byte) int {
+	lf, crlf := bytes.Index(text, []byte("\n\n")), bytes.Index(text, []byte("\r\n\r\n"))
+	switch {
+	case crlf >= 0 && (lf < 0 || crlf < lf):
+		return crlf + 4
+	case lf >= 0:
+		return lf + 2
+	}
+	return 0
+}
+
+// learn reads the usage in a text, and reports whether there is one.
+func (r *Reader) learn(text []byte) bool {
+	found, ok := find(text)
+	if !ok {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens.Prompt = max(r.tokens.Prompt, found.Prompt)
+	r.tokens.Completion = max(r.tokens.Completion, found.Completion)
+	return true
+}
+
+// find reads the last usage of a text. Inside a JSON string its quotes would be escaped, so no text of a model is
+// taken for one.
+func find(text []byte) (Tokens, bool) {
+	at := bytes.LastIndex(text, key)
+	if at < 0 {
+		return Tokens{}, false
+	}
+	var read struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+		Input      int `json:"input_tokens"`
+		Output     int `json:"output_tokens"`
+		Total      int `json:"total_tokens"`
+	}
+	if err := json.NewDecoder(bytes.NewReader(text[at+len(key):])).Decode(&read); err != nil {
+		return Tokens{}, false
+	}
+	out := Tokens{Prompt: max(0, read.Prompt, read.Input), Completion: max(0, read.Completion, read.Output)}
+	if out.Total() == 0 {
+		out.Prompt = max(0, read.Total)
+	}
+	return out, out.Total() > 0
+}
+
+// isUsageAlone reports whether an event has a usage and no piece of an answer.
+func isUsageAlone(event []byte) bool {
+	data, ok := bytes.CutPrefix(bytes.TrimSpace(event), []byte("data:"))
+	if !ok {
+		return false
+	}
+	var chunk struct {
+		Choices *[]json.RawMessage `json:"choices"`
+		Usage   json.RawMessage    `json:"usage"`
+	}
+	if json.Unmarshal(data, &chunk) != nil || chunk.Choices == nil {
+		return false
+	}
+	return len(*chunk.Choices) == 0 && len(chunk.Usage) > 0
+}
