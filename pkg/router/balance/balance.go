@@ -11,6 +11,7 @@
 package balance
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -97,9 +98,7 @@ func (c *Counters) Loads() map[string]Load {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[string]Load, len(c.loads))
-	for name, load := range c.loads {
-		out[name] = load
-	}
+	maps.Copy(out, c.loads)
 	return out
 }
 

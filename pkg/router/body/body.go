@@ -37,7 +37,7 @@ type span struct{ start, end int }
 
 func (s span) isSet() bool { return s.end > 0 }
 
-// ErrNoModel: the body names no model.
+// ErrNoModel reports a body without the name of a model.
 var ErrNoModel = errors.New(`the body has no "model": name one, GET /v1/models lists them`)
 
 // maxDepth bounds the nesting of arrays and objects. Engines have smaller limits.
@@ -146,7 +146,8 @@ func valid(text []byte) error {
 		case c == '"':
 			inString = true
 		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
+			depth++
+			if depth > maxDepth {
 				return fmt.Errorf("the body is nested more than %d deep", maxDepth)
 			}
 		case c == '}' || c == ']':
@@ -223,7 +224,7 @@ func skipValue(text []byte, at int) int {
 		case ',', ':', ' ', '\t', '\n', '\r':
 			at++
 		default:
-			for at < len(text) && !bytes.ContainsRune([]byte(",:]} \t\n\r"), rune(text[at])) {
+			for at < len(text) && !isDelimiter(text[at]) {
 				at++
 			}
 		}
@@ -231,4 +232,13 @@ func skipValue(text []byte, at int) int {
 			return at
 		}
 	}
+}
+
+// isDelimiter reports whether a byte ends a number or a literal.
+func isDelimiter(c byte) bool {
+	switch c {
+	case ',', ':', ']', '}', ' ', '\t', '\n', '\r':
+		return true
+	}
+	return false
 }

@@ -40,11 +40,14 @@ const (
 	maxAnswer = 2048
 )
 
+// PromptTokens estimates the tokens of the prompt.
+func (f *Fields) PromptTokens() int { return min(len(f.Prompt)/bytesPerToken, math.MaxInt32) }
+
 // Tokens estimates the tokens of the request and its answer.
 func (f *Fields) Tokens() int {
 	answer := defaultAnswer
 	if f.MaxTokens > 0 {
 		answer = min(f.MaxTokens, maxAnswer)
 	}
-	return min(len(f.Prompt)/bytesPerToken, math.MaxInt32) + answer
+	return f.PromptTokens() + answer
 }

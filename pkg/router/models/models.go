@@ -45,6 +45,14 @@ type Model struct {
 // ID is the name that always means this owner, whatever others are called.
 func (o *Owner) ID() string { return o.Namespace + Separator + o.Name }
 
+// Served returns the name that the engine answers to for the name of a request.
+func (o *Owner) Served(name string) string {
+	if name == o.ID() && len(o.Names) > 0 {
+		return o.Names[0]
+	}
+	return name
+}
+
 // Separator is between namespace and name. No name of a hub contains it.
 const Separator = ":"
 

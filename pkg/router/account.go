@@ -1,0 +1,135 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/usage"
+)
+
+// Metrics of the front door. Labels have names of objects and keys, never a client's text.
+type Metrics struct {
+	requests  *prometheus.CounterVec
+	retries   *prometheus.CounterVec
+	tokens    *prometheus.CounterVec
+	firstByte *prometheus.HistogramVec
+	duration  *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	buckets := []float64{.005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "modelberth_router_" + name, Help: help}, labels)
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		opts := prometheus.HistogramOpts{Name: "modelberth_router_" + name, Help: help, Buckets: buckets}
+		return prometheus.NewHistogramVec(opts, []string{"model"})
+	}
+	m := &Metrics{
+		requests:  counter("requests_total", "Requests by model, key and status.", "model", "key", "status"),
+		retries:   counter("retries_total", "Requests sent to another replica after a failure.", "model"),
+		tokens:    counter("tokens_total", "Tokens of prompts and answers, as the engines report them.", "model", "key", "kind"),
+		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer."),
+		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer."),
+	}
+	for _, collector := range []prometheus.Collector{m.requests, m.retries, m.tokens, m.firstByte, m.duration} {
+		if err := registry.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *Metrics) retry(owner *models.Owner) { m.retries.WithLabelValues(owner.ID()).Inc() }
+
+// recorder remembers the status and the first byte of an answer.
+type recorder struct {
+	http.ResponseWriter
+	clock  clock.PassiveClock
+	status int
+	first  time.Time
+	bytes  int64
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// WriteHeader remembers the final status.
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && status >= http.StatusOK {
+		r.status, r.first = status, r.clock.Now()
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	n, err := r.ResponseWriter.Write(p)
+	r.bytes += int64(n)
+	return n, err
+}
+
+// account charges the client for what the answer took, counts it and writes a line of the access log.
+func (x *exchange) account(w *recorder, req *http.Request) {
+	now := x.router.clock.Now()
+	model := ""
+	if x.owner != nil {
+		model = x.owner.ID()
+	}
+	var used usage.Tokens
+	if x.answer != nil {
+		used = x.answer.Tokens()
+		if used == (usage.Tokens{}) { // it broke, or the engine reports none
+			used = usage.Tokens{Prompt: x.fields.PromptTokens(), Completion: int(w.bytes / bytesPerAnswerToken(x.fields.Stream))}
+		}
+		x.client.Charge(now, used.Total()-x.fields.PromptTokens())
+	}
+	m := x.router.metrics
+	m.requests.WithLabelValues(model, x.client.Name(), strconv.Itoa(w.status)).Inc()
+	if model != "" && !w.first.IsZero() {
+		m.firstByte.WithLabelValues(model).Observe(w.first.Sub(x.start).Seconds())
+		m.duration.WithLabelValues(model).Observe(now.Sub(x.start).Seconds())
+		m.tokens.WithLabelValues(model, x.client.Name(), "prompt").Add(float64(used.Prompt))
+		m.tokens.WithLabelValues(model, x.client.Name(), "completion").Add(float64(used.Completion))
+	}
+	x.record(w, req, used, now)
+}
+
+func (x *exchange) record(w *recorder, req *http.Request, used usage.Tokens, now time.Time) {
+	attributes := []any{
+		"path", x.route.path, "model", x.fields.Model, "key", x.client.Name(), "status", w.status, "bytes", w.bytes,
+		"duration", now.Sub(x.start), "prompt_tokens", used.Prompt, "completion_tokens", used.Completion,
+	}
+	if x.owner != nil {
+		attributes = append(attributes, "owner", x.owner.ID())
+	}
+	if x.hold != nil {
+		attributes = append(attributes, "replica", x.hold.Replica)
+	}
+	if x.failed != nil {
+		attributes = append(attributes, "code", x.failed.Code)
+	}
+	if req.Context().Err() != nil {
+		attributes = append(attributes, "cancelled", true)
+	}
+	x.router.log.Info("request", attributes...)
+}
+
+// bytesPerAnswerToken estimates an answer without a usage: a token of a stream is an event of about 200 bytes.
+func bytesPerAnswerToken(isStream bool) int64 {
+	if isStream {
+		return 200
+	}
+	return 4
+}

@@ -1,0 +1,90 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/router/openai"
+)
+
+// firstRead is the size of the first buffer of a body. A client gets more only after it has filled it.
+const firstRead = 4 << 10
+
+// content is a body in memory, counted until done.
+type content struct {
+	text []byte
+	size int64
+	of   *Router
+}
+
+func (c *content) done() { c.of.buffered.Add(-c.size) }
+
+// read reads the body of a request, within its limit, its deadline and the memory for all.
+func (r *Router) read(w http.ResponseWriter, req *http.Request) (*content, *openai.Error) {
+	if encoding := req.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, openai.Errorf(http.StatusUnsupportedMediaType, openai.CodeInvalidBody,
+			"the body is encoded as %q: send it without Content-Encoding", encoding)
+	}
+	if req.ContentLength > r.settings.MaxBody {
+		return nil, r.tooLarge()
+	}
+	control := http.NewResponseController(w)
+	// A writer without deadlines has no connection either.
+	_ = control.SetReadDeadline(r.clock.Now().Add(r.settings.BodyTimeout))
+	out := &content{of: r}
+	err := out.fill(req.Body)
+	if err == nil {
+		_ = control.SetReadDeadline(time.Time{})
+		return out, nil
+	}
+	out.done()
+	return nil, err
+}
+
+func (r *Router) tooLarge() *openai.Error {
+	return openai.Errorf(http.StatusRequestEntityTooLarge, openai.CodeBodyTooLarge,
+		"the body is larger than %d bytes: send a shorter prompt, or ask the administrator for a higher limit", r.settings.MaxBody)
+}
+
+func (c *content) fill(from io.Reader) *openai.Error {
+	for {
+		if len(c.text) == cap(c.text) {
+			if err := c.grow(); err != nil {
+				return err
+			}
+		}
+		n, err := from.Read(c.text[len(c.text):cap(c.text)])
+		c.text = c.text[:len(c.text)+n]
+		if int64(len(c.text)) > c.of.settings.MaxBody {
+			return c.of.tooLarge()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body did not arrive: %v", err)
+		}
+	}
+}
+
+// grow doubles the buffer if the memory for all bodies suffices.
+func (c *content) grow() *openai.Error {
+	size := max(firstRead, min(2*cap(c.text), int(c.of.settings.MaxBody)+1))
+	more := int64(size) - c.size
+	if c.of.buffered.Add(more) > c.of.settings.BodyBudget {
+		c.of.buffered.Add(-more)
+		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeOverloaded,
+			"the router holds too many large requests: try again").After(time.Second)
+	}
+	c.size += more
+	next := make([]byte, len(c.text), size)
+	copy(next, c.text)
+	c.text = next
+	return nil
+}

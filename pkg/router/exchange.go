@@ -1,0 +1,227 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/body"
+	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/openai"
+	"github.com/modelberth/modelberth/pkg/router/usage"
+)
+
+// HeaderSession keeps requests with one value on one replica.
+const HeaderSession = "X-Session-Id"
+
+// maxModelName bounds a name in a body. Names of the hub have 96 characters at most.
+const maxModelName = 256
+
+// exchange is one request and what was learnt about it.
+type exchange struct {
+	router *Router
+	route  route
+	start  time.Time
+	client *limit.Client
+	fields body.Fields
+	owner  *models.Owner
+	work   balance.Request
+	// text is the body for the replica.
+	text []byte
+	// strips: the client did not ask for the usage, the router did.
+	strips bool
+	hold   *balance.Hold
+	answer *usage.Reader
+	failed *openai.Error
+}
+
+// ServeHTTP answers a request.
+func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	x := &exchange{router: r, start: r.clock.Now(), client: r.anybody}
+	recorder := &recorder{ResponseWriter: w, clock: r.clock}
+	defer x.account(recorder, req) // also when a replica dies in mid-answer, and the server breaks the connection
+	if err := x.serve(recorder, req); err != nil {
+		x.failed = err
+		openai.Write(recorder, err)
+	}
+}
+
+func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error {
+	r := x.router
+	switch method := allowed(req.URL.Path); {
+	case method == "":
+		return openai.Errorf(http.StatusNotFound, openai.CodeUnknownRoute, "there is no path %.100q here", req.URL.Path)
+	case method != req.Method:
+		w.Header().Set("Allow", method)
+		return openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute, "%s takes %s", req.URL.Path, method)
+	}
+	if err := x.identify(req); err != nil {
+		return err
+	}
+	if req.Method == http.MethodGet {
+		return r.list(w, req.URL.Path, x.client)
+	}
+	x.route = routes[req.URL.Path]
+	content, err := r.read(w, req)
+	if err != nil {
+		return err
+	}
+	defer content.done()
+	for _, step := range []func(*http.Request, []byte) *openai.Error{x.parse, x.find, x.admit, x.edit} {
+		if err := step(req, content.text); err != nil {
+			return err
+		}
+	}
+	return x.forward(w, req)
+}
+
+// identify finds the client of the key.
+func (x *exchange) identify(req *http.Request) *openai.Error {
+	if x.router.settings.IsOpen {
+		return nil
+	}
+	key := keyOf(req.Header)
+	if key == "" {
+		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey, "send a key: Authorization: Bearer KEY")
+	}
+	client := x.router.keys.Find(key)
+	if client == nil {
+		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey, "the key is unknown: ask the administrator for one")
+	}
+	x.client = client
+	return nil
+}
+
+// keyOf reads OpenAI's header, with KAITO's scheme APIKey too, or Anthropic's. Several of them would be ambiguous.
+func keyOf(header http.Header) string {
+	all := append(header.Values("Authorization"), header.Values("X-Api-Key")...)
+	if len(all) != 1 {
+		return ""
+	}
+	if len(header.Values("X-Api-Key")) == 1 {
+		return all[0]
+	}
+	scheme, key, ok := strings.Cut(all[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") && !strings.EqualFold(scheme, "APIKey") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}
+
+func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
+	var err error
+	if x.route.isForm {
+		x.fields, err = body.Form(req.Header.Get("Content-Type"), text)
+	} else {
+		x.fields, err = body.JSON(text)
+	}
+	if err == nil && len(x.fields.Model) <= maxModelName {
+		return nil
+	}
+	out := openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the name of the model has more than %d bytes", maxModelName)
+	if err != nil {
+		out.Message = err.Error()
+	}
+	if errors.Is(err, body.ErrNoModel) {
+		out.Code, out.Param = openai.CodeMissingModel, "model"
+	}
+	return out
+}
+
+// find finds the owner of the model among those that the client reaches. A model of others does not exist for it.
+func (x *exchange) find(*http.Request, []byte) *openai.Error {
+	name := x.fields.Model
+	owner := x.router.directory.Models().Find(name, x.client.Sees)
+	if owner == nil {
+		out := openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %q: GET /v1/models lists them", name)
+		out.Param = "model"
+		return out
+	}
+	x.owner = owner
+	if !x.client.Allows(owner.Served(name), owner.ID()) {
+		return openai.Errorf(http.StatusForbidden, openai.CodeModelNotAllowed,
+			"key %q may not use model %q: ask the administrator to add it to the key's models", x.client.Name(), name)
+	}
+	if len(owner.Replicas) == 0 {
+		return unavailable(name, owner)
+	}
+	return nil
+}
+
+// Advice about the time of the next try.
+const (
+	retryStarting = 15 * time.Second
+	retryStalled  = 5 * time.Minute
+)
+
+// unavailable says what is done about a model without replicas. The message of the condition is for its owners; clients
+// get the reason.
+func unavailable(name string, owner *models.Owner) *openai.Error {
+	state, wait := "it is starting", retryStarting
+	switch {
+	case owner.Problem.Stalled:
+		state, wait = "it waits for its owner ("+owner.Problem.Reason+")", retryStalled
+	case owner.Problem.Reason != "":
+		state = "it is being started (" + owner.Problem.Reason + ")"
+	}
+	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
+		"no replica of model %q answers: %s; %s %s has the details", name, state, owner.Kind, owner.ID()).After(wait)
+}
+
+func (x *exchange) admit(*http.Request, []byte) *openai.Error {
+	if excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens()); excess != nil {
+		return openai.Errorf(http.StatusTooManyRequests, openai.CodeRateLimit,
+			"key %q has reached its limit of %s", x.client.Name(), excess.Limit).After(excess.Wait)
+	}
+	return nil
+}
+
+// edit prepares the body for the replica and the choice of it.
+func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
+	x.text = text
+	x.work = balance.Request{Tokens: x.fields.Tokens(), Prefixes: x.fields.Prefixes(x.client.Name())}
+	if session := req.Header.Get(HeaderSession); session != "" {
+		x.work.Session = sessionKey(x.client.Name(), session)
+	}
+	if x.route.isForm { // forms go as they are
+		return nil
+	}
+	var change body.Edit
+	if served := x.owner.Served(x.fields.Model); served != x.fields.Model {
+		change.Model = served
+	}
+	if x.route.salted {
+		change.CacheSalt = x.client.CacheSalt()
+		if change.CacheSalt != "" {
+			change.CacheSalt += saltSuffix(x.fields.CacheSalt)
+		}
+	}
+	x.strips = x.route.streamsUsage && x.fields.Stream && !x.fields.IncludeUsage
+	change.IncludeUsage = x.strips
+	edited, err := x.fields.Apply(text, change)
+	if err != nil {
+		return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body cannot be read: %v", err)
+	}
+	x.text = edited
+	return nil
+}
+
+// saltSuffix keeps the client's own distinction within its salt.
+func saltSuffix(own string) string {
+	if own == "" {
+		return ""
+	}
+	return "-" + url.QueryEscape(own)
+}
+
+// sessionKey is the hash of a client's session.
+func sessionKey(client, session string) uint64 { return xxhash.Sum64String(client + "\n" + session) }

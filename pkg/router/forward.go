@@ -1,0 +1,133 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/router/openai"
+	"github.com/modelberth/modelberth/pkg/router/usage"
+)
+
+// errNoReplica: every replica has been tried.
+var errNoReplica = errors.New("no replica is left")
+
+// forward passes the request to a replica and the answer back, piece by piece.
+func (x *exchange) forward(w http.ResponseWriter, req *http.Request) *openai.Error {
+	ctx, cancel := context.WithTimeout(req.Context(), x.router.settings.Deadline)
+	defer cancel()
+	defer func() {
+		if x.hold != nil {
+			x.hold.Release()
+		}
+	}()
+	var failed *openai.Error
+	proxy := httputil.ReverseProxy{
+		Rewrite: x.rewrite, Transport: x, FlushInterval: -1, ModifyResponse: x.observe, BufferPool: buffers,
+		ErrorLog:     slog.NewLogLogger(x.router.log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = x.failure(ctx, err) },
+	}
+	proxy.ServeHTTP(w, req.WithContext(ctx))
+	return failed
+}
+
+// rewrite builds the request for a replica from the path of the route, never from the client's host or path. A client's
+// key stays here: it is not the engine's.
+func (x *exchange) rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL = &url.URL{Scheme: "http", Host: "replica", Path: x.route.path}
+	p.Out.Host = ""
+	for _, name := range []string{
+		"Cookie", "Expect", "Upgrade", "Accept-Encoding", "X-Api-Key", HeaderSession,
+		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded",
+	} {
+		p.Out.Header.Del(name)
+	}
+	if !x.router.settings.IsOpen {
+		p.Out.Header.Del("Authorization")
+	}
+	p.Out.ContentLength = int64(len(x.text))
+	p.Out.TransferEncoding = nil
+	p.Out.Trailer = nil
+	p.Out.Body = io.NopCloser(bytes.NewReader(x.text))
+}
+
+// RoundTrip sends the request to the chosen replica, and to another one if that cannot have started an answer.
+func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
+	left := slices.Clone(x.owner.Replicas)
+	last := errNoReplica
+	for try := 0; try <= x.router.settings.Retries; try++ {
+		hold := x.router.counters.Place(left, x.work)
+		if hold == nil {
+			break
+		}
+		x.hold = hold
+		out := req.Clone(req.Context())
+		out.URL.Host = hold.Replica
+		out.Body = io.NopCloser(bytes.NewReader(x.text))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
+		answer, err := x.router.transport.RoundTrip(out)
+		if err == nil {
+			return answer, nil
+		}
+		hold.Release()
+		last = err
+		if req.Context().Err() != nil || !x.canRetry(err) {
+			break
+		}
+		x.router.metrics.retry(x.owner)
+		left = slices.DeleteFunc(left, func(name string) bool { return name == hold.Replica })
+	}
+	return nil, last
+}
+
+// canRetry: a failed connection has sent nothing. A connection that broke before the answer may have started work; it is
+// repeated only if the engine keeps no state.
+func (x *exchange) canRetry(err error) bool {
+	if opErr, ok := errors.AsType[*net.OpError](err); ok && opErr.Op == "dial" {
+		return true
+	}
+	return !x.route.keepsState
+}
+
+// observe reads the usage of the answer while it passes.
+func (x *exchange) observe(answer *http.Response) error {
+	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	isStream := kind == "text/event-stream"
+	strips := x.strips && isStream && answer.StatusCode == http.StatusOK
+	if strips && answer.ContentLength >= 0 { // it will be shorter
+		answer.Header.Del("Content-Length")
+		answer.ContentLength = -1
+	}
+	if isStream {
+		answer.Header.Set("X-Accel-Buffering", "no")
+	}
+	x.answer = usage.NewReader(answer.Body, isStream, strips)
+	answer.Body = x.answer
+	return nil
+}
+
+// retryFailed is the advice after a failure of a replica: another one is ready, or this one restarts.
+const retryFailed = 2 * time.Second
+
+// failure is the answer to an error before the first byte.
+func (x *exchange) failure(ctx context.Context, err error) *openai.Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return openai.Errorf(http.StatusGatewayTimeout, openai.CodeDeadline,
+			"model %q gave no answer within %s", x.fields.Model, x.router.settings.Deadline)
+	}
+	x.router.log.Warn("no replica answered", "model", x.owner.ID(), "error", err.Error())
+	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
+		"the replicas of model %q could not be reached: try again", x.fields.Model).After(retryFailed)
+}

@@ -1,0 +1,77 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+
+	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/openai"
+)
+
+// listed is a model in OpenAI's list.
+type listed struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+	Ready   bool   `json:"ready"`
+}
+
+func listedOf(name string, owner *models.Owner) listed {
+	return listed{ID: name, Object: "model", Created: owner.Created.Unix(), OwnedBy: owner.ID(), Ready: len(owner.Replicas) > 0}
+}
+
+// list answers with the models that the client may use, or one of them.
+func (r *Router) list(w http.ResponseWriter, path string, client *limit.Client) *openai.Error {
+	table := r.directory.Models()
+	var out any
+	if isModelPath(path) {
+		name := path[len(pathModels)+1:]
+		owner := table.Find(name, client.Sees)
+		if owner == nil || !client.Allows(owner.Served(name), owner.ID()) {
+			return openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %.256q: GET /v1/models lists them", name)
+		}
+		out = listedOf(name, owner)
+	} else {
+		data := []listed{}
+		for _, m := range table.List(client.Sees) {
+			if client.Allows(m.Owner.Served(m.Name), m.Owner.ID()) {
+				data = append(data, listedOf(m.Name, m.Owner))
+			}
+		}
+		out = map[string]any{"object": "list", "data": data}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	// The client may be gone; nobody else reads the answer.
+	_ = json.NewEncoder(w).Encode(out)
+	return nil
+}
+
+// pool reuses the buffers for answers. A piece of a stream is small.
+type pool struct{ sync.Pool }
+
+const bufferSize = 8 << 10
+
+var buffers = &pool{sync.Pool{New: func() any { return new([bufferSize]byte) }}} //nolint:gochecknoglobals // memory without state
+
+// Get returns a buffer.
+func (p *pool) Get() []byte {
+	buffer, ok := p.Pool.Get().(*[bufferSize]byte)
+	if !ok {
+		buffer = new([bufferSize]byte)
+	}
+	return buffer[:]
+}
+
+// Put takes a buffer back.
+func (p *pool) Put(buffer []byte) {
+	if len(buffer) == bufferSize {
+		p.Pool.Put((*[bufferSize]byte)(buffer))
+	}
+}

@@ -1,0 +1,107 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package router is the front door: one address for all models, by the name in the request. It answers in OpenAI's
+// shape, passes requests to a replica of the model, and passes answers back as they come.
+//
+// It decides the order of the steps of a request and which failures are tried again. Which replica, which model and
+// which client are decisions of the packages below. It must not know Kubernetes: a Directory has the models.
+package router
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+// Directory has the current models.
+type Directory interface {
+	Models() *models.Table
+}
+
+// Settings of the data path.
+type Settings struct {
+	// MaxBody is the largest body of a request, in bytes.
+	MaxBody int64
+	// BodyBudget is the memory for the bodies of all requests.
+	BodyBudget int64
+	// BodyTimeout is how long a client may take to send a body.
+	BodyTimeout time.Duration
+	// Deadline of a request with its answer.
+	Deadline time.Duration
+	// DialTimeout of a connection to a replica.
+	DialTimeout time.Duration
+	// Retries are further replicas that a request may try.
+	Retries int
+	// IsOpen: clients need no key.
+	IsOpen bool
+}
+
+// Defaults returns the settings that the command starts with.
+func Defaults() Settings {
+	return Settings{
+		MaxBody: 32 << 20, BodyBudget: 256 << 20, BodyTimeout: time.Minute, Deadline: 30 * time.Minute,
+		DialTimeout: 2 * time.Second, Retries: 2,
+	}
+}
+
+// Router serves the front door.
+type Router struct {
+	settings  Settings
+	directory Directory
+	keys      *limit.Keys
+	anybody   *limit.Client
+	counters  *balance.Counters
+	metrics   *Metrics
+	log       *slog.Logger
+	clock     clock.PassiveClock
+	transport http.RoundTripper
+	buffered  atomic.Int64
+}
+
+// Parts are what a router is made of.
+type Parts struct {
+	Directory Directory
+	Keys      *limit.Keys
+	Counters  *balance.Counters
+	Metrics   *Metrics
+	Log       *slog.Logger
+	Clock     clock.PassiveClock
+}
+
+// New returns a router.
+func New(settings Settings, parts Parts) *Router {
+	return &Router{
+		settings: settings, directory: parts.Directory, keys: parts.Keys, anybody: limit.Anybody(),
+		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock, transport: transport(settings),
+	}
+}
+
+// transport connects to replicas. It uses no proxy of the environment, and changes no answer.
+func transport(settings Settings) *http.Transport {
+	dialer := &net.Dialer{Timeout: settings.DialTimeout, KeepAlive: 15 * time.Second}
+	return &http.Transport{
+		DialContext: dialer.DialContext, DisableCompression: true, ForceAttemptHTTP2: false,
+		MaxIdleConns: 1024, MaxIdleConnsPerHost: 256, IdleConnTimeout: 30 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10,
+	}
+}
+
+// Server returns the server of a handler. Its limits hold for slow clients and large headers; the body has its own
+// deadline.
+func Server(handler http.Handler) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
+		Protocols: &protocols,
+	}
+}

@@ -1,0 +1,576 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+// deadline of whatever a test waits for.
+const deadline = 20 * time.Second
+
+const secretA = "sk-tenant-a-0123456789"
+
+type directory struct{ table *models.Table }
+
+func (d directory) Models() *models.Table { return d.table }
+
+// front starts a router for owners.
+func front(t *testing.T, settings Settings, keys []limit.Key, owners ...models.Owner) (*httptest.Server, *balance.Counters) {
+	t.Helper()
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := limit.NewKeys(1)
+	known.Set(keys)
+	counters := &balance.Counters{}
+	r := New(settings, Parts{
+		Directory: directory{models.New(owners)}, Keys: known, Counters: counters, Metrics: metrics,
+		Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{},
+	})
+	server := httptest.NewUnstartedServer(r)
+	server.Config = Server(r)
+	server.Start()
+	t.Cleanup(server.Close)
+	return server, counters
+}
+
+func open() Settings {
+	s := Defaults()
+	s.IsOpen = true
+	return s
+}
+
+// engine starts a replica and returns its address.
+func engine(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// dead returns an address that refuses connections.
+func dead(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func owner(namespace, name string, replicas ...string) models.Owner {
+	return models.Owner{Namespace: namespace, Name: name, Kind: "Workspace", Created: time.Unix(1, 0), Names: []string{name}, Replicas: replicas}
+}
+
+func key(t *testing.T, fields map[string]string) limit.Key {
+	t.Helper()
+	data := map[string][]byte{}
+	for name, value := range fields {
+		data[name] = []byte(value)
+	}
+	out, err := limit.Parse("tenant-a", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func post(t *testing.T, url, text string, headers ...string) (int, string, http.Header) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body), answer.Header
+}
+
+func codeOf(body string) string {
+	var out struct {
+		Error struct{ Code string }
+	}
+	_ = json.Unmarshal([]byte(body), &out)
+	return out.Error.Code
+}
+
+func TestRefusals(t *testing.T) {
+	up := engine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
+	stalled := owner("a", "stalled")
+	stalled.Problem = models.Problem{Reason: "SpendingCeiling", Message: "no", Stalled: true}
+	settings := Defaults()
+	settings.MaxBody = 5000
+	server, _ := front(t, settings, []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a", "models": "up,stalled,asleep"})},
+		owner("a", "up", up), owner("a", "asleep"), stalled, owner("a", "other", up), owner("b", "theirs", up))
+	bearer := []string{"Authorization", "Bearer " + secretA}
+	chat := "/v1/chat/completions"
+	cases := []struct {
+		reason, path, body string
+		headers            []string
+		status             int
+		code               string
+	}{
+		{"a good request", chat, `{"model":"up"}`, bearer, 200, ""},
+		{"KAITO's scheme", chat, `{"model":"up"}`, []string{"Authorization", "APIKey " + secretA}, 200, ""},
+		{"Anthropic's header", "/v1/messages", `{"model":"up"}`, []string{"X-Api-Key", secretA}, 200, ""},
+		{"the full name", chat, `{"model":"a:stalled"}`, bearer, 503, "model_unavailable"},
+		{"no key", chat, `{"model":"up"}`, nil, 401, "invalid_api_key"},
+		{"an unknown key", chat, `{"model":"up"}`, []string{"Authorization", "Bearer nobody-has-this-one"}, 401, "invalid_api_key"},
+		{"two keys, of which either could count", chat, `{"model":"up"}`, append(bearer, "X-Api-Key", secretA), 401, "invalid_api_key"},
+		{"a model outside of the key's list", chat, `{"model":"other"}`, bearer, 403, "model_not_allowed"},
+		{"a model of another tenant looks like none", chat, `{"model":"theirs"}`, bearer, 404, "model_not_found"},
+		{"its full name, too", chat, `{"model":"b:theirs"}`, bearer, 404, "model_not_found"},
+		{"a URL is no model", chat, `{"model":"http://169.254.169.254/"}`, bearer, 404, "model_not_found"},
+		{"a path out of the API", "/metrics", `{"model":"up"}`, bearer, 404, "unknown_route"},
+		{"a path that loads adapters", "/v1/load_lora_adapter", `{"model":"up"}`, bearer, 404, "unknown_route"},
+		{"a path with dots", "/v1/chat/completions/../../metrics", `{"model":"up"}`, bearer, 404, "unknown_route"},
+		{"two models", chat, `{"model":"up","model":"theirs"}`, bearer, 400, "invalid_body"},
+		{"no model", chat, `{}`, bearer, 400, "missing_model"},
+		{"no JSON", chat, `model=up`, bearer, 400, "invalid_body"},
+		{"a model without an end", chat, `{"model":"` + strings.Repeat("a", 300) + `"}`, bearer, 400, "invalid_body"},
+		{"a large body", chat, `{"model":"up","x":"` + strings.Repeat("a", 6000) + `"}`, bearer, 413, "body_too_large"},
+		{"a compressed body", chat, `x`, append(bearer, "Content-Encoding", "gzip"), 415, "invalid_body"},
+		{"no replica yet", chat, `{"model":"asleep"}`, bearer, 503, "model_unavailable"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			status, body, header := post(t, server.URL+c.path, c.body, c.headers...)
+			if status != c.status || codeOf(body) != c.code {
+				t.Errorf("the answer is %d %s, want %d with code %q", status, body, c.status, c.code)
+			}
+			if status == 503 && header.Get("Retry-After") == "" {
+				t.Error("nothing advises when to try again")
+			}
+		})
+	}
+	_, body, header := post(t, server.URL+chat, `{"model":"stalled"}`, bearer...)
+	want := `{"error":{"message":"no replica of model \"stalled\" answers: it waits for its owner (SpendingCeiling); Workspace a:stalled has the details","type":"server_error","param":null,"code":"model_unavailable"}}` + "\n"
+	if diff := cmp.Diff(want, body); diff != "" || header.Get("Retry-After") != "300" {
+		t.Errorf("Retry-After %q (-want +got):\n%s", header.Get("Retry-After"), diff)
+	}
+}
+
+func TestModels(t *testing.T) {
+	server, _ := front(t, Defaults(), []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a", "models": "up,asleep"})},
+		owner("a", "up", "192.0.2.1:1"), owner("a", "asleep"), owner("a", "hidden"), owner("b", "theirs"))
+	get := func(path string) (int, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+secretA)
+		answer, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = answer.Body.Close() }()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body)
+	}
+	status, body := get("/v1/models")
+	want := `{"data":[{"id":"asleep","object":"model","created":1,"owned_by":"a:asleep","ready":false},{"id":"up","object":"model","created":1,"owned_by":"a:up","ready":true}],"object":"list"}` + "\n"
+	if diff := cmp.Diff(want, body); status != 200 || diff != "" {
+		t.Errorf("%d (-want +got):\n%s", status, diff)
+	}
+	if status, body := get("/v1/models/up"); status != 200 || !strings.Contains(body, `"id":"up"`) {
+		t.Errorf("one model: %d %s", status, body)
+	}
+	for _, name := range []string{"theirs", "hidden"} {
+		if status, _ := get("/v1/models/" + name); status != 404 {
+			t.Errorf("model %s: %d, want 404", name, status)
+		}
+	}
+}
+
+// TestWhatReachesTheEngine checks the request at the engine: its body, its path, and no header that is not its own.
+func TestWhatReachesTheEngine(t *testing.T) {
+	type seen struct {
+		Path, Query, Host, Body string
+		Header                  http.Header
+	}
+	got := make(chan seen, 1)
+	var address string
+	address = engine(t, func(_ http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		host := req.Host
+		if host == address {
+			host = "itself"
+		}
+		got <- seen{req.URL.Path, req.URL.RawQuery, host, string(body), req.Header}
+	})
+	server, _ := front(t, Defaults(), []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a"})}, owner("a", "up", address))
+	post(t, server.URL+"/v1/chat/completions?x=1", `{ "stream":true, "cache_salt":"mine", "model":"a:up" }`,
+		"Authorization", "Bearer "+secretA, "Cookie", "c=1", "X-Forwarded-For", "1.2.3.4", "Connection", "X-Hop", "X-Hop", "1",
+		"Upgrade", "websocket", "Transfer-Encoding", "identity", "X-Request-Id", "7", "Content-Type", "application/json", "User-Agent", "test")
+	salt := limitSalt(t)
+	want := seen{
+		Path: "/v1/chat/completions", Host: "itself",
+		Body: `{"stream_options":{"include_usage":true}, "stream":true, "cache_salt":"` + salt + `-mine", "model":"up" }`,
+		Header: http.Header{
+			"Content-Type": {"application/json"}, "User-Agent": {"test"}, "X-Request-Id": {"7"},
+		},
+	}
+	have := <-got
+	want.Header.Set("Content-Length", fmt.Sprint(len(want.Body)))
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func limitSalt(t *testing.T) string {
+	t.Helper()
+	keys := limit.NewKeys(1)
+	keys.Set([]limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a"})})
+	return keys.Find(secretA).CacheSalt()
+}
+
+// TestStream: each event arrives before the engine writes the next one, and the usage that only the router wanted does
+// not.
+func TestStream(t *testing.T) {
+	next := make(chan struct{})
+	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		for _, event := range []string{`{"choices":[{"delta":{}}]}`, `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}`, "[DONE]"} {
+			fmt.Fprintf(w, "data: %s\n\n", event)
+			w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // the server's writer
+			<-next
+		}
+	})
+	server, counters := front(t, open(), nil, owner("a", "up", address))
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/chat/completions", strings.NewReader(`{"model":"up","stream":true}`))
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewScanner(answer.Body)
+	read := func() string {
+		for lines.Scan() {
+			if lines.Text() != "" {
+				return lines.Text()
+			}
+		}
+		return "the end"
+	}
+	var got []string
+	got = append(got, read())
+	if load := counters.Loads()[address]; load.Requests != 1 {
+		t.Errorf("%d requests are in flight, want 1", load.Requests)
+	}
+	next <- struct{}{}
+	next <- struct{}{}
+	got = append(got, read())
+	next <- struct{}{}
+	got = append(got, read())
+	if diff := cmp.Diff([]string{`data: {"choices":[{"delta":{}}]}`, "data: [DONE]", "the end"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCancel: the engine learns at once that the client is gone.
+func TestCancel(t *testing.T) {
+	started, ended := make(chan struct{}), make(chan struct{})
+	address := engine(t, func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		close(started)
+		<-req.Context().Done()
+		close(ended)
+	})
+	server, counters := front(t, open(), nil, owner("a", "up", address))
+	ctx, cancel := context.WithCancel(t.Context())
+	finished := make(chan error, 1)
+	go func() {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/chat/completions", strings.NewReader(`{"model":"up"}`))
+		answer, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		finished <- err
+	}()
+	receive(t, started, "the engine gets no request")
+	cancel()
+	receive(t, ended, "the engine works on for a client that is gone")
+	if err := <-finished; err == nil {
+		t.Error("a cancelled request has an answer")
+	}
+	settle(t, counters)
+}
+
+func receive(t *testing.T, from <-chan struct{}, problem string) {
+	t.Helper()
+	select {
+	case <-from:
+	case <-time.After(deadline):
+		t.Fatal(problem)
+	}
+}
+
+// settle waits until nothing is in flight. Handlers end just after their clients.
+func settle(t *testing.T, counters *balance.Counters) {
+	t.Helper()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	until := time.After(deadline)
+	for len(counters.Loads()) > 0 {
+		select {
+		case <-ticker.C:
+		case <-until:
+			t.Fatalf("work stays counted: %v", counters.Loads())
+		}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	// breaks accepts a request and closes the connection without an answer.
+	breaks := func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.Close()
+	}
+	cases := []struct {
+		reason, path string
+		first        func(t *testing.T) string
+		status       int
+	}{
+		{"a refused connection is tried elsewhere", "/v1/chat/completions", dead, 200},
+		{"so is one of a path with state, because nothing was sent", "/v1/responses", dead, 200},
+		{"a connection that breaks before the answer", "/v1/chat/completions", func(t *testing.T) string { return engine(t, breaks) }, 200},
+		{"not where the engine may have stored the request", "/v1/responses", func(t *testing.T) string { return engine(t, breaks) }, 503},
+		{"an engine's own error is the answer", "/v1/chat/completions", func(t *testing.T) string {
+			return engine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+		}, 500},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			good := engine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
+			first := c.first(t)
+			server, counters := front(t, open(), nil, owner("a", "up", first, good))
+			status, _, _ := post(t, server.URL+c.path, `{"model":"up"}`, HeaderSession, sessionOf(first, good))
+			if status != c.status {
+				t.Errorf("the status is %d, want %d", status, c.status)
+			}
+			settle(t, counters)
+		})
+	}
+}
+
+// sessionOf returns a session that begins at the first of two replicas.
+func sessionOf(first, second string) string {
+	var counters balance.Counters
+	for i := 0; ; i++ {
+		name := fmt.Sprint(i)
+		hold := counters.Place([]string{first, second}, balance.Request{Session: sessionKey("", name)})
+		hold.Release()
+		if hold.Replica == first {
+			return name
+		}
+	}
+}
+
+// TestDeathInMidAnswer: the client sees a broken connection, never an answer that looks whole.
+func TestDeathInMidAnswer(t *testing.T) {
+	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "half")
+		w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // the server's writer
+		panic(http.ErrAbortHandler)
+	})
+	server, counters := front(t, open(), nil, owner("a", "up", address))
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/chat/completions", strings.NewReader(`{"model":"up"}`))
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if body, err := io.ReadAll(answer.Body); err == nil {
+		t.Errorf("the answer %q looks whole", body)
+	}
+	settle(t, counters)
+}
+
+func TestDeadline(t *testing.T) {
+	address := engine(t, func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		<-req.Context().Done()
+	})
+	settings := open()
+	settings.Deadline = 50 * time.Millisecond
+	server, counters := front(t, settings, nil, owner("a", "up", address))
+	status, body, _ := post(t, server.URL+"/v1/chat/completions", `{"model":"up"}`)
+	if status != 504 || codeOf(body) != "deadline_exceeded" {
+		t.Errorf("the answer is %d %s", status, body)
+	}
+	settle(t, counters)
+}
+
+func TestRateLimit(t *testing.T) {
+	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"usage":{"prompt_tokens":90,"completion_tokens":9000}}`)
+	})
+	server, _ := front(t, Defaults(), []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a", "tokensPerMinute": "100"})}, owner("a", "up", address))
+	var got []int
+	var body string
+	var header http.Header
+	for range 2 {
+		var status int
+		status, body, header = post(t, server.URL+"/v1/chat/completions", `{"model":"up"}`, "Authorization", "Bearer "+secretA)
+		got = append(got, status)
+	}
+	if diff := cmp.Diff([]int{200, 429}, got); diff != "" || !strings.Contains(body, "its limit of 100 tokens per minute") || header.Get("Retry-After") == "" {
+		t.Errorf("%s, Retry-After %q (-want +got):\n%s", body, header.Get("Retry-After"), diff)
+	}
+}
+
+// raw sends bytes and returns the first line of the answer.
+func raw(t *testing.T, server *httptest.Server, text string) string {
+	t.Helper()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(deadline))
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(conn).ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+// TestAttacksOnHTTP sends what no client library does.
+func TestAttacksOnHTTP(t *testing.T) {
+	var reached sync.Map
+	address := engine(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		reached.Store(string(body), true)
+		fmt.Fprint(w, "{}")
+	})
+	settings := open()
+	settings.BodyTimeout = 100 * time.Millisecond
+	server, counters := front(t, settings, nil, owner("a", "up", address))
+	const start = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+	cases := []struct{ reason, text, want string }{
+		{"two lengths", start + "Content-Length: 14\r\nContent-Length: 2\r\n\r\n{\"model\":\"up\"}", "HTTP/1.1 400 Bad Request"},
+		{"a length with a sign", start + "Content-Length: +14\r\n\r\n{\"model\":\"up\"}", "HTTP/1.1 400 Bad Request"},
+		{"an unknown transfer encoding", start + "Transfer-Encoding: xchunked\r\n\r\n", "HTTP/1.1 501 Not Implemented"},
+		{"a header with a space before its colon", start + "Content-Length : 14\r\n\r\n{\"model\":\"up\"}", "HTTP/1.1 400 Bad Request: invalid header name"},
+		{"two hosts", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nHost: y\r\nContent-Length: 14\r\n\r\n{\"model\":\"up\"}", "HTTP/1.1 400 Bad Request"},
+		{"an absolute URL of another host reaches a replica only", "POST http://169.254.169.254/v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{\"model\":\"up\"}", "HTTP/1.1 200 OK"},
+		{"a tunnel", "CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: 169.254.169.254:80\r\n\r\n", "HTTP/1.1 404 Not Found"},
+		{"a bomb of headers", start + "X: " + strings.Repeat("a", 64<<10) + "\r\n\r\n", "HTTP/1.1 431 Request Header Fields Too Large"},
+		{"a body that trickles", start + "Content-Length: 1000\r\n\r\n{", "HTTP/1.1 400 Bad Request"},
+		{"a second request hidden in the first body", start + "Content-Length: 14\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPOST /v1/completions HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			if got := raw(t, server, c.text); got != c.want {
+				t.Errorf("the answer begins with %q, want %q", got, c.want)
+			}
+		})
+	}
+	settle(t, counters)
+	reached.Range(func(body, _ any) bool {
+		if body != `{"model":"up"}` {
+			t.Errorf("the engine got %q", body)
+		}
+		return true
+	})
+}
+
+// TestMemoryForBodies: large bodies of many clients are refused, not held.
+func TestMemoryForBodies(t *testing.T) {
+	settings := open()
+	settings.BodyBudget = 8 << 10
+	server, _ := front(t, settings, nil, owner("a", "up", dead(t)))
+	status, body, _ := post(t, server.URL+"/v1/completions", `{"model":"up","x":"`+strings.Repeat("a", 20<<10)+`"}`)
+	if status != 503 || codeOf(body) != "router_overloaded" {
+		t.Errorf("the answer is %d %s", status, body)
+	}
+	if status, body, _ := post(t, server.URL+"/v1/completions", `{"model":"nobody"}`); status != 404 {
+		t.Errorf("the memory of a refused body is still counted: %d %s", status, body)
+	}
+}
+
+// TestChaos ends requests in every way at once; nothing stays counted.
+func TestChaos(t *testing.T) {
+	chaos := engine(t, func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		switch len(body) % 3 {
+		case 0:
+			panic(http.ErrAbortHandler)
+		case 1:
+			fmt.Fprint(w, "data: x\n\n")
+		default:
+			<-req.Context().Done()
+		}
+	})
+	settings := open()
+	settings.Deadline = 200 * time.Millisecond
+	server, counters := front(t, settings, nil, owner("a", "up", chaos, dead(t), dead(t)))
+	var wait sync.WaitGroup
+	for worker := range 8 {
+		wait.Go(func() {
+			for i := range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+(worker*i)%40)*10*time.Millisecond)
+				text := `{"model":"up","stream":true,"x":"` + strings.Repeat("a", i) + `"}`
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/completions", strings.NewReader(text))
+				if answer, err := http.DefaultClient.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, answer.Body)
+					_ = answer.Body.Close()
+				}
+				cancel()
+			}
+		})
+	}
+	wait.Wait()
+	settle(t, counters)
+}

@@ -1,0 +1,50 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import "net/http"
+
+// route is a path of the API.
+type route struct {
+	path string
+	// isForm: the body is a form, else JSON.
+	isForm bool
+	// streamsUsage: a stream has its usage only on request, in OpenAI's field.
+	streamsUsage bool
+	// salted: the engine keeps the prompt in a prefix cache.
+	salted bool
+	// keepsState: the engine remembers the request, so it must not be sent twice.
+	keepsState bool
+}
+
+// routes are all paths that reach a replica. An engine's other paths load adapters or profile it.
+var routes = map[string]route{ //nolint:gochecknoglobals // a constant table
+	"/v1/chat/completions":     {path: "/v1/chat/completions", streamsUsage: true, salted: true},
+	"/v1/completions":          {path: "/v1/completions", streamsUsage: true, salted: true},
+	"/v1/embeddings":           {path: "/v1/embeddings"},
+	"/v1/rerank":               {path: "/v1/rerank"},
+	"/v1/responses":            {path: "/v1/responses", salted: true, keepsState: true},
+	"/v1/messages":             {path: "/v1/messages"},
+	"/v1/audio/speech":         {path: "/v1/audio/speech"},
+	"/v1/audio/transcriptions": {path: "/v1/audio/transcriptions", isForm: true},
+	"/v1/audio/translations":   {path: "/v1/audio/translations", isForm: true},
+}
+
+// pathModels lists the models.
+const pathModels = "/v1/models"
+
+// allowed is the method of a path; empty for an unknown path.
+func allowed(path string) string {
+	if path == pathModels || isModelPath(path) {
+		return http.MethodGet
+	}
+	if _, ok := routes[path]; ok {
+		return http.MethodPost
+	}
+	return ""
+}
+
+func isModelPath(path string) bool {
+	return len(path) > len(pathModels)+1 && path[:len(pathModels)+1] == pathModels+"/"
+}
