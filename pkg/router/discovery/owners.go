@@ -1,0 +1,142 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+// name of an object.
+type name struct{ namespace, name string }
+
+// Owners returns the owners of models: each set with its Workspaces, and each other Workspace. A Workspace belongs to a
+// set only if the set controls it; a label alone would let anybody join.
+func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices []discoveryv1.EndpointSlice) []models.Owner {
+	addresses := map[name][]string{}
+	for i := range slices {
+		slice := &slices[i]
+		service := name{slice.Namespace, slice.Labels[discoveryv1.LabelServiceName]}
+		addresses[service] = append(addresses[service], ready(slice)...)
+	}
+	bySet := map[string]*models.Owner{}
+	out := make([]models.Owner, 0, len(workspaces)+len(sets))
+	for i := range sets {
+		set := &sets[i]
+		bySet[string(set.UID)] = &models.Owner{
+			Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
+			Names: []string{set.Name}, Problem: problem(set.Status.Conditions, set.Generation),
+		}
+	}
+	for i := range workspaces {
+		ws := &workspaces[i]
+		if ws.Inference == nil {
+			continue
+		}
+		replicas := []string(nil)
+		if ws.Status.Endpoint != nil { // otherwise a Service of that name may be somebody else's
+			replicas = addresses[name{ws.Namespace, ws.Name}]
+		}
+		if controller := metav1.GetControllerOf(ws); controller != nil && bySet[string(controller.UID)] != nil {
+			join(bySet[string(controller.UID)], ws, replicas)
+			continue
+		}
+		out = append(out, models.Owner{
+			Namespace: ws.Namespace, Name: ws.Name, Kind: "Workspace", Created: ws.CreationTimestamp.Time,
+			Names: served(ws), Replicas: replicas, Problem: problem(ws.Status.Conditions, ws.Generation),
+		})
+	}
+	for i := range sets {
+		out = append(out, *bySet[string(sets[i].UID)])
+	}
+	return out
+}
+
+// join adds a Workspace to its set.
+func join(set *models.Owner, ws *v1beta1.Workspace, replicas []string) {
+	for _, each := range served(ws) {
+		if !slices.Contains(set.Names, each) {
+			set.Names = append(set.Names, each)
+		}
+	}
+	set.Replicas = append(set.Replicas, replicas...)
+}
+
+// served are the names at the endpoint, or before there is one the preset's, so that clients learn that it is starting.
+func served(ws *v1beta1.Workspace) []string {
+	if ws.Status.Endpoint != nil && len(ws.Status.Endpoint.Models) > 0 {
+		return slices.Clone(ws.Status.Endpoint.Models)
+	}
+	if ws.Inference.Preset != nil {
+		return []string{ws.Inference.Preset.Name}
+	}
+	return nil
+}
+
+// problem reads the conditions of an object without replicas.
+func problem(conditions []metav1.Condition, generation int64) models.Problem {
+	var out models.Problem
+	for _, kind := range []string{v1beta1.ConditionStalled, v1beta1.ConditionReady} {
+		found := meta.FindStatusCondition(conditions, kind)
+		if found == nil || found.ObservedGeneration != generation {
+			continue
+		}
+		isProblem := (found.Status == metav1.ConditionTrue) == (kind == v1beta1.ConditionStalled)
+		if isProblem && out.Reason == "" {
+			out = models.Problem{Reason: found.Reason, Message: found.Message, Stalled: kind == v1beta1.ConditionStalled}
+		}
+	}
+	return out
+}
+
+// portHTTP is the name of the Service's port for requests.
+const portHTTP = "http"
+
+// ready returns the addresses of the ready pods of a slice. Somebody who can write slices could name any address, so an
+// address without a pod of the namespace, of the machine itself, or of cloud metadata is left out.
+func ready(slice *discoveryv1.EndpointSlice) []string {
+	port := 0
+	for _, p := range slice.Ports {
+		if p.Port != nil && (p.Name == nil || *p.Name == portHTTP || *p.Name == "") {
+			port = int(*p.Port)
+		}
+	}
+	if port == 0 || slice.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
+	}
+	var out []string
+	for i := range slice.Endpoints {
+		endpoint := &slice.Endpoints[i]
+		if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready || !isPod(endpoint, slice.Namespace) {
+			continue
+		}
+		for _, address := range endpoint.Addresses {
+			if isRoutable(address) {
+				out = append(out, net.JoinHostPort(address, strconv.Itoa(port)))
+				break
+			}
+		}
+	}
+	return out
+}
+
+func isPod(endpoint *discoveryv1.Endpoint, namespace string) bool {
+	target := endpoint.TargetRef
+	return target != nil && target.Kind == "Pod" && target.Namespace == namespace
+}
+
+func isRoutable(address string) bool {
+	parsed, err := netip.ParseAddr(address)
+	return err == nil && parsed.Zone() == "" && !parsed.IsLoopback() && !parsed.IsLinkLocalUnicast() && !parsed.IsMulticast() &&
+		!parsed.IsUnspecified()
+}

@@ -1,0 +1,103 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+func workspace(name string, controller *v1beta1.InferenceSet, served ...string) v1beta1.Workspace {
+	ws := v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1, 0))}}
+	ws.Inference = &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "preset"}}
+	if len(served) > 0 {
+		ws.Status.Endpoint = &v1beta1.Endpoint{Models: served}
+	}
+	if controller != nil {
+		ws.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(controller, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind))}
+	}
+	return ws
+}
+
+// slice has a ready pod at each address.
+func slice(service string, addresses ...string) discoveryv1.EndpointSlice {
+	out := discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		Ports:      []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(5000))}, {Name: new("kv-events"), Port: new(int32(5557))}},
+	}
+	for _, address := range addresses {
+		out.Endpoints = append(out.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{address}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "a"},
+		})
+	}
+	return out
+}
+
+func TestOwners(t *testing.T) {
+	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "set", UID: "u", CreationTimestamp: metav1.NewTime(time.Unix(1, 0))}}
+	at := time.Unix(1, 0)
+	stranger := workspace("stranger", nil, "set", "phi")
+	stranger.Labels = map[string]string{v1beta1.LabelInferenceSet: "set"}
+	starting := workspace("ws", nil)
+	starting.Status.Conditions = []metav1.Condition{
+		{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Pending"},
+		{Type: v1beta1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "Quota", Message: "ask"},
+	}
+	notReady := slice("ws", "10.0.0.1", "10.0.0.2")
+	notReady.Endpoints[0].Conditions.Ready = new(false)
+	forged := slice("ws", "10.0.0.1", "127.0.0.1", "169.254.169.254", "::1", "224.0.0.1", "fe80::1", "0.0.0.0", "evil.example")
+	forged.Endpoints[0].TargetRef = nil
+	foreign := slice("ws", "10.0.0.1")
+	foreign.Endpoints[0].TargetRef.Namespace = "b"
+	owner := func(kind, name string, names, replicas []string) models.Owner {
+		return models.Owner{Namespace: "a", Name: name, Kind: kind, Created: at, Names: names, Replicas: replicas}
+	}
+	asleep := owner("InferenceSet", "set", []string{"set"}, nil)
+	stalled := owner("Workspace", "ws", []string{"preset"}, nil)
+	stalled.Problem = models.Problem{Reason: "Quota", Message: "ask", Stalled: true}
+	one := func(s discoveryv1.EndpointSlice) []discoveryv1.EndpointSlice { return []discoveryv1.EndpointSlice{s} }
+	ready := workspace("ws", nil, "phi", "adapter")
+	template := workspace("ws", nil)
+	template.Inference = nil
+	cases := []struct {
+		reason     string
+		workspaces []v1beta1.Workspace
+		sets       []v1beta1.InferenceSet
+		slices     []discoveryv1.EndpointSlice
+		want       []models.Owner
+	}{
+		{"a Workspace with its adapters", []v1beta1.Workspace{ready}, nil, one(slice("ws", "10.0.0.1", "fd00::1")), []models.Owner{owner("Workspace", "ws", []string{"phi", "adapter"}, []string{"10.0.0.1:5000", "[fd00::1]:5000"})}},
+		{
+			"the Workspaces of a set are one owner",
+			[]v1beta1.Workspace{workspace("w1", set, "set", "phi"), workspace("w2", set, "set", "phi")},
+			[]v1beta1.InferenceSet{*set},
+			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2")},
+			[]models.Owner{owner("InferenceSet", "set", []string{"set", "phi"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})},
+		},
+		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
+		{"a label alone joins no set", []v1beta1.Workspace{stranger}, []v1beta1.InferenceSet{*set}, one(slice("stranger", "10.0.0.9")), []models.Owner{owner("Workspace", "stranger", []string{"set", "phi"}, []string{"10.0.0.9:5000"}), asleep}},
+		{"a Workspace that waits for a person", []v1beta1.Workspace{starting}, nil, nil, []models.Owner{stalled}},
+		{"a Service of somebody else", []v1beta1.Workspace{starting}, nil, one(slice("ws", "10.0.0.1")), []models.Owner{stalled}},
+		{"pods that are not ready", []v1beta1.Workspace{ready}, nil, one(notReady), []models.Owner{owner("Workspace", "ws", []string{"phi", "adapter"}, []string{"10.0.0.2:5000"})}},
+		{"addresses that no pod has", []v1beta1.Workspace{ready}, nil, one(forged), []models.Owner{owner("Workspace", "ws", []string{"phi", "adapter"}, nil)}},
+		{"a pod of another namespace", []v1beta1.Workspace{ready}, nil, one(foreign), []models.Owner{owner("Workspace", "ws", []string{"phi", "adapter"}, nil)}},
+		{"the headless Service, whose pods need not be ready", []v1beta1.Workspace{ready}, nil, one(slice("ws-headless", "10.0.0.1")), []models.Owner{owner("Workspace", "ws", []string{"phi", "adapter"}, nil)}},
+		{"a tuning job serves nothing", []v1beta1.Workspace{template}, nil, nil, []models.Owner{}},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, Owners(c.workspaces, c.sets, c.slices)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package run wires the front door: flags, the cluster, the servers and an orderly end.
+//
+// It decides nothing about requests.
+package run
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/modelberth/modelberth/pkg/router"
+	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/discovery"
+	"github.com/modelberth/modelberth/pkg/router/limit"
+)
+
+// Options of the command.
+type Options struct {
+	Address, AdminAddress string
+	Scope                 discovery.Scope
+	Settings              router.Settings
+	Routers               int
+	MaxConnections        int
+	DrainDelay            time.Duration
+}
+
+// Bind adds the flags.
+func (o *Options) Bind(flags *flag.FlagSet) {
+	o.Settings = router.Defaults()
+	flags.StringVar(&o.Address, "bind-address", ":8000", "address of the API")
+	flags.StringVar(&o.AdminAddress, "admin-bind-address", ":8081", "address of metrics and probes")
+	flags.Func("watch-namespace", "namespace with models; repeatable; default: all", func(name string) error {
+		o.Scope.Namespaces = append(o.Scope.Namespaces, name)
+		return nil
+	})
+	flags.StringVar(&o.Scope.KeyNamespace, "key-namespace", "", "namespace of the Secrets with keys, which have the label "+
+		discovery.LabelKey+"=true")
+	flags.BoolVar(&o.Settings.IsOpen, "open", false, "admit clients without a key to all models")
+	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each enforces its share of a key's limits")
+	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
+	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests")
+	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
+	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
+	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second, "time from the end of readiness to the end of new connections")
+}
+
+// Validate reports settings that cannot work.
+func (o *Options) Validate() error {
+	switch {
+	case o.Settings.IsOpen == (o.Scope.KeyNamespace != ""):
+		return errors.New("set either --key-namespace or --open")
+	case o.Routers < 1, o.MaxConnections < 1, o.Settings.MaxBody < 1, o.Settings.Deadline <= 0:
+		return errors.New("--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0")
+	case o.Settings.BodyBudget < o.Settings.MaxBody:
+		return errors.New("--body-memory-bytes must not be below --max-body-bytes")
+	}
+	return nil
+}
+
+// Main runs modelberth-router and returns its exit code.
+func Main(args []string, stderr io.Writer) int {
+	var o Options
+	flags := flag.NewFlagSet("modelberth-router", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	o.Bind(flags)
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if err := o.Validate(); err != nil {
+		fmt.Fprintf(stderr, "modelberth-router: %v\n", err)
+		return 2
+	}
+	log := slog.New(slog.NewJSONHandler(stderr, nil))
+	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+	klog.SetSlogLogger(log)
+	config, err := ctrl.GetConfig()
+	if err == nil {
+		err = Serve(ctrl.SetupSignalHandler(), config, o, log)
+	}
+	if err != nil {
+		log.Error("the router ended", "error", err.Error())
+		return 1
+	}
+	return 0
+}
+
+// Serve runs the router until the context ends and its requests are answered.
+func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics, err := router.NewMetrics(registry)
+	if err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	keys := limit.NewKeys(o.Routers)
+	found, err := discovery.New(config, o.Scope, keys, log)
+	if err != nil {
+		return err
+	}
+	front := router.New(o.Settings, router.Parts{
+		Directory: found, Keys: keys, Counters: &balance.Counters{}, Metrics: metrics, Log: log, Clock: clock.RealClock{},
+	})
+	var isReady atomic.Bool
+	api, admin := router.Server(front), router.Server(adminHandler(registry, &isReady))
+	// The watch goes on while requests end, so it stops with the servers.
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	group, groupCtx := errgroup.WithContext(watching)
+	group.Go(func() error { return found.Run(groupCtx, func() { isReady.Store(true) }) })
+	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
+	group.Go(func() error { return listen(groupCtx, admin, o.AdminAddress, 100) })
+	group.Go(func() error {
+		defer stop()
+		select {
+		case <-groupCtx.Done():
+			return nil
+		case <-ctx.Done():
+		}
+		isReady.Store(false)
+		log.Info("draining", "delay", o.DrainDelay.String())
+		wait(groupCtx, o.DrainDelay)
+		ending, cancel := context.WithTimeout(groupCtx, o.Settings.Deadline)
+		defer cancel()
+		return errors.Join(api.Shutdown(ending), admin.Close())
+	})
+	err = group.Wait()
+	stop()
+	return err
+}
+
+// wait returns after a time, or when the context ends.
+func wait(ctx context.Context, delay time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, delay)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// listen serves until the server is shut down.
+func listen(ctx context.Context, server *http.Server, address string, connections int) error {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening on %s: %w", address, err)
+	}
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer ended()
+	if err := server.Serve(netutil.LimitListener(listener, connections)); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", address, err)
+	}
+	return nil
+}
+
+// adminHandler serves metrics and probes.
+func adminHandler(registry *prometheus.Registry, isReady *atomic.Bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !isReady.Load() {
+			http.Error(w, "the router reads the cluster, or ends", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
