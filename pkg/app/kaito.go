@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/pkg/capacity/kaito"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
@@ -20,7 +20,7 @@ import (
 // cluster serves no kind of machines. It has its own cache, because the manager's has the same kinds with the
 // selector of our machines. That cache is filled before the first pass: otherwise KAITO's Workspaces would look
 // new.
-func withKAITO(at site, others []watch.Source) (workspace.KAITO, []watch.Source, error) {
+func withKAITO(at site, others []watch.Source) (foreign.Machines, []watch.Source, error) {
 	if len(at.served) == 0 {
 		return nil, others, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
@@ -40,7 +41,7 @@ func (s *scope) serveOn(err error) error {
 	var after time.Duration
 	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {
 		if after = wait.After; wait.IsBrief {
-			after = conflictDelay
+			after = stale.ShortestDelay
 		}
 	} else if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
 		after = stalled.RetryAfter

@@ -88,7 +88,7 @@ func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s 
 		return err
 	}
 	if s.statefulSet != nil {
-		isOurs, err := r.isOurs(ctx, s, s.statefulSet)
+		isOurs, err := r.foreign.IsOurs(ctx, s.statefulSet, len(s.revisions.Objects) > 0)
 		if err != nil {
 			return err
 		}

@@ -103,8 +103,8 @@ func (s *scope) wasHeldUp() bool {
 	return was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)
 }
 
-// stale is how long ago a warning may have been published last to count still.
-const stale = 5 * time.Minute
+// warningAge is how long ago a warning may have been published last to count still.
+const warningAge = 5 * time.Minute
 
 // warnings about one object, by their text: those of several volumes take turns in being the newest.
 func warnings(ctx context.Context, live client.Reader, namespace string, uid types.UID, now time.Time) ([]diagnosis.Warning, error) {
@@ -114,7 +114,7 @@ func warnings(ctx context.Context, live client.Reader, namespace string, uid typ
 	}
 	var out []diagnosis.Warning
 	for i := range list {
-		if item := &list[i]; item.Type == corev1.EventTypeWarning && now.Sub(events.LastSeen(item)) < stale {
+		if item := &list[i]; item.Type == corev1.EventTypeWarning && now.Sub(events.LastSeen(item)) < warningAge {
 			out = append(out, diagnosis.Warning{About: uid, Reason: item.Reason, Message: item.Message})
 		}
 	}

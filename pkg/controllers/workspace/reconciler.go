@@ -31,7 +31,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -80,7 +82,7 @@ type Config struct {
 	// Schema is nil if nobody watches for pruned fields.
 	Schema Schema
 	// KAITO is nil if the cluster lacks the kinds of KAITO's machines.
-	KAITO     KAITO
+	KAITO     foreign.Machines
 	Applier   Applier
 	Endpoints Endpoints
 	Events    record.EventRecorder
@@ -119,10 +121,12 @@ type Reconciler struct {
 	preflight *preflight.Checker
 	// statusWrites has the time of the last status write of each Workspace.
 	statusWrites *cache.LRUExpireCache
-	// past are the overwritten versions of Workspaces.
-	past *past
-	// behind is the time since when passes find a lagging cache.
-	behind *behind
+	// expectations are the overwritten versions of Workspaces.
+	expectations *stale.Expectations
+	// backoff delays passes while they find a lagging cache.
+	backoff *stale.Backoff
+	// foreign recognises the Workspaces of KAITO's controller.
+	foreign *foreign.Guard
 	// probes has an entry for each engine under a probe.
 	probes chan struct{}
 	// revisions stores accepted plans, and planning makes them.
@@ -150,7 +154,8 @@ func New(config Config) *Reconciler {
 	out := &Reconciler{
 		Config: config, waiting: watch.NewWaiting(),
 		statusWrites: cache.NewLRUExpireCacheWithClock(mostStatusWrites, config.Clock),
-		past:         &past{versions: map[types.UID][]string{}}, behind: newBehind(),
+		expectations: stale.NewExpectations(), backoff: stale.NewBackoff(),
+		foreign:   &foreign.Guard{Live: config.Live, Machines: config.KAITO},
 		revisions: stored, planning: newPipeline(&config, stored), probes: make(chan struct{}, mostProbes),
 		preflight: preflight.New(config.Preflight, preflight.Cluster{
 			Cached: config.Client, Live: config.Live, Classes: config.Provisioner, LocalDiskGiB: localDisk(config.Catalog),
@@ -191,15 +196,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	ws := &v1beta1.Workspace{}
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
 	if apierrors.IsNotFound(err) {
-		r.behind.over(request.NamespacedName)
+		r.backoff.Reset(request.NamespacedName)
 		r.Endpoints.Forget(request.NamespacedName)
 		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName, "")
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
-	if r.past.isPast(ws) {
-		return ctrl.Result{RequeueAfter: r.behind.again(request.NamespacedName, r.Clock.Now())}, nil
+	if r.expectations.IsStale(ws) {
+		return ctrl.Result{RequeueAfter: r.backoff.Next(request.NamespacedName, r.Clock.Now())}, nil
 	}
 	if missing, err := missingFields(ctx, r.Schema); err != nil || len(missing) > 0 && ws.DeletionTimestamp.IsZero() {
 		if err != nil {
@@ -279,14 +284,14 @@ func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Resu
 	key := client.ObjectKeyFromObject(s.ws)
 	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.IsBrief
 	if !isBehind {
-		r.behind.over(key)
+		r.backoff.Reset(key)
 	}
 	switch {
 	case err == nil:
 		return ctrl.Result{RequeueAfter: s.requeueAfter}, nil
 	case isBehind:
 		log.FromContext(ctx).V(1).Info("the cache is behind, trying again", "reason", err.Error())
-		return ctrl.Result{RequeueAfter: r.behind.again(key, r.Clock.Now())}, nil
+		return ctrl.Result{RequeueAfter: r.backoff.Next(key, r.Clock.Now())}, nil
 	case errors.As(err, &wait):
 		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.Message)
 		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, wait.After)}, nil
@@ -310,7 +315,7 @@ func sooner(a, b time.Duration) time.Duration {
 // forget drops the state of a deleted Workspace. Those that waited for its end look again: the first to request an
 // offer again, or to use the money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
-	r.past.forget(ws.UID)
+	r.expectations.Forget(ws.UID)
 	r.published.keep(ws.UID, nil)
 	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)

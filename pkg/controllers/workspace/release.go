@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 )
 
 // ensureFinalizer keeps the Workspace until its machines are gone. The pass that adds it comes before any purchase.
@@ -38,7 +39,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	kaito, err := r.releaseKAITOs(ctx, s)
+	kaito, err := r.foreign.Release(ctx, s.seen())
 	if err != nil {
 		return err
 	}
@@ -72,6 +73,16 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
 	}
 	_, err := r.Provisioner.Release(ctx, s.owner)
 	return err
+}
+
+// ensureNotKAITOs stops the pass of a Workspace that KAITO's controller serves.
+func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope) (err error) {
+	s.kaito, err = r.foreign.Objects(ctx, s.seen())
+	return err
+}
+
+func (s *scope) seen() foreign.Seen {
+	return foreign.Seen{Workspace: s.ws, Set: s.kaitoSet, IsPlanned: len(s.revisions.Objects) > 0, IsNew: s.isNew}
 }
 
 // releaseOrphans releases machines of former Workspaces of that name. A Workspace counts as gone only after a live
@@ -113,7 +124,7 @@ func (r *Reconciler) patchFinalizers(
 	// The list is replaced as a whole, so it must be the list from our read.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	status := s.ws.Status.DeepCopy()
-	if err := r.past.write(s.ws, func() error { return r.Client.Patch(ctx, s.ws, patch) }); err != nil {
+	if err := r.expectations.Write(s.ws, func() error { return r.Client.Patch(ctx, s.ws, patch) }); err != nil {
 		return fmt.Errorf("patching finalizers: %w", err)
 	}
 	s.ws.Status = *status

@@ -27,7 +27,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	before, now := s.ws.Status, r.Clock.Now()
 	after, events := s.status(err, metav1.NewTime(now))
 	if !equality.Semantic.DeepEqual(before, after) {
-		mayWait := err == nil && s.capacityErr == nil && len(events) == 0 && isProgress(&before, &after)
+		mayWait := err == nil && s.capacityErr == nil && len(events) == 0 && status.IsProgress(&before, &after)
 		if wait := progressWait(r.statusWrites, s.ws.UID, now); mayWait && wait > 0 {
 			s.lookAgain(wait)
 			return nil
@@ -52,7 +52,7 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 // one.
 func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspace) error {
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-	err := r.past.write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
+	err := r.expectations.Write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
 	if err == nil {
 		r.statusWrites.Add(ws.UID, r.Clock.Now(), progressPeriod)
 	}

@@ -9,41 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
-
-func TestBehind(t *testing.T) {
-	start := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
-	b, key := newBehind(), types.NamespacedName{Namespace: "a", Name: "chat"}
-	looks := func(count int) []time.Duration {
-		var out []time.Duration
-		now := start
-		for range count {
-			wait := b.again(key, now)
-			out, now = append(out, wait), now.Add(wait)
-		}
-		return out
-	}
-	ms := time.Millisecond
-	want := []time.Duration{200 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 10 * time.Second, 10 * time.Second}
-	if diff := cmp.Diff(want, looks(len(want))); diff != "" {
-		t.Errorf("a watch that lags (-want +got):\n%s", diff)
-	}
-	b.over(key)
-	if diff := cmp.Diff(want[:2], looks(2)); diff != "" {
-		t.Errorf("once it had caught up (-want +got):\n%s", diff)
-	}
-	b.over(key)
-	if len(b.since) != 0 {
-		t.Errorf("kept for good: %v", b.since)
-	}
-}
 
 // TestBriefWaits: what is about to pass is looked at in a moment, and seldom where it does not pass; what has a time
 // of its own is looked at then, whatever that is.
@@ -55,15 +29,15 @@ func TestBriefWaits(t *testing.T) {
 		err    error
 		want   time.Duration // a minute after it began
 	}{
-		{"a brief wait", fmt.Errorf("plan: %w", &progress.WaitingError{Message: "the newest plan does not show", IsBrief: true}), longestBehind},
-		{"a conflict", conflict, longestBehind},
-		{"one as short", &progress.WaitingError{Message: "terminating", After: conflictDelay}, conflictDelay},
+		{"a brief wait", fmt.Errorf("plan: %w", &progress.WaitingError{Message: "the newest plan does not show", IsBrief: true}), stale.LongestDelay},
+		{"a conflict", conflict, stale.LongestDelay},
+		{"one as short", &progress.WaitingError{Message: "terminating", After: stale.ShortestDelay}, stale.ShortestDelay},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			clock := testclock.NewFakePassiveClock(now)
 			r, s := New(Config{Clock: clock}), newScope(workspaceObject())
-			for _, want := range []time.Duration{conflictDelay, test.want} {
+			for _, want := range []time.Duration{stale.ShortestDelay, test.want} {
 				result, err := r.result(t.Context(), s, test.err)
 				if err != nil || result.RequeueAfter != want {
 					t.Errorf("at %s: %v, %v; want another look after %s", clock.Now().Format(time.TimeOnly), result, err, want)
@@ -83,7 +57,7 @@ func TestServesOnMeanwhile(t *testing.T) {
 		again  time.Duration
 		want   error
 	}{
-		{"a brief wait", &progress.WaitingError{Message: "another asks first", IsBrief: true}, conflictDelay, nil},
+		{"a brief wait", &progress.WaitingError{Message: "another asks first", IsBrief: true}, stale.ShortestDelay, nil},
 		{"a longer one", &progress.WaitingError{Message: "the quota", After: time.Hour}, time.Hour, nil},
 		{"somebody has to act", &progress.StalledError{RetryAfter: time.Minute}, time.Minute, nil},
 		{"an error", broken, 0, broken},
@@ -95,5 +69,33 @@ func TestServesOnMeanwhile(t *testing.T) {
 				t.Errorf("%v, another look after %s; want %v and %s", err, s.requeueAfter, test.want, test.again)
 			}
 		})
+	}
+}
+
+// TestStatusChanged says which changes of a status have a Workspace looked at.
+func TestStatusChanged(t *testing.T) {
+	was, is := workspaceObject(), workspaceObject()
+	was.ResourceVersion, is.ResourceVersion, is.Status.State = "1", "2", v1beta1.StateReady
+	r := New(Config{})
+	watches := r.watches()
+	news := func(before, after *v1beta1.Workspace) bool {
+		return watches.StatusChanged().Update(ctrlevent.UpdateEvent{ObjectOld: before, ObjectNew: after})
+	}
+	if !news(was, is) {
+		t.Error("what somebody else has written is no news")
+	}
+	if news(was, was.DeepCopy()) {
+		t.Error("a change of something else is news of the status")
+	}
+	_ = r.expectations.Write(was.DeepCopy(), func() error { return nil }) // nothing was written
+	if !news(was, is) {
+		t.Error("what somebody else has written is no news after a write that was none")
+	}
+	written := was.DeepCopy()
+	if err := r.expectations.Write(written, func() error { written.ResourceVersion = "2"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if news(was, is) {
+		t.Error("what was written here is news")
 	}
 }

@@ -1,0 +1,158 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package foreign recognises Workspaces that KAITO's controller serves, and releases what it made for them.
+//
+// It changes none of these objects before the Workspace is deleted. It must not know plans or machines of this controller.
+package foreign
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// retry is the time to the next look for a Deployment of KAITO's. No watch covers them.
+const retry = 5 * time.Minute
+
+// Machines finds and releases the machines of KAITO's controller for a Workspace.
+type Machines interface {
+	// Of names them, from a cache.
+	Of(ctx context.Context, workspace types.NamespacedName) ([]string, error)
+	// Release deletes them, and names the remaining ones.
+	Release(ctx context.Context, workspace types.NamespacedName) ([]string, error)
+}
+
+// Guard recognises the Workspaces of KAITO's controller.
+type Guard struct {
+	// Live reads past the caches.
+	Live client.Reader
+	// Machines is nil if the cluster lacks the kinds of KAITO's machines.
+	Machines Machines
+}
+
+// Seen is what a pass knows of a Workspace.
+type Seen struct {
+	Workspace *v1beta1.Workspace
+	// Set is the StatefulSet of KAITO's controller, or nil.
+	Set *appsv1.StatefulSet
+	// IsPlanned: this controller has stored plans for it. IsNew: this pass has added the finalizer.
+	IsPlanned, IsNew bool
+}
+
+// Objects names the objects of KAITO's for a Workspace; empty if there are none. With them comes a
+// *progress.StalledError: nothing is written to them, and nothing is bought for the Workspace.
+//
+// KAITO's StatefulSet stops every pass, because ours would have the same name. KAITO's other objects stop only a
+// Workspace that this controller has never planned: one that it serves goes on beside what was left behind.
+func (g *Guard) Objects(ctx context.Context, seen Seen) ([]string, error) {
+	objects, err := g.objects(ctx, seen)
+	if err != nil || len(objects) == 0 {
+		return nil, err
+	}
+	stall := &progress.StalledError{
+		Reason: v1beta1.ReasonServedByKAITO,
+		Message: fmt.Sprintf("KAITO's controller made %s for this Workspace, and this version takes nothing over: all of it is left as it is. "+
+			"To serve the model from here, delete the Workspace, which also deletes KAITO's machines, and create it again; "+
+			"to keep it as it is, run KAITO's controller instead of this one", strings.Join(objects, ", ")),
+	}
+	if seen.Set == nil {
+		stall.RetryAfter = retry
+	}
+	return objects, stall
+}
+
+func (g *Guard) objects(ctx context.Context, seen Seen) ([]string, error) {
+	if seen.Set == nil && seen.IsPlanned {
+		return nil, nil
+	}
+	var out []string
+	if seen.Set != nil {
+		out = append(out, "StatefulSet "+seen.Set.Name)
+	}
+	if g.Machines != nil {
+		machines, err := g.Machines.Of(ctx, client.ObjectKeyFromObject(seen.Workspace))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, machines...)
+	}
+	if len(out) > 0 || !seen.wasServed() {
+		return out, nil
+	}
+	hasDeployment, err := hasDeployment(ctx, g.Live, seen.Workspace)
+	if hasDeployment {
+		out = append(out, "Deployment "+seen.Workspace.Name)
+	}
+	return out, err
+}
+
+// wasServed reports whether the Workspace bears marks of KAITO's controller: its annotations, or conditions or a
+// finalizer from another writer. Without them no request is made.
+func (s *Seen) wasServed() bool {
+	_, hasHash := s.Workspace.Annotations[v1beta1.AnnotationHash]
+	_, hasRevision := s.Workspace.Annotations[v1beta1.AnnotationRevision]
+	hadFinalizer := slices.Contains(s.Workspace.Finalizers, v1beta1.Finalizer) && !s.IsNew
+	planned := meta.FindStatusCondition(s.Workspace.Status.Conditions, v1beta1.ConditionPlanned)
+	if planned == nil {
+		return hasHash || hasRevision || hadFinalizer || len(s.Workspace.Status.Conditions) > 0
+	}
+	return hasHash || hasRevision || planned.Reason == v1beta1.ReasonServedByKAITO
+}
+
+// hasDeployment reports whether a Deployment of an early KAITO version serves the Workspace. The cache has no
+// Deployments.
+func hasDeployment(ctx context.Context, live client.Reader, ws *v1beta1.Workspace) (bool, error) {
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	err := client.IgnoreNotFound(live.Get(ctx, client.ObjectKeyFromObject(ws), found))
+	if err != nil {
+		return false, fmt.Errorf("reading Deployment %s: %w", ws.Name, err)
+	}
+	return metav1.IsControlledBy(found, ws), nil
+}
+
+// IsOurs reports whether this controller made a StatefulSet of a Workspace. The cache drops labels and annotations of
+// objects without our label, so a set that lost it is read anew.
+func (g *Guard) IsOurs(ctx context.Context, set *appsv1.StatefulSet, isPlanned bool) (bool, error) {
+	if set.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy {
+		return true, nil
+	}
+	if !isPlanned {
+		return false, nil
+	}
+	newest := &appsv1.StatefulSet{}
+	if err := client.IgnoreNotFound(g.Live.Get(ctx, client.ObjectKeyFromObject(set), newest)); err != nil {
+		return false, fmt.Errorf("reading StatefulSet %s: %w", set.Name, err)
+	}
+	if newest.UID != set.UID || newest.Annotations[v1beta1.AnnotationAppliedHash] == "" {
+		return false, nil
+	}
+	*set = *newest
+	return true, nil
+}
+
+// Release deletes what KAITO's controller holds for a Workspace, whose finalizer has the same name here and there, and
+// names what is left. It asks the API server only where the cache, or the Workspace, shows traces.
+func (g *Guard) Release(ctx context.Context, seen Seen) ([]string, error) {
+	if g.Machines == nil {
+		return nil, nil
+	}
+	key := client.ObjectKeyFromObject(seen.Workspace)
+	known, err := g.Machines.Of(ctx, key)
+	if err != nil || len(known) == 0 && seen.Set == nil && !seen.wasServed() {
+		return nil, err
+	}
+	return g.Machines.Release(ctx, key)
+}

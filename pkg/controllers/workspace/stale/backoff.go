@@ -1,0 +1,46 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package stale
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// ShortestDelay lets the cache catch up with another write. LongestDelay is the longest time between two looks
+	// at a lagging cache.
+	ShortestDelay = 200 * time.Millisecond
+	LongestDelay  = 10 * time.Second
+)
+
+// Backoff records since when passes end because the cache lags. Most often it catches up at once. If it does not, the
+// time between two looks doubles: each such pass may cost a request and achieves nothing.
+type Backoff struct {
+	mu    sync.Mutex
+	since map[types.NamespacedName]time.Time
+}
+
+// NewBackoff returns a Backoff without delays.
+func NewBackoff() *Backoff { return &Backoff{since: map[types.NamespacedName]time.Time{}} }
+
+// Next returns when to look again: as long from now as it has lasted.
+func (b *Backoff) Next(workspace types.NamespacedName, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since, isKnown := b.since[workspace]
+	if !isKnown {
+		since, b.since[workspace] = now, now
+	}
+	return min(max(now.Sub(since), ShortestDelay), LongestDelay)
+}
+
+// Reset records a completed pass.
+func (b *Backoff) Reset(workspace types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.since, workspace)
+}

@@ -1,0 +1,73 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package status_test
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
+)
+
+func TestIsProgress(t *testing.T) {
+	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+	}
+	of := func(change func(*v1beta1.WorkspaceStatus)) *v1beta1.WorkspaceStatus {
+		out := &v1beta1.WorkspaceStatus{
+			State: v1beta1.StatePending,
+			Conditions: []metav1.Condition{
+				condition(v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "NodeClaimNotReady", "being launched"),
+				condition(v1beta1.ConditionResourceReady, metav1.ConditionFalse, "NodeClaimNotReady", "being launched"),
+				condition(v1beta1.ConditionInferenceReady, metav1.ConditionFalse, "WorkspaceInferenceStatusPending", "waits"),
+			},
+			Attempts: []v1beta1.Attempt{{Number: 1, Claims: []v1beta1.AttemptClaim{{Name: "a", UID: "u"}}}},
+		}
+		if change != nil {
+			change(out)
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		reason string
+		change func(*v1beta1.WorkspaceStatus)
+		want   bool
+	}{
+		{"a message", func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Message = "pulls" }, true},
+		{"the stage that the provisioner is at", func(s *v1beta1.WorkspaceStatus) { s.Conditions[0].Reason = "NodeNotFound" }, true},
+		{"the same in a sum", func(s *v1beta1.WorkspaceStatus) { s.Conditions[1].Reason = "NodeNotFound" }, true},
+		{"a part of a sum that does not hold yet", func(s *v1beta1.WorkspaceStatus) { s.Conditions[0].Status = metav1.ConditionTrue }, true},
+		{"the stage of a machine", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Claims[0].Stage = "Launched" }, true},
+		{"a stage of the start", func(s *v1beta1.WorkspaceStatus) { s.Startup = []v1beta1.StartupStage{{Stage: "Planned"}} }, true},
+		{"a node's name", func(s *v1beta1.WorkspaceStatus) { s.WorkerNodes = []string{"n"} }, true},
+		{"pods for which no node is ready", func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Reason = v1beta1.ReasonUnschedulable }, true},
+		{"a model that answers", func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions[2].Status, s.Conditions[2].Reason = metav1.ConditionTrue, v1beta1.ReasonInferenceSuccess
+			s.Conditions = append(s.Conditions, condition(v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing, "answers"))
+		}, false},
+		{"an engine that answers", func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Status = metav1.ConditionTrue }, false},
+		{"an endpoint", func(s *v1beta1.WorkspaceStatus) { s.Endpoint = &v1beta1.Endpoint{} }, false},
+		{"a sum holds", func(s *v1beta1.WorkspaceStatus) { s.Conditions[1].Status = metav1.ConditionTrue }, false},
+		{"something is wrong", func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Reason = "ImagePullError" }, false},
+		{"a condition more", func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions = append(s.Conditions, condition(v1beta1.ConditionStalled, metav1.ConditionTrue, "Misconfigured", "m"))
+		}, false},
+		{"words about a launch", func(s *v1beta1.WorkspaceStatus) {
+			s.Attempts[0].Claims[0].Heard = []v1beta1.AttemptWords{{Reason: "LaunchFailed"}}
+		}, false},
+		{"another machine", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Claims[0].UID = "v" }, false},
+		{"the end of an attempt", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Reason = "Quota" }, false},
+		{"the state", func(s *v1beta1.WorkspaceStatus) { s.State = v1beta1.StateReady }, false},
+		{"the plan", func(s *v1beta1.WorkspaceStatus) { s.Plan = &v1beta1.PlanStatus{} }, false},
+		{"the spec that it is about", func(s *v1beta1.WorkspaceStatus) { s.Conditions[0].ObservedGeneration = 2 }, false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if got := status.IsProgress(of(nil), of(tc.change)); got != tc.want {
+				t.Errorf("mere progress: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
