@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // shortHashLength is the length of the hash in a revision's name. The whole hash is compared.
@@ -40,6 +41,18 @@ func (r *Revision) IsOnNodes() bool { return len(r.Plan.NodeNames) > 0 }
 
 // IsGroup reports whether several machines serve the model together; false for nil.
 func (r *Revision) IsGroup() bool { return r != nil && r.Worker != nil }
+
+// Summary returns the plan in one line, with its price if known.
+func (r *Revision) Summary() string {
+	message := r.Plan.Summary()
+	if price := r.Plan.HourlyPrice; price >= 0 {
+		message += ", " + usd.PerHour(price)
+	}
+	if premium := r.Plan.Premium; premium != "" {
+		message += ", " + premium
+	}
+	return strings.Join(append([]string{message}, r.Plan.Warnings...), "; warning: ")
+}
 
 // Inputs returns the inputs of a Workspace's revision. config is the text of its ConfigMap.
 func Inputs(ws *v1beta1.Workspace, config string) render.Inputs {

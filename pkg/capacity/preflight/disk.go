@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/sku"
 )
 
 const (
@@ -129,4 +130,20 @@ func rootVolume(class *unstructured.Unstructured) (size float64, isKnown bool) {
 		return awsDefaultGiB, true
 	}
 	return size, len(mappings) > 0
+}
+
+// LocalDisk returns the size of the local disks of a machine type, in GiB; 0 if the catalogue lacks it.
+func LocalDisk(known Catalog) func(string) float64 {
+	return func(instanceType string) float64 {
+		machine, err := known.ResolveSKU(instanceType)
+		if err != nil {
+			return 0
+		}
+		return machine.LocalDiskGiB
+	}
+}
+
+// Catalog has machine types.
+type Catalog interface {
+	ResolveSKU(name string) (sku.SKU, error)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
@@ -46,12 +47,12 @@ func (r *Reconciler) persist(ctx context.Context, s *scope) error {
 	s.ws.Status.Attempts = s.attempts.Clone()
 	if err := r.patchStatus(ctx, before, s.ws); err != nil {
 		s.ws.Status.Attempts = before.Status.Attempts
-		r.lessons.unanswered(err, asker(s.ws), before.Status.Attempts, s.attempts)
+		r.lessons.Unanswered(err, lessons.Asker(s.ws), before.Status.Attempts, s.attempts)
 		return fmt.Errorf("writing the attempts down: %w", err)
 	}
 	s.persisted = true
 	emit(r.Events, s.ws, status.Refusals(before.Status.Attempts, s.attempts))
-	r.lessons.note(asker(s.ws), before.Status.Attempts, s.attempts)
+	r.lessons.Note(lessons.Asker(s.ws), before.Status.Attempts, s.attempts)
 	r.Metrics.Waste(s.wasted)
 	s.wasted = 0
 	return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 )
 
 // choice returns the options for the Workspace's next plan, as this pass observed them.
@@ -31,11 +32,11 @@ func (r *Reconciler) deleting(s *scope) *cooldown.Exclusion {
 		Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Offering: offer,
 		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
 	}, r.Answers.Deadlines, now)
-	past := append(r.market.Remember(asker(s.ws), s.attempts), refusal.Attempt{
-		Asker: asker(s.ws), Offering: offer, Started: held.StartTime.Time, Ended: now,
+	past := append(r.market.Remember(lessons.Asker(s.ws), s.attempts), refusal.Attempt{
+		Asker: lessons.Asker(s.ws), Offering: offer, Started: held.StartTime.Time, Ended: now,
 		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
 	})
-	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, asker(s.ws), offer)
+	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, lessons.Asker(s.ws), offer)
 	if !isLeft {
 		return nil
 	}

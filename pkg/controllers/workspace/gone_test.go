@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 )
 
 // empty is a provisioner that holds nothing for anybody.
@@ -60,7 +61,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	bill := func(uid types.UID, machine string) []capacity.Bill {
 		return []capacity.Bill{{Owner: capacity.Owner{UID: uid}, Machine: machine, HourlyPrice: 8}}
 	}
-	if !r.Memory.Ask(now.Time, asker(ws), offer) || r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
+	if !r.Memory.Ask(now.Time, lessons.Asker(ws), offer) || r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
 		t.Fatal("it is not the first to ask again")
 	}
 	if err := r.Ledger.Reserve(t.Context(), now.Time, bill(ws.UID, "mine")); err != nil {

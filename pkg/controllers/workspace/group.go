@@ -42,3 +42,15 @@ func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
 		return nil
 	}
 }
+
+// ensureIsolation lets the engines of a group start once strangers are found not to reach its pods.
+func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
+	if !s.isGroup() {
+		return nil
+	}
+	again, err := r.isolate.Start(ctx, s.currentPods(), s.running().Plan.Nodes)
+	if again > 0 {
+		s.lookAgain(again)
+	}
+	return err
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	revisions "github.com/modelberth/modelberth/pkg/revision"
@@ -262,7 +263,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	offer := refusal.Offering{InstanceType: "X", CapacityType: v1beta1.CapacitySpot}
-	if got := r.Memory.Exclusions(now.Time, asker(ws), slices.Values([]refusal.Offering{offer})); len(got) != 1 {
+	if got := r.Memory.Exclusions(now.Time, lessons.Asker(ws), slices.Values([]refusal.Offering{offer})); len(got) != 1 {
 		t.Errorf("left alone are %v, want what its first attempt was refused", got)
 	}
 }

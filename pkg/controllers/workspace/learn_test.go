@@ -63,34 +63,34 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 		want   []string
 	}{
 		{"a refusal opens nothing", nil, func(r *Reconciler) {
-			r.lessons.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, endedFor(refusal.NoCapacity, time.Hour))})
+			r.lessons.Learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, endedFor(refusal.NoCapacity, time.Hour))})
 		}, nil},
 		{"a machine is usable", refusedBefore(refusal.NoCapacity), func(r *Reconciler) {
-			r.lessons.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
+			r.lessons.Learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
 		}, []string{"a", "looks"}},
 		{"what is known already wakes nobody", func(r *Reconciler) {
 			refusedBefore(refusal.NoCapacity)(r)
-			r.lessons.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
+			r.lessons.Learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
 		}, func(r *Reconciler) {
-			r.lessons.learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
+			r.lessons.Learn(other, nil, []v1beta1.Attempt{attemptOf("a", -2, usable)})
 		}, nil},
 		{"a launch disproves a quota", refusedBefore(refusal.Quota), func(r *Reconciler) {
-			r.lessons.launched(other, new(attemptOf("a", -2, launchedOnce)))
+			r.lessons.Launched(other, new(attemptOf("a", -2, launchedOnce)))
 		}, []string{"a", "looks"}},
 		{"and no want of capacity", refusedBefore(refusal.NoCapacity), func(r *Reconciler) {
-			r.lessons.launched(other, new(attemptOf("a", -2, launchedOnce)))
+			r.lessons.Launched(other, new(attemptOf("a", -2, launchedOnce)))
 		}, nil},
 		{"the first to ask again gives up", func(r *Reconciler) {
 			r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
 			r.Memory.Ask(now.Time, other, r.market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
 		}, func(r *Reconciler) {
-			r.lessons.wake(r.Memory.Forget(other.Workspace))
+			r.lessons.Wake(r.Memory.Forget(other.Workspace))
 		}, []string{"b", "looks"}},
 		{"the first to ask again is refused", func(r *Reconciler) {
 			r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
 			r.Memory.Ask(now.Time, other, r.market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
 		}, func(r *Reconciler) {
-			r.lessons.learn(other, nil, []v1beta1.Attempt{attemptOf("b", 0, endedFor(refusal.Quota, time.Hour))})
+			r.lessons.Learn(other, nil, []v1beta1.Attempt{attemptOf("b", 0, endedFor(refusal.Quota, time.Hour))})
 		}, []string{"looks"}},
 		{"machines go", nil, func(r *Reconciler) { r.waiting.WakeForMoney() }, []string{"looks", "money"}},
 	}
@@ -147,7 +147,7 @@ func BenchmarkRefusal(b *testing.B) {
 			}
 			for i := 0; b.Loop(); i++ {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("asks-", i%waiting)), Namespace: "team-b"}
-				r.lessons.learn(who, nil, []v1beta1.Attempt{attemptOf("a", i%1000, endedFor(refusal.NoCapacity, time.Hour))})
+				r.lessons.Learn(who, nil, []v1beta1.Attempt{attemptOf("a", i%1000, endedFor(refusal.NoCapacity, time.Hour))})
 			}
 			b.ReportMetric(float64(q.added)/float64(b.N), "woken/op")
 		})

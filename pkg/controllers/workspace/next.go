@@ -13,6 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/progress"
 	revisions "github.com/modelberth/modelberth/pkg/revision"
@@ -46,7 +47,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope) error {
 func (r *Reconciler) choose(ctx context.Context, s *scope, number int32) (*revision, error) {
 	// A former leader may have written the end of its attempt when this one had read all the others.
 	now := r.Clock.Now()
-	r.lessons.wake(r.Memory.Learn(now, refusal.Credible(r.market.Remember(asker(s.ws), s.ws.Status.Attempts), now)...))
+	r.lessons.Wake(r.Memory.Learn(now, refusal.Credible(r.market.Remember(lessons.Asker(s.ws), s.ws.Status.Attempts), now)...))
 	key := client.ObjectKeyFromObject(s.ws)
 	r.waiting.Add(key) // before the look: later changes must wake it
 	choice := r.choice(s)
@@ -63,7 +64,7 @@ func (r *Reconciler) choose(ctx context.Context, s *scope, number int32) (*revis
 		err = r.pin(ctx, s, made)
 	}
 	if err != nil {
-		r.waiting.Narrow(key, watch.InterestOf(asker(s.ws), s.ws, choice.LeftAlone, err))
+		r.waiting.Narrow(key, watch.InterestOf(lessons.Asker(s.ws), s.ws, choice.LeftAlone, err))
 		return nil, err
 	}
 	r.waiting.Remove(key)

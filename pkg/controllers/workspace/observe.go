@@ -198,3 +198,13 @@ func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, err
 	}
 	return nodehealth.Listen(all.Items), nil
 }
+
+// observeNamespace reads the labels and annotations of a namespace.
+func observeNamespace(ctx context.Context, from client.Reader, name string) (metav1.ObjectMeta, error) {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := client.IgnoreNotFound(from.Get(ctx, client.ObjectKey{Name: name}, object)); err != nil {
+		return metav1.ObjectMeta{}, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	return object.ObjectMeta, nil
+}

@@ -4,8 +4,13 @@
 package workspace
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -84,4 +89,16 @@ func (s *scope) answers() bool {
 // isHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
 func (s *scope) isHeldBack() bool {
 	return s.isGroup() && slices.ContainsFunc(s.currentPods(), workload.IsHeld)
+}
+
+// observeWarnings reads the events about delayed pods and sets without a reason of their own.
+func (r *Reconciler) observeWarnings(ctx context.Context, s *scope) error {
+	was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady)
+	isQuoted := was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)
+	found, again, err := r.warnings.Read(ctx, s.ws, diagnosis.Silent(s.pods, s.sets()), isQuoted)
+	s.warnings = append(s.warnings, found...)
+	if again > 0 {
+		s.lookAgain(again)
+	}
+	return err
 }

@@ -32,8 +32,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/isolate"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/warnings"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -135,11 +138,13 @@ type Reconciler struct {
 	// market chooses the plans to buy.
 	market *purchase.Market
 	// lessons have all Workspaces learn from the attempts of each.
-	lessons *lessons
+	lessons *lessons.Lessons
 	// reported are the Workspaces with an event about pruned fields.
 	reported reported
-	// published holds events about delayed pods.
-	published published
+	// warnings reads events about delayed pods.
+	warnings *warnings.Reader
+	// isolate lets groups start.
+	isolate *isolate.Starter
 }
 
 // New returns a Reconciler.
@@ -155,16 +160,18 @@ func New(config Config) *Reconciler {
 		Config: config, waiting: watch.NewWaiting(),
 		statusWrites: cache.NewLRUExpireCacheWithClock(mostStatusWrites, config.Clock),
 		expectations: stale.NewExpectations(), backoff: stale.NewBackoff(),
+		warnings:  &warnings.Reader{Live: config.Live, Clock: config.Clock},
+		isolate:   &isolate.Starter{Client: config.Client, Guard: config.Isolation, Clock: config.Clock},
 		foreign:   &foreign.Guard{Live: config.Live, Machines: config.KAITO},
 		revisions: stored, planning: newPipeline(&config, stored), probes: make(chan struct{}, mostProbes),
 		preflight: preflight.New(config.Preflight, preflight.Cluster{
-			Cached: config.Client, Live: config.Live, Classes: config.Provisioner, LocalDiskGiB: localDisk(config.Catalog),
+			Cached: config.Client, Live: config.Live, Classes: config.Provisioner, LocalDiskGiB: preflight.LocalDisk(config.Catalog),
 		}, config.Clock),
 	}
 	out.market = newMarket(&config, out)
-	out.lessons = &lessons{
-		reader: config.Client, memory: config.Memory, market: out.market, waiting: out.waiting, metrics: config.Metrics,
-		clock: config.Clock,
+	out.lessons = &lessons.Lessons{
+		Reader: config.Client, Memory: config.Memory, Market: out.market, Waiting: out.waiting, Metrics: config.Metrics,
+		Clock: config.Clock,
 	}
 	return out
 }
@@ -244,7 +251,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		{"commit", r.ensureCommit},
 		{"group", r.ensureGroup},
 		{"stuck pods", r.ensureNoStuckPods},
-		{"events", r.observePublished},
+		{"events", r.observeWarnings},
 		{"failing", r.noteFailing},
 		{"engine", r.observeEngine},
 		{"isolation", r.ensureIsolation},
@@ -261,7 +268,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		}
 	}
 	// Once, and before a Workspace is deleted: its refusals go with its status.
-	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.all(ctx) })
+	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.All(ctx) })
 	if err != nil {
 		return err
 	}
@@ -316,12 +323,12 @@ func sooner(a, b time.Duration) time.Duration {
 // offer again, or to use the money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.expectations.Forget(ws.UID)
-	r.published.keep(ws.UID, nil)
+	r.warnings.Forget(ws.UID)
 	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)
 	r.Endpoints.Forget(client.ObjectKeyFromObject(ws))
 	r.waiting.Remove(client.ObjectKeyFromObject(ws))
 	r.preflight.Forget(client.ObjectKeyFromObject(ws), ws.UID)
 	r.waiting.WakeForMoney()
-	r.lessons.wake(opened)
+	r.lessons.Wake(opened)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/group"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -83,7 +84,7 @@ func (r *Reconciler) awaitReplacements(s *scope, open *v1beta1.Attempt) error {
 	}
 	now, lost := r.Clock.Now(), open.Claims[i].Lost
 	offer := r.market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
-	excluded := r.Memory.Exclusions(now, asker(s.ws), slices.Values([]refusal.Offering{offer}))
+	excluded := r.Memory.Exclusions(now, lessons.Asker(s.ws), slices.Values([]refusal.Offering{offer}))
 	if len(excluded) == 0 {
 		return nil
 	}

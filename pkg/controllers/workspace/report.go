@@ -16,9 +16,11 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/group"
+	revisions "github.com/modelberth/modelberth/pkg/revision"
 )
 
 // report writes the results of the pass as one status patch, if anything changed, and publishes the events of that
@@ -35,13 +37,13 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 		former := s.ws.DeepCopy()
 		s.ws.Status = after
 		if err := r.patchStatus(ctx, former, s.ws); err != nil {
-			r.lessons.unanswered(err, asker(s.ws), before.Attempts, after.Attempts)
+			r.lessons.Unanswered(err, lessons.Asker(s.ws), before.Attempts, after.Attempts)
 			return fmt.Errorf("patching status of workspace %s/%s: %w", s.ws.Namespace, s.ws.Name, err)
 		}
 	}
 	r.awaitProbe(s)
 	emit(r.Events, s.ws, events)
-	r.lessons.note(asker(s.ws), before.Attempts, after.Attempts)
+	r.lessons.Note(lessons.Asker(s.ws), before.Attempts, after.Attempts)
 	r.Metrics.Started(before.Startup, s.ws.Status.Startup)
 	r.Metrics.Waste(s.wasted)
 	s.wasted = 0
@@ -79,7 +81,7 @@ func (s *scope) facts() *status.Facts {
 		},
 	}
 	if s.revision != nil {
-		out.Plan.Revision, out.Plan.Plan, out.Plan.Message = s.revision.Name, &s.revision.Plan, planMessage(s.revision)
+		out.Plan.Revision, out.Plan.Plan, out.Plan.Message = s.revision.Name, &s.revision.Plan, s.revision.Summary()
 		out.Nodes = s.nodeFacts()
 		out.Endpoint.Revision, out.Endpoint.Models = s.running().Name, s.running().ServedNames
 	}
@@ -157,4 +159,14 @@ func (s *scope) replacement() string {
 		return ""
 	}
 	return s.groupStep.Describe(s.running().Plan.Nodes)
+}
+
+// wayBack explains how to undo an edit after which the model fails; empty if no other inputs have answered.
+func (s *scope) wayBack() string {
+	served, current := s.revisions.Object(s.ws.Status.LatestReadyRevision), s.revisions.Object(s.running().Name)
+	if served == nil || current == nil || revisions.HasSameInputs(served, current) {
+		return ""
+	}
+	return fmt.Sprintf("; revision %d answered before the edit: to go back, run kubectl berth rollback %s --to-revision %d",
+		served.Revision, s.ws.Name, served.Revision)
 }

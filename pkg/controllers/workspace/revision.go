@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/commits"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -151,4 +152,9 @@ func (s *scope) acceptedLast() *revision {
 		}
 	}
 	return accepted
+}
+
+// ensureCommit keeps the commit of the weights.
+func (r *Reconciler) ensureCommit(ctx context.Context, s *scope) error {
+	return commits.Ensure(ctx, r.Client, s.ws, s.pods, s.revisions)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -30,7 +31,7 @@ func (r *Reconciler) snapshot(s *scope) *acquire.Snapshot {
 		Attempts: s.attempts, Machines: s.machines, Pods: s.podState(now),
 		Judge: acquire.Judge{
 			Rules: r.Answers.Rules, Deadlines: r.Answers.Deadlines, Nodes: s.machineNodes(r.Answers.NodeGrace),
-			Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Asker: asker(s.ws), Now: now,
+			Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Asker: lessons.Asker(s.ws), Now: now,
 		},
 		Surge: s.surge, Recreates: s.recreates, AsksAgain: s.asksAgain, IsMended: s.isMended, Foreign: s.foreign,
 		FailureDeadline: r.Answers.FailureDeadline, Lookup: lookups{r, s}, Live: s.live,
@@ -77,7 +78,7 @@ func (l lookups) Offering(a *v1beta1.Attempt) refusal.Offering {
 func (l lookups) Class(plan *acquire.Plan) string { return l.market.ClassOf(plan.NodeClass).Name }
 
 func (l lookups) Zones(at time.Time, offer refusal.Offering) []string {
-	return l.Memory.Zones(at, asker(l.s.ws), offer)
+	return l.Memory.Zones(at, lessons.Asker(l.s.ws), offer)
 }
 
 func (l lookups) Forbidden() string {
@@ -99,7 +100,7 @@ func (r *Reconciler) decide(ctx context.Context, s *scope) (acquire.Decision, er
 		decision, err := acquire.Decide(*r.snapshot(s))
 		s.note(ctx, &decision)
 		if open := s.openAttempt(); open != nil {
-			r.lessons.launched(asker(s.ws), open)
+			r.lessons.Launched(lessons.Asker(s.ws), open)
 		}
 		if err != nil || decision.Read.Needs == acquire.NeedsNothing {
 			return decision, err

@@ -19,6 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -175,7 +176,7 @@ func (r *Reconciler) request(s *scope) capacity.Request {
 	}
 	if s.revision.IsGroup() { // a provisioner of single machines changes the zone by itself
 		offer := r.market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
-		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), asker(s.ws), offer)
+		out.AvoidZones = r.Memory.Zones(r.Clock.Now(), lessons.Asker(s.ws), offer)
 	}
 	for _, claim := range open.Claims {
 		if claim.UID != "" {

@@ -10,11 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Delays between two passes over a lagging cache.
 const (
-	// ShortestDelay lets the cache catch up with another write. LongestDelay is the longest time between two looks
-	// at a lagging cache.
+	// ShortestDelay lets the cache catch up with another write.
 	ShortestDelay = 200 * time.Millisecond
-	LongestDelay  = 10 * time.Second
+	// LongestDelay is the longest time between two looks.
+	LongestDelay = 10 * time.Second
 )
 
 // Backoff records since when passes end because the cache lags. Most often it catches up at once. If it does not, the

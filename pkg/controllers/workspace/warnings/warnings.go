@@ -1,7 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+// Package warnings reads the events about objects that do not report why they are delayed. It reads them rarely, and must not
+// know what they mean.
+package warnings
 
 import (
 	"cmp"
@@ -12,8 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -28,8 +30,12 @@ const (
 	askAgain = time.Minute
 )
 
-// published holds events about silent objects, by Workspace and object. It may be lost: then they are read again.
-type published struct {
+// Reader reads events about silent objects, by Workspace and object. It may be lost: then they are read again.
+type Reader struct {
+	// Live reads past the caches.
+	Live  client.Reader
+	Clock clock.PassiveClock
+
 	mu    sync.Mutex
 	known map[types.UID]map[types.UID]hearing
 }
@@ -42,7 +48,7 @@ type hearing struct {
 }
 
 // of returns the events about objects of a Workspace, and forgets others.
-func (p *published) of(workspace types.UID, objects []types.UID) map[types.UID]hearing {
+func (p *Reader) of(workspace types.UID, objects []types.UID) map[types.UID]hearing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make(map[types.UID]hearing, len(objects))
@@ -52,7 +58,7 @@ func (p *published) of(workspace types.UID, objects []types.UID) map[types.UID]h
 	return out
 }
 
-func (p *published) keep(workspace types.UID, known map[types.UID]hearing) {
+func (p *Reader) keep(workspace types.UID, known map[types.UID]hearing) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(known) == 0 {
@@ -65,11 +71,16 @@ func (p *published) keep(workspace types.UID, known map[types.UID]hearing) {
 	p.known[workspace] = known
 }
 
-// observePublished reads the events about delayed pods and sets without a reason of their own.
-func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
-	now := r.Clock.Now()
-	silent := diagnosis.Silent(s.pods, s.sets())
-	known := r.published.of(s.ws.UID, silent)
+// Forget drops the events of a Workspace.
+func (p *Reader) Forget(workspace types.UID) { p.keep(workspace, nil) }
+
+// Read returns the events about silent objects of a Workspace, and when to read them again; 0 without such objects.
+// isQuoted: the status quotes an event that another process has read, so it is read at once.
+func (p *Reader) Read(
+	ctx context.Context, ws *v1beta1.Workspace, silent []types.UID, isQuoted bool,
+) (out []diagnosis.Warning, again time.Duration, err error) {
+	now := p.Clock.Now()
+	known := p.of(ws.UID, silent)
 	for _, uid := range silent {
 		heard := known[uid]
 		if heard.since.IsZero() {
@@ -79,28 +90,23 @@ func (r *Reconciler) observePublished(ctx context.Context, s *scope) error {
 		switch {
 		case !heard.asked.IsZero():
 			due = heard.asked.Add(askAgain)
-		case s.wasHeldUp():
-			due = now // another process read it: it is to stand
+		case isQuoted:
+			due = now
 		}
 		if !now.Before(due) {
-			var err error
-			if heard.warnings, err = warnings(ctx, r.Live, s.ws.Namespace, uid, now); err != nil {
-				return err
+			if heard.warnings, err = warnings(ctx, p.Live, ws.Namespace, uid, now); err != nil {
+				return nil, again, err
 			}
 			heard.asked, due = now, now.Add(askAgain)
 		}
-		s.lookAgain(due.Sub(now))
+		if wait := due.Sub(now); again == 0 || wait < again {
+			again = wait
+		}
 		known[uid] = heard
-		s.warnings = append(s.warnings, heard.warnings...)
+		out = append(out, heard.warnings...)
 	}
-	r.published.keep(s.ws.UID, known)
-	return nil
-}
-
-// wasHeldUp says whether the status quotes an event.
-func (s *scope) wasHeldUp() bool {
-	was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady)
-	return was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)
+	p.keep(ws.UID, known)
+	return out, again, nil
 }
 
 // warningAge is how long ago a warning may have been published last to count still.

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package warnings
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
+
+var now = metav1.NewTime(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 
 // aboutUID indexes events as the API server does.
 func aboutUID(object client.Object) []string {
@@ -46,41 +48,40 @@ func TestPublishedIsReadRarely(t *testing.T) {
 		},
 	}).Build()
 	clock := clocktesting.NewFakePassiveClock(now.Time)
-	r := New(Config{Live: live, Clock: clock})
+	r := &Reader{Live: live, Clock: clock}
 	told := []diagnosis.Warning{{About: "pod-1", Reason: "FailedMount", Message: "no such claim"}}
 	running := *held.DeepCopy()
 	running.Status.Phase = corev1.PodRunning
 	for _, step := range []struct {
-		reason string
-		said   string
-		after  time.Duration
-		pod    corev1.Pod
-		reads  int
-		again  time.Duration
-		want   []diagnosis.Warning
+		reason   string
+		isQuoted bool
+		after    time.Duration
+		pod      corev1.Pod
+		reads    int
+		again    time.Duration
+		want     []diagnosis.Warning
 	}{
-		{"it was bound just now", "", 0, held, 0, patience, nil},
-		{"another pass comes early", "", 5 * time.Second, held, 0, patience - 5*time.Second, nil},
-		{"it has taken too long", "", patience, held, 1, askAgain, told},
-		{"a pass for another reason", "", patience + 10*time.Second, held, 1, askAgain - 10*time.Second, told},
-		{"it lasts", "", patience + askAgain, held, 2, askAgain, told},
-		{"it runs", "", patience + askAgain + time.Second, running, 2, 0, nil},
-		{"it is held up again", "", patience + 2*askAgain, held, 2, patience, nil},
-		{"it runs again", "", patience + 2*askAgain, running, 2, 0, nil},
-		{"another process said so", v1beta1.ReasonVolumeNotMounted, patience + 2*askAgain, held, 3, askAgain, told},
-		{"it was published long ago", "", patience + 7*askAgain, held, 4, askAgain, nil},
+		{"it was bound just now", false, 0, held, 0, patience, nil},
+		{"another pass comes early", false, 5 * time.Second, held, 0, patience - 5*time.Second, nil},
+		{"it has taken too long", false, patience, held, 1, askAgain, told},
+		{"a pass for another reason", false, patience + 10*time.Second, held, 1, askAgain - 10*time.Second, told},
+		{"it lasts", false, patience + askAgain, held, 2, askAgain, told},
+		{"it runs", false, patience + askAgain + time.Second, running, 2, 0, nil},
+		{"it is held up again", false, patience + 2*askAgain, held, 2, patience, nil},
+		{"it runs again", false, patience + 2*askAgain, running, 2, 0, nil},
+		{"another process said so", true, patience + 2*askAgain, held, 3, askAgain, told},
+		{"it was published long ago", false, patience + 7*askAgain, held, 4, askAgain, nil},
 	} {
 		clock.SetTime(now.Add(step.after))
-		s := newScope(workspaceObject())
-		s.before.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Reason: step.said}}
-		s.pods = []corev1.Pod{step.pod}
-		if err := r.observePublished(t.Context(), s); err != nil {
+		ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "some"}}
+		got, again, err := r.Read(t.Context(), ws, diagnosis.Silent([]corev1.Pod{step.pod}, nil), step.isQuoted)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if reads != step.reads || s.requeueAfter != step.again {
-			t.Errorf("%s: read %d times, next look in %v; want %d times, %v", step.reason, reads, s.requeueAfter, step.reads, step.again)
+		if reads != step.reads || again != step.again {
+			t.Errorf("%s: read %d times, next look in %v; want %d times, %v", step.reason, reads, again, step.reads, step.again)
 		}
-		if diff := cmp.Diff(step.want, s.warnings); diff != "" {
+		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", step.reason, diff)
 		}
 	}

@@ -1,7 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+// Package isolate lets the engines of a group start once strangers are found not to reach its pods. It must not know plans or
+// machines.
+package isolate
 
 import (
 	"context"
@@ -9,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,43 +37,47 @@ const (
 	probeExposed = time.Minute
 )
 
-// ensureIsolation lets the engines of a group start once strangers are found not to reach its pods.
-func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
-	if !s.isGroup() {
-		return nil
-	}
-	all := s.currentPods()
+// Starter lets groups start.
+type Starter struct {
+	Client client.Writer
+	// Guard decides whether several machines may serve one model; nil lets them.
+	Guard *isolation.Guard
+	Clock clock.PassiveClock
+}
+
+// Start lets the engines of a group of so many members start, or returns why they wait. It is called again after a
+// while, unless that is 0.
+func (s *Starter) Start(ctx context.Context, all []*corev1.Pod, count int) (again time.Duration, err error) {
 	held := slices.DeleteFunc(slices.Clone(all), func(pod *corev1.Pod) bool { return !workload.IsHeld(pod) })
 	if len(held) == 0 {
-		return nil
+		return 0, nil
 	}
-	if !r.Isolation.HoldsGroups() { // they were rendered under another policy
-		return writeIsolation(ctx, r.Client, held, v1beta1.IsolationWaived)
+	if !s.Guard.HoldsGroups() { // they were rendered under another policy
+		return 0, writeIsolation(ctx, s.Client, held, v1beta1.IsolationWaived)
 	}
 	members := membersOf(all)
-	if len(members) < s.running().Plan.Nodes {
-		return nil // the news of the other pods leads back here
+	if len(members) < count {
+		return 0, nil // the news of the other pods leads back here
 	}
-	found, isProbed := r.Isolation.Check(ctx, members)
+	found, isProbed := s.Guard.Check(ctx, members)
 	if ctx.Err() != nil {
-		return fmt.Errorf("probing the pods of a group: %w", ctx.Err())
+		return 0, fmt.Errorf("probing the pods of a group: %w", ctx.Err())
 	}
 	switch {
 	case !isProbed:
-		s.lookAgain(probeAgain)
-		return nil
+		return probeAgain, nil
 	case found.Outcome == isolation.Isolated:
-		return writeIsolation(ctx, r.Client, held, v1beta1.IsolationFound)
-	case found.Outcome == isolation.Exposed && r.Clock.Since(lastAgent(all)) >= programmedWithin:
-		r.Isolation.Expose(found)
-		return &progress.StalledError{
+		return 0, writeIsolation(ctx, s.Client, held, v1beta1.IsolationFound)
+	case found.Outcome == isolation.Exposed && s.Clock.Since(lastAgent(all)) >= programmedWithin:
+		s.Guard.Expose(found)
+		return 0, &progress.StalledError{
 			Reason: v1beta1.ReasonGroupNotIsolated, RetryAfter: probeExposed,
 			Message: found.Message + ": the engines do not start, because any client that reaches them can run code in them; install a network " +
 				"plug-in that enforces NetworkPolicies, or allow a machine type that holds the model alone, or have the administrator " +
 				"set multiNode to Allow",
 		}
 	default:
-		return &progress.WaitingError{
+		return 0, &progress.WaitingError{
 			Reason: v1beta1.ReasonGroupNotIsolated, After: probeAgain,
 			Message: "the engines start once the controller has verified that other pods cannot reach them: " + found.Message,
 		}

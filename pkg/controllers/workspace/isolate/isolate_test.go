@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package isolate_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/isolate"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -70,13 +71,11 @@ func TestGroupStartsOnlyIsolated(t *testing.T) {
 		{reason: "an earlier version rendered it", probe: exposed, pods: []string{"", ""}, want: []string{"", ""}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			s := newScope(&v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}})
-			s.revision = accepted(2)
-			s.revision.Worker = &corev1.PodTemplateSpec{}
+			var pods []*corev1.Pod
 			kube := fake.NewClientBuilder()
 			for i, value := range tc.pods {
 				pod := member([]string{"chat-0", "chat-worker-1"}[i], value, now.Add(-tc.age))
-				s.pods, kube = append(s.pods, pod), kube.WithObjects(pod.DeepCopy())
+				pods, kube = append(pods, &pod), kube.WithObjects(pod.DeepCopy())
 			}
 			if tc.policy == "" {
 				tc.policy = isolation.RequireEnforcement
@@ -86,8 +85,9 @@ func TestGroupStartsOnlyIsolated(t *testing.T) {
 				probes++
 				return tc.probe
 			}, clock)
-			r := New(Config{Client: kube.Build(), Catalog: noCatalog{}, Clock: clock, Isolation: guard})
-			err := r.ensureIsolation(t.Context(), s)
+			built := kube.Build()
+			starter := isolate.Starter{Client: built, Guard: guard, Clock: clock}
+			_, err := starter.Start(t.Context(), pods, 2)
 			stall, isStalled := errors.AsType[*progress.StalledError](err)
 			if isStalled != tc.stalls || progress.IsWaiting(err) != tc.waits || (guard.Refusal() != "") != tc.refuses || probes != tc.probes {
 				t.Errorf("stalled %v, waiting %v (%v), refuses others with %q, %d probes", isStalled, progress.IsWaiting(err), err, guard.Refusal(), probes)
@@ -96,9 +96,9 @@ func TestGroupStartsOnlyIsolated(t *testing.T) {
 				t.Errorf("reason %s", stall.Reason)
 			}
 			var got []string
-			for i := range s.pods {
+			for i := range pods {
 				pod := &corev1.Pod{}
-				if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(&s.pods[i]), pod); err != nil {
+				if err := built.Get(t.Context(), client.ObjectKeyFromObject(pods[i]), pod); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, pod.Annotations[v1beta1.AnnotationIsolation])
