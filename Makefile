@@ -112,7 +112,7 @@ REGISTRY ?= registry.example/modelberth
 
 .PHONY: release
 release: image-bin ## Images, chart, command lines, SBOMs, checksums and an air-gap bundle into dist/; REGISTRY=, VERSION=, RELEASE_FLAGS="-key FILE -download URL"
-	@for arch in amd64 arm64; do VERSION=$(VERSION) GOARCH=$$arch hack/images.sh controller agent; done
+	@for arch in amd64 arm64; do VERSION=$(VERSION) GOARCH=$$arch hack/images.sh controller agent router; done
 	@go run -buildvcs=false ./hack/release -images $(IMAGES) -version $(VERSION) -registry $(REGISTRY) $(RELEASE_FLAGS)
 	@$(if $(ROOT),chown -R --reference=. dist)
 

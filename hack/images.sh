@@ -5,7 +5,7 @@
 # Builds the container images of this tree without a container engine, and
 # prints the path of each on its own line:
 #
-#   controller, agent   static binaries of this module
+#   controller, agent, router   static binaries of this module
 #   verifier            static binary of verifier/, which runs beside the controller where keyless signatures are verified
 #   pause               static binary of hack/image/pause; holds a pod's namespaces
 #   llamacpp            llama-server and curl of Debian unstable, for CPUs
@@ -56,7 +56,7 @@ hash_of() {
 inputs() {
 	local of
 	case $1 in
-	controller | agent) of=$(cd "$top" && hash_of go.mod go.sum $(ls -d api cmd pkg presets charts/*/files 2>/dev/null || true) hack/image hack/images.sh) ;;
+	controller | agent | router) of=$(cd "$top" && hash_of go.mod go.sum $(ls -d api cmd pkg presets charts/*/files 2>/dev/null || true) hack/image hack/images.sh) ;;
 	verifier) of=$(hash_of verifier hack/image hack/images.sh) ;;
 	vllm) of=$(hash_of go.mod go.sum test/vllmsim hack/image hack/images.sh) ;;
 	*) of=$(hash_of hack/image hack/images.sh) ;;
@@ -150,13 +150,13 @@ make_image() {
 	if [ ! -e "$images/$file" ]; then
 		say "building image $name"
 		case $name in
-		controller | agent) build_go "$name" . "./cmd/modelberth-$name" "$images/$file" ;;
+		controller | agent | router) build_go "$name" . "./cmd/modelberth-$name" "$images/$file" ;;
 		verifier) build_go verifier verifier . "$images/$file" --entrypoint modelberth-verifier ;;
 		pause) build_go pause hack/image ./pause "$images/$file" ;;
 		# Entrypoint and user of the upstream image.
 		vllm) build_go vllm . ./test/vllmsim "$images/$file" --entrypoint vllm --entrypoint-arg serve --user 2000 ;;
 		llamacpp) build_llamacpp "$images/$file" ;;
-		*) fail "there is no image $name: name controller, agent, verifier, pause, llamacpp or vllm" ;;
+		*) fail "there is no image $name: name controller, agent, router, verifier, pause, llamacpp or vllm" ;;
 		esac
 		forget_old "$name$suffix"
 	fi
@@ -178,7 +178,7 @@ flock 9
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tool=$(image_tool)
-[ $# -gt 0 ] || set -- controller agent pause llamacpp vllm
+[ $# -gt 0 ] || set -- controller agent router pause llamacpp vllm
 for name in "$@"; do
 	if [ "$name" = controller ] && [ ! -d "$top/cmd/modelberth-controller" ]; then
 		say "cmd/modelberth-controller is not there yet: no controller image"

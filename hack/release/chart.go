@@ -96,7 +96,7 @@ func (r *release) values() map[string]string {
 	out := map[string]string{"registry": r.registry}
 	for _, content := range r.contents {
 		repository, _, _ := strings.Cut(content.reference, ":")
-		key := map[string]string{"modelberth-controller": "image", "modelberth-agent": "agentImage"}[repository]
+		key := map[string]string{"modelberth-controller": "image", "modelberth-agent": "agentImage", "modelberth-router": "router.image"}[repository]
 		if key != "" {
 			out[key+".repository"], out[key+".digest"] = repository, content.digest.String()
 		}

@@ -23,7 +23,7 @@ import (
 )
 
 // imageNames returns the images of the project, and imageArchitectures the architectures of each.
-func imageNames() []string { return []string{"controller", "agent"} }
+func imageNames() []string { return []string{"controller", "agent", "router"} }
 
 func imageArchitectures() []string { return []string{"amd64", "arm64"} }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/router/run"
 )
 
 const (
@@ -98,7 +99,7 @@ func (d document) isForeign() bool {
 }
 
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full", "watched"} {
+	for _, name := range []string{"minimal", "single", "full", "watched", "router"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -129,7 +130,7 @@ func TestGolden(t *testing.T) {
 
 // TestObjectsAreStrictlyValid catches misspelt and misplaced fields, which YAML lets pass.
 func TestObjectsAreStrictlyValid(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full", "watched"} {
+	for _, name := range []string{"minimal", "single", "full", "watched", "router"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -241,6 +242,7 @@ func TestRefusals(t *testing.T) {
 		},
 		{"a namespace that no namespace is called", append(complete, "--set", "watchNamespaces={Team}"), "/watchNamespaces/0"},
 		{"an image prefix that would break a rule", append(complete, "--set", "allow.engineImages={a'b}"), "/allow/engineImages/0"},
+		{"a router without an image", append(complete, "--set", "router.enabled=true"), "router.image.repository is empty"},
 		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret is of no use"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
 	}
@@ -470,5 +472,34 @@ func TestPods(t *testing.T) {
 			t.Errorf("%s: reads events %v, waits with pods %v, names a NodeClass %v; want %v, %[5]v, %v",
 				test.values, reads, isPods, hasClass, test.want, !test.want)
 		}
+	}
+}
+
+// TestRouterFlags parses the router's arguments as the router does, with keys and without.
+func TestRouterFlags(t *testing.T) {
+	for _, more := range []string{"router.open=false", "router.open=true"} {
+		t.Run(more, func(t *testing.T) {
+			rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, deployment := range find[*appsv1.Deployment](t, rendered) {
+				container := deployment.Spec.Template.Spec.Containers[0]
+				if container.Name != "router" {
+					continue
+				}
+				var o run.Options
+				flags := flag.NewFlagSet(more, flag.ContinueOnError)
+				o.Bind(flags)
+				if err := flags.Parse(container.Args); err != nil {
+					t.Fatal(err)
+				}
+				if err := o.Validate(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			t.Error("there is no router")
+		})
 	}
 }

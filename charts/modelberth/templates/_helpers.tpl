@@ -99,6 +99,9 @@ namespaceSelector:
 {{- if not .Values.agentImage.repository }}
 {{- $problems = append $problems "agentImage.repository is empty: name the repository that the agent's image was pushed to" }}
 {{- end }}
+{{- if and .Values.router.enabled (not .Values.router.image.repository) }}
+{{- $problems = append $problems "router.image.repository is empty: push the image of modelberth-router, and name its repository here" }}
+{{- end }}
 {{- if and (eq .Values.capacity.backend "existing") .Values.watchNamespaces (not .Values.watchPodsOfNodes) }}
 {{- $problems = append $problems "capacity.backend is existing, and with watchNamespaces no existing node can be used, because what is free on it is unknown: set watchPodsOfNodes, or choose another back end" }}
 {{- end }}
