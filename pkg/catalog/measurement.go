@@ -39,9 +39,22 @@ type Measurement struct {
 	TTFTMillis            float64 `json:"ttftMs"`
 	TPOTMillis            float64 `json:"tpotMs"`
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
+	// Memory of the engine's start; zero if nobody recorded it.
+	Memory MeasuredMemory `json:"memory,omitzero"`
 	// Source of the figures, and their Date.
 	Source string `json:"source,omitempty"`
 	Date   string `json:"date,omitempty"`
+}
+
+// MeasuredMemory is the KV cache of an engine that started with some settings.
+type MeasuredMemory struct {
+	// KVCacheGiB of a GPU, from the engine's log.
+	KVCacheGiB float64 `json:"kvCacheGiB"`
+	// MaxModelLen, MaxNumSeqs, MaxBatchedTokens and Utilization of the start.
+	MaxModelLen      int     `json:"maxModelLen"`
+	MaxNumSeqs       int     `json:"maxNumSeqs"`
+	MaxBatchedTokens int     `json:"maxBatchedTokens"`
+	Utilization      float64 `json:"utilization"`
 }
 
 // Stages returns the number of pipeline stages, at least 1.
@@ -91,7 +104,20 @@ func (m Measurement) Validate() error {
 		c.text("date", m.Date, isDate, "must be a date such as 2026-01-31, in quotes")
 	}
 	c.littlesLaw(&m)
+	c.start(m.Memory)
 	return c.err
+}
+
+// start checks the memory of a start.
+func (c *check) start(m MeasuredMemory) {
+	if m == (MeasuredMemory{}) {
+		return
+	}
+	c.positive("memory.kvCacheGiB", m.KVCacheGiB, mostMemoryGiB)
+	c.within("memory.maxModelLen", float64(m.MaxModelLen), 1, mostTokens)
+	c.within("memory.maxNumSeqs", float64(m.MaxNumSeqs), 1, mostRequests)
+	c.within("memory.maxBatchedTokens", float64(m.MaxBatchedTokens), 1, mostTokens)
+	c.positive("memory.utilization", m.Utilization, 1)
 }
 
 // inFlight bounds the requests in flight, by Little's law, as a part of those said to be open. Clients that keep a

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,6 +24,7 @@ type benchCommand struct {
 
 	model  string
 	record bool
+	export export
 }
 
 func newBench(w World) *cobra.Command {
@@ -38,10 +38,15 @@ further token, and tokens per second. Requests go through a port-forward to the 
 The default load is that of the plan. Other requests at the same time share the server, and slow each
 other down. --record writes the tokens per minute into the Workspace's status, with your rights, as
 status.performance.metrics.peakTokensPerMinute and the condition BenchmarkCompleted; readiness never
-depends on it.`,
+depends on it.
+
+--export FILE writes a signed calibration file: with it, plans for the same model, GPU, format and
+layout have measured figures at a load near this one. plan --calibration FILE uses it, and so does
+the controller. The KV cache of the engine's start comes from its log.`,
 		Example: `  kubectl berth bench my-model
   kubectl berth bench my-model --requests 64 --concurrency 16 --input-tokens 512 --output-tokens 128
-  kubectl berth bench my-model --record -o json`,
+  kubectl berth bench my-model --record -o json
+  kubectl berth bench my-model --export a10.yaml --sign-key key.pem`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return b.run(cmd.Context(), w, args[0]) },
 	}
@@ -52,14 +57,14 @@ depends on it.`,
 	f.IntVar(&b.OutputTokens, "output-tokens", 0, "tokens of each answer (default: the plan's)")
 	f.StringVar(&b.model, "model", "", "name of the model (default: the endpoint's first)")
 	f.BoolVar(&b.record, "record", false, "write the result into the Workspace's status")
+	b.export.bind(cmd, w)
 	b.connection.bind(cmd, w)
 	b.output.bind(cmd, false)
 	return cmd
 }
 
-func (b *benchCommand) run(ctx context.Context, w World, name string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// check finds mistakes in the flags.
+func (b *benchCommand) check() error {
 	for _, flag := range []struct {
 		name  string
 		value int
@@ -67,6 +72,15 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 		if flag.value < 0 {
 			return usageError("--%s is %d, it must be at least 1", flag.name, flag.value)
 		}
+	}
+	return b.export.check()
+}
+
+func (b *benchCommand) run(ctx context.Context, w World, name string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := b.check(); err != nil {
+		return err
 	}
 	cluster, err := b.open()
 	if err != nil {
@@ -95,6 +109,11 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 	result.Predicted = predicted(ws.Status.Plan)
 	if err := b.show(w, result); err != nil {
 		return err
+	}
+	if b.export.file != "" {
+		if err := b.exported(ctx, w, cluster, ws, result); err != nil {
+			return err
+		}
 	}
 	if !b.record {
 		return nil
@@ -198,15 +217,9 @@ func (b *benchCommand) engine(ctx context.Context, cluster *Cluster, ws *v1beta1
 	if err != nil || current == nil {
 		return "", "", ""
 	}
-	quantization, version := "", ""
+	quantization := ""
 	if current.Plan.Artifact != nil {
 		quantization = current.Plan.Artifact.Quantization
 	}
-	if containers := current.Template.Spec.Containers; len(containers) > 0 {
-		image, _, _ := strings.Cut(containers[0].Image, "@")
-		if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
-			version = image[colon+1:]
-		}
-	}
-	return current.Plan.Engine, version, quantization
+	return current.Plan.Engine, tagOf(engineImage(&current.Template)), quantization
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -115,7 +116,7 @@ type session struct {
 	width     int
 	height    int
 	env       map[string]string
-	clock     *clocktesting.FakeClock
+	clock     clock.WithTicker
 	objects   client.WithWatch
 	out       io.Writer
 	context   context.Context

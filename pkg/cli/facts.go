@@ -19,6 +19,7 @@ import (
 type facts struct {
 	base     fs.FS
 	overlays []string
+	measured calibrations
 	clouds   []string
 	region   string
 }
@@ -30,6 +31,7 @@ func (f *facts) bind(cmd *cobra.Command, w World) {
 		"directory with files that add to the catalogue or replace its entries; repeatable")
 	// The only error is that the flag does not exist.
 	_ = cmd.MarkFlagDirname("catalog")
+	f.measured.bind(cmd)
 }
 
 // bindPlaces declares --cloud and --region.
@@ -59,7 +61,7 @@ func (f *facts) load() (*catalog.Catalog, error) {
 	if err != nil {
 		return nil, usageError("--catalog: %w", err)
 	}
-	return c, nil
+	return f.measured.added(c)
 }
 
 // place checks --cloud and --region, and returns the clouds that they leave; none means all.

@@ -92,6 +92,8 @@ type benchResult struct {
 	OutputTokensPerSecond  float64                  `json:"outputTokensPerSecond"`
 	TokensPerMinute        float64                  `json:"tokensPerMinute"`
 	Predicted              *v1beta1.PlanPerformance `json:"predicted,omitempty"`
+	// meanTTFT and meanTPOT in milliseconds.
+	meanTTFT, meanTPOT float64
 }
 
 // sameLoad reports whether a prediction is for what was asked.
@@ -198,6 +200,7 @@ func (l load) summed(samples []sample, took time.Duration) (*benchResult, error)
 	if answers == 0 {
 		return nil, clusterError("no request succeeded: %s", out.FirstFailure)
 	}
+	out.meanTTFT, out.meanTPOT = mean(ttft), mean(tpot)
 	slices.Sort(ttft)
 	slices.Sort(tpot)
 	slices.SortFunc(pace, func(a, b float64) int { return cmp.Compare(b, a) })
@@ -208,6 +211,15 @@ func (l load) summed(samples []sample, took time.Duration) (*benchResult, error)
 		out.TokensPerMinute = float64(input+output) / took.Minutes()
 	}
 	return out, nil
+}
+
+// mean of values; 0 of none.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v / float64(len(values))
+	}
+	return sum
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

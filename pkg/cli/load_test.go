@@ -34,7 +34,7 @@ func TestSummed(t *testing.T) {
 	want := &benchResult{
 		load: l, DurationSeconds: 10, Failed: 1, FirstFailure: "the model's server rejects the request: too long", MeanInputTokens: 100, MeanOutputTokens: 11,
 		TTFTMillis: percentiles{500, 900}, TPOTMillis: percentiles{50, 90}, RequestTokensPerSecond: percentiles{11 / 1.0, 11 / 1.8},
-		OutputTokensPerSecond: 11, TokensPerMinute: 6660,
+		OutputTokensPerSecond: 11, TokensPerMinute: 6660, meanTTFT: 550, meanTPOT: 55,
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(benchResult{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -86,7 +86,7 @@ func (p *planCommand) describeModel(out page, a *answer) {
 		out.fact("speed", speed(performance))
 		if performance.LongestTTFTMillis > 0 {
 			out.fact("longest", fmt.Sprintf("first token of a prompt of %d tokens after %s, if nothing else is served (%s)",
-				plan.MaxModelLen-1, millis(performance.LongestTTFTMillis), performance.Basis))
+				plan.MaxModelLen-1, millis(performance.LongestTTFTMillis), v1beta1.BasisEstimated))
 		}
 	}
 	out.fact("disk", disk(plan, a.workspace.Inference.Weights))

@@ -116,7 +116,9 @@ type Budget struct {
 	KVTokens int
 	// MaxConcurrency is how many sequences of MaxModelLen the cache of one replica holds.
 	MaxConcurrency float64
-	Basis          v1beta1.Basis
+	// Basis of the law. Measured: a start of the same set-up bears the KV cache out, or has lowered it.
+	Basis    v1beta1.Basis
+	Measured bool
 }
 
 // Pace is how fast a deployment serves under a load.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/physics"
 )
@@ -156,7 +157,8 @@ func perReplica(t target, way spread) target {
 
 // memory is the budget of the fullest GPU.
 func (f *form) memory(m *machine, way spread, s physics.Serving) physics.Budget {
-	return physics.Memory(f.physics, &m.gpu, way.physics(m), &s, f.engine)
+	d := physics.Deployment{GPU: &m.gpu, Layout: way.physics(m), Serving: &s, Engine: f.engine}
+	return physics.MeasuredMemory(f.physics, &d, f.starts)
 }
 
 // room returns the KV cache in GiB that a plan may count on: the engine must start even if the budget is off.
@@ -179,9 +181,13 @@ func (s spread) physics(m *machine) physics.Layout {
 
 // memoryOf returns a budget in the form of a plan: memory outside the engine's share is free.
 func memoryOf(b physics.Budget, s physics.Serving) Memory {
+	basis := b.Basis
+	if b.Measured {
+		basis = v1beta1.BasisMeasured
+	}
 	return Memory{
 		Total: b.Total, Weights: thousandths(b.Weights), KVCache: math.Floor(b.KVCache*1000) / 1000,
-		Overhead: thousandths(b.Total*s.Utilization - b.Weights - b.KVCache), Basis: b.Basis,
+		Overhead: thousandths(b.Total*s.Utilization - b.Weights - b.KVCache), Basis: basis,
 	}
 }
 

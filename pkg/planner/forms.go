@@ -31,6 +31,8 @@ type form struct {
 	physics *physics.Model
 	// runs of the model in this format, or of one of its architecture and size.
 	runs []catalog.Measurement
+	// starts are those runs with the memory of their start.
+	starts []catalog.Measurement
 	// unsplit caches why the model cannot be split 1, 2, 4, … ways; nil if unknown.
 	unsplit [7]*string
 	// unspread is the same for whole experts.
@@ -74,12 +76,13 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 			Format: format, Bytes: a.LoadedBytes(), Basis: basis, Adapters: beside,
 		})
 		runs := p.catalog.Measurements(r.Model, &a)
+		starts := physics.Starts(runs)
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {
 			out = append(out, form{
 				artifact: a, format: format, engine: engine, kvType: kvType, insteadOf: c.insteadOf, weights: r.Weights, physics: weights,
-				runs: runs,
+				runs: runs, starts: starts,
 			})
 		}
 	}

@@ -4,7 +4,9 @@
 package planner_test
 
 import (
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +74,65 @@ func TestMeasuredCoverage(t *testing.T) {
 	}
 	if usual < 6 {
 		t.Errorf("%d pairs of a publisher and a GPU have a measured speed at the usual load, want at least 6", usual)
+	}
+}
+
+// adversarial are starts of a model on a GPU, in every layout, that claim anything.
+func adversarial(r *rand.Rand, m *model.Model, gpu *sku.GPU) (runs []catalog.Measurement) {
+	for _, tp := range []int{1, 2, 4, 8} {
+		for range 3 {
+			run := catalog.Measurement{
+				Name: fmt.Sprint("run-", len(runs)), Engine: "vllm", Version: "0.31.0", Model: m.HubID, Quantization: m.Artifacts[0].Quantization,
+				GPU: gpu.Name, TensorParallel: tp, InputTokens: 1024, OutputTokens: 256, Concurrency: 4, TTFTMillis: 100, TPOTMillis: 10,
+				OutputTokensPerSecond: 386,
+			}
+			run.Memory = catalog.MeasuredMemory{
+				KVCacheGiB: gpu.MemoryGiB * r.Float64(), MaxModelLen: 1 + r.IntN(m.Context), MaxNumSeqs: 1 + r.IntN(1024),
+				MaxBatchedTokens: 512 + r.IntN(8192), Utilization: 0.1 + 0.9*r.Float64(),
+			}
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+// TestCalibrationsNeverMakeAModelFit: no calibration file turns "does not fit" into a plan, or gives a plan more KV
+// cache.
+func TestCalibrationsNeverMakeAModelFit(t *testing.T) {
+	c, r := realCatalog(t), rand.New(rand.NewPCG(7, 8))
+	refused, lowered := 0, 0
+	for i, m := range c.Models() {
+		if i%7 != 0 || len(m.Artifacts) == 0 || m.Artifacts[0].Engine != "vllm" {
+			continue
+		}
+		for _, machine := range referenceMachines() {
+			s, _ := c.SKU(machine)
+			gpu, _ := c.GPU(s.GPU)
+			overlaid, err := c.WithMeasurements(adversarial(r, &m, &gpu))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := planner.Request{
+				Model: &m, Engine: "vllm", Constraints: planner.Constraints{InstanceType: machine, OneMachine: "test"},
+				Objectives: planner.Objectives{MaxModelLen: min(m.Context, 16384), Concurrency: 8},
+			}
+			before, refusal := planner.New(c, planner.Settings{}).Plan(request)
+			after, err := planner.New(overlaid, planner.Settings{}).Plan(request)
+			switch {
+			case refusal != nil && err == nil:
+				t.Errorf("%s on %s: a calibration makes a plan where there was %q", m.Name, machine, refusal)
+			case refusal != nil || err != nil:
+				refused++
+			case before.TensorParallel == after.TensorParallel && before.Memory != nil && after.Memory.KVCache < before.Memory.KVCache:
+				lowered++
+			case before.TensorParallel == after.TensorParallel && before.Memory != nil && after.MaxNumSeqs == before.MaxNumSeqs &&
+				after.MaxBatchedTokens == before.MaxBatchedTokens && after.Memory.KVCache > before.Memory.KVCache:
+				t.Errorf("%s on %s: a calibration gives %.2f GiB of KV cache, there were %.2f", m.Name, machine, after.Memory.KVCache, before.Memory.KVCache)
+			}
+		}
+	}
+	if refused == 0 || lowered == 0 {
+		t.Errorf("%d refusals and %d lowered plans: too few to say anything", refused, lowered)
 	}
 }
 

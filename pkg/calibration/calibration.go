@@ -1,0 +1,212 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package calibration reads and writes calibration files: runs that somebody measured, with a signature.
+//
+// It decides whether a file is well formed and signed by a named key. It must not know plans, Kubernetes or the
+// location of files. Signatures are Ed25519 from the standard library: one key of 32 bytes that anyone makes with
+// openssl, and no certificates, registries or further dependencies.
+package calibration
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/wording"
+)
+
+// SchemaVersion is the version of the form of files.
+const SchemaVersion = 1
+
+// Bounds of a file. A ConfigMap holds a MiB.
+const (
+	mostBytes = 1 << 20
+	mostRuns  = 500
+)
+
+// File is a calibration file.
+type File struct {
+	SchemaVersion int                   `json:"schemaVersion"`
+	Measurements  []catalog.Measurement `json:"measurements"`
+	Signature     *Signature            `json:"signature,omitempty"`
+}
+
+// Signature is over the rest of the file. Both are in base64: the public key, and the signature itself.
+type Signature struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Decode reads a file strictly, YAML or JSON. It does not verify the signature.
+func Decode(data []byte) (File, error) {
+	if len(data) > mostBytes {
+		return File{}, fmt.Errorf("%d bytes are more than the %d that a file may have", len(data), mostBytes)
+	}
+	var f File
+	if err := yaml.UnmarshalStrict(data, &f); err != nil {
+		return File{}, errors.New(wording.OneLine(err.Error()))
+	}
+	if err := f.validate(); err != nil {
+		return File{}, err
+	}
+	return f, nil
+}
+
+// validate checks a file without its signature.
+func (f *File) validate() error {
+	switch {
+	case f.SchemaVersion != SchemaVersion:
+		return fmt.Errorf("schemaVersion: %d is not %d, the one that this version reads", f.SchemaVersion, SchemaVersion)
+	case len(f.Measurements) == 0:
+		return errors.New("measurements: there is none")
+	case len(f.Measurements) > mostRuns:
+		return fmt.Errorf("measurements: %d are more than the %d that a file may have", len(f.Measurements), mostRuns)
+	}
+	seen := map[string]bool{}
+	for i := range f.Measurements {
+		m := &f.Measurements[i]
+		err := m.Validate()
+		switch {
+		case err != nil:
+		case m.Source == "" || m.Date == "":
+			err = errors.New("source and date: both must be set")
+		case seen[strings.ToLower(m.Name)]:
+			err = errors.New("the name is taken by an earlier one")
+		}
+		if err != nil {
+			return fmt.Errorf("measurements[%d] %q: %w", i, m.Name, err)
+		}
+		seen[strings.ToLower(m.Name)] = true
+	}
+	return nil
+}
+
+// signed returns the bytes under the signature: the content, not its layout in the file. The strict decoder leaves no
+// other content.
+func (f *File) signed() ([]byte, error) {
+	content, err := json.Marshal(File{SchemaVersion: f.SchemaVersion, Measurements: f.Measurements})
+	if err != nil {
+		return nil, fmt.Errorf("encoding a calibration file: %w", err)
+	}
+	return append([]byte("modelberth.dev/calibration/v1\n"), content...), nil
+}
+
+// Sign signs a file, in place of an earlier signature.
+func (f *File) Sign(key ed25519.PrivateKey) error {
+	if err := f.validate(); err != nil {
+		return err
+	}
+	content, err := f.signed()
+	if err != nil {
+		return err
+	}
+	public, _ := key.Public().(ed25519.PublicKey)
+	f.Signature = &Signature{Key: EncodeKey(public), Value: base64.StdEncoding.EncodeToString(ed25519.Sign(key, content))}
+	return nil
+}
+
+// Verify checks that one of the keys signed a file. The key in the file only names it.
+func (f *File) Verify(keys []ed25519.PublicKey) error {
+	if f.Signature == nil {
+		return errors.New("it has no signature: kubectl berth bench --export signs with --sign-key")
+	}
+	value, err := base64.StdEncoding.Strict().DecodeString(f.Signature.Value)
+	if err != nil {
+		return errors.New("signature.value: it is not in base64")
+	}
+	content, err := f.signed()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if EncodeKey(key) != f.Signature.Key {
+			continue
+		}
+		if ed25519.Verify(key, content, value) {
+			return nil
+		}
+		return errors.New("its content is not what the key signed: measure again")
+	}
+	return fmt.Errorf("the key %s signed it, which the administrator does not name", wording.Clip(f.Signature.Key, longestKey))
+}
+
+// longestKey is longer than any key.
+const longestKey = 64
+
+// Open returns the runs of a file that one of the keys signed.
+func Open(data []byte, keys []ed25519.PublicKey) ([]catalog.Measurement, error) {
+	f, err := Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Verify(keys); err != nil {
+		return nil, err
+	}
+	return f.Measurements, nil
+}
+
+// Encode writes a file as YAML.
+func (f *File) Encode() ([]byte, error) {
+	data, err := yaml.Marshal(f)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a calibration file: %w", err)
+	}
+	return data, nil
+}
+
+// EncodeKey writes a public key in base64.
+func EncodeKey(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
+
+// DecodeKeys reads public keys in base64.
+func DecodeKeys(texts []string) ([]ed25519.PublicKey, error) {
+	keys := make([]ed25519.PublicKey, 0, len(texts))
+	for _, text := range texts {
+		key, err := base64.StdEncoding.Strict().DecodeString(text)
+		if err != nil || len(key) != ed25519.PublicKeySize {
+			return nil, fmt.Errorf("%q is not an Ed25519 public key: give its 32 bytes in base64, as signature.key of a file",
+				wording.Clip(text, longestKey))
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// DecodePrivateKey reads a private key in PEM, as openssl genpkey -algorithm ed25519 writes it.
+func DecodePrivateKey(data []byte) (ed25519.PrivateKey, error) {
+	block, _ := pem.Decode(bytes.TrimSpace(data))
+	if block == nil || block.Type != "PRIVATE KEY" {
+		return nil, errors.New("it is not an unencrypted private key in PEM: make one with openssl genpkey -algorithm ed25519")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("its private key cannot be read: make one with openssl genpkey -algorithm ed25519")
+	}
+	key, ok := parsed.(ed25519.PrivateKey)
+	if !ok {
+		return nil, errors.New("its private key is not of the kind Ed25519: make one with openssl genpkey -algorithm ed25519")
+	}
+	return key, nil
+}
+
+// Add returns a catalogue with the runs of a file that one of the keys signed. name is the file's, for errors.
+func Add(c *catalog.Catalog, name string, data []byte, keys []ed25519.PublicKey) (*catalog.Catalog, error) {
+	runs, err := Open(data, keys)
+	if err != nil {
+		return nil, fmt.Errorf("calibration file %q: %w", name, err)
+	}
+	out, err := c.WithMeasurements(runs)
+	if err != nil {
+		return nil, fmt.Errorf("calibration file %q: %w", name, err)
+	}
+	return out, nil
+}
