@@ -28,6 +28,8 @@ type Judge struct {
 	Nodes Nodes
 	Asker refusal.Asker
 	Now   time.Time
+	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
+	FailureDeadline time.Duration
 }
 
 // Case is one open attempt whose machines are judged.

@@ -500,3 +500,36 @@ func TestIsGroup(t *testing.T) {
 		t.Errorf("none %v, two alone %v, two together %v", none.IsGroup(), wanted(2).IsGroup(), group.IsGroup())
 	}
 }
+
+func TestOnlyTheFirstAttemptOfANewWorkspaceIsImplied(t *testing.T) {
+	ended := attemptOf(1, "A")
+	ended.Reason = string(refusal.Quota)
+	for _, tc := range []struct {
+		reason   string
+		isNew    bool
+		stored   []v1beta1.Attempt
+		attempts []v1beta1.Attempt
+		want     bool
+	}{
+		{reason: "the pinned revision has its plan", isNew: true, attempts: []v1beta1.Attempt{attemptOf(1, "A")}},
+		{reason: "an earlier pass may have requested machines", attempts: []v1beta1.Attempt{attemptOf(1, "A")}, want: true},
+		{reason: "it has failed already", isNew: true, attempts: []v1beta1.Attempt{ended}, want: true},
+		{reason: "one has failed already", isNew: true, attempts: []v1beta1.Attempt{ended, attemptOf(2, "B")}, want: true},
+		{
+			reason: "the finalizer was lost", isNew: true,
+			stored: []v1beta1.Attempt{ended}, attempts: []v1beta1.Attempt{attemptOf(2, "B")}, want: true,
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			p := begun(tc.attempts...)
+			p.IsNew, p.Workspace.Status.Attempts = tc.isNew, tc.stored
+			state, err := p.state()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state.Unwritten != tc.want {
+				t.Errorf("to be written before the purchase: %v, want %v", state.Unwritten, tc.want)
+			}
+		})
+	}
+}

@@ -45,10 +45,10 @@ type Snapshot struct {
 	IsMended bool
 	// Foreign are held machines without a possible attempt.
 	Foreign []string
-	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
-	FailureDeadline time.Duration
-	Lookup          Lookup
-	Live            Live
+	// IsNew: this pass added the finalizer, so no earlier pass requested machines.
+	IsNew  bool
+	Lookup Lookup
+	Live   Live
 }
 
 // Pods are those of the Workspace's StatefulSet.

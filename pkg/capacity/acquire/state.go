@@ -38,8 +38,15 @@ func (p *pass) state() (out State, err error) {
 		}
 		out.Last.Former = isFormer
 	}
-	out.Unwritten = !equality.Semantic.DeepEqual(p.Workspace.Status.Attempts, []v1beta1.Attempt(p.Attempts))
+	out.Unwritten = !p.isImplied(last) && !equality.Semantic.DeepEqual(p.Workspace.Status.Attempts, []v1beta1.Attempt(p.Attempts))
 	return out, nil
+}
+
+// isImplied reports whether an open attempt follows from what is stored, so that its machines may be requested before
+// the status has it. Only the first attempt of a new Workspace does: the pinned revision has its plan, and after a
+// crash a later pass adopts the machines that it finds.
+func (p *pass) isImplied(open *v1beta1.Attempt) bool {
+	return p.IsNew && len(p.Workspace.Status.Attempts) == 0 && len(p.Attempts) == 1 && open != nil && open.Reason == ""
 }
 
 // servingState returns the inputs about the serving attempt; nil if there is none.
@@ -123,7 +130,7 @@ func (p *pass) isUnchangedSince(last *v1beta1.Attempt) bool {
 // Failed returns the verdict on an open attempt whose pods have failed permanently for longer than the deadline; zero
 // before.
 func (s *Snapshot) Failed(open *v1beta1.Attempt) refusal.Verdict {
-	deadline := s.FailureDeadline
+	deadline := s.Judge.FailureDeadline
 	if deadline <= 0 || open.FailingTime == nil || s.Surge.Serving > 0 || s.Judge.Now.Before(open.FailingTime.Add(deadline)) {
 		return refusal.Verdict{}
 	}

@@ -29,7 +29,7 @@ func (s *scope) begin(made *revision, number int32, names []string, start time.T
 // failed returns the verdict on an attempt whose pods fail.
 func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
 	known := acquire.Snapshot{
-		Judge: acquire.Judge{Now: r.Clock.Now()}, Surge: s.surge, FailureDeadline: r.Answers.FailureDeadline, Lookup: lookups{r, s},
+		Judge: acquire.Judge{Now: r.Clock.Now(), FailureDeadline: r.Answers.FailureDeadline}, Surge: s.surge, Lookup: lookups{r, s},
 	}
 	return known.Failed(open)
 }

@@ -32,9 +32,10 @@ func (r *Reconciler) snapshot(s *scope) *acquire.Snapshot {
 		Judge: acquire.Judge{
 			Rules: r.Answers.Rules, Deadlines: r.Answers.Deadlines, Nodes: s.machineNodes(r.Answers.NodeGrace),
 			Provider: r.Answers.provider(r.market.ClassOf(s.revision.NodeClass)), Asker: lessons.Asker(s.ws), Now: now,
+			FailureDeadline: r.Answers.FailureDeadline,
 		},
-		Surge: s.surge, Recreates: s.recreates, AsksAgain: s.asksAgain, IsMended: s.isMended, Foreign: s.foreign,
-		FailureDeadline: r.Answers.FailureDeadline, Lookup: lookups{r, s}, Live: s.live,
+		Surge: s.surge, Recreates: s.recreates, AsksAgain: s.asksAgain, IsMended: s.isMended, Foreign: s.foreign, IsNew: s.isNew,
+		Lookup: lookups{r, s}, Live: s.live,
 	}
 }
 

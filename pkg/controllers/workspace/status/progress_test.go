@@ -59,6 +59,7 @@ func TestIsProgress(t *testing.T) {
 			s.Attempts[0].Claims[0].Heard = []v1beta1.AttemptWords{{Reason: "LaunchFailed"}}
 		}, false},
 		{"another machine", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Claims[0].UID = "v" }, false},
+		{"the start of a failure", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].FailingTime = &metav1.Time{} }, true},
 		{"the end of an attempt", func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Reason = "Quota" }, false},
 		{"the state", func(s *v1beta1.WorkspaceStatus) { s.State = v1beta1.StateReady }, false},
 		{"the plan", func(s *v1beta1.WorkspaceStatus) { s.Plan = &v1beta1.PlanStatus{} }, false},
