@@ -1,0 +1,118 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/modelberth/modelberth/pkg/crd"
+)
+
+const (
+	// oldestMinor is the oldest minor version of Kubernetes that the chart accepts.
+	oldestMinor = 31
+	// mostSkew is the largest tolerable difference between two clocks.
+	mostSkew = 10 * time.Second
+	// install is the command that installs what the chart lacks.
+	install = "helm upgrade --install modelberth charts/modelberth --namespace=modelberth-system --reset-then-reuse-values"
+)
+
+// checkRead reports what could not be read, so that silence means health.
+func checkRead(e *examination) {
+	for _, kind := range slices.Sorted(maps.Keys(e.snapshot.Unread)) {
+		e.warn("NotChecked", kind, e.snapshot.Unread[kind], "run kubectl berth doctor as a user with the right to list "+kind)
+	}
+}
+
+func checkVersion(e *examination) {
+	parts := strings.Split(strings.TrimPrefix(e.snapshot.Version, "v"), ".")
+	if len(parts) < 2 {
+		return
+	}
+	minor, err := strconv.Atoi(parts[1])
+	if err == nil && parts[0] == "1" && minor < oldestMinor {
+		e.fail("KubernetesTooOld", "", "the API server is "+e.snapshot.Version, fmt.Sprintf("upgrade the cluster to 1.%d or later", oldestMinor))
+	}
+}
+
+// checkDefinitions checks our CustomResourceDefinitions.
+func checkDefinitions(e *examination) {
+	if !e.snapshot.isRead("CustomResourceDefinition") {
+		return
+	}
+	for _, name := range []string{"workspaces.kaito.sh", "inferencesets.kaito.sh"} {
+		definition := e.snapshot.find("CustomResourceDefinition", "", name)
+		if definition == nil {
+			e.fail("CRDMissing", named("CustomResourceDefinition", "", name), "the API server does not have it", install+" --set=crds.install=true")
+			continue
+		}
+		if definition.GetDeletionTimestamp() != nil {
+			e.fail("CRDTerminating", called(definition), "it is being deleted, and all its objects with it",
+				"stop what deletes it; after the objects are gone: "+install)
+			continue
+		}
+		if status, _, message := condition(definition, "Established"); status != "True" {
+			e.fail("CRDNotEstablished", called(definition), "condition Established is "+orAbsent(status)+": "+message,
+				"kubectl describe crd "+name)
+		}
+		if missing := crd.Missing(definition); name == "workspaces.kaito.sh" && len(missing) > 0 {
+			e.fail("CRDPruned", called(definition), "the API server drops "+strings.Join(missing, ", ")+": the definition is KAITO's or an old one",
+				"remove it from KAITO's chart or its add-on manager, then: "+install)
+		}
+	}
+}
+
+func orAbsent(text string) string {
+	if text == "" {
+		return "absent"
+	}
+	return text
+}
+
+// checkKAITO looks for KAITO's controller, which serves the same kind.
+func checkKAITO(e *examination) {
+	for _, d := range e.deployments() {
+		for _, container := range d.Spec.Template.Spec.Containers {
+			if isKAITOs(container.Image) && d.Status.AvailableReplicas > 0 {
+				e.warn("KAITORunning", named("Deployment", d.Namespace, d.Name), "it runs "+container.Image+"; Modelberth leaves its Workspaces alone",
+					fmt.Sprintf("once no Workspace needs KAITO: kubectl scale deployment %s --namespace=%s --replicas=0", d.Name, d.Namespace))
+			}
+		}
+	}
+}
+
+// isKAITOs reports whether an image is KAITO's workspace controller.
+func isKAITOs(image string) bool {
+	name, _, _ := strings.Cut(image, "@")
+	base := name[strings.LastIndex(name, "/")+1:]
+	base, _, _ = strings.Cut(base, ":")
+	return base == "workspace" && strings.Contains(name, "kaito/")
+}
+
+// checkClocks compares the clocks that write Leases with the API server's.
+func checkClocks(e *examination) {
+	for _, lease := range typed[coordinationv1.Lease](e.snapshot, "Lease") {
+		if lease.Spec.RenewTime == nil {
+			continue
+		}
+		ahead := lease.Spec.RenewTime.Sub(e.snapshot.Now)
+		if ahead <= mostSkew {
+			continue
+		}
+		id, who := "ControllerClockAhead", "the node of the controller"
+		if lease.Namespace == "kube-node-lease" {
+			id, who = "NodeClockAhead", "node "+lease.Name
+		}
+		e.fail(id, named("Lease", lease.Namespace, lease.Name),
+			fmt.Sprintf("%s wrote it %s after the time of the API server", who, ahead.Round(time.Second)),
+			"synchronise the clock of "+who+": timedatectl status, chronyc sources")
+	}
+}

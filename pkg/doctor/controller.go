@@ -1,0 +1,145 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// appName is the label of the controller's objects.
+const appName = "app.kubernetes.io/name"
+
+func (e *examination) deployments() []appsv1.Deployment {
+	return typed[appsv1.Deployment](e.snapshot, "Deployment")
+}
+
+// controllers are the Deployments of Modelberth's controller.
+func (e *examination) controllers() []appsv1.Deployment {
+	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "modelberth" })
+}
+
+// setting returns the values of a flag of the controller.
+func setting(d *appsv1.Deployment, flag string) []string {
+	var out []string
+	for _, container := range d.Spec.Template.Spec.Containers {
+		for _, arg := range container.Args {
+			if value, found := strings.CutPrefix(arg, "--"+flag+"="); found {
+				out = append(out, value)
+			}
+		}
+	}
+	return out
+}
+
+// first returns the first value, or another one if there is none.
+func first(values []string, otherwise string) string {
+	if len(values) == 0 {
+		return otherwise
+	}
+	return values[0]
+}
+
+func checkController(e *examination) {
+	if !e.snapshot.isRead("Deployment") {
+		return
+	}
+	all := e.controllers()
+	if len(all) == 0 {
+		e.fail("ControllerMissing", "", "no Deployment has the label "+appName+"=modelberth", install)
+	}
+	for i := range all {
+		d := &all[i]
+		object, wanted := named("Deployment", d.Namespace, d.Name), int32(1)
+		if d.Spec.Replicas != nil {
+			wanted = *d.Spec.Replicas
+		}
+		logs := fmt.Sprintf("kubectl describe pods --namespace=%s --selector=%s=modelberth", d.Namespace, appName)
+		switch {
+		case wanted == 0:
+			e.fail("ControllerScaledToZero", object, "spec.replicas is 0",
+				fmt.Sprintf("kubectl scale deployment %s --namespace=%s --replicas=2", d.Name, d.Namespace))
+		case e.explainPods(d):
+		case d.Status.AvailableReplicas == 0:
+			e.fail("ControllerUnavailable", object, fmt.Sprintf("none of %d replicas is available", wanted), logs)
+		case d.Status.AvailableReplicas < wanted:
+			e.warn("ControllerDegraded", object, fmt.Sprintf("%d of %d replicas are available", d.Status.AvailableReplicas, wanted), logs)
+		}
+	}
+}
+
+// explainPods reports why pods of the controller do not run, and whether it found a reason.
+func (e *examination) explainPods(d *appsv1.Deployment) bool {
+	found := false
+	for _, pod := range typed[corev1.Pod](e.snapshot, "Pod") {
+		if pod.Namespace != d.Namespace || pod.Labels[appName] != "modelberth" {
+			continue
+		}
+		object := named("Pod", pod.Namespace, pod.Name)
+		for _, c := range pod.Status.ContainerStatuses {
+			last := c.LastTerminationState.Terminated
+			switch waiting := c.State.Waiting; {
+			case last != nil && last.Reason == "OOMKilled":
+				found = true
+				e.fail("ControllerOutOfMemory", object, "container "+c.Name+" was killed for its use of memory",
+					install+" --set=resources.limits.memory=1Gi")
+			case waiting != nil && (waiting.Reason == "ImagePullBackOff" || waiting.Reason == "ErrImagePull"):
+				found = true
+				e.fail("ControllerImageMissing", object, "image "+c.Image+": "+waiting.Message, install+" --set=registry=REGISTRY")
+			case waiting != nil && waiting.Reason == "CrashLoopBackOff":
+				found = true
+				e.fail("ControllerCrashes", object, fmt.Sprintf("container %s has restarted %d times", c.Name, c.RestartCount),
+					fmt.Sprintf("kubectl logs %s --namespace=%s --previous", pod.Name, pod.Namespace))
+			}
+		}
+		if pod.Status.Phase == corev1.PodPending && pod.Spec.NodeName == "" && len(pod.Status.Conditions) > 0 {
+			found = true
+			e.fail("ControllerUnschedulable", object, pod.Status.Conditions[0].Message,
+				fmt.Sprintf("kubectl describe pod %s --namespace=%s", pod.Name, pod.Namespace))
+		}
+	}
+	return found
+}
+
+// checkLease checks that one replica of a running controller leads.
+func checkLease(e *examination) {
+	if !e.snapshot.isRead("Lease") {
+		return
+	}
+	leases := typed[coordinationv1.Lease](e.snapshot, "Lease")
+	for _, d := range e.controllers() {
+		name := first(setting(&d, "lease-name"), "modelberth-controller")
+		object := named("Lease", d.Namespace, name)
+		logs := fmt.Sprintf("kubectl logs deployment/%s --namespace=%s", d.Name, d.Namespace)
+		at := slices.IndexFunc(leases, func(l coordinationv1.Lease) bool { return l.Namespace == d.Namespace && l.Name == name })
+		switch {
+		case d.Status.AvailableReplicas == 0:
+		case at < 0:
+			e.fail("LeaderNeverElected", object, "the controller runs, and the Lease does not exist", logs)
+		case leases[at].Spec.RenewTime == nil || e.snapshot.Now.Sub(leases[at].Spec.RenewTime.Time) > time.Minute:
+			e.fail("LeaderSilent", object, "no replica has renewed it for more than a minute", logs)
+		}
+	}
+}
+
+// checkPolicies checks that each policy of ours has a binding; without policies, the chart was told to install none.
+func checkPolicies(e *examination) {
+	bound := map[string]bool{}
+	for _, binding := range e.snapshot.of("ValidatingAdmissionPolicyBinding") {
+		spec, _ := binding.Object["spec"].(map[string]any)
+		name, _ := spec["policyName"].(string)
+		bound[name] = true
+	}
+	for _, policy := range e.snapshot.of("ValidatingAdmissionPolicy") {
+		if policy.GetLabels()[appName] == "modelberth" && !bound[policy.GetName()] && e.snapshot.isRead("ValidatingAdmissionPolicyBinding") {
+			e.fail("PolicyNotBound", called(&policy), "no ValidatingAdmissionPolicyBinding names it, so it has no effect", install+" --set=policies.install=true")
+		}
+	}
+}
