@@ -32,6 +32,7 @@ type Cluster struct {
 	Namespace string
 	Objects   Objects
 	Pods      Pods
+	Server    Server
 }
 
 // Objects are read, watched and changed.

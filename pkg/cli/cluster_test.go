@@ -48,6 +48,7 @@ type cluster struct {
 	objects []client.Object
 	faults  interceptor.Funcs
 	pods    *pods
+	server  cli.Server
 	// unreachable is what connecting ends with.
 	unreachable error
 }
@@ -151,7 +152,7 @@ func (c *cluster) run(t *testing.T, s session, args ...string) ran {
 			if *flags.Namespace != "" {
 				namespace = *flags.Namespace
 			}
-			return &cli.Cluster{Namespace: namespace, Objects: s.objects, Pods: c.pods}, c.unreachable
+			return &cli.Cluster{Namespace: namespace, Objects: s.objects, Pods: c.pods, Server: c.server}, c.unreachable
 		},
 	})
 	return ran{Out: out.String(), Err: err.String(), Code: code}

@@ -15,6 +15,9 @@ const (
 	// with where waiting is of no use.
 	codeDiffers = 1
 	codeStalled = 1
+	// codeSick is doctor's with an error among the findings, and codeUnchecked where the cluster does not answer.
+	codeSick      = 1
+	codeUnchecked = 2
 	// codeUsage means that a flag, a file or a name in it is wrong.
 	codeUsage = 2
 	// codeInfeasible means that nothing serves what was asked for.
@@ -33,6 +36,9 @@ type exitError struct {
 
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
+
+// sick ends doctor: the findings say why.
+func sick() error { return &exitError{code: codeSick, err: errors.New("")} }
 
 // differs ends diff: there is nothing more to say.
 func differs() error { return &exitError{code: codeDiffers, err: errors.New("")} }

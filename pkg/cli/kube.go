@@ -64,7 +64,11 @@ func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster
 	if err != nil {
 		return nil, err
 	}
-	return &Cluster{Namespace: namespace, Objects: objects, Pods: &kubePods{config: config, core: core}}, nil
+	server, err := newServer(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Namespace: namespace, Objects: objects, Pods: &kubePods{config: config, core: core}, Server: server}, nil
 }
 
 // kubePods reaches pods of a real cluster.

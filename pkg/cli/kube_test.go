@@ -50,6 +50,7 @@ func kubeconfig(t *testing.T, url string) *genericclioptions.ConfigFlags {
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	answers := map[string]string{
+		"/version":               `{"gitVersion":"v1.35.4"}`,
 		"/api":                   `{"kind":"APIVersions","versions":["v1"]}`,
 		"/apis":                  `{"kind":"APIGroupList","groups":[{"name":"kaito.sh","versions":[{"groupVersion":"kaito.sh/v1beta1","version":"v1beta1"}]}]}`,
 		"/apis/kaito.sh/v1beta1": `{"kind":"APIResourceList","groupVersion":"kaito.sh/v1beta1","resources":[{"name":"workspaces","namespaced":true,"kind":"Workspace"}]}`,
@@ -84,6 +85,10 @@ func TestConnect(t *testing.T) {
 	}
 	if n := strings.Count(warnings.String(), "old fields"); n != 1 {
 		t.Errorf("the API server's warning is shown %d times, want once: %q", n, warnings.String())
+	}
+	version, now, err := cluster.Server.Version(t.Context())
+	if err != nil || version != "v1.35.4" || now.IsZero() {
+		t.Errorf("the server says version %q at %s, %v", version, now, err)
 	}
 	pod := types.NamespacedName{Namespace: "team-a", Name: "chat-0"}
 	log, err := cluster.Pods.Log(t.Context(), pod, &corev1.PodLogOptions{Container: "chat"})

@@ -21,8 +21,6 @@ const (
 	oldestMinor = 31
 	// mostSkew is the largest tolerable difference between two clocks.
 	mostSkew = 10 * time.Second
-	// install is the command that installs what the chart lacks.
-	install = "helm upgrade --install modelberth charts/modelberth --namespace=modelberth-system --reset-then-reuse-values"
 )
 
 // checkRead reports what could not be read, so that silence means health.
@@ -39,7 +37,8 @@ func checkVersion(e *examination) {
 	}
 	minor, err := strconv.Atoi(parts[1])
 	if err == nil && parts[0] == "1" && minor < oldestMinor {
-		e.fail("KubernetesTooOld", "", "the API server is "+e.snapshot.Version, fmt.Sprintf("upgrade the cluster to 1.%d or later", oldestMinor))
+		e.fail("KubernetesTooOld", "", "the API server is "+e.snapshot.Version,
+			fmt.Sprintf("upgrade the cluster to 1.%d or later", oldestMinor))
 	}
 }
 
@@ -51,7 +50,8 @@ func checkDefinitions(e *examination) {
 	for _, name := range []string{"workspaces.kaito.sh", "inferencesets.kaito.sh"} {
 		definition := e.snapshot.find("CustomResourceDefinition", "", name)
 		if definition == nil {
-			e.fail("CRDMissing", named("CustomResourceDefinition", "", name), "the API server does not have it", install+" --set=crds.install=true")
+			e.fail("CRDMissing", named("CustomResourceDefinition", "", name), "the API server does not have it",
+				install+" --set=crds.install=true")
 			continue
 		}
 		if definition.GetDeletionTimestamp() != nil {
@@ -64,17 +64,11 @@ func checkDefinitions(e *examination) {
 				"kubectl describe crd "+name)
 		}
 		if missing := crd.Missing(definition); name == "workspaces.kaito.sh" && len(missing) > 0 {
-			e.fail("CRDPruned", called(definition), "the API server drops "+strings.Join(missing, ", ")+": the definition is KAITO's or an old one",
+			e.fail("CRDPruned", called(definition), "the API server drops "+strings.Join(missing,
+				", ")+": the definition is KAITO's or an old one",
 				"remove it from KAITO's chart or its add-on manager, then: "+install)
 		}
 	}
-}
-
-func orAbsent(text string) string {
-	if text == "" {
-		return "absent"
-	}
-	return text
 }
 
 // checkKAITO looks for KAITO's controller, which serves the same kind.
@@ -82,8 +76,10 @@ func checkKAITO(e *examination) {
 	for _, d := range e.deployments() {
 		for _, container := range d.Spec.Template.Spec.Containers {
 			if isKAITOs(container.Image) && d.Status.AvailableReplicas > 0 {
-				e.warn("KAITORunning", named("Deployment", d.Namespace, d.Name), "it runs "+container.Image+"; Modelberth leaves its Workspaces alone",
-					fmt.Sprintf("once no Workspace needs KAITO: kubectl scale deployment %s --namespace=%s --replicas=0", d.Name, d.Namespace))
+				e.warn("KAITORunning", named("Deployment", d.Namespace, d.Name),
+					"it runs "+container.Image+"; Modelberth leaves its Workspaces alone",
+					fmt.Sprintf("once no Workspace needs KAITO: kubectl scale deployment %s --namespace=%s --replicas=0",
+						d.Name, d.Namespace))
 			}
 		}
 	}

@@ -6,46 +6,12 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 )
-
-// appName is the label of the controller's objects.
-const appName = "app.kubernetes.io/name"
-
-func (e *examination) deployments() []appsv1.Deployment {
-	return typed[appsv1.Deployment](e.snapshot, "Deployment")
-}
-
-// controllers are the Deployments of Modelberth's controller.
-func (e *examination) controllers() []appsv1.Deployment {
-	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "modelberth" })
-}
-
-// setting returns the values of a flag of the controller.
-func setting(d *appsv1.Deployment, flag string) []string {
-	var out []string
-	for _, container := range d.Spec.Template.Spec.Containers {
-		for _, arg := range container.Args {
-			if value, found := strings.CutPrefix(arg, "--"+flag+"="); found {
-				out = append(out, value)
-			}
-		}
-	}
-	return out
-}
-
-// first returns the first value, or another one if there is none.
-func first(values []string, otherwise string) string {
-	if len(values) == 0 {
-		return otherwise
-	}
-	return values[0]
-}
 
 func checkController(e *examination) {
 	if !e.snapshot.isRead("Deployment") {
@@ -138,8 +104,10 @@ func checkPolicies(e *examination) {
 		bound[name] = true
 	}
 	for _, policy := range e.snapshot.of("ValidatingAdmissionPolicy") {
-		if policy.GetLabels()[appName] == "modelberth" && !bound[policy.GetName()] && e.snapshot.isRead("ValidatingAdmissionPolicyBinding") {
-			e.fail("PolicyNotBound", called(&policy), "no ValidatingAdmissionPolicyBinding names it, so it has no effect", install+" --set=policies.install=true")
+		if policy.GetLabels()[appName] == "modelberth" && !bound[policy.GetName()] &&
+			e.snapshot.isRead("ValidatingAdmissionPolicyBinding") {
+			e.fail("PolicyNotBound", called(&policy), "no ValidatingAdmissionPolicyBinding names it, so it has no effect",
+				install+" --set=policies.install=true")
 		}
 	}
 }

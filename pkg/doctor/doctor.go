@@ -10,10 +10,6 @@ package doctor
 import (
 	"cmp"
 	"slices"
-	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Severity of a finding.
@@ -37,18 +33,6 @@ type Finding struct {
 	Fix      string `json:"fix"`
 }
 
-// Snapshot is what was read of a cluster.
-type Snapshot struct {
-	// Version of the API server, such as v1.35.4.
-	Version string `json:"version"`
-	// Now is the date of the API server's answer.
-	Now time.Time `json:"now"`
-	// Objects of all kinds that the checks read.
-	Objects []unstructured.Unstructured `json:"objects,omitempty"`
-	// Unread has the reason for each kind that could not be read, because of missing rights, say.
-	Unread map[string]string `json:"unread,omitempty"`
-}
-
 // Examine returns the findings of all checks, errors first.
 func Examine(s *Snapshot) []Finding {
 	e := &examination{snapshot: s}
@@ -63,77 +47,4 @@ func Examine(s *Snapshot) []Finding {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Object, b.Object))
 	})
 	return e.findings
-}
-
-// examination collects findings.
-type examination struct {
-	snapshot *Snapshot
-	findings []Finding
-}
-
-func (e *examination) fail(id, object, evidence, fix string) {
-	e.findings = append(e.findings, Finding{ID: id, Severity: Error, Object: object, Evidence: evidence, Fix: fix})
-}
-
-func (e *examination) warn(id, object, evidence, fix string) {
-	e.findings = append(e.findings, Finding{ID: id, Severity: Warning, Object: object, Evidence: evidence, Fix: fix})
-}
-
-// of returns the objects of a kind.
-func (s *Snapshot) of(kind string) []unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(s.Objects), func(o unstructured.Unstructured) bool { return o.GetKind() != kind })
-}
-
-// find returns an object by kind, namespace and name, or nil.
-func (s *Snapshot) find(kind, namespace, name string) *unstructured.Unstructured {
-	i := slices.IndexFunc(s.Objects, func(o unstructured.Unstructured) bool {
-		return o.GetKind() == kind && o.GetNamespace() == namespace && o.GetName() == name
-	})
-	if i < 0 {
-		return nil
-	}
-	return &s.Objects[i]
-}
-
-// isRead reports whether the snapshot is complete for a kind.
-func (s *Snapshot) isRead(kind string) bool { return s.Unread[kind] == "" }
-
-// typed returns the objects of a kind as a type of Go. An object that does not fit is left out.
-func typed[T any](s *Snapshot, kind string) []T {
-	var out []T
-	for _, object := range s.of(kind) {
-		var each T
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &each); err == nil {
-			out = append(out, each)
-		}
-	}
-	return out
-}
-
-// named returns how findings name an object.
-func named(kind, namespace, name string) string {
-	if namespace == "" {
-		return kind + "/" + name
-	}
-	return kind + "/" + namespace + "/" + name
-}
-
-// called returns how findings name an object that was read.
-func called(o *unstructured.Unstructured) string {
-	return named(o.GetKind(), o.GetNamespace(), o.GetName())
-}
-
-// condition returns the status, reason and message of a condition; empty without one.
-func condition(o *unstructured.Unstructured, kind string) (status, reason, message string) {
-	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	for _, each := range list {
-		fields, isMap := each.(map[string]any)
-		if isMap && fields["type"] == kind {
-			status, _ = fields["status"].(string)
-			reason, _ = fields["reason"].(string)
-			message, _ = fields["message"].(string)
-			return status, reason, message
-		}
-	}
-	return "", "", ""
 }

@@ -240,3 +240,22 @@ func TestFaults(t *testing.T) {
 		})
 	}
 }
+
+// TestFindingsAreDocumented: docs/doctor.md names each finding, and docs/troubleshooting.md each reason of a Workspace.
+func TestFindingsAreDocumented(t *testing.T) {
+	var faults []fault
+	load(t, "testdata/faults.yaml", &faults)
+	for _, f := range faults {
+		path, mark := "../../docs/doctor.md", "`"+f.Want.ID+"`"
+		if strings.HasPrefix(f.Want.Object, "Workspace/") && f.Want.ID != "WorkspaceNotReleased" {
+			path, mark = "../../docs/troubleshooting.md", "\n### "+f.Want.ID+"\n"
+		}
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), mark) {
+			t.Errorf("%s lacks %q", path, mark)
+		}
+	}
+}

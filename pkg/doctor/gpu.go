@@ -33,8 +33,10 @@ func checkPlugins(e *examination) {
 		if buys && isChecked && problem != "" && len(e.snapshot.of("ClusterPolicy")) == 0 {
 			e.fail("GPUPluginMissing", "", problem, install+" --set=devicePlugin.enabled=true")
 		}
-		if excluded := preflight.ExcludedDaemonSets(sets); buys && first(setting(&d, "dedicated-taint"), "Auto") == "Enabled" && excluded != "" {
-			e.fail("TaintNotTolerated", "", "capacity.dedicatedTaint is Enabled, and "+excluded, "add the toleration, or: "+install+" --set=capacity.dedicatedTaint=Auto")
+		if excluded := preflight.ExcludedDaemonSets(sets); buys && first(setting(&d, "dedicated-taint"),
+			"Auto") == "Enabled" && excluded != "" {
+			e.fail("TaintNotTolerated", "", "capacity.dedicatedTaint is Enabled, and "+excluded,
+				"add the toleration, or: "+install+" --set=capacity.dedicatedTaint=Auto")
 		}
 	}
 	for i := range sets {
@@ -53,7 +55,8 @@ func checkOperator(e *examination) {
 	for _, policy := range e.snapshot.of("ClusterPolicy") {
 		state, _, _ := unstructured.NestedString(policy.Object, "status", "state")
 		if state != "ready" {
-			e.fail("GPUOperatorNotReady", called(&policy), "status.state is "+orAbsent(state), "kubectl describe clusterpolicy "+policy.GetName())
+			e.fail("GPUOperatorNotReady", called(&policy), "status.state is "+orAbsent(state),
+				"kubectl describe clusterpolicy "+policy.GetName())
 		}
 	}
 }
@@ -75,7 +78,7 @@ func checkNodes(e *examination) {
 		switch {
 		case hasGPUs && capacity.IsZero():
 			e.fail("GPUsNotAdvertised", object, "the node has GPUs, and no device plugin advertises "+nvidia,
-				"kubectl get pods -A --field-selector=spec.nodeName="+node.Name+" shows the device plugin; look for driver errors in its log")
+				"kubectl get pods -A --field-selector=spec.nodeName="+node.Name+" shows the device plugin; its log has errors of the driver")
 		case allocatable.Cmp(capacity) < 0:
 			e.fail("GPUsFaulty", object, fmt.Sprintf("%s of %s GPUs are allocatable", allocatable.String(), capacity.String()),
 				"kubectl drain "+node.Name+", then replace the machine")

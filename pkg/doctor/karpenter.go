@@ -15,25 +15,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// backEnd returns how controllers get machines; empty for auto without Karpenter.
-func (e *examination) backEnd(d *appsv1.Deployment) string {
-	chosen := first(setting(d, "capacity-backend"), "auto")
-	if chosen != "auto" {
-		return chosen
-	}
-	if e.snapshot.find("CustomResourceDefinition", "", "nodeclaims.karpenter.sh") != nil {
-		return "nodeclaim"
-	}
-	return ""
-}
-
-// buys reports whether a controller buys machines through Karpenter.
-func (e *examination) buys() bool {
-	return slices.ContainsFunc(e.controllers(), func(d appsv1.Deployment) bool {
-		return slices.Contains([]string{"nodeclaim", "nodepool"}, e.backEnd(&d))
-	})
-}
-
 // karpenters are the Deployments of Karpenter's controller. Managed clusters show none.
 func (e *examination) karpenters() []appsv1.Deployment {
 	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "karpenter" })
@@ -86,10 +67,12 @@ func (e *examination) checkKarpenter(k *appsv1.Deployment, needsStatic bool) {
 	}
 	helm := "helm upgrade karpenter OCI-CHART --namespace=" + k.Namespace + " --reuse-values --set=settings.featureGates."
 	if k.Status.AvailableReplicas == 0 {
-		e.fail("KarpenterUnavailable", object, "no replica is available", fmt.Sprintf("kubectl logs deployment/%s --namespace=%s", k.Name, k.Namespace))
+		e.fail("KarpenterUnavailable", object, "no replica is available",
+			fmt.Sprintf("kubectl logs deployment/%s --namespace=%s", k.Name, k.Namespace))
 	}
 	if needsStatic && !strings.Contains(gates, "StaticCapacity=true") {
-		e.fail("StaticCapacityOff", object, "capacity.staticNodePools needs the feature gate StaticCapacity; FEATURE_GATES is "+orAbsent(gates),
+		e.fail("StaticCapacityOff", object,
+			"capacity.staticNodePools needs the feature gate StaticCapacity; FEATURE_GATES is "+orAbsent(gates),
 			helm+"staticCapacity=true")
 	}
 	if strings.Contains(gates, "NodeRepair=true") {
@@ -110,7 +93,8 @@ func checkNodeClasses(e *examination) {
 	for _, d := range e.controllers() {
 		for _, value := range setting(&d, "node-class") {
 			parts := strings.Split(value, "/")
-			if len(parts) != 3 || !slices.Contains(nodeClassKinds(), parts[1]) || parts[1] == "KaitoNodeClass" || !e.snapshot.isRead(parts[1]) {
+			if len(parts) != 3 || !slices.Contains(nodeClassKinds(), parts[1]) || parts[1] == "KaitoNodeClass" ||
+				!e.snapshot.isRead(parts[1]) {
 				continue
 			}
 			class := e.snapshot.find(parts[1], "", parts[2])
@@ -131,7 +115,8 @@ func (e *examination) checkNodeClass(class *unstructured.Unstructured) {
 	case class.GetDeletionTimestamp() != nil:
 		e.fail("NodeClassTerminating", called(class), "it is being deleted", "create it again, or name another one in nodeClasses")
 	case status == "":
-		e.fail("NodeClassUnwatched", called(class), "it has no condition Ready: nobody acts on it", "check that Karpenter runs for this cloud; "+describe)
+		e.fail("NodeClassUnwatched", called(class), "it has no condition Ready: nobody acts on it",
+			"check that Karpenter runs for this cloud; "+describe)
 	case status != "True":
 		e.fail("NodeClassNotReady", called(class), strings.TrimSpace(reason+" "+message), describe)
 	}
@@ -158,13 +143,16 @@ func checkMachines(e *examination) {
 		switch deleted := claim.GetDeletionTimestamp(); {
 		case deleted != nil:
 			if since := e.snapshot.Now.Sub(deleted.Time); since > terminateLimit {
-				e.fail("MachineNotReleased", called(&claim), fmt.Sprintf("it has been in deletion for %s, and its machine may still cost money", since.Round(time.Minute)),
+				e.fail("MachineNotReleased", called(&claim),
+					fmt.Sprintf("it has been in deletion for %s, and its machine may still cost money", since.Round(time.Minute)),
 					describe+"; kubectl logs of Karpenter say what it waits for")
 			}
 		case launched != "True" && age > launchLimit:
-			e.fail("MachineNotLaunched", called(&claim), fmt.Sprintf("requested %s ago: %s", age.Round(time.Minute), orAbsent(why)), describe)
+			e.fail("MachineNotLaunched", called(&claim), fmt.Sprintf("requested %s ago: %s", age.Round(time.Minute),
+				orAbsent(why)), describe)
 		case launched == "True" && registered != "True" && age > registerLimit:
-			e.fail("MachineNotRegistered", called(&claim), "its machine runs, and no node has joined the cluster", describe+"; look at the machine's console in the cloud")
+			e.fail("MachineNotRegistered", called(&claim), "its machine runs, and no node has joined the cluster",
+				describe+"; look at the machine's console in the cloud")
 		case registered == "True" && initialized != "True" && age > registerLimit:
 			e.fail("MachineNotInitialized", called(&claim), "its node joined and is not usable: "+orAbsent(waits), describe)
 		}

@@ -48,7 +48,8 @@ func checkDNS(e *examination) {
 	case service == nil:
 		e.fail("DNSMissing", object, "it does not exist; pods find neither the hub nor each other", "install CoreDNS")
 	case !e.answers("kube-system", "kube-dns"):
-		e.fail("DNSUnavailable", object, "it has no ready endpoint", "kubectl get pods --namespace=kube-system --selector=k8s-app=kube-dns")
+		e.fail("DNSUnavailable", object, "it has no ready endpoint",
+			"kubectl get pods --namespace=kube-system --selector=k8s-app=kube-dns")
 	}
 }
 
@@ -58,7 +59,10 @@ func (e *examination) answers(namespace, service string) bool {
 		if slice.Namespace != namespace || slice.Labels[discoveryv1.LabelServiceName] != service {
 			continue
 		}
-		if slices.ContainsFunc(slice.Endpoints, func(at discoveryv1.Endpoint) bool { return at.Conditions.Ready == nil || *at.Conditions.Ready }) {
+		if slices.ContainsFunc(slice.Endpoints, func(at discoveryv1.Endpoint) bool {
+			return at.Conditions.Ready == nil ||
+				*at.Conditions.Ready
+		}) {
 			return true
 		}
 	}
@@ -67,7 +71,10 @@ func (e *examination) answers(namespace, service string) bool {
 
 // touched are the resources of which a refusal stops the controller.
 func touched() []string {
-	return []string{"*", "pods", "services", "statefulsets", "networkpolicies", "nodeclaims", "nodepools", "workspaces", "workspaces/status"}
+	return []string{
+		"*", "pods", "services", "statefulsets", "networkpolicies", "nodeclaims", "nodepools", "workspaces",
+		"workspaces/status",
+	}
 }
 
 // checkWebhooks looks for webhooks that fail and must not.
@@ -98,6 +105,7 @@ func (e *examination) checkWebhook(kind, name string, w admissionv1.MutatingWebh
 	if !concerns || mayFail || at == nil || e.answers(at.Namespace, at.Name) {
 		return
 	}
-	e.fail("WebhookUnavailable", named(kind, "", name), fmt.Sprintf("webhook %s must answer, and Service %s/%s has no ready endpoint", w.Name, at.Namespace, at.Name),
+	e.fail("WebhookUnavailable", named(kind, "", name),
+		fmt.Sprintf("webhook %s must answer, and Service %s/%s has no ready endpoint", w.Name, at.Namespace, at.Name),
 		fmt.Sprintf("repair the Service's pods, or: kubectl delete %s %s", strings.ToLower(kind), name))
 }

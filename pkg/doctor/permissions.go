@@ -20,12 +20,22 @@ func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource
 // rights returns those of a controller. docs/reference/rbac.md has the whole list with reasons.
 func rights(d *appsv1.Deployment) []right {
 	out := []right{
-		{"kaito.sh", "workspaces", "list"}, {"kaito.sh", "workspaces", "watch"}, {"kaito.sh", "workspaces", "patch"},
-		{"kaito.sh", "workspaces/status", "patch"}, {"kaito.sh", "inferencesets", "list"},
-		{"apps", "statefulsets", "create"}, {"apps", "statefulsets", "patch"}, {"apps", "statefulsets", "delete"},
-		{"apps", "controllerrevisions", "create"}, {"", "services", "create"}, {"", "services", "patch"},
-		{"networking.k8s.io", "networkpolicies", "create"}, {"", "pods", "list"}, {"", "nodes", "list"},
-		{"coordination.k8s.io", "leases", "update"}, {"", "events", "create"},
+		{"kaito.sh", "workspaces", "list"},
+		{"kaito.sh", "workspaces", "watch"},
+		{"kaito.sh", "workspaces", "patch"},
+		{"kaito.sh", "workspaces/status", "patch"},
+		{"kaito.sh", "inferencesets", "list"},
+		{"apps", "statefulsets", "create"},
+		{"apps", "statefulsets", "patch"},
+		{"apps", "statefulsets", "delete"},
+		{"apps", "controllerrevisions", "create"},
+		{"", "services", "create"},
+		{"", "services", "patch"},
+		{"networking.k8s.io", "networkpolicies", "create"},
+		{"", "pods", "list"},
+		{"", "nodes", "list"},
+		{"coordination.k8s.io", "leases", "update"},
+		{"", "events", "create"},
 	}
 	switch first(setting(d, "capacity-backend"), "auto") {
 	case "nodeclaim":
@@ -62,7 +72,8 @@ func checkPermissions(e *examination) {
 			}
 		}
 		if len(missing) > 0 {
-			e.fail("PermissionMissing", object, "it may not "+strings.Join(missing, ", "), install+fmt.Sprintf("  # restores the roles of %s", d.Name))
+			e.fail("PermissionMissing", object, "it may not "+strings.Join(missing, ", "),
+				install+fmt.Sprintf("  # restores the roles of %s", d.Name))
 		}
 	}
 }
@@ -82,7 +93,8 @@ func (e *examination) rules(namespace, account string) []rbacv1.PolicyRule {
 	names := map[string]bool{}
 	bind := func(kind, namespaceOf string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 		isOurs := func(s rbacv1.Subject) bool {
-			return s.Kind == "ServiceAccount" && s.Name == account && (s.Namespace == namespace || s.Namespace == "" && namespaceOf == namespace)
+			return s.Kind == "ServiceAccount" && s.Name == account && (s.Namespace == namespace || s.Namespace == "" &&
+				namespaceOf == namespace)
 		}
 		if !slices.ContainsFunc(subjects, isOurs) {
 			return

@@ -39,7 +39,8 @@ func checkClaims(e *examination) {
 		case claim.Status.Phase == corev1.ClaimLost:
 			e.fail("VolumeLost", object, "its volume is gone", describe)
 		case class != "" && known == nil && e.snapshot.isRead("StorageClass"):
-			e.fail("StorageClassMissing", object, "it names StorageClass "+class+", which does not exist", "kubectl get storageclasses; create the claim again with one of them")
+			e.fail("StorageClassMissing", object, "it names StorageClass "+class+", which does not exist",
+				"kubectl get storageclasses; create the claim again with one of them")
 		case known != nil && isEager(known):
 			e.fail("VolumePending", object, "it is not bound, and its StorageClass binds at once", describe)
 		}
@@ -59,7 +60,8 @@ func checkQuotas(e *examination) {
 		if !served[quota.Namespace] {
 			continue
 		}
-		object, describe := named("ResourceQuota", quota.Namespace, quota.Name), fmt.Sprintf("kubectl describe quota %s --namespace=%s", quota.Name, quota.Namespace)
+		object, describe := named("ResourceQuota", quota.Namespace, quota.Name),
+			fmt.Sprintf("kubectl describe quota %s --namespace=%s", quota.Name, quota.Namespace)
 		for _, resource := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
 			isPods := resource == corev1.ResourcePods
 			isGPU := strings.HasPrefix(string(resource), "requests.") && strings.HasSuffix(string(resource), "/gpu")
@@ -68,7 +70,8 @@ func checkQuotas(e *examination) {
 			case isGPU && hard.IsZero():
 				e.fail("QuotaForbidsGPUs", object, string(resource)+" is limited to 0", describe+"; raise it, or move the Workspace")
 			case (isPods || isGPU) && used.Cmp(hard) >= 0:
-				e.warn("QuotaUsedUp", object, fmt.Sprintf("%s of %s %s are used: no further Workspace starts", used.String(), hard.String(), resource), describe)
+				e.warn("QuotaUsedUp", object, fmt.Sprintf("%s of %s %s are used: no further Workspace starts",
+					used.String(), hard.String(), resource), describe)
 			}
 		}
 	}
@@ -129,7 +132,8 @@ func checkLeftovers(e *examination) {
 			}
 		case "Service", "StatefulSet":
 			owner := labels[v1beta1.LabelWorkspace]
-			if labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy && owner != "" && !names[o.GetNamespace()+"/"+owner] && o.GetDeletionTimestamp() == nil {
+			if labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy && owner != "" && !names[o.GetNamespace()+"/"+owner] &&
+				o.GetDeletionTimestamp() == nil {
 				e.warn("ObjectLeftOver", called(&o), "its Workspace "+owner+" is gone",
 					fmt.Sprintf("kubectl delete %s %s --namespace=%s", strings.ToLower(o.GetKind()), o.GetName(), o.GetNamespace()))
 			}

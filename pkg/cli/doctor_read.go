@@ -1,0 +1,188 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/pkg/doctor"
+)
+
+// pageSize is the number of objects in one answer.
+const pageSize = 500
+
+// Server answers about itself.
+type Server interface {
+	// Version returns the API server's version, and the time on its clock.
+	Version(ctx context.Context) (version string, now time.Time, err error)
+}
+
+// restServer is a real API server.
+type restServer struct {
+	client *http.Client
+	url    string
+}
+
+func newServer(config *rest.Config) (*restServer, error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &restServer{client: httpClient, url: base.JoinPath("version").String()}, nil
+}
+
+// Version implements Server.
+func (s *restServer) Version(ctx context.Context) (version string, now time.Time, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, http.NoBody)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return "", time.Time{}, fmt.Errorf("the API server answered with %s", response.Status)
+	}
+	var answer struct{ GitVersion string }
+	if err := json.NewDecoder(http.MaxBytesReader(nil, response.Body, mostAnswer)).Decode(&answer); err != nil {
+		return "", time.Time{}, fmt.Errorf("reading the version: %w", err)
+	}
+	now, err = http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("reading the API server's date: %w", err)
+	}
+	return answer.GitVersion, now, nil
+}
+
+// source is a kind that doctor reads.
+type source struct {
+	schema.GroupVersionKind
+	// labels that the objects must have; nil means any.
+	labels client.ListOption
+	// names of the only objects to read; empty means all.
+	names []string
+}
+
+// sources are everything that doctor reads. Secrets and ConfigMaps are not among it.
+func sources() []source {
+	of := func(group, version string, kinds ...string) []source {
+		var out []source
+		for _, kind := range kinds {
+			out = append(out, source{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: kind}})
+		}
+		return out
+	}
+	out := of("", "v1", "Node", "Service", "ServiceAccount", "PersistentVolumeClaim", "ResourceQuota")
+	out = append(out, of("apps", "v1", "Deployment", "DaemonSet")...)
+	out = append(out, of("kaito.sh", "v1beta1", "Workspace", "InferenceSet")...)
+	out = append(out, of("karpenter.sh", "v1", "NodeClaim", "NodePool")...)
+	out = append(out, of("karpenter.azure.com", "v1beta1", "AKSNodeClass")...)
+	out = append(out, of("karpenter.k8s.aws", "v1", "EC2NodeClass")...)
+	out = append(out, of("eks.amazonaws.com", "v1", "NodeClass")...)
+	out = append(out, of("nvidia.com", "v1", "ClusterPolicy")...)
+	out = append(out, of("rbac.authorization.k8s.io", "v1", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")...)
+	out = append(out, of("coordination.k8s.io", "v1", "Lease")...)
+	out = append(out, of("discovery.k8s.io", "v1", "EndpointSlice")...)
+	out = append(out, of("storage.k8s.io", "v1", "StorageClass")...)
+	out = append(out, of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+		"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")...)
+	return append(out,
+		source{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			labels:           client.MatchingLabels{"app.kubernetes.io/name": "modelberth"},
+		},
+		source{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+			labels:           client.HasLabels{"kaito.sh/workspace"},
+		},
+		source{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+			names: []string{
+				"workspaces.kaito.sh", "inferencesets.kaito.sh", "nodeclaims.karpenter.sh",
+				"nodepools.karpenter.sh",
+			},
+		})
+}
+
+// snapshot reads what doctor examines. An error means that the cluster does not answer.
+func (c *Cluster) snapshot(ctx context.Context) (*doctor.Snapshot, error) {
+	if c.Server == nil {
+		return nil, errors.New("no API server is available here")
+	}
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	out := &doctor.Snapshot{Unread: map[string]string{}}
+	var err error
+	if out.Version, out.Now, err = c.Server.Version(limited); err != nil {
+		return nil, worded(err, "the API server")
+	}
+	for _, from := range sources() {
+		objects, err := c.readAll(ctx, from)
+		switch {
+		case err == nil:
+			out.Objects = append(out.Objects, objects...)
+		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err): // the cluster lacks the kind
+		case apierrors.IsForbidden(err):
+			out.Unread[from.Kind] = err.Error()
+		default:
+			return nil, worded(err, from.Kind)
+		}
+	}
+	return out, nil
+}
+
+// readAll reads the objects of a source.
+func (c *Cluster) readAll(ctx context.Context, from source) ([]unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var out []unstructured.Unstructured
+	for _, name := range from.names {
+		object := unstructured.Unstructured{}
+		object.SetGroupVersionKind(from.GroupVersionKind)
+		err := c.Objects.Get(ctx, client.ObjectKey{Name: name}, &object)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, object)
+	}
+	if len(from.names) > 0 {
+		return out, nil
+	}
+	for next := ""; ; {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(from.GroupVersion().WithKind(from.Kind + "List"))
+		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
+		if from.labels != nil {
+			options = append(options, from.labels)
+		}
+		if err := c.Objects.List(ctx, list, options...); err != nil {
+			return nil, err
+		}
+		out = append(out, list.Items...)
+		if next = list.GetContinue(); next == "" {
+			return out, nil
+		}
+	}
+}

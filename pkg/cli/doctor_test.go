@@ -1,0 +1,181 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// clockServer is an API server with a version and a time.
+type clockServer struct{ err error }
+
+func (s clockServer) Version(context.Context) (version string, now time.Time, err error) {
+	return "v1.35.4", noon, s.err
+}
+
+// kinds has the unstructured objects of a cluster by kind. Others are of kinds that it lacks.
+func kinds(objects map[string][]map[string]any, forbidden string) interceptor.Funcs {
+	answer := func(kind string) ([]unstructured.Unstructured, error) {
+		listed, known := objects[kind]
+		switch {
+		case kind == forbidden:
+			return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("mia may not list nodes"))
+		case !known:
+			return nil, &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}
+		}
+		var out []unstructured.Unstructured
+		for _, object := range listed {
+			object["kind"] = kind
+			out = append(out, unstructured.Unstructured{Object: object})
+		}
+		return out, nil
+	}
+	return interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			into, _ := list.(*unstructured.UnstructuredList)
+			kind := into.GetKind()
+			var err error
+			into.Items, err = answer(kind[:len(kind)-len("List")])
+			return err
+		},
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+			into, _ := object.(*unstructured.Unstructured)
+			all, err := answer(into.GetKind())
+			for _, each := range all {
+				if each.GetName() == key.Name {
+					into.Object = each.Object
+					return nil
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return apierrors.NewNotFound(schema.GroupResource{Resource: into.GetKind()}, key.Name)
+		},
+	}
+}
+
+// named is an object of doctor's tests.
+func named(namespace, name string, below map[string]any) map[string]any {
+	out := map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name}}
+	maps.Copy(out, below)
+	return out
+}
+
+// sickCluster has a Workspace without a hub, and neither our controller nor its kinds.
+func sickCluster() map[string][]map[string]any {
+	return map[string][]map[string]any{
+		"Deployment": {}, "CustomResourceDefinition": {},
+		"Workspace": {named("team-a", "chat", map[string]any{"status": map[string]any{"conditions": []any{
+			map[string]any{"type": "InferenceReady", "status": "False", "reason": v1beta1.ReasonWeightsHubUnreachable, "message": "the hub https://hub.example does not answer"},
+		}}})},
+		"DaemonSet": {named("kube-system", "cilium", nil)},
+		"Service":   {}, "EndpointSlice": {},
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	healthy := map[string][]map[string]any{
+		"DaemonSet": {named("kube-system", "cilium", nil)},
+		"Service":   {named("kube-system", "kube-dns", nil)},
+		"EndpointSlice": {named("kube-system", "a", map[string]any{
+			"endpoints": []any{map[string]any{"addresses": []any{"10.0.0.1"}}},
+		})},
+		"Lease": {named("modelberth-system", "modelberth-controller", map[string]any{"spec": map[string]any{"renewTime": "2026-11-20T11:59:59.000000Z"}})},
+	}
+	established := map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
+	properties := map[string]any{
+		"suspend": map[string]any{}, "resource": map[string]any{"properties": map[string]any{"placement": map[string]any{}}},
+		"status": map[string]any{"properties": map[string]any{"observedGeneration": map[string]any{}, "plan": map[string]any{}, "attempts": map[string]any{}}},
+	}
+	spec := map[string]any{"versions": []any{map[string]any{
+		"name": "v1beta1", "served": true, "storage": true,
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": properties}},
+	}}}
+	healthy["CustomResourceDefinition"] = []map[string]any{
+		named("", "workspaces.kaito.sh", map[string]any{"spec": spec, "status": established}),
+		named("", "inferencesets.kaito.sh", map[string]any{"spec": spec, "status": established}),
+	}
+	healthy["Deployment"] = []map[string]any{named("modelberth-system", "modelberth", map[string]any{
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"serviceAccountName": "berth"}}}, "status": map[string]any{"availableReplicas": int64(1)},
+	})}
+	label := func(kind, key, value string) {
+		metadata, _ := healthy[kind][0]["metadata"].(map[string]any)
+		metadata["labels"] = map[string]any{key: value}
+	}
+	label("Deployment", "app.kubernetes.io/name", "modelberth")
+	label("EndpointSlice", "kubernetes.io/service-name", "kube-dns")
+	everything := []any{map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"*"}}}
+	healthy["ServiceAccount"] = []map[string]any{named("modelberth-system", "berth", nil)}
+	healthy["ClusterRole"] = []map[string]any{named("", "all", map[string]any{"rules": everything})}
+	healthy["ClusterRoleBinding"] = []map[string]any{named("", "all", map[string]any{
+		"roleRef":  map[string]any{"kind": "ClusterRole", "name": "all"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": "modelberth-system", "name": "berth"}},
+	})}
+	bundle := filepath.Join(t.TempDir(), "support.tar.gz")
+	tests := []struct {
+		name, reason string
+		cluster      cluster
+		args         []string
+		code         int
+	}{
+		{"doctor", "a healthy cluster", cluster{faults: kinds(healthy, "")}, nil, 0},
+		{"doctor-forbidden", "what the user may not read is a warning", cluster{faults: kinds(healthy, "Node")}, nil, 0},
+		{"doctor-sick", "each finding has evidence and a fix", cluster{faults: kinds(sickCluster(), "")}, []string{"--support-bundle", bundle}, 1},
+		{"doctor-json", "data for programs", cluster{faults: kinds(sickCluster(), "")}, []string{"-o", "json"}, 1},
+		{"doctor-unreachable", "nobody answers", cluster{server: clockServer{err: errors.New("no route to host")}}, nil, 2},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if test.cluster.server == nil {
+				test.cluster.server = clockServer{}
+			}
+			got := test.cluster.run(t, session{}, append([]string{"doctor"}, test.args...)...)
+			if got.Code != test.code {
+				t.Errorf("exit code %d, want %d", got.Code, test.code)
+			}
+			golden(t, filepath.Join("testdata/golden", test.name+".txt"), got.Out+got.Err)
+		})
+	}
+	checkBundle(t, bundle)
+}
+
+// checkBundle opens a bundle that only its owner can read.
+func checkBundle(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %s (%v), want 0600", info.Mode(), err)
+	}
+	plain, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := tar.NewReader(plain).Next()
+	if err != nil || header.Name != "modelberth-support/daemonset.yaml" {
+		t.Errorf("the first file is %v (%v)", header, err)
+	}
+}

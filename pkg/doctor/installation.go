@@ -1,0 +1,74 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+const (
+	// install is the command that installs what the chart lacks.
+	install = "helm upgrade --install modelberth charts/modelberth --namespace=modelberth-system --reset-then-reuse-values"
+	// appName is the label of the controller's objects.
+	appName = "app.kubernetes.io/name"
+)
+
+func (e *examination) deployments() []appsv1.Deployment {
+	return typed[appsv1.Deployment](e.snapshot, "Deployment")
+}
+
+// controllers are the Deployments of Modelberth's controller.
+func (e *examination) controllers() []appsv1.Deployment {
+	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "modelberth" })
+}
+
+// setting returns the values of a flag of the controller.
+func setting(d *appsv1.Deployment, flag string) []string {
+	var out []string
+	for _, container := range d.Spec.Template.Spec.Containers {
+		for _, arg := range container.Args {
+			if value, found := strings.CutPrefix(arg, "--"+flag+"="); found {
+				out = append(out, value)
+			}
+		}
+	}
+	return out
+}
+
+// first returns the first value, or another one if there is none.
+func first(values []string, otherwise string) string {
+	if len(values) == 0 {
+		return otherwise
+	}
+	return values[0]
+}
+
+func orAbsent(text string) string {
+	if text == "" {
+		return "absent"
+	}
+	return text
+}
+
+// backEnd returns how controllers get machines; empty for auto without Karpenter.
+func (e *examination) backEnd(d *appsv1.Deployment) string {
+	chosen := first(setting(d, "capacity-backend"), "auto")
+	if chosen != "auto" {
+		return chosen
+	}
+	if e.snapshot.find("CustomResourceDefinition", "", "nodeclaims.karpenter.sh") != nil {
+		return "nodeclaim"
+	}
+	return ""
+}
+
+// buys reports whether a controller buys machines through Karpenter.
+func (e *examination) buys() bool {
+	return slices.ContainsFunc(e.controllers(), func(d appsv1.Deployment) bool {
+		return slices.Contains([]string{"nodeclaim", "nodepool"}, e.backEnd(&d))
+	})
+}
