@@ -78,7 +78,7 @@ func checkNodes(e *examination) {
 		switch {
 		case hasGPUs && capacity.IsZero():
 			e.fail("GPUsNotAdvertised", object, "the node has GPUs, and no device plugin advertises "+nvidia,
-				"kubectl get pods -A --field-selector=spec.nodeName="+node.Name+" shows the device plugin; its log has errors of the driver")
+				"kubectl get pods -A --field-selector=spec.nodeName="+node.Name+" lists the device plugin: read its log")
 		case allocatable.Cmp(capacity) < 0:
 			e.fail("GPUsFaulty", object, fmt.Sprintf("%s of %s GPUs are allocatable", allocatable.String(), capacity.String()),
 				"kubectl drain "+node.Name+", then replace the machine")
