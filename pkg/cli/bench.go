@@ -41,8 +41,8 @@ status.performance.metrics.peakTokensPerMinute and the condition BenchmarkComple
 depends on it.
 
 --export FILE writes a signed calibration file: with it, plans for the same model, GPU, format and
-layout have measured figures at a load near this one. plan --calibration FILE uses it, and so does
-the controller. The KV cache of the engine's start comes from its log.`,
+layout have measured figures at a load near this one. plan --calibration FILE uses it; the
+controller does not. The KV cache of the engine's start comes from its log.`,
 		Example: `  kubectl berth bench my-model
   kubectl berth bench my-model --requests 64 --concurrency 16 --input-tokens 512 --output-tokens 128
   kubectl berth bench my-model --record -o json

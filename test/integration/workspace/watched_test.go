@@ -16,6 +16,7 @@ import (
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/test/integration/faults"
 	"github.com/modelberth/modelberth/test/privileges"
@@ -80,6 +81,8 @@ func TestWatchedNamespacesWithEveryBackEnd(t *testing.T) {
 			ws := l.formIn(t, namespace, "chat")
 			w.create(t, ws)
 			w.untilServing(t, ws)
+			// The clock stands still otherwise: a machine that a pass never saw leaving would count as not yet shown for ever.
+			i.clock.Step(2 * acquire.CacheLag)
 			l.lose(t, ws)
 			w.untilServing(t, ws)
 			l.vanish(t, ws)
