@@ -93,6 +93,7 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		if used == (usage.Tokens{}) { // it broke, or the engine reports none
 			used = usage.Tokens{Prompt: x.fields.PromptTokens(), Completion: int(w.bytes / bytesPerAnswerToken(x.fields.Stream))}
 		}
+		used = x.plausible(used)
 		x.client.Charge(now, used.Total()-x.fields.PromptTokens())
 	}
 	m := x.router.metrics
@@ -104,6 +105,18 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		m.tokens.WithLabelValues(model, x.client.Name(), "completion").Add(float64(used.Completion))
 	}
 	x.record(w, req, used, now)
+}
+
+// promptExtra in tokens allows for what an engine adds to a prompt: its chat template, and images by their URLs.
+const promptExtra = 1 << 16
+
+// plausible bounds the usage that an engine reports, because a tenant may run the engine and another one owns the key. A
+// token has at least one byte, of the body or of the answer.
+func (x *exchange) plausible(used usage.Tokens) usage.Tokens {
+	return usage.Tokens{
+		Prompt:     min(used.Prompt, len(x.text)+promptExtra),
+		Completion: int(min(int64(used.Completion), x.answer.Passed())),
+	}
 }
 
 func (x *exchange) record(w *recorder, req *http.Request, used usage.Tokens, now time.Time) {

@@ -34,13 +34,10 @@ func (r *Router) read(w http.ResponseWriter, req *http.Request) (*content, *open
 	if req.ContentLength > r.settings.MaxBody {
 		return nil, r.tooLarge()
 	}
-	control := http.NewResponseController(w)
-	// A writer without deadlines has no connection either.
-	_ = control.SetReadDeadline(r.clock.Now().Add(r.settings.BodyTimeout))
 	out := &content{of: r}
 	err := out.fill(req.Body)
 	if err == nil {
-		_ = control.SetReadDeadline(time.Time{})
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return out, nil
 	}
 	out.done()
@@ -73,16 +70,23 @@ func (c *content) fill(from io.Reader) *openai.Error {
 	}
 }
 
-// grow doubles the buffer if the memory for all bodies suffices.
-func (c *content) grow() *openai.Error {
-	size := max(firstRead, min(2*cap(c.text), int(c.of.settings.MaxBody)+1))
-	more := int64(size) - c.size
+// reserve counts more memory if that for all bodies suffices.
+func (c *content) reserve(more int64) *openai.Error {
 	if c.of.buffered.Add(more) > c.of.settings.BodyBudget {
 		c.of.buffered.Add(-more)
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeOverloaded,
 			"the router holds too many large requests: try again").After(time.Second)
 	}
 	c.size += more
+	return nil
+}
+
+// grow doubles the buffer.
+func (c *content) grow() *openai.Error {
+	size := max(firstRead, min(2*cap(c.text), int(c.of.settings.MaxBody)+1))
+	if err := c.reserve(int64(size) - c.size); err != nil {
+		return err
+	}
 	next := make([]byte, len(c.text), size)
 	copy(next, c.text)
 	c.text = next

@@ -4,9 +4,10 @@
 package router
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -35,8 +36,9 @@ type exchange struct {
 	fields body.Fields
 	owner  *models.Owner
 	work   balance.Request
-	// text is the body for the replica.
-	text []byte
+	// content is the body of the client, and text the one for the replica.
+	content *content
+	text    []byte
 	// strips: the client did not ask for the usage, the router did.
 	strips bool
 	hold   *balance.Hold
@@ -47,6 +49,8 @@ type exchange struct {
 // ServeHTTP answers a request.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	x := &exchange{router: r, start: r.clock.Now(), client: r.anybody}
+	// The server reads the rest of a refused body, too. A writer without deadlines has no connection either.
+	_ = http.NewResponseController(w).SetReadDeadline(x.start.Add(r.settings.BodyTimeout))
 	recorder := &recorder{ResponseWriter: w, clock: r.clock}
 	defer x.account(recorder, req) // also when a replica dies in mid-answer, and the server breaks the connection
 	if err := x.serve(recorder, req); err != nil {
@@ -75,6 +79,7 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 	if err != nil {
 		return err
 	}
+	x.content = content
 	defer content.done()
 	for _, step := range []func(*http.Request, []byte) *openai.Error{x.parse, x.find, x.admit, x.edit} {
 		if err := step(req, content.text); err != nil {
@@ -207,6 +212,9 @@ func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
 	}
 	x.strips = x.route.streamsUsage && x.fields.Stream && !x.fields.IncludeUsage
 	change.IncludeUsage = x.strips
+	if err := x.content.reserve(int64(len(text)) + maxEdit); err != nil {
+		return err
+	}
 	edited, err := x.fields.Apply(text, change)
 	if err != nil {
 		return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body cannot be read: %v", err)
@@ -215,12 +223,16 @@ func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
 	return nil
 }
 
-// saltSuffix keeps the client's own distinction within its salt.
+// maxEdit in bytes is more than an edit adds to a body, but for the options of a stream, which the body has already.
+const maxEdit = 1 << 10
+
+// saltSuffix keeps the client's own distinction within its salt. It has a fixed length, whatever the client sends.
 func saltSuffix(own string) string {
 	if own == "" {
 		return ""
 	}
-	return "-" + url.QueryEscape(own)
+	hash := sha256.Sum256([]byte(own))
+	return "-" + hex.EncodeToString(hash[:16])
 }
 
 // sessionKey is the hash of a client's session.

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"slices"
@@ -67,13 +69,17 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	left := slices.Clone(x.owner.Replicas)
 	last := errNoReplica
+	var isReused bool
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { isReused = info.Reused }}
+	ctx := httptrace.WithClientTrace(req.Context(), trace)
 	for try := 0; try <= x.router.settings.Retries; try++ {
 		hold := x.router.counters.Place(left, x.work)
 		if hold == nil {
 			break
 		}
 		x.hold = hold
-		out := req.Clone(req.Context())
+		isReused = false
+		out := req.Clone(ctx)
 		out.URL.Host = hold.Replica
 		out.Body = io.NopCloser(bytes.NewReader(x.text))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
@@ -83,7 +89,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		hold.Release()
 		last = err
-		if req.Context().Err() != nil || !x.canRetry(err) {
+		if req.Context().Err() != nil || !x.canRetry(err, isReused) {
 			break
 		}
 		x.router.metrics.retry(x.owner)
@@ -92,17 +98,26 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, last
 }
 
-// canRetry: a failed connection has sent nothing. A connection that broke before the answer may have started work; it is
-// repeated only if the engine keeps no state.
-func (x *exchange) canRetry(err error) bool {
+// canRetry: a failed dial has sent nothing. A connection that served before may have been closed by the engine while it
+// was idle; the request is repeated, unless the engine keeps state. A new connection that breaks may be the end of an
+// engine that this request crashed, and it would crash the next replica, too.
+func (x *exchange) canRetry(err error, isReused bool) bool {
 	if opErr, ok := errors.AsType[*net.OpError](err); ok && opErr.Op == "dial" {
 		return true
 	}
-	return !x.route.keepsState
+	return isReused && !x.route.keepsState
+}
+
+// passed are the headers of an engine's answer that reach the client. An engine may not set cookies or policies for the
+// address of all models.
+var passed = map[string]bool{ //nolint:gochecknoglobals // a constant table
+	"Cache-Control": true, "Content-Disposition": true, "Content-Encoding": true, "Content-Length": true,
+	"Content-Type": true, "Retry-After": true, "X-Request-Id": true, "X-Kaito-Error-Source": true,
 }
 
 // observe reads the usage of the answer while it passes.
 func (x *exchange) observe(answer *http.Response) error {
+	maps.DeleteFunc(answer.Header, func(name string, _ []string) bool { return !passed[name] })
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	isStream := kind == "text/event-stream"
 	strips := x.strips && isStream && answer.StatusCode == http.StatusOK

@@ -31,7 +31,7 @@ type Directory interface {
 type Settings struct {
 	// MaxBody is the largest body of a request, in bytes.
 	MaxBody int64
-	// BodyBudget is the memory for the bodies of all requests.
+	// BodyBudget is the memory for the bodies of all requests, with the edited copies.
 	BodyBudget int64
 	// BodyTimeout is how long a client may take to send a body.
 	BodyTimeout time.Duration
@@ -85,12 +85,16 @@ func New(settings Settings, parts Parts) *Router {
 	}
 }
 
+// idleTimeout is below the 5 s after which engines close idle connections: the default of uvicorn, which serves vLLM,
+// and of cpp-httplib, which serves llama.cpp. A request that meets the close is lost.
+const idleTimeout = 4 * time.Second
+
 // transport connects to replicas. It uses no proxy of the environment, and changes no answer.
 func transport(settings Settings) *http.Transport {
 	dialer := &net.Dialer{Timeout: settings.DialTimeout, KeepAlive: 15 * time.Second}
 	return &http.Transport{
 		DialContext: dialer.DialContext, DisableCompression: true, ForceAttemptHTTP2: false,
-		MaxIdleConns: 1024, MaxIdleConnsPerHost: 256, IdleConnTimeout: 30 * time.Second,
+		MaxIdleConns: 1024, MaxIdleConnsPerHost: 256, IdleConnTimeout: idleTimeout,
 		MaxResponseHeaderBytes: 64 << 10, WriteBufferSize: 16 << 10, ReadBufferSize: 16 << 10,
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -245,9 +246,10 @@ func TestWhatReachesTheEngine(t *testing.T) {
 		"Authorization", "Bearer "+secretA, "Cookie", "c=1", "X-Forwarded-For", "1.2.3.4", "Connection", "X-Hop", "X-Hop", "1",
 		"Upgrade", "websocket", "Transfer-Encoding", "identity", "X-Request-Id", "7", "Content-Type", "application/json", "User-Agent", "test")
 	salt := limitSalt(t)
+	const mine = "3fd30542fe3f61b14bd4a4b2dc0b6fb3" // of SHA-256
 	want := seen{
 		Path: "/v1/chat/completions", Host: "itself",
-		Body: `{"stream_options":{"include_usage":true}, "stream":true, "cache_salt":"` + salt + `-mine", "model":"up" }`,
+		Body: `{"stream_options":{"include_usage":true}, "stream":true, "cache_salt":"` + salt + `-` + mine + `", "model":"up" }`,
 		Header: http.Header{
 			"Content-Type": {"application/json"}, "User-Agent": {"test"}, "X-Request-Id": {"7"},
 		},
@@ -374,6 +376,17 @@ func TestRetries(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+	// idle answers the first request of a connection and closes it during the next.
+	idle := func(t *testing.T) string {
+		var served atomic.Bool
+		return engine(t, func(w http.ResponseWriter, req *http.Request) {
+			if !served.Swap(true) {
+				fmt.Fprint(w, "{}")
+				return
+			}
+			breaks(w, req)
+		})
+	}
 	cases := []struct {
 		reason, path string
 		first        func(t *testing.T) string
@@ -381,8 +394,9 @@ func TestRetries(t *testing.T) {
 	}{
 		{"a refused connection is tried elsewhere", "/v1/chat/completions", dead, 200},
 		{"so is one of a path with state, because nothing was sent", "/v1/responses", dead, 200},
-		{"a connection that breaks before the answer", "/v1/chat/completions", func(t *testing.T) string { return engine(t, breaks) }, 200},
-		{"not where the engine may have stored the request", "/v1/responses", func(t *testing.T) string { return engine(t, breaks) }, 503},
+		{"a new connection that breaks: the request may crash engines", "/v1/chat/completions", func(t *testing.T) string { return engine(t, breaks) }, 503},
+		{"an idle connection that the engine closed", "/v1/chat/completions", idle, 200},
+		{"not where the engine may have stored the request", "/v1/responses", idle, 503},
 		{"an engine's own error is the answer", "/v1/chat/completions", func(t *testing.T) string {
 			return engine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 		}, 500},
@@ -392,6 +406,10 @@ func TestRetries(t *testing.T) {
 			good := engine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
 			first := c.first(t)
 			server, counters := front(t, open(), nil, owner("a", "up", first, good))
+			if strings.Contains(c.reason, "idle") || strings.Contains(c.reason, "stored") {
+				post(t, server.URL+c.path, `{"model":"up"}`, HeaderSession, sessionOf(first, good))
+				settle(t, counters)
+			}
 			status, _, _ := post(t, server.URL+c.path, `{"model":"up"}`, HeaderSession, sessionOf(first, good))
 			if status != c.status {
 				t.Errorf("the status is %d, want %d", status, c.status)
@@ -524,6 +542,58 @@ func TestAttacksOnHTTP(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestSlowClientWithoutKey: a refused client cannot hold its connection with a body that never comes.
+func TestSlowClientWithoutKey(t *testing.T) {
+	settings := Defaults()
+	settings.BodyTimeout = 100 * time.Millisecond
+	server, _ := front(t, settings, nil)
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(deadline))
+	if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn) // until the router closes the connection
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 401 ") {
+		t.Errorf("the connection ends with %v after %q", err, answer)
+	}
+}
+
+// TestHeadersOfAnswers: an engine's headers may not act on the address of all models.
+func TestHeadersOfAnswers(t *testing.T) {
+	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"Set-Cookie", "Access-Control-Allow-Origin", "Location", "Server", "X-Request-Id", "Content-Type"} {
+			w.Header().Set(name, "x")
+		}
+		fmt.Fprint(w, "{}")
+	})
+	server, _ := front(t, open(), nil, owner("a", "up", address))
+	_, _, header := post(t, server.URL+"/v1/completions", `{"model":"up"}`)
+	header.Del("Date")
+	if diff := cmp.Diff(http.Header{"X-Request-Id": {"x"}, "Content-Type": {"x"}, "Content-Length": {"2"}}, header); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestFalseUsage: an engine that reports too many tokens charges the key for the bytes of prompt and answer.
+func TestFalseUsage(t *testing.T) {
+	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"usage":{"prompt_tokens":1,"completion_tokens":1000000000}}`)
+	})
+	keys := []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a", "tokensPerMinute": "1000"})}
+	server, counters := front(t, Defaults(), keys, owner("a", "up", address))
+	for range 3 {
+		if status, body, _ := post(t, server.URL+"/v1/completions", `{"model":"up"}`, "Authorization", "Bearer "+secretA); status != 200 {
+			t.Errorf("the answer is %d %s", status, body)
+		}
+		settle(t, counters)
+	}
 }
 
 // TestMemoryForBodies: large bodies of many clients are refused, not held.

@@ -28,7 +28,8 @@ type Key struct {
 	Name string
 	// Namespaces whose models the key reaches; "*" means all.
 	Namespaces []string
-	// Models that the key may use, as patterns of path.Match; none means all of the namespaces.
+	// Models that the key may use, as patterns of path.Match, but "*" also matches slashes; none means all of the
+	// namespaces.
 	Models []string
 	// RequestsPerMinute and TokensPerMinute limit the key; 0 means no limit.
 	RequestsPerMinute, TokensPerMinute int
@@ -149,13 +150,16 @@ func (c *Client) Allows(names ...string) bool {
 	}
 	for _, pattern := range c.key.Models {
 		for _, name := range names {
-			if ok, err := path.Match(pattern, name); err == nil && ok {
+			if ok, err := path.Match(flat(pattern), flat(name)); err == nil && ok {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// flat replaces slashes, so that "*" matches the names of a hub: ORGANISATION/MODEL.
+func flat(name string) string { return strings.ReplaceAll(name, "/", "\n") }
 
 // Excess is a limit that a request would pass.
 type Excess struct {
@@ -179,12 +183,19 @@ func (c *Client) Admit(now time.Time, prompt int) *Excess {
 	return nil
 }
 
+// mostMinutes bounds the charge of one request in minutes of the limit: no answer closes a key for longer.
+const mostMinutes = 60
+
 // Charge counts tokens of an admitted request. They may exceed the limit; later requests wait for it.
 func (c *Client) Charge(now time.Time, tokens int) {
 	if c.tokens == nil {
 		return
 	}
-	for burst := c.tokens.Burst(); tokens > 0; tokens -= burst {
+	burst := c.tokens.Burst() // a minute's share
+	if tokens/burst >= mostMinutes {
+		tokens = mostMinutes * burst
+	}
+	for ; tokens > 0; tokens -= burst {
 		c.tokens.ReserveN(now, min(tokens, burst))
 	}
 }

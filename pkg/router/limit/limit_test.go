@@ -4,6 +4,7 @@
 package limit
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -68,10 +69,10 @@ func client(t *testing.T, keys *Keys, pairs ...string) *Client {
 }
 
 func TestRights(t *testing.T) {
-	c := client(t, NewKeys(1), "namespaces", "a", "models", "phi*,a:qwen")
-	type right struct{ A, B, Phi, Qwen, ByID bool }
-	got := right{c.Sees("a"), c.Sees("b"), c.Allows("phi-4"), c.Allows("qwen"), c.Allows("qwen", "a:qwen")}
-	if diff := cmp.Diff(right{A: true, Phi: true, ByID: true}, got); diff != "" {
+	c := client(t, NewKeys(1), "namespaces", "a", "models", "phi*,a:qwen,Org/*")
+	type right struct{ A, B, Phi, Qwen, ByID, Slash, OtherOrg bool }
+	got := right{c.Sees("a"), c.Sees("b"), c.Allows("phi-4"), c.Allows("qwen"), c.Allows("qwen", "a:qwen"), c.Allows("phi/4"), c.Allows("Other/x")}
+	if diff := cmp.Diff(right{A: true, Phi: true, ByID: true, Slash: true}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if all := client(t, NewKeys(1), "namespaces", "*"); !all.Sees("b") || !all.Allows("x") {
@@ -107,6 +108,22 @@ func TestLimits(t *testing.T) {
 	}
 	if excess := c.Admit(now.Add(61*time.Second), 1); excess != nil {
 		t.Errorf("refused after the advised time: %v", excess)
+	}
+}
+
+// TestOneChargeIsBounded: a false usage closes a key for an hour at most, and costs no time.
+func TestOneChargeIsBounded(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	for _, perMinute := range []string{"1", "100", "2147483647"} {
+		c := client(t, NewKeys(3), "namespaces", "a", "tokensPerMinute", perMinute)
+		c.Charge(now, math.MaxInt)
+		if c.Admit(now.Add(50*time.Minute), 1) == nil {
+			t.Errorf("at %s per minute, a charge of an hour is forgotten after 50 minutes", perMinute)
+		}
+		// One token per minute is a burst for each of three routers.
+		if excess := c.Admit(now.Add(3*time.Hour+time.Minute), 1); excess != nil {
+			t.Errorf("at %s per minute, the key waits for another %s", perMinute, excess.Wait)
+		}
 	}
 }
 

@@ -27,7 +27,6 @@ const (
 	CodeUnknownRoute     = "unknown_route"
 	CodeRateLimit        = "rate_limit_exceeded"
 	CodeOverloaded       = "router_overloaded"
-	CodeBackendFailed    = "backend_failed"
 	CodeDeadline         = "deadline_exceeded"
 )
 

@@ -59,7 +59,7 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.Settings.IsOpen, "open", false, "admit clients without a key to all models")
 	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each enforces its share of a key's limits")
 	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
-	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests")
+	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
 	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
 	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
 	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second, "time from the end of readiness to the end of new connections")
@@ -72,8 +72,8 @@ func (o *Options) Validate() error {
 		return errors.New("set either --key-namespace or --open")
 	case o.Routers < 1, o.MaxConnections < 1, o.Settings.MaxBody < 1, o.Settings.Deadline <= 0:
 		return errors.New("--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0")
-	case o.Settings.BodyBudget < o.Settings.MaxBody:
-		return errors.New("--body-memory-bytes must not be below --max-body-bytes")
+	case o.Settings.BodyBudget/3 < o.Settings.MaxBody: // a body, the buffer in which it grew, and the edited copy
+		return errors.New("--body-memory-bytes must be at least three times --max-body-bytes")
 	}
 	return nil
 }
@@ -121,12 +121,13 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 	front := router.New(o.Settings, router.Parts{
 		Directory: found, Keys: keys, Counters: &balance.Counters{}, Metrics: metrics, Log: log, Clock: clock.RealClock{},
 	})
-	var isReady atomic.Bool
-	api, admin := router.Server(front), router.Server(adminHandler(registry, &isReady))
+	var isSynced, isDraining atomic.Bool
+	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
+	api, admin := router.Server(front), router.Server(adminHandler(registry, isReady))
 	// The watch goes on while requests end, so it stops with the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
-	group.Go(func() error { return found.Run(groupCtx, func() { isReady.Store(true) }) })
+	group.Go(func() error { return found.Run(groupCtx, func() { isSynced.Store(true) }) })
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
 	group.Go(func() error { return listen(groupCtx, admin, o.AdminAddress, 100) })
 	group.Go(func() error {
@@ -136,7 +137,7 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 			return nil
 		case <-ctx.Done():
 		}
-		isReady.Store(false)
+		isDraining.Store(true)
 		log.Info("draining", "delay", o.DrainDelay.String())
 		wait(groupCtx, o.DrainDelay)
 		ending, cancel := context.WithTimeout(groupCtx, o.Settings.Deadline)
@@ -171,12 +172,12 @@ func listen(ctx context.Context, server *http.Server, address string, connection
 }
 
 // adminHandler serves metrics and probes.
-func adminHandler(registry *prometheus.Registry, isReady *atomic.Bool) http.Handler {
+func adminHandler(registry *prometheus.Registry, isReady func() bool) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !isReady.Load() {
+		if !isReady() {
 			http.Error(w, "the router reads the cluster, or ends", http.StatusServiceUnavailable)
 			return
 		}

@@ -26,7 +26,7 @@ const (
 	// tail is the end of a plain answer in which the usage is looked for.
 	tail = 8 << 10
 	// maxEvent bounds an unfinished event. A longer one passes without a look.
-	maxEvent = 1 << 20
+	maxEvent = 256 << 10
 )
 
 var key = []byte(`"usage":`) //nolint:gochecknoglobals // a constant
@@ -41,10 +41,12 @@ type Reader struct {
 
 	pending []byte // read and not yet passed on
 	ready   int    // bytes of pending that may pass
+	seen    int    // bytes after those without the end of an event
 	err     error
 
 	mu     sync.Mutex
 	tokens Tokens
+	passed int64
 }
 
 // NewReader returns a reader of an answer. With strip, it drops the event that has only the usage.
@@ -59,6 +61,13 @@ func (r *Reader) Tokens() Tokens {
 	return r.tokens
 }
 
+// Passed returns how many bytes of the answer were read from the engine.
+func (r *Reader) Passed() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.passed
+}
+
 // Close closes the answer.
 func (r *Reader) Close() error { return r.from.Close() }
 
@@ -66,12 +75,14 @@ func (r *Reader) Close() error { return r.from.Close() }
 func (r *Reader) Read(p []byte) (int, error) {
 	if !r.isStream || !r.strip {
 		n, err := r.from.Read(p)
+		r.count(n)
 		r.watch(p[:n])
 		return n, err
 	}
 	for r.ready == 0 && r.err == nil {
 		var n int
 		n, r.err = r.from.Read(p)
+		r.count(n)
 		r.pending = append(r.pending, p[:n]...)
 		r.sift()
 	}
@@ -84,12 +95,18 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+func (r *Reader) count(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.passed += int64(n)
+}
+
 // watch keeps the end of what passed, or the unfinished event.
 func (r *Reader) watch(passed []byte) {
 	r.pending = append(r.pending, passed...)
 	if r.isStream {
 		for {
-			event := firstEvent(r.pending)
+			event := r.firstEvent()
 			if event == 0 {
 				break
 			}
@@ -97,7 +114,7 @@ func (r *Reader) watch(passed []byte) {
 			r.pending = r.pending[:copy(r.pending, r.pending[event:])]
 		}
 		if len(r.pending) > maxEvent {
-			r.pending = r.pending[:0]
+			r.pending, r.seen = r.pending[:0], 0
 		}
 		return
 	}
@@ -110,7 +127,7 @@ func (r *Reader) watch(passed []byte) {
 // sift releases whole events and drops the one with the usage alone.
 func (r *Reader) sift() {
 	for {
-		event := firstEvent(r.pending[r.ready:])
+		event := r.firstEvent()
 		if event == 0 {
 			break
 		}
@@ -122,12 +139,25 @@ func (r *Reader) sift() {
 		r.ready += event
 	}
 	if r.err != nil || len(r.pending)-r.ready > maxEvent {
-		r.ready = len(r.pending)
+		r.ready, r.seen = len(r.pending), 0
 	}
 }
 
-// firstEvent is the length of the first whole event, with its empty line; 0 if there is none.
-func firstEvent(text []byte) int {
+// firstEvent is the length of the first whole event that is not ready, with its empty line; 0 if there is none. It
+// searches no byte twice, but for the start of an empty line.
+func (r *Reader) firstEvent() int {
+	text := r.pending[r.ready:]
+	from := max(0, r.seen-len("\r\n\r"))
+	if length := endOfEvent(text[from:]); length > 0 {
+		r.seen = 0
+		return from + length
+	}
+	r.seen = len(text)
+	return 0
+}
+
+// endOfEvent is where the first empty line of a text ends; 0 if there is none.
+func endOfEvent(text []byte) int {
 	lf, crlf := bytes.Index(text, []byte("\n\n")), bytes.Index(text, []byte("\r\n\r\n"))
 	switch {
 	case crlf >= 0 && (lf < 0 || crlf < lf):

@@ -72,6 +72,27 @@ func TestEventsPassAtOnce(t *testing.T) {
 	}
 }
 
+// FuzzPieces: the pieces in which a stream arrives do not change what passes.
+func FuzzPieces(f *testing.F) {
+	f.Add("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}\r\n\r\ndata: x\n\n\n\r\n\r", true)
+	f.Add("\r\n\r\r\n\r\n\n", false)
+	f.Fuzz(func(t *testing.T, text string, strip bool) {
+		read := func(from io.Reader) (string, Tokens) {
+			r := NewReader(io.NopCloser(from), true, strip)
+			out, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(out), r.Tokens()
+		}
+		whole, tokens := read(strings.NewReader(text))
+		pieces, same := read(iotest.OneByteReader(strings.NewReader(text)))
+		if whole != pieces || tokens != same {
+			t.Errorf("%q with %v at once, %q with %v by byte", whole, tokens, pieces, same)
+		}
+	})
+}
+
 // TestLongEventPasses: an event without an end uses bounded memory.
 func TestLongEventPasses(t *testing.T) {
 	text := "data: " + strings.Repeat("x", 3*maxEvent)
