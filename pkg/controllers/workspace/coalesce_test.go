@@ -42,9 +42,13 @@ func TestProgressIsCoalesced(t *testing.T) {
 		{reason: "its time has come", after: progressPeriod, machine: registered, writes: true},
 		{reason: "nothing changed", after: progressPeriod + time.Second, machine: registered},
 		{reason: "an error never waits", after: progressPeriod + 2*time.Second, machine: registered, err: errors.New("no"), writes: true},
-		{reason: "a machine that is usable never waits", after: progressPeriod + 3*time.Second, machine: machine(), writes: true},
+		{reason: "progress waits for more, long after a write", after: time.Minute, machine: launched, looksIn: progressDelay},
+		{reason: "it has waited long enough", after: time.Minute + progressDelay, machine: launched, writes: true},
+		{reason: "the next progress waits again", after: 2 * time.Minute, machine: registered, looksIn: progressDelay},
+		{reason: "a machine that is usable never waits", after: 2*time.Minute + time.Second, machine: machine(), writes: true},
+		{reason: "a write has all progress before it", after: 3 * time.Minute, machine: machine()},
 		{
-			reason: "a model that answers never waits", after: progressPeriod + 4*time.Second, machine: machine(),
+			reason: "a model that answers never waits", after: 3*time.Minute + time.Second, machine: machine(),
 			pods: []corev1.Pod{podReady()}, writes: true,
 		},
 	} {
@@ -64,11 +68,15 @@ func TestProgressIsCoalesced(t *testing.T) {
 	}
 }
 
-// TestProgressAfterARestart: a controller that does not know of the last write makes one.
+// TestProgressAfterARestart: a controller that does not know of the last write waits only for more progress.
 func TestProgressAfterARestart(t *testing.T) {
-	r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
-	if wait := progressWait(r.statusWrites, "uid-1", now.Time); wait != 0 {
-		t.Errorf("progress waits %s, want it written at once", wait)
+	clock := testclock.NewFakePassiveClock(now.Time)
+	coalescer := newCoalescer(clock)
+	for _, want := range []time.Duration{progressDelay, progressDelay - time.Second, progressDelay - 2*time.Second, 0, 0} {
+		if wait := coalescer.wait("uid-1"); wait != want {
+			t.Errorf("%s after the start, progress waits %s, want %s", clock.Since(now.Time), wait, want)
+		}
+		clock.SetTime(clock.Now().Add(time.Second))
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -122,8 +121,8 @@ type Reconciler struct {
 	waiting *watch.Waiting
 	// preflight checks purchases.
 	preflight *preflight.Checker
-	// statusWrites has the time of the last status write of each Workspace.
-	statusWrites *cache.LRUExpireCache
+	// coalescer decides when mere progress is worth a status write.
+	coalescer *coalescer
 	// expectations are the overwritten versions of Workspaces.
 	expectations *stale.Expectations
 	// backoff delays passes while they find a lagging cache.
@@ -158,7 +157,7 @@ func New(config Config) *Reconciler {
 	stored := revisions.NewStore(config.Client, config.Live)
 	out := &Reconciler{
 		Config: config, waiting: watch.NewWaiting(),
-		statusWrites: cache.NewLRUExpireCacheWithClock(mostStatusWrites, config.Clock),
+		coalescer:    newCoalescer(config.Clock),
 		expectations: stale.NewExpectations(), backoff: stale.NewBackoff(),
 		warnings:  &warnings.Reader{Live: config.Live, Clock: config.Clock},
 		isolate:   &isolate.Starter{Client: config.Client, Guard: config.Isolation, Clock: config.Clock},

@@ -30,9 +30,11 @@ func (r *Reconciler) report(ctx context.Context, s *scope, err error) error {
 	after, events := s.status(err, metav1.NewTime(now))
 	if !equality.Semantic.DeepEqual(before, after) {
 		mayWait := err == nil && s.capacityErr == nil && len(events) == 0 && status.IsProgress(&before, &after)
-		if wait := progressWait(r.statusWrites, s.ws.UID, now); mayWait && wait > 0 {
-			s.lookAgain(wait)
-			return nil
+		if mayWait {
+			if wait := r.coalescer.wait(s.ws.UID); wait > 0 {
+				s.lookAgain(wait)
+				return nil
+			}
 		}
 		former := s.ws.DeepCopy()
 		s.ws.Status = after
@@ -56,7 +58,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, read, ws *v1beta1.Workspac
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 	err := r.expectations.Write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })
 	if err == nil {
-		r.statusWrites.Add(ws.UID, r.Clock.Now(), progressPeriod)
+		r.coalescer.wrote(ws.UID)
 	}
 	return err
 }
