@@ -42,7 +42,10 @@ func TestPrivileges(t *testing.T) {
 			backEnd: options.BackendNodePool, formers: []former{options.BackendPods, options.BackendNodeClaim},
 			rare: privileges.Rare{"karpenter.sh nodepools get": "when two replicas make the same one"},
 		},
-		{backEnd: options.BackendPods, formers: []former{options.BackendNodePool, options.BackendNodeClaim}},
+		{
+			backEnd: options.BackendPods, formers: []former{options.BackendNodePool, options.BackendNodeClaim},
+			rare: privileges.Rare{" pods delete": "when the stand-in for the garbage collector is slower to see a lost node"},
+		},
 		{backEnd: options.BackendExisting, formers: []former{options.BackendPods, options.BackendNodePool, options.BackendNodeClaim}},
 	} {
 		t.Run(test.backEnd, func(t *testing.T) {
