@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/openai"
 )
 
@@ -21,12 +22,16 @@ type content struct {
 	text []byte
 	size int64
 	of   *Router
+	from *limit.Client
 }
 
-func (c *content) done() { c.of.buffered.Add(-c.size) }
+func (c *content) done() {
+	c.of.buffered.Add(-c.size)
+	c.from.Hold(-c.size)
+}
 
 // read reads the body of a request, within its limit, its deadline and the memory for all.
-func (r *Router) read(w http.ResponseWriter, req *http.Request) (*content, *openai.Error) {
+func (r *Router) read(w http.ResponseWriter, req *http.Request, client *limit.Client) (*content, *openai.Error) {
 	if encoding := req.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, openai.Errorf(http.StatusUnsupportedMediaType, openai.CodeInvalidBody,
 			"the body is encoded as %q: send it without Content-Encoding", encoding)
@@ -34,7 +39,7 @@ func (r *Router) read(w http.ResponseWriter, req *http.Request) (*content, *open
 	if req.ContentLength > r.settings.MaxBody {
 		return nil, r.tooLarge()
 	}
-	out := &content{of: r}
+	out := &content{of: r, from: client}
 	err := out.fill(req.Body)
 	if err == nil {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -70,14 +75,18 @@ func (c *content) fill(from io.Reader) *openai.Error {
 	}
 }
 
-// reserve counts more memory if that for all bodies suffices.
+// reserve counts more memory, until done, and fails if that for all bodies or the client's half does not suffice.
 func (c *content) reserve(more int64) *openai.Error {
-	if c.of.buffered.Add(more) > c.of.settings.BodyBudget {
-		c.of.buffered.Add(-more)
+	c.size += more
+	all, own := c.of.buffered.Add(more), c.from.Hold(more)
+	share := c.of.settings.BodyBudget
+	if c.from.Name() != "" {
+		share /= 2
+	}
+	if all > c.of.settings.BodyBudget || own > share {
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeOverloaded,
 			"the router holds too many large requests: try again").After(time.Second)
 	}
-	c.size += more
 	return nil
 }
 

@@ -75,7 +75,7 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 		return r.list(w, req.URL.Path, x.client)
 	}
 	x.route = routes[req.URL.Path]
-	content, err := r.read(w, req)
+	content, err := r.read(w, req, x.client)
 	if err != nil {
 		return err
 	}

@@ -610,6 +610,50 @@ func TestMemoryForBodies(t *testing.T) {
 	}
 }
 
+// TestShareOfMemory: a key that fills its half of the memory does not keep others out.
+func TestShareOfMemory(t *testing.T) {
+	const secretB = "sk-tenant-b-0123456789"
+	settings := Defaults()
+	settings.BodyBudget, settings.BodyTimeout = 64<<10, deadline
+	keys := []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a"}), key(t, map[string]string{"key": secretB, "namespaces": "a"})}
+	up := engine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
+	server, _ := front(t, settings, keys, owner("a", "up", up))
+	large := `{"model":"up","x":"` + strings.Repeat("a", 14<<10) + `"}`
+	send := func(text, secret string) int {
+		status, _, _ := post(t, server.URL+"/v1/completions", text, "Authorization", "Bearer "+secret)
+		return status
+	}
+	// A body of 24 KiB without its end takes the half: the buffer doubles to 32 KiB.
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 30000\r\n\r\n%s", secretA, strings.Repeat(" ", 24<<10))
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	until := time.After(deadline)
+	for send(`{"model":"up"}`, secretA) != 503 { // until the router has read what was sent
+		select {
+		case <-ticker.C:
+		case <-until:
+			t.Fatal("a key takes more than its half")
+		}
+	}
+	if status := send(large, secretB); status != 200 {
+		t.Errorf("another key gets %d", status)
+	}
+	_ = conn.Close()
+	for send(large, secretA) != 200 {
+		select {
+		case <-ticker.C:
+		case <-until:
+			t.Fatal("the memory of a body that broke off stays counted")
+		}
+	}
+}
+
 // TestChaos ends requests in every way at once; nothing stays counted.
 func TestChaos(t *testing.T) {
 	chaos := engine(t, func(w http.ResponseWriter, req *http.Request) {

@@ -491,8 +491,15 @@ func TestRouterFlags(t *testing.T) {
 				var o run.Options
 				flags := flag.NewFlagSet(more, flag.ContinueOnError)
 				o.Bind(flags)
+				// The kubelet puts the container's own limit there.
+				for i := range container.Args {
+					container.Args[i] = strings.ReplaceAll(container.Args[i], "$("+container.Env[0].Name+")", "536870912")
+				}
 				if err := flags.Parse(container.Args); err != nil {
 					t.Fatal(err)
+				}
+				if o.MemoryLimit != 512<<20 {
+					t.Errorf("the limit of memory is %d", o.MemoryLimit)
 				}
 				if err := o.Validate(); err != nil {
 					t.Error(err)

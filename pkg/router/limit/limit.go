@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -127,13 +128,17 @@ func positive(text string) (int, error) {
 type Client struct {
 	key              Key
 	requests, tokens *rate.Limiter
+	held             *atomic.Int64
 }
 
 // Anybody returns a client without a key: it reaches all models without limits.
-func Anybody() *Client { return &Client{key: Key{Namespaces: []string{"*"}}} }
+func Anybody() *Client { return &Client{key: Key{Namespaces: []string{"*"}}, held: &atomic.Int64{}} }
 
 // Name of the key; empty for anybody.
 func (c *Client) Name() string { return c.key.Name }
+
+// Hold counts bytes of memory for the client, and returns how many it holds.
+func (c *Client) Hold(more int64) int64 { return c.held.Add(more) }
 
 // CacheSalt keeps the client's prompts apart from those of others in a prefix cache; empty for anybody.
 func (c *Client) CacheSalt() string { return c.key.salt }
@@ -230,8 +235,11 @@ func (k *Keys) Set(keys []Key) (ignored []string) {
 			ignored = append(ignored, key.Name)
 			continue
 		}
-		client := &Client{key: key, requests: k.limiter(key.RequestsPerMinute), tokens: k.limiter(key.TokensPerMinute)}
+		client := &Client{
+			key: key, requests: k.limiter(key.RequestsPerMinute), tokens: k.limiter(key.TokensPerMinute), held: &atomic.Int64{},
+		}
 		if old := k.byHash[key.hash]; old != nil {
+			client.held = old.held
 			if old.key.RequestsPerMinute == key.RequestsPerMinute {
 				client.requests = old.requests
 			}

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -37,19 +38,21 @@ import (
 
 // Options of the command.
 type Options struct {
-	Address, AdminAddress string
-	Scope                 discovery.Scope
-	Settings              router.Settings
-	Routers               int
-	MaxConnections        int
-	DrainDelay            time.Duration
+	Address, MetricsAddress, ProbeAddress string
+	Scope                                 discovery.Scope
+	Settings                              router.Settings
+	Routers                               int
+	MaxConnections                        int
+	MemoryLimit                           int64
+	DrainDelay                            time.Duration
 }
 
 // Bind adds the flags.
 func (o *Options) Bind(flags *flag.FlagSet) {
 	o.Settings = router.Defaults()
 	flags.StringVar(&o.Address, "bind-address", ":8000", "address of the API")
-	flags.StringVar(&o.AdminAddress, "admin-bind-address", ":8081", "address of metrics and probes")
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics")
+	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address of the probes")
 	flags.Func("watch-namespace", "namespace with models; repeatable; default: all", func(name string) error {
 		o.Scope.Namespaces = append(o.Scope.Namespaces, name)
 		return nil
@@ -62,6 +65,7 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
 	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
 	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
+	flags.Int64Var(&o.MemoryLimit, "memory-limit-bytes", 0, "memory of the container; 0: unknown")
 	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second, "time from the end of readiness to the end of new connections")
 }
 
@@ -72,8 +76,8 @@ func (o *Options) Validate() error {
 		return errors.New("set either --key-namespace or --open")
 	case o.Routers < 1, o.MaxConnections < 1, o.Settings.MaxBody < 1, o.Settings.Deadline <= 0:
 		return errors.New("--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0")
-	case o.Settings.BodyBudget/3 < o.Settings.MaxBody: // a body, the buffer in which it grew, and the edited copy
-		return errors.New("--body-memory-bytes must be at least three times --max-body-bytes")
+	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: a body, the buffer in which it grew, the edited copy
+		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
 	}
 	return nil
 }
@@ -92,6 +96,7 @@ func Main(args []string, stderr io.Writer) int {
 		return 2
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
+	o.limitMemory()
 	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
 	klog.SetSlogLogger(log)
 	config, err := ctrl.GetConfig()
@@ -103,6 +108,14 @@ func Main(args []string, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// limitMemory has the garbage collector keep the process within nine tenths of the container's memory. Large bodies
+// would double the heap between two collections.
+func (o *Options) limitMemory() {
+	if o.MemoryLimit > 0 {
+		debug.SetMemoryLimit(o.MemoryLimit / 10 * 9)
+	}
 }
 
 // Serve runs the router until the context ends and its requests are answered.
@@ -123,13 +136,16 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 	})
 	var isSynced, isDraining atomic.Bool
 	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
-	api, admin := router.Server(front), router.Server(adminHandler(registry, isReady))
+	api, scrapes := router.Server(front), router.Server(metricsHandler(registry))
+	probes := router.Server(probeHandler(isReady))
 	// The watch goes on while requests end, so it stops with the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
 	group.Go(func() error { return found.Run(groupCtx, func() { isSynced.Store(true) }) })
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
-	group.Go(func() error { return listen(groupCtx, admin, o.AdminAddress, 100) })
+	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
+	// Whoever fills the connections for metrics must not end the router.
+	group.Go(func() error { return listen(groupCtx, probes, o.ProbeAddress, 100) })
 	group.Go(func() error {
 		defer stop()
 		select {
@@ -142,7 +158,7 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 		wait(groupCtx, o.DrainDelay)
 		ending, cancel := context.WithTimeout(groupCtx, o.Settings.Deadline)
 		defer cancel()
-		return errors.Join(api.Shutdown(ending), admin.Close())
+		return errors.Join(api.Shutdown(ending), scrapes.Close(), probes.Close())
 	})
 	err = group.Wait()
 	stop()
@@ -171,10 +187,14 @@ func listen(ctx context.Context, server *http.Server, address string, connection
 	return nil
 }
 
-// adminHandler serves metrics and probes.
-func adminHandler(registry *prometheus.Registry, isReady func() bool) http.Handler {
+func metricsHandler(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func probeHandler(isReady func() bool) http.Handler {
+	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !isReady() {
