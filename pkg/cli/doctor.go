@@ -102,18 +102,25 @@ func writeBundle(path string, seen *doctor.Snapshot, findings []doctor.Finding) 
 	return err
 }
 
-// showFindings writes findings for people.
+// isAlike reports whether two findings differ in nothing but their object.
+func isAlike(a, b *doctor.Finding) bool {
+	return a.ID == b.ID && a.Severity == b.Severity && a.Evidence == b.Evidence && a.Fix == b.Fix
+}
+
+// showFindings writes findings for people. Findings that differ only in their object share one explanation.
 func showFindings(w World, seen *doctor.Snapshot, findings []doctor.Finding) error {
 	s := newStyle(w)
 	width, _ := w.size()
-	for i := range findings {
+	for i := 0; i < len(findings); {
 		f := &findings[i]
 		color := yellow
 		if f.Severity == doctor.Error {
 			color = red
 		}
-		head := s.paint(color, fmt.Sprintf("%-7s", f.Severity)) + " " + s.paint(bold, f.ID) + " " + f.Object
-		fmt.Fprintln(w.Out, strings.TrimRight(head, " "))
+		for ; i < len(findings) && isAlike(&findings[i], f); i++ {
+			head := s.paint(color, fmt.Sprintf("%-7s", f.Severity)) + " " + s.paint(bold, f.ID) + " " + findings[i].Object
+			fmt.Fprintln(w.Out, strings.TrimRight(head, " "))
+		}
 		for _, line := range chopped(f.Evidence, max(width-8, narrowest)) {
 			fmt.Fprintln(w.Out, "        "+line)
 		}

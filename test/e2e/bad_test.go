@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/doctor"
 )
 
 // verdict is what a bad manifest says in its comment about what becomes of it: refused at apply with
@@ -77,6 +79,7 @@ func TestBadManifests(t *testing.T) {
 			waitCondition(t, key, v1beta1.ConditionReady, want.reason, seenTimeout)
 		})
 	}
+	t.Run("the doctor names them all", func(t *testing.T) { expectDoctor(t, ns, files) })
 	t.Run("nothing is bought", func(t *testing.T) {
 		list := &v1beta1.WorkspaceList{}
 		if err := local.client.List(t.Context(), list, client.InNamespace(ns)); err != nil {
@@ -87,6 +90,38 @@ func TestBadManifests(t *testing.T) {
 		}
 	})
 	t.Run("what belongs to others is untouched", func(t *testing.T) { expectForeign(t, ns) })
+}
+
+// expectDoctor runs the doctor on the cluster. It finds each bad Workspace with the reason of its manifest, and nothing
+// else but the local cloud's missing network plug-in.
+func expectDoctor(t *testing.T, ns string, files []string) {
+	want := []string{"NetworkPolicyUncertain"}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if verdict := verdictOf(t, string(text)); verdict.reason != "" {
+			want = append(want, verdict.reason+" Workspace/"+ns+"/"+strings.TrimSuffix(filepath.Base(file), ".yaml"))
+		}
+	}
+	text, code := tryBerth(t, "doctor", "--output=json")
+	var diagnosis struct{ Findings []doctor.Finding }
+	if err := json.Unmarshal([]byte(text), &diagnosis); err != nil {
+		t.Fatalf("%v in: %s", err, text)
+	}
+	var got []string
+	for i := range diagnosis.Findings {
+		got = append(got, strings.TrimSpace(diagnosis.Findings[i].ID+" "+diagnosis.Findings[i].Object))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the doctor's findings differ (-want +got):\n%s", diff)
+	}
+	if code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
 }
 
 // expectForeign checks that the objects whose names were taken are as their owner left them.

@@ -19,6 +19,16 @@ import (
 // berth runs kubectl berth as somebody with the cluster's kubeconfig, and returns what it prints.
 func berth(t *testing.T, ns string, args ...string) string {
 	t.Helper()
+	text, code := tryBerth(t, append(slices.Clone(args), "--namespace="+ns)...)
+	if code != 0 {
+		t.Fatalf("kubectl berth %s ended with %d", strings.Join(args, " "), code)
+	}
+	return text
+}
+
+// tryBerth is berth without a namespace. It also returns the exit code.
+func tryBerth(t *testing.T, args ...string) (text string, code int) {
+	t.Helper()
 	in, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -32,16 +42,14 @@ func berth(t *testing.T, ns string, args ...string) string {
 	var problems bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
-	all := slices.Concat(args, []string{"--namespace=" + ns, "--kubeconfig=" + local.kubeconfig})
-	if code := cli.Main(ctx, all, cli.Process(in, out, &problems, func(string) string { return "" })); code != 0 {
-		t.Fatalf("kubectl berth %s ended with %d: %s", strings.Join(args, " "), code, problems.String())
-	}
-	text, err := os.ReadFile(out.Name())
+	all := append(slices.Clone(args), "--kubeconfig="+local.kubeconfig)
+	code = cli.Main(ctx, all, cli.Process(in, out, &problems, func(string) string { return "" }))
+	printed, err := os.ReadFile(out.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("$ kubectl berth %s\n%s%s", strings.Join(args, " "), text, problems.String())
-	return string(text)
+	t.Logf("$ kubectl berth %s\n%s%s", strings.Join(args, " "), printed, problems.String())
+	return string(printed), code
 }
 
 // expectText checks that a command says some things.
