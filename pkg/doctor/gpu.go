@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 )
 
@@ -86,7 +87,7 @@ func checkNodes(e *examination) {
 	}
 }
 
-// nodeProblem returns a bad condition of a node, or an empty text.
+// nodeProblem returns a bad condition or an eviction of a node, or an empty text.
 func nodeProblem(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		isReady := c.Type == corev1.NodeReady
@@ -97,5 +98,5 @@ func nodeProblem(node *corev1.Node) string {
 			return fmt.Sprintf("condition %s is %s: %s", c.Type, c.Status, c.Message)
 		}
 	}
-	return ""
+	return nodehealth.Of(node).Message
 }

@@ -31,8 +31,12 @@ type rule struct {
 	grace     time.Duration
 }
 
-// rules are the conditions on which Karpenter's providers repair nodes, and those of AKS's node problem detector on
-// nodes with GPUs, except conditions about single errors of an application.
+// nvSentinelGrace is the time for NVSentinel to repair a machine. It clears the condition afterwards.
+const nvSentinelGrace = 5 * time.Minute
+
+// rules are the conditions on which Karpenter's providers repair nodes, those of AKS's node problem detector on nodes
+// with GPUs, and those of NVSentinel. Conditions about single errors of an application are left out, such as
+// GPUXIDErrors of AKS: a faulty program can cause an XID, too.
 func rules() []rule {
 	return []rule{
 		// Karpenter's provider for Azure, RepairPolicies, 2026-08.
@@ -47,6 +51,21 @@ func rules() []rule {
 		// AKS, GPU health monitoring by the node problem detector.
 		{"GPUMissing", corev1.ConditionTrue, 5 * time.Minute},
 		{"NVLinkStatusInactive", corev1.ConditionTrue, 10 * time.Minute},
+		// NVSentinel, docs/INTEGRATIONS.md, read 2026-11-25. It sets a condition only for a fatal fault. Heat and power
+		// limits slow GPUs down and pass.
+		{"GpuMemWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuPcieWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuInforomWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuSmWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuNvlinkWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuMcuWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuPmuWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuDriverWatch", corev1.ConditionTrue, nvSentinelGrace},
+		{"SysLogsXIDError", corev1.ConditionTrue, nvSentinelGrace},
+		{"SysLogsSXIDError", corev1.ConditionTrue, nvSentinelGrace},
+		{"SysLogsGPUFallenOff", corev1.ConditionTrue, nvSentinelGrace},
+		{"NVSwitchFatalError", corev1.ConditionTrue, nvSentinelGrace},
+		{"NVSwitchDown", corev1.ConditionTrue, nvSentinelGrace},
 	}
 }
 

@@ -40,6 +40,17 @@ func TestOf(t *testing.T) {
 			},
 		},
 		{
+			reason: "NVSentinel found a fatal fault", conditions: []corev1.NodeCondition{
+				condition("GpuMemWatch", "True", "[DCGM_FR_FAULTY_MEMORY] GPU 0 - RecommendedAction: CONTACT_SUPPORT"),
+			},
+			want: nodehealth.Trouble{
+				Message: "node n reports GpuMemWatch=True: [DCGM_FR_FAULTY_MEMORY] GPU 0 - RecommendedAction: CONTACT_SUPPORT",
+				Since:   since.Time, Grace: 5 * time.Minute,
+			},
+		},
+		{reason: "NVSentinel found a repaired GPU", conditions: []corev1.NodeCondition{condition("GpuMemWatch", "False", "")}},
+		{reason: "heat slows a GPU down and passes", conditions: []corev1.NodeCondition{condition("GpuThermalWatch", "True", "throttled")}},
+		{
 			reason: "what can wait goes after what cannot", conditions: []corev1.NodeCondition{
 				condition("GPUMissing", "True", "one is missing"), condition("PreemptionScheduled", "True", ""),
 			},
