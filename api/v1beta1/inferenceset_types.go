@@ -28,7 +28,9 @@ type InferenceSet struct {
 	// spec is the desired state.
 	// +optional
 	Spec InferenceSetSpec `json:"spec,omitempty"`
-	// status is the observed state.
+	// status is the observed state. Before the controller has written it, observedGeneration is -1, so that tools which
+	// compare it with the generation wait.
+	// +kubebuilder:default={observedGeneration:-1}
 	// +optional
 	Status InferenceSetStatus `json:"status,omitempty"`
 }

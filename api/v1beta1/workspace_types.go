@@ -42,7 +42,9 @@ type Workspace struct {
 	// releases the machines and keeps the object, its Service name and its plan.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// status is the observed state.
+	// status is the observed state. Before the controller has written it, observedGeneration is -1, so that tools which
+	// compare it with the generation wait.
+	// +kubebuilder:default={observedGeneration:-1}
 	// +optional
 	Status WorkspaceStatus `json:"status,omitempty"`
 }

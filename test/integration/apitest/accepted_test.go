@@ -4,6 +4,7 @@
 package apitest
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -127,21 +129,27 @@ func TestAcceptedManifests(t *testing.T) {
 // applyTwice applies a manifest by server-side apply, strictly, twice: the second time is a no-op.
 func applyTwice(t *testing.T, manifest *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-	var versions []string
-	var stored *unstructured.Unstructured
-	for range 2 {
-		stored = manifest.DeepCopy()
-		config := client.ApplyConfigurationFromUnstructured(stored)
-		if err := api.Apply(t.Context(), config, fieldOwner, client.ForceOwnership); err != nil {
-			t.Fatalf("applying %s: %v", manifest.GetName(), err)
-		}
-		versions = append(versions, stored.GetResourceVersion())
-		if len(versions) == 1 {
-			continue
-		}
-		if versions[0] != versions[1] {
-			t.Errorf("applying %s again made a write: resource version %s became %s", manifest.GetName(), versions[0], versions[1])
-		}
+	stored := applied(t, manifest)
+	// The controller's first write. Until then the status is a default, which the API server stores with the next write.
+	status := fmt.Sprintf(`{"status": {"observedGeneration": %d}}`, stored.GetGeneration())
+	if err := api.Status().Patch(t.Context(), stored, client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
+		t.Fatalf("writing the status of %s: %v", manifest.GetName(), err)
+	}
+	before := stored.GetResourceVersion()
+	stored = applied(t, manifest)
+	if after := stored.GetResourceVersion(); after != before {
+		t.Errorf("applying %s again made a write: resource version %s became %s", manifest.GetName(), before, after)
+	}
+	return stored
+}
+
+// applied applies a manifest, and returns what the API server then has.
+func applied(t *testing.T, manifest *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	stored := manifest.DeepCopy()
+	config := client.ApplyConfigurationFromUnstructured(stored)
+	if err := api.Apply(t.Context(), config, fieldOwner, client.ForceOwnership); err != nil {
+		t.Fatalf("applying %s: %v", manifest.GetName(), err)
 	}
 	return stored
 }
