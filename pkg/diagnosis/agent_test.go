@@ -66,7 +66,7 @@ func TestAgentReasons(t *testing.T) {
 	got := map[string]diagnosis.Finding{}
 	for reason := range agentReasons(t) {
 		in := one(fetching(terminated(1, "Error", `{"reason":"`+reason+`","message":"m"}`)))
-		in.Words = words(t)
+		in.Signatures = signatures(t)
 		got[reason] = diagnosis.Inference(in)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -105,8 +105,8 @@ func one(changes ...func(*corev1.Pod)) diagnosis.Input {
 	return diagnosis.Input{Want: 1, Pods: []corev1.Pod{pod(changes...)}, Nodes: []corev1.Node{node("node-a", corev1.NodeReady)}}
 }
 
-// words are those that ship.
-func words(t testing.TB) diagnosis.Words {
+// signatures are the built-in ones.
+func signatures(t testing.TB) diagnosis.Signatures {
 	t.Helper()
 	shipped, err := diagnosis.Shipped()
 	if err != nil {
@@ -334,7 +334,7 @@ func TestInference(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			tc.in.Words = words(t)
+			tc.in.Signatures = signatures(t)
 			if diff := cmp.Diff(tc.want, diagnosis.Inference(tc.in)); diff != "" {
 				t.Errorf("Inference: -want +got:\n%s", diff)
 			}
@@ -396,7 +396,7 @@ func TestFindingsAreStable(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			for i := range tc.phases {
-				tc.phases[i].Words = words(t)
+				tc.phases[i].Signatures = signatures(t)
 			}
 			want := diagnosis.Inference(tc.phases[0])
 			for i, phase := range tc.phases {
@@ -429,7 +429,7 @@ func FuzzInference(f *testing.F) {
 	f.Add("", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB. GPU 0 has a total capacity of 2 GiB")
 	f.Add("", "error: argument --x: \x1b[31m"+strings.Repeat("y", 5000))
 	f.Add("", `{"reason":"MemberLost","message":"\u0007\n"}`)
-	shipped := words(f)
+	shipped := signatures(f)
 	f.Fuzz(func(t *testing.T, scheduler, log string) {
 		for _, in := range []diagnosis.Input{
 			one(unscheduled("Unschedulable", scheduler)),
@@ -441,7 +441,7 @@ func FuzzInference(f *testing.F) {
 			one(engine(terminated(128, "StartError", log))),
 			one(engine(terminated(1, "Error", "error: argument --a: "+log))),
 		} {
-			in.Words = shipped
+			in.Signatures = shipped
 			got := diagnosis.Inference(in)
 			if n := len([]rune(got.Message)); n > 1024 || strings.ContainsFunc(got.Message, unicode.IsControl) || !utf8.ValidString(got.Message) {
 				t.Errorf("message of %d characters, or of several lines: %q", n, got.Message)

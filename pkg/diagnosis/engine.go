@@ -22,10 +22,10 @@ func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 		if last == nil || isStartFailure(last) || said.isAboutMember() {
 			continue
 		}
-		if rule, groups := in.Words.find(last.Message); rule != nil {
+		if rule, groups := in.Signatures.find(last.Message); rule != nil {
 			says, next := rule.sentences(groups, in.place(pod, status))
 			return finding(rule.Reason, "container %q of pod %q ended with %s, because %s%s: %s",
-				status.Name, pod.Name, exit(last.ExitCode), says, in.planned(rule.Beside), next), true
+				status.Name, pod.Name, exit(last.ExitCode), says, in.planned(rule.Compare), next), true
 		}
 		line, advice := errorLine(last.Message), crashAdvice(pod.Name, status.Name, last.ExitCode)
 		return finding(v1beta1.ReasonContainerCrashLoop, "container %q of pod %q ended with %s%s and restarts: %s",
@@ -35,16 +35,16 @@ func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 }
 
 // planned describes the plan's figures; empty if there is nothing to compare.
-func (in *Input) planned(which figures) string {
+func (in *Input) planned(which comparison) string {
 	if in.Plan == nil || in.Plan.Memory == nil {
 		return ""
 	}
 	memory := in.Plan.Memory
 	switch which {
-	case besideMemory:
+	case compareMemory:
 		return fmt.Sprintf("; the plan expected per GPU %.2f GiB of weights, %.2f GiB of KV cache and %.2f GiB of overhead, of %.2f GiB (%s)",
 			memory.Weights, memory.KVCache, memory.Overhead, memory.Total, memory.Basis)
-	case besideCache:
+	case compareCache:
 		return fmt.Sprintf("; the plan expected %.2f GiB of KV cache per GPU, for %d sequences of %d tokens (%s)",
 			memory.KVCache, in.Plan.Concurrency, in.Plan.MaxModelLen, memory.Basis)
 	default:
@@ -52,26 +52,11 @@ func (in *Input) planned(which figures) string {
 	}
 }
 
-// killed is the exit code of a process killed from outside.
-const killed = 128 + 9
-
 func crashAdvice(pod, container string, code int32) string {
 	if code == killed {
 		return fmt.Sprintf("kubectl describe pod %s shows whether its liveness probe failed or the node ran out of a resource", pod)
 	}
 	return fmt.Sprintf("kubectl logs --previous %s -c %s shows more", pod, container)
-}
-
-// exit names the signal of an exit code, as shells and container runtimes count.
-func exit(code int32) string {
-	signals := map[int32]string{
-		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL",
-		128 + 11: "SIGSEGV", 128 + 15: "SIGTERM",
-	}
-	if signal, known := signals[code]; known {
-		return fmt.Sprintf("exit code %d, %s", code, signal)
-	}
-	return fmt.Sprintf("exit code %d", code)
 }
 
 // probeSlack is the latest end of a container after its startup probe failed: a probe may hang until its own

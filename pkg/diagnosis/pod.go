@@ -110,16 +110,6 @@ func requests(pod *corev1.Pod) corev1.ResourceList {
 	return sum
 }
 
-func byName(nodes []corev1.Node) []corev1.Node {
-	sorted := slices.Clone(nodes)
-	slices.SortFunc(sorted, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return sorted
-}
-
-func isReady(node corev1.Node) bool {
-	return nodeCondition(&node, corev1.NodeReady) == corev1.ConditionTrue
-}
-
 // schedulerSentence takes the numbers of nodes out of the scheduler's message: they change whenever
 // any node of the cluster does, and with them the order of the reasons.
 func schedulerSentence(message string) string {

@@ -5,7 +5,6 @@ package diagnosis
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -64,17 +63,4 @@ func preparing(pod *corev1.Pod, container string) Finding {
 	return pending("node %q pulls the image of container %q or mounts its volumes for pod %q: "+
 		"if this persists, kubectl describe pod shows why",
 		pod.Spec.NodeName, container, pod.Name)
-}
-
-func isLost(name string, nodes []corev1.Node) bool {
-	node := nodeNamed(nodes, name)
-	return node != nil && !isReady(*node)
-}
-
-// isDone is true for an init container that ended well, and for a sidecar after its startup probe.
-func isDone(status *corev1.ContainerStatus) bool {
-	if terminated := status.State.Terminated; terminated != nil {
-		return terminated.ExitCode == 0
-	}
-	return status.State.Running != nil && ptr.Deref(status.Started, false)
 }

@@ -120,7 +120,7 @@ func TestPublishedWarnings(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			in := diagnosis.Input{
-				Want: 1, Pods: tc.pods, Nodes: []corev1.Node{node("node-a", corev1.NodeReady)}, Words: words(t), Warnings: tc.warnings,
+				Want: 1, Pods: tc.pods, Nodes: []corev1.Node{node("node-a", corev1.NodeReady)}, Signatures: signatures(t), Warnings: tc.warnings,
 			}
 			if diff := cmp.Diff(tc.want, diagnosis.Inference(in)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)

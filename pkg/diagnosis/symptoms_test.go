@@ -195,7 +195,7 @@ func TestSymptoms(t *testing.T) {
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			tc.in.Words = words(t)
+			tc.in.Signatures = signatures(t)
 			if diff := cmp.Diff(tc.want, diagnosis.Inference(tc.in)); diff != "" {
 				t.Errorf("Inference: -want +got:\n%s", diff)
 			}
@@ -219,7 +219,7 @@ func TestEngineNamedAsAgentElsewhere(t *testing.T) {
 			p.Spec.Containers[0].Name = name
 			p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: name, State: waiting("ErrImagePull", "not found")}
 		})
-		got := diagnosis.Inference(diagnosis.Input{Want: 1, Pods: []corev1.Pod{p}, Plan: &planner.Plan{Engine: "vllm"}, Words: words(t)})
+		got := diagnosis.Inference(diagnosis.Input{Want: 1, Pods: []corev1.Pod{p}, Plan: &planner.Plan{Engine: "vllm"}, Signatures: signatures(t)})
 		if !strings.Contains(got.Message, "engineImages.vllm") {
 			t.Errorf("Workspace %q: %s", name, got.Message)
 		}

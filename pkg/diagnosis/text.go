@@ -5,15 +5,13 @@ package diagnosis
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode"
 
 	"github.com/modelberth/modelberth/pkg/wording"
 )
-
-// maxQuote bounds the quote of a log or of the kubelet.
-const maxQuote = 400
 
 // errorLine returns the most informative line of a log's tail: the first error line, because later ones are
 // consequences; else the last of Python's exceptions, which summarises the earlier ones; else the last line.
@@ -70,4 +68,19 @@ func withoutPorts(text string) string {
 		return r
 	}, strings.ToValidUTF8(text, "�"))
 	return strings.Join(strings.Fields(text), " ")
+}
+
+// killed is the exit code of a process killed from outside.
+const killed = 128 + 9
+
+// exit names the signal of an exit code, as shells and container runtimes count.
+func exit(code int32) string {
+	signals := map[int32]string{
+		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL",
+		128 + 11: "SIGSEGV", 128 + 15: "SIGTERM",
+	}
+	if signal, known := signals[code]; known {
+		return fmt.Sprintf("exit code %d, %s", code, signal)
+	}
+	return fmt.Sprintf("exit code %d", code)
 }

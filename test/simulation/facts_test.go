@@ -38,7 +38,7 @@ type facts struct {
 	mapper meta.RESTMapper
 	// markets are the prices of a version of the controller, and those of the next.
 	markets [2]market
-	words   diagnosis.Words
+	words   diagnosis.Signatures
 	answers workspace.Answers
 	classes []v1beta1.NodeClassReference
 	render  render.Settings

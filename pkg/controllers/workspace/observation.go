@@ -44,7 +44,7 @@ type observation struct {
 	// warnings are events about silent objects.
 	warnings []diagnosis.Warning
 	// words are the engines' error messages.
-	words diagnosis.Words
+	words diagnosis.Signatures
 }
 
 // node returns the node of that name, or nil.

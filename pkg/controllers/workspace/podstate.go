@@ -23,7 +23,7 @@ const restartLimit = 5 * time.Minute
 
 // diagnosed returns the input of a diagnosis of the pods.
 func (s *scope) diagnosed() diagnosis.Input {
-	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Words: s.words, Warnings: s.warnings}
+	in := diagnosis.Input{Pods: s.pods, Nodes: s.nodes, Signatures: s.words, Warnings: s.warnings}
 	if runs := s.running(); runs != nil {
 		in.Want, in.Plan = runs.Plan.Nodes, &runs.Plan
 	}

@@ -90,7 +90,7 @@ type Config struct {
 	Events    record.EventRecorder
 	Clock     clock.PassiveClock
 	// Words are the engines' error messages. Engines reads the figures of answering engines; nil reads none.
-	Words   diagnosis.Words
+	Words   diagnosis.Signatures
 	Engines EngineProbe
 	// Isolation says whether several machines may serve one model; nil lets them.
 	Isolation *isolation.Guard

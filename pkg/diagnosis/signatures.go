@@ -4,7 +4,7 @@
 package diagnosis
 
 import (
-	_ "embed" // the words that ship
+	_ "embed" // the built-in signatures
 	"errors"
 	"fmt"
 	"regexp"
@@ -18,39 +18,39 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-//go:embed words.yaml
+//go:embed signatures.yaml
 var shipped []byte
 
-// Words are the known messages of engines.
-type Words struct{ rules []wordRule }
+// Signatures are the known messages of engines.
+type Signatures struct{ rules []signature }
 
-// wordRule gives the meaning of some messages.
-type wordRule struct {
+// signature gives the meaning of some messages.
+type signature struct {
 	// Name of the rule, the source of the message, and the date of that source.
 	Name   string `json:"name"`
 	Source string `json:"source"`
 	Date   string `json:"date"`
 	// Pattern to find in the message; Says and Next may use its named groups.
 	Pattern string `json:"pattern"`
-	// Example of the words.
+	// Example of the message.
 	Example string `json:"example"`
 	// Reason of the finding.
 	Reason string `json:"reason"`
 	// Says describes the failure, Next the way out.
 	Says string `json:"says"`
 	Next string `json:"next"`
-	// Beside selects the plan's figures for comparison.
-	Beside figures `json:"beside,omitempty"`
+	// Compare selects the figures of the plan that stand beside the message.
+	Compare comparison `json:"compare,omitempty"`
 
 	pattern *regexp.Regexp
 }
 
-// figures are a plan's figures for comparison with an engine's message.
-type figures string
+// comparison is the part of a plan that an engine's message is compared with.
+type comparison string
 
 const (
-	besideMemory figures = "memory"
-	besideCache  figures = "cache"
+	compareMemory comparison = "memory"
+	compareCache  comparison = "cache"
 )
 
 // place is the location of a message.
@@ -60,49 +60,49 @@ type place struct{ pod, container, image, arch string }
 const maxGroup = 160
 
 // Shipped returns the built-in messages.
-func Shipped() (Words, error) { return Parse(shipped) }
+func Shipped() (Signatures, error) { return Parse(shipped) }
 
 // Parse reads rules strictly and checks them: each must have a meaning, and match its own example first.
-func Parse(data []byte) (Words, error) {
+func Parse(data []byte) (Signatures, error) {
 	var doc struct {
-		Rules []wordRule `json:"rules"`
+		Rules []signature `json:"rules"`
 	}
 	if err := yaml.UnmarshalStrict(data, &doc); err != nil {
-		return Words{}, fmt.Errorf("words: %s", wording.OneLine(err.Error()))
+		return Signatures{}, fmt.Errorf("signatures: %s", wording.OneLine(err.Error()))
 	}
-	words := Words{rules: doc.Rules}
-	for i := range words.rules {
-		rule := &words.rules[i]
+	all := Signatures{rules: doc.Rules}
+	for i := range all.rules {
+		rule := &all.rules[i]
 		if err := rule.check(); err != nil {
-			return Words{}, fmt.Errorf("rules[%d] %q: %w", i, rule.Name, err)
+			return Signatures{}, fmt.Errorf("rules[%d] %q: %w", i, rule.Name, err)
 		}
-		if first := slices.IndexFunc(words.rules, func(r wordRule) bool { return r.Name == rule.Name }); first != i {
-			return Words{}, fmt.Errorf("rules[%d] %q: rules[%d] has the same name", i, rule.Name, first)
+		if first := slices.IndexFunc(all.rules, func(r signature) bool { return r.Name == rule.Name }); first != i {
+			return Signatures{}, fmt.Errorf("rules[%d] %q: rules[%d] has the same name", i, rule.Name, first)
 		}
 	}
-	for i := range words.rules {
-		rule := &words.rules[i]
-		if found, _ := words.find(rule.Example); found == nil {
-			return Words{}, fmt.Errorf("rules[%d] %q: example: the rule does not match it", i, rule.Name)
+	for i := range all.rules {
+		rule := &all.rules[i]
+		if found, _ := all.find(rule.Example); found == nil {
+			return Signatures{}, fmt.Errorf("rules[%d] %q: example: the rule does not match it", i, rule.Name)
 		} else if found != rule {
-			return Words{}, fmt.Errorf("rules[%d] %q: example: rule %q matches it before", i, rule.Name, found.Name)
+			return Signatures{}, fmt.Errorf("rules[%d] %q: example: rule %q matches it before", i, rule.Name, found.Name)
 		}
 	}
-	return words, nil
+	return all, nil
 }
 
-func (r *wordRule) check() error {
+func (r *signature) check() error {
 	if r.Name == "" || r.Source == "" || r.Says == "" || r.Next == "" {
 		return errors.New("name, source, says and next must be given")
 	}
 	if _, err := time.Parse(time.DateOnly, r.Date); err != nil {
 		return fmt.Errorf("date: %q is not a date like 2026-08-20", r.Date)
 	}
-	if !slices.Contains(reasonsOfWords(), r.Reason) {
-		return fmt.Errorf("reason: %q is none that words may give", r.Reason)
+	if !slices.Contains(reasonsOfSignatures(), r.Reason) {
+		return fmt.Errorf("reason: %q is not a reason that a signature may have", r.Reason)
 	}
-	if r.Beside != "" && r.Beside != besideMemory && r.Beside != besideCache {
-		return fmt.Errorf("beside: %q is neither %s nor %s", r.Beside, besideMemory, besideCache)
+	if r.Compare != "" && r.Compare != compareMemory && r.Compare != compareCache {
+		return fmt.Errorf("compare: %q is neither %s nor %s", r.Compare, compareMemory, compareCache)
 	}
 	if len(r.Pattern) < 8 {
 		return fmt.Errorf("pattern: %q is too short to mean one thing", r.Pattern)
@@ -119,8 +119,8 @@ func (r *wordRule) check() error {
 	return nil
 }
 
-// reasonsOfWords are the possible reasons of an engine's message.
-func reasonsOfWords() []string {
+// reasonsOfSignatures are the possible reasons of an engine's message.
+func reasonsOfSignatures() []string {
 	return []string{
 		v1beta1.ReasonWrongArchitecture, v1beta1.ReasonKVCacheTooSmall, v1beta1.ReasonGPUOutOfMemory, v1beta1.ReasonGPUUnusable,
 		v1beta1.ReasonEngineArgsRefused, v1beta1.ReasonModelRefused, v1beta1.ReasonContainerOOMKilled,
@@ -133,7 +133,7 @@ func (p place) values() map[string]string {
 }
 
 // find returns the first matching rule, with the groups of its pattern.
-func (w Words) find(said string) (*wordRule, map[string]string) {
+func (w Signatures) find(said string) (*signature, map[string]string) {
 	said = wording.OneLine(said)
 	for i := range w.rules {
 		rule := &w.rules[i]
@@ -153,7 +153,7 @@ func (w Words) find(said string) (*wordRule, map[string]string) {
 }
 
 // sentences are a rule's description and way out for a message at a place.
-func (r *wordRule) sentences(groups map[string]string, where place) (says, next string) {
+func (r *signature) sentences(groups map[string]string, where place) (says, next string) {
 	var pairs []string
 	for _, values := range []map[string]string{where.values(), groups} {
 		for name, value := range values {

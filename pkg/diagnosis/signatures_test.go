@@ -30,9 +30,9 @@ func plan() *planner.Plan {
 	}
 }
 
-// TestWords pins what users read when an engine has said one of the words that ship.
-func TestWords(t *testing.T) {
-	data, err := os.ReadFile("words.yaml")
+// TestSignatures pins what users read when an engine reports one of the built-in messages.
+func TestSignatures(t *testing.T) {
+	data, err := os.ReadFile("signatures.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +47,11 @@ func TestWords(t *testing.T) {
 	var out strings.Builder
 	for _, rule := range doc.Rules {
 		in := one(engine(waiting("CrashLoopBackOff", "back-off 10s"), terminated(1, "Error", rule.Example)))
-		in.Words, in.Plan, in.Nodes = words(t), plan(), []corev1.Node{arm}
+		in.Signatures, in.Plan, in.Nodes = signatures(t), plan(), []corev1.Node{arm}
 		got := diagnosis.Inference(in)
 		fmt.Fprintf(&out, "## %s\n%s: %s\n\n", rule.Name, got.Reason, got.Message)
 	}
-	golden(t, "words.golden", out.String())
+	golden(t, "signatures.golden", out.String())
 }
 
 // golden compares text with a file of testdata, or writes the file.
@@ -84,22 +84,22 @@ func TestParseRefuses(t *testing.T) {
   next: mend it
 `
 	if _, err := diagnosis.Parse([]byte("rules:" + good)); err != nil {
-		t.Fatalf("words that are right: %v", err)
+		t.Fatalf("valid signatures: %v", err)
 	}
 	for _, tc := range []struct{ reason, from, to, want string }{
-		{"a field that there is not", "next:", "then: x\n  next:", `words: error unmarshaling JSON: while decoding JSON: json: unknown field "then"`},
+		{"a field that there is not", "next:", "then: x\n  next:", `signatures: error unmarshaling JSON: while decoding JSON: json: unknown field "then"`},
 		{"no next step", "next: mend it", "next: ''", `rules[0] "a": name, source, says and next must be given`},
 		{"a date that is none", "2026-11-20", "lately", `rules[0] "a": date: "lately" is not a date like 2026-08-20`},
-		{"a reason that is not an engine's", "GPUUnusable", "PodEvicted", `rules[0] "a": reason: "PodEvicted" is none that words may give`},
-		{"a reason that there is not", "GPUUnusable", "Oops", `rules[0] "a": reason: "Oops" is none that words may give`},
-		{"figures that there are not", "next:", "beside: disk\n  next:", `rules[0] "a": beside: "disk" is neither memory nor cache`},
+		{"a reason that is not an engine's", "GPUUnusable", "PodEvicted", `rules[0] "a": reason: "PodEvicted" is not a reason that a signature may have`},
+		{"a reason that there is not", "GPUUnusable", "Oops", `rules[0] "a": reason: "Oops" is not a reason that a signature may have`},
+		{"figures that there are not", "next:", "compare: disk\n  next:", `rules[0] "a": compare: "disk" is neither memory nor cache`},
 		{"a pattern that anything meets", `'something (?P<what>\w+) happened'`, `'\w+'`, `rules[0] "a": pattern: "\\w+" is too short to mean one thing`},
 		{"a pattern that is none", `(?P<what>`, `(?P<what`, "rules[0] \"a\": pattern: error parsing regexp: invalid named capture: `(?P<what\\w+) happened`"},
 		{"a group that there is not", "{what}", "{why}", `rules[0] "a": says, next: the pattern has no group "why"`},
 		{"an example of something else", "something bad", "nothing bad", `rules[0] "a": example: the rule does not match it`},
 		{"the same name twice", "next: mend it", "next: mend it" + good, `rules[1] "a": rules[0] has the same name`},
 		{
-			"an earlier rule for the same words", "next: mend it", "next: mend it" + strings.Replace(good, "name: a", "name: b", 1),
+			"an earlier rule for the same message", "next: mend it", "next: mend it" + strings.Replace(good, "name: a", "name: b", 1),
 			`rules[1] "b": example: rule "a" matches it before`,
 		},
 	} {
