@@ -102,22 +102,7 @@ func (t table) parse(files Files) (Facts, error) {
 	if facts.Quantization, err = p.quantization(top, files.Quantization); err != nil {
 		return Facts{}, err
 	}
-	facts.WeightBytes, facts.IdleBytes = files.Tensors.Bytes, files.Tensors.idle(facts.Shape, max(p.storedBytes, loadedBytes))
-	if p.bytesPerParam > 0 && facts.WeightBytes == 0 {
-		facts.EstimatedBytes = groupedBytes(facts.Shape, p.bytesPerParam)
-	}
-	if p.expertsOnly && facts.Shape.MoE != nil && facts.WeightBytes == 0 {
-		facts.EstimatedBytes = expertBytes(facts.Shape, nvfp4Bytes)
-		p.note("attention is assumed to keep 16 bits, as in other mixtures of this format")
-	}
-	if facts.IdleBytes > 0 {
-		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
-			float64(facts.IdleBytes)/(1<<30))
-	}
-	if p.storedBytes > loadedBytes {
-		// Bytes removed during loading are still fetched.
-		facts.IdleBytes += (facts.WeightBytes - facts.IdleBytes) * (p.storedBytes - loadedBytes) / p.storedBytes
-	}
+	p.weigh(&facts, files.Tensors)
 	facts.Notes = p.notes
 	return facts, nil
 }
@@ -140,6 +125,26 @@ type parser struct {
 
 func (p *parser) note(format string, args ...any) {
 	p.notes = append(p.notes, fmt.Sprintf(format, args...))
+}
+
+// weigh adds the bytes of the weights: those of the files if they are known, else an estimate from the shape.
+func (p *parser) weigh(facts *Facts, tensors Tensors) {
+	facts.WeightBytes, facts.IdleBytes = tensors.Bytes, tensors.idle(facts.Shape, max(p.storedBytes, loadedBytes))
+	if p.bytesPerParam > 0 && facts.WeightBytes == 0 {
+		facts.EstimatedBytes = groupedBytes(facts.Shape, p.bytesPerParam)
+	}
+	if p.expertsOnly && facts.Shape.MoE != nil && facts.WeightBytes == 0 {
+		facts.EstimatedBytes = expertBytes(facts.Shape, nvfp4Bytes)
+		p.note("attention is assumed to keep 16 bits, as in other mixtures of this format")
+	}
+	if facts.IdleBytes > 0 {
+		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
+			float64(facts.IdleBytes)/(1<<30))
+	}
+	if p.storedBytes > loadedBytes {
+		// Bytes removed during loading are still fetched.
+		facts.IdleBytes += (facts.WeightBytes - facts.IdleBytes) * (p.storedBytes - loadedBytes) / p.storedBytes
+	}
 }
 
 // levelsOf puts the language model's part of a multimodal config before the whole.
