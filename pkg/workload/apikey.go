@@ -24,11 +24,3 @@ func apiKey(in Input, variable string) []corev1.EnvVar {
 		}},
 	}}
 }
-
-// drainKey gives the key to an agent that reads the engine's metrics.
-func drainKey(in Input) []corev1.EnvVar {
-	if in.APIKeyVariable == "" || len(drainArgs(in)) == 0 {
-		return nil
-	}
-	return apiKey(in, v1beta1.APIKeyKey)
-}

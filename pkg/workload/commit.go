@@ -36,7 +36,7 @@ func commitContainer(in Input) []corev1.Container {
 		return nil
 	}
 	args := slices.Concat(hubArgs(in), authorityArgs(in), []string{"resolve", "--dest", ModelDir}, originArgs(in))
-	env := slices.Concat(supplyEnv(in), hubToken(in), registryEnv(in))
+	env := slices.Concat(proxyEnv(in), hubToken(in), registryEnv(in))
 	if in.Commits != "" {
 		env = append(env, corev1.EnvVar{Name: keptCommit, ValueFrom: &corev1.EnvVarSource{
 			ConfigMapKeyRef: &corev1.ConfigMapKeySelector{

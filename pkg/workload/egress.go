@@ -6,7 +6,6 @@ package workload
 import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -65,14 +64,6 @@ func egressRules(in Input) []networkingv1.NetworkPolicyEgressRule {
 		rules = append(rules, rule)
 	}
 	return rules
-}
-
-func anyPod() networkingv1.NetworkPolicyPeer {
-	return networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}
-}
-
-func block(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
-	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}
 }
 
 func dnsPorts() []networkingv1.NetworkPolicyPort {

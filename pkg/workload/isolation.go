@@ -14,21 +14,12 @@ import (
 // The engines of a group execute anything that reaches their ports. They wait until the controller, which is not a
 // peer, has failed to reach the agents' port. It writes that into an annotation, and the agents read it.
 
-// ProbePort is the agents' port for everybody, and PeerPort the one for their peers alone.
-const (
-	ProbePort = 8091
-	PeerPort  = weightsPort
-)
-
 // The annotation as a file.
 const (
 	volumePod     = "pod"
 	podDir        = "/etc/modelberth/pod"
 	isolationFile = "isolation"
 )
-
-// holds reports whether the engine waits until its group is found isolated.
-func (in Input) holds() bool { return in.isGroup() && in.Settings.HoldGroups }
 
 // isolate marks the pods of a group for their NetworkPolicy, and as held back.
 func isolate(in Input, template *corev1.PodTemplateSpec) {

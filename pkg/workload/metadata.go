@@ -5,7 +5,6 @@ package workload
 
 import (
 	"maps"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -51,15 +50,4 @@ func over(users, ours map[string]string) map[string]string {
 	maps.Copy(merged, users)
 	maps.Copy(merged, ours)
 	return merged
-}
-
-// usersOwn drops labels or annotations that only the controller sets. Admission refuses them; a Workspace may be
-// older than that rule.
-func usersOwn(users map[string]string) map[string]string {
-	out := maps.Clone(users)
-	maps.DeleteFunc(out, func(key, _ string) bool {
-		domain, _, _ := strings.Cut(key, "/")
-		return domain == "modelberth.dev" || domain == "workspace.kaito.io"
-	})
-	return out
 }

@@ -4,10 +4,8 @@
 package workload
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -45,23 +43,4 @@ func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 			Egress:      egressRules(in),
 		},
 	}
-}
-
-// peers are the other members of a group.
-func peers(in Input) networkingv1.NetworkPolicyPeer {
-	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: in.Peers}}
-}
-
-// PeerSelector selects the members of a group by the labels of its rendered pods. Pods rendered by an earlier
-// version have no label with their Workspace's UID.
-func PeerSelector(ws *v1beta1.Workspace, rendered map[string]string) map[string]string {
-	selector := podSelector(ws)
-	if uid := rendered[v1beta1.LabelPeers]; uid != "" {
-		selector[v1beta1.LabelPeers] = uid
-	}
-	return selector
-}
-
-func policyPort(port int32) networkingv1.NetworkPolicyPort {
-	return networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}
 }

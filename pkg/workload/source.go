@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/model"
 )
 
 // ModelPath is the engine's path of the model's files.
@@ -74,4 +75,42 @@ func imagePullSecrets(in Input) []corev1.LocalObjectReference {
 		return nil
 	}
 	return []corev1.LocalObjectReference{{Name: from.Image.PullSecret}}
+}
+
+func hubArgs(in Input) []string {
+	if in.Settings.HubEndpoint == "" {
+		return nil
+	}
+	return []string{"--endpoint", in.Settings.HubEndpoint}
+}
+
+// hubToken passes the token of the user's Secret to a fetching agent. It is not optional: without it the pod names
+// the missing Secret or key, instead of a later refusal by the hub.
+func hubToken(in Input) []corev1.EnvVar {
+	preset := in.Workspace.Inference.Preset
+	if in.Engine.NoWeights || preset == nil || preset.PresetOptions.ModelAccessSecret == "" {
+		return nil
+	}
+	return []corev1.EnvVar{{
+		Name: v1beta1.HubTokenKey,
+		ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: preset.PresetOptions.ModelAccessSecret},
+			Key:                  v1beta1.HubTokenKey,
+		}},
+	}}
+}
+
+// originArgs name the source of the weights.
+func originArgs(in Input) []string {
+	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
+	switch {
+	case in.Plan.Weights != nil:
+		return []string{"--image", in.Plan.Weights.Reference}
+	case from.OCI != nil:
+		return []string{"--image", from.OCI.Reference}
+	case artifact.Revision == "":
+		return []string{"--repo", artifact.Repo}
+	default:
+		return []string{"--repo", artifact.Repo, "--revision", artifact.Revision}
+	}
 }

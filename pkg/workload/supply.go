@@ -4,8 +4,6 @@
 package workload
 
 import (
-	"strconv"
-
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -24,12 +22,10 @@ type Weights struct {
 	CacheVerifyWhole bool
 }
 
-// If the agent finds authorities and cache. The cache is at the same place for the engine, for links lead there.
+// Authorities in the agent's container.
 const (
 	volumeAuthorities = "authorities"
-	volumeCache       = "weights-cache"
 	authoritiesDir    = "/etc/modelberth/authorities"
-	weightsCacheDir   = "/cache"
 	authoritiesKey    = "ca.crt"
 )
 
@@ -40,21 +36,8 @@ func authorityArgs(in Input) []string {
 	return []string{"--ca-file", authoritiesDir + "/" + authoritiesKey}
 }
 
-func cacheArgs(in Input) []string {
-	if cacheClaim(in) == "" {
-		return nil
-	}
-	args := []string{"--cache", weightsCacheDir}
-	if limit := in.Settings.Weights.CacheLimitGiB; limit > 0 {
-		args = append(args, "--cache-limit-gib", strconv.Itoa(limit))
-	}
-	if in.Settings.Weights.CacheVerifyWhole {
-		args = append(args, "--cache-verify-whole")
-	}
-	return append(args, compiledArgs(in)...)
-}
-
-func supplyEnv(in Input) []corev1.EnvVar {
+// proxyEnv names the proxy of an agent that fetches.
+func proxyEnv(in Input) []corev1.EnvVar {
 	var env []corev1.EnvVar
 	for _, v := range []corev1.EnvVar{
 		{Name: "HTTPS_PROXY", Value: literal(in.Settings.Weights.HTTPSProxy)},
@@ -67,23 +50,18 @@ func supplyEnv(in Input) []corev1.EnvVar {
 	return env
 }
 
-func supplyVolumes(in Input) []corev1.Volume {
-	var list []corev1.Volume
-	if name := in.Settings.Weights.CAConfigMap; name != "" {
-		list = append(list, corev1.Volume{Name: volumeAuthorities, VolumeSource: corev1.VolumeSource{
-			ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: name},
-				// If it is missing the agent says so, in the Workspace's status; the kubelet would only wait.
-				Optional: new(true),
-			},
-		}})
+func authorityVolumes(in Input) []corev1.Volume {
+	name := in.Settings.Weights.CAConfigMap
+	if name == "" {
+		return nil
 	}
-	if claim := cacheClaim(in); claim != "" {
-		list = append(list, corev1.Volume{Name: volumeCache, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
-		}})
-	}
-	return list
+	return []corev1.Volume{{Name: volumeAuthorities, VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: name},
+			// If it is missing the agent says so, in the Workspace's status; the kubelet would only wait.
+			Optional: new(true),
+		},
+	}}}
 }
 
 func authorityMounts(in Input) []corev1.VolumeMount {
@@ -91,29 +69,4 @@ func authorityMounts(in Input) []corev1.VolumeMount {
 		return nil
 	}
 	return []corev1.VolumeMount{{Name: volumeAuthorities, MountPath: authoritiesDir, ReadOnly: true}}
-}
-
-// supplyMounts are those of the agent.
-func supplyMounts(in Input) []corev1.VolumeMount {
-	mounts := authorityMounts(in)
-	if cacheClaim(in) != "" {
-		mounts = append(mounts, corev1.VolumeMount{Name: volumeCache, MountPath: weightsCacheDir})
-	}
-	return mounts
-}
-
-// cacheMounts are those of the engine.
-func cacheMounts(in Input) []corev1.VolumeMount {
-	if cacheClaim(in) == "" {
-		return nil
-	}
-	return []corev1.VolumeMount{{Name: volumeCache, MountPath: weightsCacheDir, ReadOnly: true}}
-}
-
-// cacheClaim is empty without a cache, and for a member that reads no files.
-func cacheClaim(in Input) string {
-	if in.Engine.NoWeights {
-		return ""
-	}
-	return in.Settings.Weights.Caches[in.Workspace.Namespace]
 }

@@ -95,3 +95,9 @@ func agentContainer(workspace, name string) string {
 	}
 	return name
 }
+
+// isGroup reports whether several machines serve the model.
+func (in Input) isGroup() bool { return in.Worker != nil }
+
+// holds reports whether the engine waits until its group is found isolated.
+func (in Input) holds() bool { return in.isGroup() && in.Settings.HoldGroups }

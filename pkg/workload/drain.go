@@ -1,0 +1,66 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// defaultGracePeriod lets running requests finish. The engine ends them a little earlier than the kubelet ends the
+// engine, so it exits by itself.
+const (
+	defaultGracePeriod = 120
+	gracePeriodMargin  = 10
+)
+
+// Drain is how long answers under way may take once the pod is told to end.
+func Drain(ws *v1beta1.Workspace) time.Duration {
+	seconds := int64(defaultGracePeriod)
+	if ws.Inference != nil && ws.Inference.Pod != nil {
+		seconds = ptr.Deref(ws.Inference.Pod.TerminationGracePeriodSeconds, seconds)
+	}
+	return time.Duration(max(0, seconds-gracePeriodMargin)) * time.Second
+}
+
+// drained has the agent wait until no request is under way before the engine is told to end.
+func drained() *corev1.Lifecycle {
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: "/drain", Port: intstr.FromInt32(weightsPort)},
+	}}
+}
+
+// drainArgs are the agent's settings to detect running requests. A worker follows its leader.
+func drainArgs(in Input) []string {
+	var args []string
+	patience := Drain(in.Workspace)
+	switch {
+	case patience == 0:
+		return nil
+	case in.Engine.HealthPath == "":
+		args = append(args, "--drain-leader", LeaderAddress(in.Workspace))
+	case len(in.Engine.BusyMetrics) == 0:
+		return nil
+	default:
+		args = append(args, "--drain-metrics", fmt.Sprintf("http://127.0.0.1:%d/metrics", v1beta1.EnginePort))
+		for _, name := range in.Engine.BusyMetrics {
+			args = append(args, "--drain-busy", name)
+		}
+	}
+	return append(args, "--drain-timeout", patience.String())
+}
+
+// drainKey gives the key to an agent that reads the engine's metrics.
+func drainKey(in Input) []corev1.EnvVar {
+	if in.APIKeyVariable == "" || len(drainArgs(in)) == 0 {
+		return nil
+	}
+	return apiKey(in, v1beta1.APIKeyKey)
+}
