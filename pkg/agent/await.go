@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,18 +54,18 @@ type gate struct {
 	clock     clock.WithTicker
 	log       *slog.Logger
 	dial      func(ctx context.Context, address string) error
-	patience  *patience
+	stall     *stallDetector
 	isHeld    atomic.Bool
 	isOpen    atomic.Bool
 }
 
 func newGate(s Settings, log *slog.Logger) *gate {
 	c := clock.RealClock{}
-	p := newPatience(c, awaitPort)
-	p.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(knockEvery) }
+	stall := newStallDetector(c, awaitPort)
+	stall.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(knockEvery) }
 	return &gate{
 		notBefore: s.Group.NotBefore, holdFile: s.Group.HoldFile, holdValue: s.Group.HoldValue,
-		addresses: s.Group.Await, clock: c, log: log, dial: knock, patience: p,
+		addresses: s.Group.Await, clock: c, log: log, dial: knock, stall: stall,
 	}
 }
 
@@ -87,15 +86,18 @@ func (g *gate) Run(ctx context.Context) error {
 	if err := g.awaitIsolation(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	g.patience.moved() // the wait begins now
-	watch.Go(func() { g.patience.watch(ctx, cancel) })
-	defer watch.Wait()
-	defer cancel(nil)
+	if err := g.stall.guard(ctx, g.awaitMembers); err != nil {
+		return err
+	}
+	g.isOpen.Store(true)
+	return nil
+}
+
+// awaitMembers returns once every member has listened.
+func (g *gate) awaitMembers(ctx context.Context) error {
 	for _, address := range g.addresses {
 		g.log.Info("waiting until a member listens", "address", address)
-		_, err := persist(ctx, g.patience, func() (struct{}, error) {
+		_, err := persist(ctx, g.stall, func() (struct{}, error) {
 			if err := g.dial(ctx, address); err != nil {
 				return struct{}{}, &hub.UnreachableError{Endpoint: address, Err: err}
 			}
@@ -104,9 +106,8 @@ func (g *gate) Run(ctx context.Context) error {
 		if err != nil {
 			return &AwaitError{Address: address, Err: err}
 		}
-		g.patience.moved()
+		g.stall.moved()
 	}
-	g.isOpen.Store(true)
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (g *gate) Progress() fetch.Progress {
 	p := fetch.Progress{Stage: fetch.StageWaiting, Files: []fetch.FileProgress{}}
 	if g.isHeld.Load() {
 		p.LastError = errNotIsolated.Error()
-	} else if err := g.patience.lastError(); err != nil {
+	} else if err := g.stall.lastError(); err != nil {
 		p.LastError = err.Error()
 	}
 	return p

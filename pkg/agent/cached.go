@@ -43,7 +43,7 @@ func (f *Fetcher) linkCached(t target, key string, size int64) error {
 	if err := f.volume.link(t.file.Path, filepath.Join(f.config.Cache.dir, blobPath(key))); err != nil {
 		return err
 	}
-	f.ready(t.file.Path, size)
+	f.tracker.ready(t.file.Path, size)
 	f.config.Log.Info("file is in the cache", "file", t.file.Path, "bytes", size)
 	return nil
 }
@@ -93,7 +93,7 @@ func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 	}
 	if exists && info.Size() == t.size {
 		f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageVerifying, Bytes: t.size, TotalBytes: t.size})
-		err := at.hash(ctx, t, f.patience.moved)
+		err := at.hash(ctx, t, f.stall.moved)
 		if err == nil {
 			return at.settle(t)
 		}
@@ -127,9 +127,9 @@ func (f *Fetcher) waitForOther(ctx context.Context, t target) error {
 	case <-timer.C():
 	}
 	if f.config.Cache.volume.resumable(blob, state{Size: t.size, Digest: t.digest}).sum() != done {
-		f.patience.moved()
+		f.stall.moved()
 		return nil
 	}
-	f.patience.note(f.config.Cache.obstacle(keyOf(t.digest)))
+	f.stall.note(f.config.Cache.obstacle(keyOf(t.digest)))
 	return nil
 }

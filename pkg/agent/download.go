@@ -24,23 +24,6 @@ type place struct {
 	path   string
 }
 
-// fetch brings one file into place.
-func (f *Fetcher) fetch(ctx context.Context, t target) error {
-	own := place{f.volume, t.file.Path}
-	if f.config.Cache != nil {
-		err := f.fetchCached(ctx, t)
-		if !errors.Is(err, errNoRoom) {
-			return err
-		}
-		f.config.Log.Warn("the cache is full, fetching without it", "file", t.file.Path, "bytes", t.size)
-	}
-	if err := f.fetchTo(ctx, t, own); err != nil {
-		return err
-	}
-	f.ready(t.file.Path, t.size)
-	return nil
-}
-
 // fetchTo discards bytes with a wrong hash and fetches them once more, in case a proxy altered them.
 func (f *Fetcher) fetchTo(ctx context.Context, t target, to place) error {
 	err := f.fetchOnce(ctx, t, to)
@@ -75,7 +58,7 @@ func (f *Fetcher) fetchOnce(ctx context.Context, t target, to place) (err error)
 // fill downloads the missing ranges and hashes them on the way.
 func (f *Fetcher) fill(ctx context.Context, p *partial, t target) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.follow(ctx, t.file, f.patience.moved) })
+	g.Go(func() error { return p.follow(ctx, t.file, f.stall.moved) })
 	g.Go(func() error { return f.download(ctx, p, t) })
 	return g.Wait()
 }
@@ -114,9 +97,9 @@ func (f *Fetcher) download(ctx context.Context, p *partial, t target) error {
 	return nil
 }
 
-// fetchPiece resumes after broken connections until the common patience ends.
+// fetchPiece resumes after broken connections until the common stall detector stops it.
 func (f *Fetcher) fetchPiece(ctx context.Context, p *partial, t target, r hub.Range) error {
-	pauses := f.patience.pause()
+	pauses := f.stall.pause()
 	buf := make([]byte, bufferBytes)
 	for {
 		n, err := f.copyRange(ctx, p, t, r, buf)
@@ -126,7 +109,7 @@ func (f *Fetcher) fetchPiece(ctx context.Context, p *partial, t target, r hub.Ra
 		if r.Start += n; n > 0 {
 			pauses.Reset()
 		}
-		if err := f.patience.wait(ctx, err, pauses.NextBackOff()); err != nil {
+		if err := f.stall.wait(ctx, err, pauses.NextBackOff()); err != nil {
 			return err
 		}
 	}
@@ -147,7 +130,7 @@ func (f *Fetcher) copyRange(ctx context.Context, p *partial, t target, r hub.Ran
 			}
 			copied += int64(n)
 			f.tracker.received(t.file.Path, int64(n))
-			f.patience.moved()
+			f.stall.moved()
 		}
 		if errors.Is(err, io.EOF) {
 			return copied, nil

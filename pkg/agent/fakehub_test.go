@@ -209,7 +209,7 @@ func newRig(t *testing.T, h *fakeHub, dir string, change ...func(*Config)) rig {
 		f(&c)
 	}
 	f := New(c)
-	f.patience.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }
+	f.stall.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }
 	return rig{Fetcher: f, dir: dir}
 }
 

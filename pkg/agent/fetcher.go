@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -57,7 +56,7 @@ type Fetcher struct {
 	config      Config
 	volume      *volume
 	tracker     *tracker
-	patience    *patience
+	stall       *stallDetector
 	connections chan struct{}
 	unsettled   *unsettled
 }
@@ -68,7 +67,7 @@ func New(c Config) *Fetcher {
 		config:      c,
 		volume:      newVolume(c.Root),
 		tracker:     newTracker(c.Clock, c.Files),
-		patience:    newPatience(c.Clock, c.GiveUpAfter),
+		stall:       newStallDetector(c.Clock, c.GiveUpAfter),
 		connections: make(chan struct{}, c.Connections),
 		unsettled:   new(unsettled),
 	}
@@ -77,7 +76,7 @@ func New(c Config) *Fetcher {
 // Progress tells how far things are. It may be called at any time.
 func (f *Fetcher) Progress() fetch.Progress {
 	p := f.tracker.snapshot()
-	if err := f.patience.lastError(); err != nil && !p.Ready {
+	if err := f.stall.lastError(); err != nil && !p.Ready {
 		p.LastError = err.Error()
 	}
 	return p
@@ -85,18 +84,7 @@ func (f *Fetcher) Progress() fetch.Progress {
 
 // Run returns once all files are verified and have their names, or with a permanent error. It keeps the bytes
 // fetched so far, and another Run resumes there. Call Settle afterwards.
-func (f *Fetcher) Run(ctx context.Context) error { return f.patiently(ctx, f.run) }
-
-// patiently gives up once nothing has moved for too long.
-func (f *Fetcher) patiently(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var watch sync.WaitGroup
-	f.patience.moved() // the wait begins now
-	watch.Go(func() { f.patience.watch(ctx, cancel) })
-	defer watch.Wait()
-	defer cancel(nil)
-	return do(ctx)
-}
+func (f *Fetcher) Run(ctx context.Context) error { return f.stall.guard(ctx, f.run) }
 
 func (f *Fetcher) run(ctx context.Context) error {
 	wants, listed, err := f.wants(ctx)
@@ -179,7 +167,7 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 		}
 	}
 	if m, ok := f.volume.readMarker(path); ok && m.answers(t.want) {
-		f.ready(path, m.Size)
+		f.tracker.ready(path, m.Size)
 		f.config.Log.Info("file was verified before", "file", path, "bytes", m.Size)
 		return true, nil
 	}
@@ -192,7 +180,7 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	}
 	t.size = info.Size()
 	f.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageVerifying, Bytes: info.Size(), TotalBytes: info.Size()})
-	err = (place{f.volume, path}).hash(ctx, t, f.patience.moved)
+	err = (place{f.volume, path}).hash(ctx, t, f.stall.moved)
 	if errors.As(err, new(*hub.ChecksumError)) {
 		f.config.Log.Info("file on the volume differs, fetching it again", "file", path)
 		return false, errors.Join(f.volume.remove(path), f.volume.remove(path+markerSuffix))
@@ -203,13 +191,9 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	if err := f.volume.writeMarker(path, t); err != nil {
 		return false, err
 	}
-	f.ready(path, info.Size())
+	f.tracker.ready(path, info.Size())
 	f.config.Log.Info("verified an existing file", "file", path, "bytes", info.Size())
 	return true, nil
-}
-
-func (f *Fetcher) ready(path string, size int64) {
-	f.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageReady, Bytes: size, TotalBytes: size})
 }
 
 // checkSpace fails before the first byte, not after the last one that fits.
@@ -239,4 +223,21 @@ func (f *Fetcher) fetchAll(ctx context.Context, targets []target) error {
 		g.Go(func() error { return f.fetch(ctx, t) })
 	}
 	return g.Wait()
+}
+
+// fetch brings one file into place.
+func (f *Fetcher) fetch(ctx context.Context, t target) error {
+	own := place{f.volume, t.file.Path}
+	if f.config.Cache != nil {
+		err := f.fetchCached(ctx, t)
+		if !errors.Is(err, errNoRoom) {
+			return err
+		}
+		f.config.Log.Warn("the cache is full, fetching without it", "file", t.file.Path, "bytes", t.size)
+	}
+	if err := f.fetchTo(ctx, t, own); err != nil {
+		return err
+	}
+	f.tracker.ready(t.file.Path, t.size)
+	return nil
 }

@@ -8,42 +8,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/modelberth/modelberth/pkg/hub"
 )
-
-// Selection selects files of a repository by patterns of path.Match over the whole path, if the files are not named
-// one by one.
-type Selection struct {
-	// Weights must match at least one file; Include may match none.
-	Weights []string `json:"weights,omitempty"`
-	Include []string `json:"include,omitempty"`
-	// Exclude is stronger than both.
-	Exclude []string `json:"exclude,omitempty"`
-}
-
-func (s Selection) isEmpty() bool { return len(s.Weights)+len(s.Include)+len(s.Exclude) == 0 }
-
-// reaches reports whether a pattern may match files in a directory, or below it.
-func (s Selection) reaches(dir string) bool {
-	depth := strings.Count(dir, "/") + 1
-	return slices.ContainsFunc(slices.Concat(s.Weights, s.Include), func(pattern string) bool {
-		parts := strings.Split(pattern, "/")
-		return len(parts) > depth && matches([]string{strings.Join(parts[:depth], "/")}, dir)
-	})
-}
-
-// matches ignores invalid patterns: check has refused them.
-func matches(patterns []string, file string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		ok, err := path.Match(pattern, file)
-		return ok && err == nil
-	})
-}
 
 // listing is the result of a selection at one commit. The volume keeps it: a restart needs no hub, and files of
 // different commits never mix.
@@ -80,7 +49,7 @@ func (f *Fetcher) list(ctx context.Context) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, err := persist(ctx, f.patience, func() ([]hub.Entry, error) {
+	tree, err := persist(ctx, f.stall, func() ([]hub.Entry, error) {
 		return f.config.Hub.Tree(ctx, f.config.Repo, commit)
 	})
 	if err != nil {

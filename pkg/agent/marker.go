@@ -5,10 +5,7 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/modelberth/modelberth/pkg/hub"
 )
@@ -62,26 +59,4 @@ func (v *volume) writeMarker(path string, t target) error {
 		return fmt.Errorf("encoding the marker of %q: %w", path, err)
 	}
 	return v.writeRecord(path+markerSuffix, data)
-}
-
-// remove ignores a missing file.
-func (v *volume) remove(path string) error {
-	if err := v.root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return storageError(path, err)
-	}
-	return nil
-}
-
-func (v *volume) exists(path string) (os.FileInfo, bool, error) {
-	info, err := v.root.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, storageError(path, err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, false, storageError(path, errors.New("the name belongs to something other than a file"))
-	}
-	return info, true, nil
 }

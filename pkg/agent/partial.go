@@ -175,18 +175,3 @@ func (p *partial) left() int64 { return p.state.Size - p.done().sum() }
 func (v *volume) discard(path string) error {
 	return errors.Join(v.remove(path+stateSuffix), v.remove(path+partialSuffix))
 }
-
-// writeFailed distinguishes a full volume, with its numbers, from a broken one.
-func (v *volume) writeFailed(path string, need int64, err error) error {
-	if !isFull(err) {
-		if storage := new(StorageError); errors.As(err, &storage) {
-			return err
-		}
-		return storageError(path, err)
-	}
-	free, freeErr := v.free()
-	if freeErr != nil {
-		return errors.Join(storageError(path, err), freeErr)
-	}
-	return &DiskFullError{Path: path, Need: need, Free: free}
-}

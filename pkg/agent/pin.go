@@ -7,7 +7,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
+
+	"github.com/modelberth/modelberth/pkg/agent/oci"
+	"github.com/modelberth/modelberth/pkg/hub"
 )
 
 // pin is the commit of a branch or tag at the first request. It is on the volume for the following fetch.
@@ -41,7 +43,7 @@ func (f *Fetcher) Pin(ctx context.Context, kept string) (string, error) {
 	}
 	commit := kept
 	if !isPinned(kept) {
-		err := f.patiently(ctx, func(ctx context.Context) (err error) {
+		err := f.stall.guard(ctx, func(ctx context.Context) (err error) {
 			commit, err = f.commit(ctx)
 			return err
 		})
@@ -56,36 +58,17 @@ func (f *Fetcher) Pin(ctx context.Context, kept string) (string, error) {
 	return commit, f.volume.writeRecord(pinName, data)
 }
 
-// settled is the termination message of an agent that has resolved a commit.
-type settled struct {
-	Commit string `json:"commit"`
+func (f *Fetcher) commit(ctx context.Context) (string, error) {
+	if isPinned(f.config.Revision) {
+		return f.config.Revision, nil
+	}
+	if commit, known := f.readPin(); known {
+		return commit, nil
+	}
+	return persist(ctx, f.stall, func() (string, error) {
+		return f.config.Hub.Resolve(ctx, f.config.Repo, f.config.Revision)
+	})
 }
 
-// resolve resolves the commit of the only target and writes it to the termination message. The maker of the
-// following pod can keep it.
-func resolve(ctx context.Context, s Settings, log *slog.Logger) error {
-	made, err := newTask(s, s.Targets[0], nil, log)
-	if err != nil {
-		return giveUp(err, s.TerminationLog)
-	}
-	defer taskList{made}.close()
-	pinner, can := made.work.(interface {
-		Pin(ctx context.Context, kept string) (string, error)
-	})
-	if !can {
-		return fmt.Errorf("the revision of %q cannot be resolved", s.Targets[0].Name)
-	}
-	commit, err := pinner.Pin(ctx, s.KeptCommit)
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
-		return giveUp(&sourceError{made.source, err}, s.TerminationLog)
-	}
-	log.Info("resolved the commit", "repo", made.source.repo, "revision", made.source.revision, "commit", commit)
-	data, err := marshalPlain(settled{Commit: commit})
-	if err != nil {
-		return err
-	}
-	return writeLast(s.TerminationLog, data)
-}
+// isPinned reports whether a revision can never mean anything else later.
+func isPinned(revision string) bool { return hub.IsCommit(revision) || oci.IsDigest(revision) }

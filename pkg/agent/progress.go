@@ -53,6 +53,11 @@ func (t *tracker) set(f fetch.FileProgress) {
 	t.files[t.index[f.Path]] = f
 }
 
+// ready is the state of a verified file.
+func (t *tracker) ready(path string, size int64) {
+	t.set(fetch.FileProgress{Path: path, Stage: fetch.StageReady, Bytes: size, TotalBytes: size})
+}
+
 func (t *tracker) stage(path, stage string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 // Exit codes.
 const (
 	exitOK     = 0
-	exitGaveUp = 1
+	exitFailed = 1
 	exitUsage  = 2
 )
 
@@ -54,7 +54,7 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 	}
 	if err := do(ctx, settings, log); err != nil {
 		log.Error("giving up", "err", err)
-		return exitGaveUp
+		return exitFailed
 	}
 	return exitOK
 }
@@ -63,7 +63,7 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	cache, err := openCache(s)
 	if err != nil {
-		return giveUp(err, s.TerminationLog)
+		return terminate(err, s.TerminationLog)
 	}
 	if cache != nil {
 		defer func() { _ = cache.Close() }()
@@ -71,7 +71,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	tasks, err := newTasks(s, cache, log)
 	defer tasks.close()
 	if err != nil {
-		return giveUp(err, s.TerminationLog)
+		return terminate(err, s.TerminationLog)
 	}
 	asker := members.NewClient()
 	drainer := newDrain(s.Drain, asker, log)
@@ -102,7 +102,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 		return nil
 	}
 	if err != nil {
-		return giveUp(err, s.TerminationLog)
+		return terminate(err, s.TerminationLog)
 	}
 	<-ctx.Done()
 	return nil
@@ -158,13 +158,6 @@ func newDrain(d Drain, asker *members.Client, log *slog.Logger) *drain.Drain {
 		})
 	}
 	return drain.New(c)
-}
-
-// giveUp tells the kubelet and, through it, the user why.
-func giveUp(err error, path string) error {
-	t := explain(err)
-	gaveUp := fmt.Errorf("%s: %s", t.Reason, t.Message)
-	return errors.Join(gaveUp, t.write(path))
 }
 
 func serve(ctx context.Context, address string, server *http.Server, log *slog.Logger) (stop func(), err error) {

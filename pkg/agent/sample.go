@@ -94,7 +94,7 @@ func (f *Fetcher) compare(ctx context.Context, t target, size int64) (bool, erro
 	if c.verifiesWhole {
 		t.size = size
 		f.tracker.set(fetch.FileProgress{Path: t.file.Path, Stage: fetch.StageVerifying, Bytes: size, TotalBytes: size})
-		err := (place{c.volume, blobPath(key)}).hash(ctx, t, f.patience.moved)
+		err := (place{c.volume, blobPath(key)}).hash(ctx, t, f.stall.moved)
 		if errors.As(err, new(*hub.ChecksumError)) {
 			return false, nil
 		}

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,7 +25,6 @@ const (
 	defaultRevision = "main"
 	defaultDest     = "/models"
 	defaultName     = "model"
-	maxPath         = 1024
 )
 
 // Target is one set of files in one directory.
@@ -135,9 +133,6 @@ func (t *Target) check() error {
 	return nil
 }
 
-// everything selects all contents of an artifact; patterns do not descend into directories.
-func everything() []string { return []string{"*", "*/*", "*/*/*"} }
-
 // checkTargets keeps targets apart: files of one would be taken for the other's.
 func checkTargets(targets []Target) error {
 	seen := map[string]bool{}
@@ -152,26 +147,6 @@ func checkTargets(targets []Target) error {
 		seen[dest] = true
 	}
 	return nil
-}
-
-// define adds the flags for patterns of files.
-func (s *Selection) define(flags *flag.FlagSet) {
-	for _, f := range []struct {
-		name, usage string
-		into        *[]string
-	}{
-		{"weights", "`PATTERN` of required files of the repository; at least one must exist; instead of --file; repeatable", &s.Weights},
-		{"include", "`PATTERN` of optional files; repeatable", &s.Include},
-		{"exclude", "`PATTERN` of files to leave out; repeatable", &s.Exclude},
-	} {
-		flags.Func(f.name, f.usage, func(v string) error {
-			if _, err := path.Match(v, ""); err != nil || v == "" {
-				return fmt.Errorf("%q is not a pattern such as *.safetensors", v)
-			}
-			*f.into = append(*f.into, v)
-			return nil
-		})
-	}
 }
 
 // checkWanted requires that files are either named or selected.
@@ -220,24 +195,6 @@ func checkFiles(files []string, sums map[string]hub.Digest) error {
 	for f := range sums {
 		if !known[f] {
 			return fmt.Errorf("--sha256 names %q, but no --file does", f)
-		}
-	}
-	return nil
-}
-
-// CheckPath refuses names that lead out of the volume, are ambiguous, or are reserved for the agent.
-func CheckPath(p string) error {
-	switch {
-	case p == "" || len(p) > maxPath:
-		return fmt.Errorf("--file %q is empty or longer than %d bytes", p, maxPath)
-	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):
-		return fmt.Errorf("--file %q has a backslash or a control character: give a path with slashes", p)
-	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
-		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
-	}
-	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName, pinName} {
-		if strings.HasSuffix(p, suffix) {
-			return fmt.Errorf("--file %q ends in %q, a suffix reserved for the agent", p, suffix)
 		}
 	}
 	return nil

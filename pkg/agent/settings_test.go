@@ -140,7 +140,7 @@ func TestParseRefusesPodFlags(t *testing.T) {
 	}{
 		{"an unknown flag", []string{"--what"}, "flag provided but not defined"},
 		{"no connections", []string{"--connections", "0"}, "--connections is 0"},
-		{"no patience", []string{"--give-up-after", "0s"}, "--give-up-after is 0s"},
+		{"no time for stalls", []string{"--give-up-after", "0s"}, "--give-up-after is 0s"},
 		{"nowhere to listen", []string{"--listen", "8090"}, `--listen is "8090"`},
 		{"peers of nobody", []string{"--peer", "a"}, "set POD_UID"},
 		{"an empty peer", []string{"--peer", ""}, "it is empty"},

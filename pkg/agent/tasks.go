@@ -55,15 +55,6 @@ func openCache(s Settings) (*Cache, error) {
 	return cache, nil
 }
 
-// sourceError is an error of a target, with the names for its message.
-type sourceError struct {
-	source source
-	err    error
-}
-
-func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.Error() }
-func (e *sourceError) Unwrap() error { return e.err }
-
 // newTasks returns the created tasks even with an error: close them.
 func newTasks(s Settings, cache *Cache, log *slog.Logger) (taskList, error) {
 	var tasks taskList
@@ -156,13 +147,6 @@ type AuthorityError struct {
 
 func (e *AuthorityError) Error() string { return fmt.Sprintf("certificates in %q: %v", e.File, e.Err) }
 func (e *AuthorityError) Unwrap() error { return e.Err }
-
-func openDest(dir string) (*os.Root, error) {
-	if err := os.MkdirAll(dir, dirMode); err != nil {
-		return nil, err
-	}
-	return os.OpenRoot(dir)
-}
 
 func (t Target) source(endpoint string) source {
 	return source{endpoint: endpoint, repo: cmp.Or(t.Repo, t.Image), revision: t.Revision, dest: t.Dest}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/modelberth/modelberth/pkg/agent/fetch"
@@ -40,11 +39,6 @@ func (t Target) selection() Selection {
 }
 
 func (t Target) wantsEverything() bool { return slices.Equal(t.Selection.Weights, everything()) }
-
-// literalPattern matches one name.
-func literalPattern(name string) string {
-	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
-}
 
 // OtherFileError is returned if an artifact has another file under the expected name.
 type OtherFileError struct {
@@ -138,7 +132,7 @@ func (u *unpacking) check(ctx context.Context, file string) error {
 		return u.lacks(file, errors.Join(err, fs.ErrNotExist))
 	}
 	whole := target{want: want{file: hub.File{Path: file}}, size: info.Size(), digest: given}
-	err = (place{u.volume, file}).hash(ctx, whole, u.patience.moved)
+	err = (place{u.volume, file}).hash(ctx, whole, u.stall.moved)
 	if other := new(hub.ChecksumError); errors.As(err, &other) {
 		return &OtherFileError{Path: file, Want: given, Got: other.Got}
 	}

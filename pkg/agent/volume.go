@@ -162,3 +162,47 @@ func storageError(name string, err error) error {
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
+
+func openDest(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+func (v *volume) exists(path string) (os.FileInfo, bool, error) {
+	info, err := v.root.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, storageError(path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, false, storageError(path, errors.New("the name belongs to something other than a file"))
+	}
+	return info, true, nil
+}
+
+// remove ignores a missing file.
+func (v *volume) remove(path string) error {
+	if err := v.root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storageError(path, err)
+	}
+	return nil
+}
+
+// writeFailed distinguishes a full volume, with its numbers, from a broken one.
+func (v *volume) writeFailed(path string, need int64, err error) error {
+	if !isFull(err) {
+		if storage := new(StorageError); errors.As(err, &storage) {
+			return err
+		}
+		return storageError(path, err)
+	}
+	free, freeErr := v.free()
+	if freeErr != nil {
+		return errors.Join(storageError(path, err), freeErr)
+	}
+	return &DiskFullError{Path: path, Need: need, Free: free}
+}

@@ -28,7 +28,7 @@ func TestGiveUpRule(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			fake := clocktesting.NewFakeClock(start)
-			p := newPatience(fake, time.Minute)
+			p := newStallDetector(fake, time.Minute)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			ended := make(chan struct{})
@@ -64,13 +64,13 @@ func TestWait(t *testing.T) {
 	notFound := &hub.NotFoundError{Missing: "file"}
 	enough := errors.New("enough")
 	t.Run("what cannot heal is not waited for", func(t *testing.T) {
-		p := newPatience(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute)
+		p := newStallDetector(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute)
 		if err := p.wait(t.Context(), notFound, time.Hour); !errors.Is(err, notFound) {
 			t.Errorf("wait() = %v, want the error itself", err)
 		}
 	})
 	t.Run("the end of everything beats the error", func(t *testing.T) {
-		p := newPatience(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute)
+		p := newStallDetector(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(enough)
 		for _, err := range []error{unreachable, notFound} {
@@ -81,7 +81,7 @@ func TestWait(t *testing.T) {
 	})
 	t.Run("the error is shown until something moves", func(t *testing.T) {
 		fake := clocktesting.NewFakeClock(time.Unix(0, 0))
-		p := newPatience(fake, time.Minute)
+		p := newStallDetector(fake, time.Minute)
 		done := make(chan error, 1)
 		go func() { done <- p.wait(t.Context(), unreachable, time.Second) }()
 		waitUntil(t, "the pause is on", fake.HasWaiters)
@@ -102,7 +102,7 @@ func TestWait(t *testing.T) {
 // The library draws pauses at random around doubling values, so bounds are all
 // that can be said of them.
 func TestPausesGrowToABound(t *testing.T) {
-	pauses := newPatience(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute).pause()
+	pauses := newStallDetector(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute).pause()
 	if first := pauses.NextBackOff(); first < firstPause/2 || first > firstPause*3/2 {
 		t.Errorf("first pause is %s, want about %s", first, firstPause)
 	}

@@ -35,10 +35,9 @@ func (e *StalledError) Error() string {
 
 func (e *StalledError) Unwrap() error { return e.Last }
 
-// patience decides when to try again and when to stop trying: as long as
-// anything moves anywhere (a byte arrived, a byte was hashed), every failure is
-// worth another try; once nothing has moved for limit, none is.
-type patience struct {
+// stallDetector decides when to retry and when to stop. While anything moves (a byte arrives or is hashed), every
+// failure is worth a retry. Once nothing has moved for the limit, none is.
+type stallDetector struct {
 	clock clock.WithTicker
 	limit time.Duration
 	pause func() backoff.BackOff
@@ -48,8 +47,8 @@ type patience struct {
 	last     error
 }
 
-func newPatience(c clock.WithTicker, limit time.Duration) *patience {
-	return &patience{clock: c, limit: limit, progress: c.Now(), pause: func() backoff.BackOff {
+func newStallDetector(c clock.WithTicker, limit time.Duration) *stallDetector {
+	return &stallDetector{clock: c, limit: limit, progress: c.Now(), pause: func() backoff.BackOff {
 		// MaxElapsedTime 0: the limit is not for one request but for all of them.
 		return backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(firstPause), backoff.WithMultiplier(2),
@@ -59,29 +58,40 @@ func newPatience(c clock.WithTicker, limit time.Duration) *patience {
 }
 
 // moved notes progress.
-func (p *patience) moved() {
-	now := p.clock.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.progress, p.last = now, nil
+func (d *stallDetector) moved() {
+	now := d.clock.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.progress, d.last = now, nil
 }
 
 // note keeps the obstacle for the report if nothing moves.
-func (p *patience) note(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = err
+func (d *stallDetector) note(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = err
 }
 
-func (p *patience) lastError() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.last
+func (d *stallDetector) lastError() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// guard runs do, and cancels it with a StalledError once nothing has moved for the limit.
+func (d *stallDetector) guard(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	d.moved() // the wait begins now
+	watch.Go(func() { d.watch(ctx, cancel) })
+	defer watch.Wait()
+	defer cancel(nil)
+	return do(ctx)
 }
 
 // watch cancels with a StalledError when the limit is reached, until ctx ends.
-func (p *patience) watch(ctx context.Context, cancel context.CancelCauseFunc) {
-	timer := p.clock.NewTimer(p.limit)
+func (d *stallDetector) watch(ctx context.Context, cancel context.CancelCauseFunc) {
+	timer := d.clock.NewTimer(d.limit)
 	defer timer.Stop()
 	for {
 		select {
@@ -89,11 +99,11 @@ func (p *patience) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		case <-timer.C():
 		}
-		p.mu.Lock()
-		left, last := p.limit-p.clock.Since(p.progress), p.last
-		p.mu.Unlock()
+		d.mu.Lock()
+		left, last := d.limit-d.clock.Since(d.progress), d.last
+		d.mu.Unlock()
 		if left <= 0 {
-			cancel(&StalledError{For: p.limit, Last: last})
+			cancel(&StalledError{For: d.limit, Last: last})
 			return
 		}
 		timer.Reset(left)
@@ -101,7 +111,7 @@ func (p *patience) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 }
 
 // wait returns nil when it is time to try again after err, else the reason not to.
-func (p *patience) wait(ctx context.Context, err error, pause time.Duration) error {
+func (d *stallDetector) wait(ctx context.Context, err error, pause time.Duration) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -109,8 +119,8 @@ func (p *patience) wait(ctx context.Context, err error, pause time.Duration) err
 	if !mayPass {
 		return err
 	}
-	p.note(err)
-	timer := p.clock.NewTimer(max(pause, after))
+	d.note(err)
+	timer := d.clock.NewTimer(max(pause, after))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -121,14 +131,14 @@ func (p *patience) wait(ctx context.Context, err error, pause time.Duration) err
 }
 
 // persist repeats a call until it succeeds or there is no point in repeating it.
-func persist[T any](ctx context.Context, p *patience, call func() (T, error)) (T, error) {
-	pauses := p.pause()
+func persist[T any](ctx context.Context, d *stallDetector, call func() (T, error)) (T, error) {
+	pauses := d.pause()
 	for {
 		out, err := call()
 		if err == nil {
 			return out, nil
 		}
-		if err := p.wait(ctx, err, pauses.NextBackOff()); err != nil {
+		if err := d.wait(ctx, err, pauses.NextBackOff()); err != nil {
 			return out, err
 		}
 	}

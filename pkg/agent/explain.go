@@ -4,47 +4,15 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/redact"
 )
-
-// Reason is the first half of a termination message; the controller matches it.
-type Reason string
-
-// The reasons to give up.
-const (
-	ReasonHubUnreachable   Reason = "HubUnreachable"
-	ReasonUnauthorized     Reason = "Unauthorized"
-	ReasonNotFound         Reason = "NotFound"
-	ReasonChecksumMismatch Reason = "ChecksumMismatch"
-	ReasonDiskFull         Reason = "DiskFull"
-	// ReasonStorageFailed is a failure of the volume for a reason other than its size.
-	ReasonStorageFailed Reason = "StorageFailed"
-	// The group of pods that serve the model together is incomplete.
-	ReasonMemberLost     Reason = "MemberLost"
-	ReasonMemberReplaced Reason = "MemberReplaced"
-	// ReasonMemberAbsent is a member that does not listen yet.
-	ReasonMemberAbsent Reason = "MemberAbsent"
-)
-
-// maxTermination is how much of a termination message the kubelet keeps.
-const maxTermination = 4096
-
-// Termination is the agent's report of a permanent failure.
-type Termination struct {
-	Reason  Reason `json:"reason"`
-	Message string `json:"message"`
-}
 
 // source has the names in messages besides the failure itself.
 type source struct {
@@ -53,6 +21,16 @@ type source struct {
 }
 
 func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
+
+// sourceError is an error of a target, with the names for its message.
+type sourceError struct {
+	source source
+	err    error
+}
+
+func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.Error() }
+
+func (e *sourceError) Unwrap() error { return e.err }
 
 // explain turns the agent's last error into one sentence for the user, with the way out.
 func explain(err error) Termination {
@@ -286,48 +264,4 @@ func humanBytes(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %ciB", value, "KMGT"[prefix-1])
-}
-
-// encode shortens the message to the kubelet's limit.
-func (t Termination) encode() ([]byte, error) {
-	message := t.Message
-	for keep := len(message); ; {
-		data, err := marshalPlain(Termination{t.Reason, message})
-		over := len(data) - maxTermination
-		if err != nil || over <= 0 {
-			return data, err
-		}
-		// JSON writes one byte of text with up to six; cut too little, look again.
-		keep -= (over + 5) / 6
-		message = strings.ToValidUTF8(t.Message[:max(0, keep)], "") + "…"
-	}
-}
-
-// marshalPlain writes <, > and & as they are: people read this.
-func marshalPlain(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("encoding termination message: %w", err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-// write puts the message into the kubelet's file.
-func (t Termination) write(path string) error {
-	data, err := t.encode()
-	if err != nil {
-		return err
-	}
-	return writeLast(path, data)
-}
-
-// writeLast writes the agent's last words. The file is a mount of its own, so it is written in place and never
-// replaced.
-func writeLast(path string, data []byte) error {
-	if err := os.WriteFile(path, data, fileMode); err != nil {
-		return fmt.Errorf("writing termination message: %w", err)
-	}
-	return nil
 }
