@@ -85,15 +85,11 @@ type Hooks struct {
 
 // NewManager returns a manager, ready to start. It sets up the controllers once it leads.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
-	scheme, err := Scheme()
-	if err != nil {
-		return nil, err
-	}
 	known, err := loadCatalog(o.CatalogOverlay)
 	if err != nil {
 		return nil, err
 	}
-	at, chosen, err := settle(ctx, accessOf(config, o), scheme, &o, hooks)
+	at, chosen, err := settle(ctx, accessOf(config, o), &o, hooks)
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +133,11 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 
 // settle probes the cluster for settings that the options leave open, completes the options, and returns the site
 // of the back ends.
-func settle(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, o *options.Controller, hooks Hooks) (site, backEnd, error) {
-	var err error
+func settle(ctx context.Context, config *rest.Config, o *options.Controller, hooks Hooks) (site, backEnd, error) {
+	scheme, err := Scheme()
+	if err != nil {
+		return site{}, "", err
+	}
 	if o.Watch.Namespaces, err = readable(ctx, config, scheme, o.Watch.Namespaces); err != nil {
 		return site{}, "", err
 	}

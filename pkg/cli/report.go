@@ -20,26 +20,37 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// report is how a Workspace is doing, as programs read it and as the tree is drawn from.
+// report is the state of a Workspace, for programs and for the tree.
 type report struct {
-	Namespace string                    `json:"namespace"`
-	Name      string                    `json:"name"`
-	Model     string                    `json:"model,omitempty"`
-	State     v1beta1.WorkspaceState    `json:"state,omitempty"`
-	Created   metav1.Time               `json:"created"`
-	Ready     bool                      `json:"ready"`
-	Stalled   bool                      `json:"stalled"`
-	Reason    string                    `json:"reason,omitempty"`
-	Message   string                    `json:"message,omitempty"`
-	Plan      *v1beta1.PlanStatus       `json:"plan,omitempty"`
-	Attempts  []v1beta1.Attempt         `json:"attempts,omitempty"`
-	Nodes     []string                  `json:"nodes,omitempty"`
-	Machines  []machineReport           `json:"machines,omitempty"`
-	Unseen    string                    `json:"machinesUnseen,omitempty"`
-	Pods      []podReport               `json:"pods,omitempty"`
-	Startup   []v1beta1.StartupStage    `json:"startup,omitempty"`
-	Endpoint  *v1beta1.Endpoint         `json:"endpoint,omitempty"`
-	Measured  map[string]v1beta1.Metric `json:"measured,omitempty"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Model     string      `json:"model,omitempty"`
+	Created   metav1.Time `json:"created"`
+	health
+	Plan     *v1beta1.PlanStatus `json:"plan,omitempty"`
+	Attempts []v1beta1.Attempt   `json:"attempts,omitempty"`
+	capacity
+	Pods     []podReport               `json:"pods,omitempty"`
+	Startup  []v1beta1.StartupStage    `json:"startup,omitempty"`
+	Endpoint *v1beta1.Endpoint         `json:"endpoint,omitempty"`
+	Measured map[string]v1beta1.Metric `json:"measured,omitempty"`
+}
+
+// health reports whether a Workspace serves, or the reason why not.
+type health struct {
+	State   v1beta1.WorkspaceState `json:"state,omitempty"`
+	Ready   bool                   `json:"ready"`
+	Stalled bool                   `json:"stalled"`
+	Reason  string                 `json:"reason,omitempty"`
+	Message string                 `json:"message,omitempty"`
+}
+
+// capacity is the nodes or machines of a Workspace.
+type capacity struct {
+	Nodes    []string        `json:"nodes,omitempty"`
+	Machines []machineReport `json:"machines,omitempty"`
+	// Unseen is the reason why the machines are unknown.
+	Unseen string `json:"machinesUnseen,omitempty"`
 }
 
 // machineReport is one machine that was bought for a Workspace.
@@ -72,13 +83,18 @@ type podReport struct {
 // summary is what the Workspace itself says.
 func summary(ws *v1beta1.Workspace) *report {
 	out := &report{
-		Namespace: ws.Namespace, Name: ws.Name, Model: modelOf(ws), State: ws.Status.State, Created: ws.CreationTimestamp,
+		Namespace: ws.Namespace, Name: ws.Name, Model: modelOf(ws), Created: ws.CreationTimestamp, health: healthOf(ws),
 		Plan: ws.Status.Plan, Attempts: ws.Status.Attempts, Startup: ws.Status.Startup, Endpoint: ws.Status.Endpoint,
-		Message: "the controller has not processed it yet: is it running?",
 	}
 	if ws.Status.Performance != nil {
 		out.Measured = ws.Status.Performance.Metrics
 	}
+	return out
+}
+
+// healthOf reads the conditions. Those of an earlier generation do not count as true.
+func healthOf(ws *v1beta1.Workspace) health {
+	out := health{State: ws.Status.State, Message: "the controller has not processed it yet: is it running?"}
 	current := func(kind string) *metav1.Condition {
 		condition := meta.FindStatusCondition(ws.Status.Conditions, kind)
 		if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration < ws.Generation {

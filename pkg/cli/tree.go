@@ -97,15 +97,7 @@ func (r *report) tree(now time.Time, wide bool) branch {
 		add(planBranch(r.Plan, wide))
 	}
 	add(r.attempts(now, wide)...)
-	for i := range r.Machines {
-		add(r.Machines[i].branch(now, wide))
-	}
-	switch {
-	case r.Unseen != "":
-		add(branch{name: "machines", text: r.Unseen, code: dim})
-	case len(r.Nodes) > 0:
-		add(branch{name: "nodes", text: strings.Join(r.Nodes, ", ")})
-	}
+	add(r.capacity.branches(now, wide)...)
 	for i := range r.Pods {
 		add(r.Pods[i].branch(now, wide))
 	}
@@ -116,6 +108,20 @@ func (r *report) tree(now time.Time, wide bool) branch {
 		add(endpointBranch(r.Endpoint))
 	}
 	return root
+}
+
+func (c *capacity) branches(now time.Time, wide bool) []branch {
+	var out []branch
+	for i := range c.Machines {
+		out = append(out, c.Machines[i].branch(now, wide))
+	}
+	switch {
+	case c.Unseen != "":
+		out = append(out, branch{name: "machines", text: c.Unseen, code: dim})
+	case len(c.Nodes) > 0:
+		out = append(out, branch{name: "nodes", text: strings.Join(c.Nodes, ", ")})
+	}
+	return out
 }
 
 // attempts are those that ended without machines or go on; one that holds its machines is told by them.
@@ -133,25 +139,25 @@ func (r *report) attempts(now time.Time, wide bool) []branch {
 	return out
 }
 
-func (r *report) headline() string {
-	text := string(r.State)
+func (h *health) headline() string {
+	text := string(h.State)
 	if text == "" {
 		text = string(v1beta1.StatePending)
 	}
-	if r.Stalled {
+	if h.Stalled {
 		text += ", stalled"
 	}
-	if r.Message != "" {
-		text += ": " + r.Message
+	if h.Message != "" {
+		text += ": " + h.Message
 	}
 	return text
 }
 
-func (r *report) code() string {
+func (h *health) code() string {
 	switch {
-	case r.Stalled:
+	case h.Stalled:
 		return red
-	case r.Ready:
+	case h.Ready:
 		return green
 	default:
 		return yellow
