@@ -24,7 +24,7 @@ func main() {
 }
 
 func run() error {
-	socket := flag.String("socket", "/run/modelberth-verifier/verifier.sock", "Unix socket to answer on")
+	socket := flag.String("socket", "/run/modelberth-verifier/verifier.sock", "Unix socket to listen on")
 	trusted := flag.String("trusted-root", "/etc/modelberth/trusted-root/trusted_root.json",
 		"roots of trust in Sigstore's format, read for each request")
 	flag.Parse()
@@ -34,7 +34,7 @@ func run() error {
 	}
 	// A former run's socket would be in the way.
 	if err := os.Remove(*socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the former socket: %w", err)
+		return fmt.Errorf("removing the old socket: %w", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

@@ -66,7 +66,7 @@ func parseRequest(content []byte) (request, error) {
 		return request{}, fmt.Errorf("the request is malformed: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return request{}, errors.New("the request is malformed: something follows it")
+		return request{}, errors.New("the request is malformed: unexpected data follows it")
 	}
 	return out, out.check()
 }
@@ -76,7 +76,7 @@ func (r request) check() error {
 	case len(r.Bundle) == 0:
 		return errors.New("the request has no bundle")
 	case !regexp.MustCompile(`^[0-9a-f]{64}$`).MatchString(r.Digest):
-		return errors.New("the request's digest has not 64 hexadecimal digits")
+		return errors.New("the request's digest does not have 64 hexadecimal digits")
 	case r.PredicateType == "":
 		return errors.New("the request has no predicateType")
 	case r.Issuer == "":

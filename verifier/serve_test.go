@@ -49,7 +49,7 @@ func TestServe(t *testing.T) {
 		{"valid", valid, ""},
 		{"empty", nil, "malformed"},
 		{"oversized", bytes.Repeat([]byte(" "), maxRequest+1), "more than"},
-		{"two at once", append(bytes.Clone(valid), valid...), "something follows"},
+		{"two at once", append(bytes.Clone(valid), valid...), "unexpected data follows"},
 		{"something unknown", bytes.Replace(valid, []byte(`{"bundle"`), []byte(`{"trust":"all","bundle"`), 1), "unknown field"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

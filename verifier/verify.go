@@ -35,7 +35,7 @@ func readTrustedRoot(path string) (root.TrustedMaterial, error) {
 	}
 	trusted, err := root.NewTrustedRootFromJSON(content)
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no roots of trust: %w", path, err)
+		return nil, fmt.Errorf("%s has no roots of trust: %w", path, err)
 	}
 	if len(trusted.FulcioCertificateAuthorities()) == 0 || len(trusted.RekorLogs()) == 0 {
 		return nil, fmt.Errorf("%s must name a certificate authority and a transparency log", path)
@@ -49,7 +49,7 @@ func readTrustedRoot(path string) (root.TrustedMaterial, error) {
 func verifySignature(trusted root.TrustedMaterial, asked request) error {
 	var signed bundle.Bundle
 	if err := signed.UnmarshalJSON(asked.Bundle); err != nil {
-		return fmt.Errorf("it is no bundle: %w", err)
+		return fmt.Errorf("it is not a bundle: %w", err)
 	}
 	options := []verify.VerifierOption{verify.WithTransparencyLog(1), verify.WithObserverTimestamps(1)}
 	if len(trusted.CTLogs()) > 0 {
@@ -81,7 +81,7 @@ func verifyEntity(trusted root.TrustedMaterial, signed verify.SignedEntity, aske
 	case err != nil:
 		return err
 	case result.Statement == nil:
-		return errors.New("it holds no in-toto statement")
+		return errors.New("it has no in-toto statement")
 	case result.Statement.GetPredicateType() != asked.PredicateType:
 		return fmt.Errorf("its statement is about %.100q, not %q", result.Statement.GetPredicateType(), asked.PredicateType)
 	}

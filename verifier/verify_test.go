@@ -213,10 +213,10 @@ func TestVerifySignature(t *testing.T) {
 		{"signed with a key", roots, with(changed(func(b *protobundle.Bundle) {
 			b.VerificationMaterial.Content = &protobundle.VerificationMaterial_PublicKey{PublicKey: &protocommon.PublicKeyIdentifier{Hint: "k"}}
 		})), "transparency log certificate"},
-		{"no bundle", roots, with([]byte(`{}`)), "it is no bundle"},
-		{"no JSON", roots, with([]byte("PK\x03\x04")), "it is no bundle"},
-		{"a member twice", roots, with(append(bytes.TrimSuffix(bytes.Clone(valid), []byte("}")), `,"mediaType":"x"}`...)), "it is no bundle"},
-		{"an unknown member", roots, with(append(bytes.TrimSuffix(bytes.Clone(valid), []byte("}")), `,"DSSEENVELOPE":{}}`...)), "it is no bundle"},
+		{"no bundle", roots, with([]byte(`{}`)), "it is not a bundle"},
+		{"no JSON", roots, with([]byte("PK\x03\x04")), "it is not a bundle"},
+		{"a member twice", roots, with(append(bytes.TrimSuffix(bytes.Clone(valid), []byte("}")), `,"mediaType":"x"}`...)), "it is not a bundle"},
+		{"an unknown member", roots, with(append(bytes.TrimSuffix(bytes.Clone(valid), []byte("}")), `,"DSSEENVELOPE":{}}`...)), "it is not a bundle"},
 		{"a pattern that is none", roots, pattern(`(`), "using the identity"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -237,8 +237,8 @@ func TestVerifySignature(t *testing.T) {
 func TestReadTrustedRoot(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct{ reason, content, want string }{
-		{"empty", "", "holds no roots of trust"},
-		{"no JSON", "PEM", "holds no roots of trust"},
+		{"empty", "", "has no roots of trust"},
+		{"no JSON", "PEM", "has no roots of trust"},
 		{"nobody", `{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`, "must name"},
 		{"oversized", strings.Repeat(" ", maxTrustedRoot+1), "more than"},
 	} {

@@ -22,7 +22,7 @@ func adapterRanks(endpoint string) (func(context.Context, []string) ([]int, erro
 		AnswerTimeout: hubPatience, IdleTimeout: hubPatience,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the hub's client: %w", err)
+		return nil, fmt.Errorf("creating the hub's client: %w", err)
 	}
 	return func(ctx context.Context, repositories []string) ([]int, error) {
 		return describe.AdapterRanks(ctx, client, repositories)

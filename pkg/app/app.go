@@ -221,7 +221,7 @@ func bareManager(config *rest.Config, scheme *runtime.Scheme, o options.Controll
 	}
 	mgr, err := manager.New(config, managerOptions(scheme, o, watched, served))
 	if err != nil {
-		return nil, fmt.Errorf("making the manager: %w", err)
+		return nil, fmt.Errorf("creating the manager: %w", err)
 	}
 	return mgr, addProbes(mgr)
 }
@@ -245,7 +245,7 @@ func newReconciler(
 		return nil, err
 	}
 	if config.Words, err = diagnosis.Shipped(); err != nil {
-		return nil, fmt.Errorf("loading the words of engines: %w", err)
+		return nil, fmt.Errorf("loading the error signatures of engines: %w", err)
 	}
 	if config.Preflight, err = preflightOf(o, chosen); err != nil {
 		return nil, err
@@ -304,7 +304,7 @@ func destinations(egress []options.Destination) []workload.Destination {
 func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) {
 	rules, err := refusal.Shipped()
 	if err != nil {
-		return workspace.Answers{}, fmt.Errorf("loading the words of refusals: %w", err)
+		return workspace.Answers{}, fmt.Errorf("loading the wording of refusals: %w", err)
 	}
 	out := workspace.Answers{
 		Rules: rules,

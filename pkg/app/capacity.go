@@ -69,9 +69,9 @@ func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) erro
 	case !slices.ContainsFunc(classes, isAgentPool):
 		return nil
 	case slices.ContainsFunc(classes, isOther):
-		return errors.New("--node-class: KaitoNodeClass is gpu-provisioner's and cannot be mixed with Karpenter's classes: name one kind")
+		return errors.New("--node-class: KaitoNodeClass belongs to gpu-provisioner and cannot be combined with Karpenter's classes: use one kind")
 	case chosen == options.BackendNodePool:
-		return errors.New("--capacity-backend=nodepool: gpu-provisioner, whose KaitoNodeClass --node-class names, has no pools: choose nodeclaim")
+		return errors.New("--capacity-backend=nodepool needs Karpenter, but --node-class names a KaitoNodeClass of gpu-provisioner: choose nodeclaim")
 	default:
 		return nil
 	}
@@ -106,7 +106,7 @@ func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen b
 	}
 	nodes := &corev1.NodeList{}
 	if err := live.List(ctx, nodes); err != nil {
-		return nil, fmt.Errorf("looking for the cloud of the nodes: %w", err)
+		return nil, fmt.Errorf("detecting the cloud of the nodes: %w", err)
 	}
 	return cloudsOf(nodes.Items), nil
 }

@@ -86,13 +86,13 @@ func TestNodeClasses(t *testing.T) {
 			"both",
 			[]v1beta1.NodeClassReference{aks, kaito},
 			options.BackendNodeClaim, "gpu-provisioner",
-			"--node-class: KaitoNodeClass is gpu-provisioner's and cannot be mixed with Karpenter's classes: name one kind",
+			"--node-class: KaitoNodeClass belongs to gpu-provisioner and cannot be combined with Karpenter's classes: use one kind",
 		},
 		{
 			"pools of gpu-provisioner",
 			[]v1beta1.NodeClassReference{kaito},
 			options.BackendNodePool, "gpu-provisioner",
-			"--capacity-backend=nodepool: gpu-provisioner, whose KaitoNodeClass --node-class names, has no pools: choose nodeclaim",
+			"--capacity-backend=nodepool needs Karpenter, but --node-class names a KaitoNodeClass of gpu-provisioner: choose nodeclaim",
 		},
 	}
 	for _, test := range tests {

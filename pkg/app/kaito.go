@@ -31,7 +31,7 @@ func withKAITO(at site, others []watch.Source) (foreign.Machines, []watch.Source
 	options.Scheme, options.Mapper, options.HTTPClient = at.mgr.GetScheme(), at.mgr.GetRESTMapper(), at.mgr.GetHTTPClient()
 	objects, err := cache.New(at.mgr.GetConfig(), options)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the cache of KAITO's machines: %w", err)
+		return nil, nil, fmt.Errorf("creating the cache of KAITO's machines: %w", err)
 	}
 	if err := at.mgr.Add(objects); err != nil {
 		return nil, nil, fmt.Errorf("adding the cache of KAITO's machines: %w", err)

@@ -30,13 +30,13 @@ func onceElected(mgr manager.Manager, steps ...func(context.Context) error) erro
 			default:
 			}
 			if err != nil {
-				return fmt.Errorf("beginning to lead: %w", err)
+				return fmt.Errorf("starting as the leader: %w", err)
 			}
 		}
 		return nil
 	}))
 	if err != nil {
-		return fmt.Errorf("adding what the leader does: %w", err)
+		return fmt.Errorf("adding the leader's tasks: %w", err)
 	}
 	return nil
 }

@@ -67,11 +67,11 @@ func newMetricsFilter(config *rest.Config, httpClient *http.Client) (metricsserv
 	config.QPS, config.Burst, config.RateLimiter = reviewsPerSecond, reviewBurst, nil
 	tokens, err := authentication.NewForConfigAndClient(config, httpClient)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of TokenReviews: %w", err)
+		return nil, fmt.Errorf("creating the client for TokenReviews: %w", err)
 	}
 	access, err := authorization.NewForConfigAndClient(config, httpClient)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of SubjectAccessReviews: %w", err)
+		return nil, fmt.Errorf("creating the client for SubjectAccessReviews: %w", err)
 	}
 	return metricsFilter{tokens.TokenReviews(), access.SubjectAccessReviews()}.wrap, nil
 }

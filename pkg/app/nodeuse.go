@@ -19,7 +19,7 @@ func podsOfNodes(mgr manager.Manager) (*nodeuse.Pods, error) {
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the pods of nodes: %w", err)
+		return nil, fmt.Errorf("creating the client for the pods of nodes: %w", err)
 	}
 	pods := nodeuse.New(live)
 	if err := mgr.Add(pods); err != nil {

@@ -31,7 +31,7 @@ func pricingFor(ctx context.Context, live client.Reader, o options.Controller, k
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	if err := live.List(ctx, nodes); err != nil {
-		return pricing{}, fmt.Errorf("looking for the region of the nodes: %w", err)
+		return pricing{}, fmt.Errorf("detecting the region of the nodes: %w", err)
 	}
 	return pricingOf(nodes.Items, func(region string) bool { return isPriced(known, o.Clouds, region) }), nil
 }
@@ -51,7 +51,7 @@ func pricingOf(nodes []metav1.PartialObjectMetadata, isPriced func(region string
 	case len(regions) > 1:
 		return pricing{unknown: "its nodes are in " + strings.Join(regions, " and ")}
 	case !isPriced(regions[0]):
-		return pricing{unknown: fmt.Sprintf("its nodes are in %s, for which the catalogue has no prices", regions[0])}
+		return pricing{unknown: fmt.Sprintf("its nodes are in %s, and the catalogue has no prices for that region", regions[0])}
 	default:
 		return pricing{region: regions[0]}
 	}

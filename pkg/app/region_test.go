@@ -39,9 +39,9 @@ func TestRegionIsReadFromNodes(t *testing.T) {
 			"a region of another cloud than machines are bought from", "",
 			[]string{"aws"},
 			[]string{"westeurope"},
-			pricing{unknown: "its nodes are in westeurope, for which the catalogue has no prices"},
+			pricing{unknown: "its nodes are in westeurope, and the catalogue has no prices for that region"},
 		},
-		{"a cellar", "", nil, []string{"dc-1"}, pricing{unknown: "its nodes are in dc-1, for which the catalogue has no prices"}},
+		{"a cellar", "", nil, []string{"dc-1"}, pricing{unknown: "its nodes are in dc-1, and the catalogue has no prices for that region"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {

@@ -27,7 +27,7 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 	}
 	live, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the watched namespaces: %w", err)
+		return nil, fmt.Errorf("creating the client for the watched namespaces: %w", err)
 	}
 	var out []string
 	for _, namespace := range namespaces {
@@ -35,8 +35,8 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 		workspaces.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("WorkspaceList"))
 		err := live.List(ctx, workspaces, client.InNamespace(namespace), client.Limit(1))
 		if apierrors.IsForbidden(err) {
-			log.FromContext(ctx).Info("a namespace is not watched, because the controller may not read its workspaces: if it exists, "+
-				"upgrade the chart's release to create the role there", "namespace", namespace)
+			log.FromContext(ctx).Info("not watching a namespace, because the controller may not read its workspaces: if it exists, "+
+				"upgrade the chart's release to create its role", "namespace", namespace)
 			continue
 		}
 		if err != nil {
@@ -45,8 +45,8 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 		out = append(out, namespace)
 	}
 	if len(out) == 0 { // which must not come to mean all of them
-		return nil, fmt.Errorf("--watch-namespace: the controller may read workspaces in none of %s: create the namespaces and "+
-			"upgrade the chart's release to create the roles there", strings.Join(namespaces, ", "))
+		return nil, fmt.Errorf("--watch-namespace: the controller may not read workspaces in any of %s: create the namespaces, then "+
+			"upgrade the chart's release to create their roles", strings.Join(namespaces, ", "))
 	}
 	return out, nil
 }

@@ -57,7 +57,7 @@ type TerminatingError struct {
 
 // Error names the object.
 func (e *TerminatingError) Error() string {
-	return fmt.Sprintf("waiting for the deletion of the former %s %s/%s", e.Kind, e.Namespace, e.Name)
+	return fmt.Sprintf("waiting for the old %s %s/%s to be deleted", e.Kind, e.Namespace, e.Name)
 }
 
 // Applier applies objects.

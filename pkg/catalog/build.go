@@ -44,7 +44,7 @@ func (m *merger) indexGPUs(c *Catalog) error {
 	for _, o := range m.gpus.sorted() {
 		for _, name := range append([]string{o.entry.Name}, o.entry.Aliases...) {
 			if other, taken := c.gpus[gpuKey(name)]; taken {
-				return fmt.Errorf("catalogue file %q: GPU %q: the name %q means %q already",
+				return fmt.Errorf("catalogue file %q: GPU %q: the name %q already belongs to %q",
 					o.file, o.entry.Name, name, other.Name)
 			}
 			c.gpus[gpuKey(name)] = o.entry
@@ -58,7 +58,7 @@ func (m *merger) indexClasses(c *Catalog) error {
 	for _, o := range m.gpus.sorted() {
 		part, taken := c.gpus[gpuKey(o.entry.Class)]
 		if taken && !strings.EqualFold(part.Class, o.entry.Class) {
-			return fmt.Errorf("catalogue file %q: GPU %q: class: %q means %q already, which is of class %q",
+			return fmt.Errorf("catalogue file %q: GPU %q: class: %q is already the name of %q, a GPU of class %q",
 				o.file, o.entry.Name, o.entry.Class, part.Name, part.Class)
 		}
 		if !taken {
@@ -110,7 +110,7 @@ func (m *merger) indexModels(c *Catalog) error {
 		}
 		for _, name := range append([]string{o.entry.Name, o.entry.HubID}, o.entry.Aliases...) {
 			if other, taken := c.models[strings.ToLower(name)]; taken {
-				return fmt.Errorf("catalogue file %q: model %q: the name %q means %q already",
+				return fmt.Errorf("catalogue file %q: model %q: the name %q already belongs to %q",
 					o.file, o.entry.Name, name, other.Name)
 			}
 			c.models[strings.ToLower(name)] = o.entry

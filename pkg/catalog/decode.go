@@ -63,7 +63,7 @@ type rawDocument struct {
 // decode reads one file strictly: unknown fields, duplicate keys and wrong types are errors.
 func decode(data []byte) (document, error) {
 	if len(data) > maxFileBytes {
-		return document{}, fmt.Errorf("%d bytes are more than the %d that a file may have", len(data), maxFileBytes)
+		return document{}, fmt.Errorf("it has %d bytes: at most %d are allowed", len(data), maxFileBytes)
 	}
 	if hasSecondDocument(data) {
 		return document{}, errors.New("it holds more than one YAML document: join them into one")

@@ -88,16 +88,16 @@ func unfit(n sku.Node) error {
 	case system != "" && system != "linux":
 		return unidentified("runs %s, engines need linux", system)
 	case arch != "" && arch != "amd64":
-		return unidentified("has %s CPUs, for which this version has no images", arch)
+		return unidentified("has %s CPUs: this version has no images for them", arch)
 	case n.GPUs == 0:
-		return unidentified("announces no %s: it has no GPUs, or no device plugin that works", nvidiaGPU)
+		return unidentified("announces no %s: it has no GPUs, or no working device plugin", nvidiaGPU)
 	case isSlice:
 		return unidentified("its GPUs are cut into MIG slices (%s), which this version does not plan for", slice)
 	case replicas > 1, strings.HasSuffix(product, "-SHARED"), shares(n.Labels[labelSharing]):
-		return unidentified("its GPUs are shared by %s, so none of their memory can be promised: have the administrator "+
+		return unidentified("its GPUs are shared by %s, so none of their memory is guaranteed: have the administrator "+
 			"turn sharing off in the device plugin's configuration", cmp.Or(n.Labels[labelSharing], "several pods"))
 	case counted > 0 && n.GPUs > counted:
-		return unidentified("announces %d of %s for %d GPUs: they are shared, so none of their memory can be promised",
+		return unidentified("announces %d of %s for %d GPUs: the GPUs are shared, so none of their memory is guaranteed",
 			n.GPUs, nvidiaGPU, counted)
 	}
 	return nil
@@ -136,14 +136,14 @@ func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error)
 	wayOut := fmt.Sprintf("install GPU feature discovery, or annotate the node with %s: NAME, for example A100-80-SXM", v1beta1.AnnotationGPU)
 	switch {
 	case product == "" && label == 0 && known.Unusable != "":
-		return gpu, "", unidentified("the catalogue says of its machine type %s: %s; %s", known.Name, known.Unusable, wayOut)
+		return gpu, "", unidentified("the catalogue rules out its machine type %s: %s; %s", known.Name, known.Unusable, wayOut)
 	case product == "" && label == 0:
-		return gpu, "", unidentified("nothing tells what its GPUs are: neither GPU feature discovery nor a known instance type; %s", wayOut)
+		return gpu, "", unidentified("its GPUs are unknown, because it has neither labels of GPU feature discovery nor a known instance type: %s", wayOut)
 	case label == 0:
-		return gpu, "", unidentified("its GPU %q is not in the catalogue, and no label %s says how much memory it has: %s",
+		return gpu, "", unidentified("its GPU %q is not in the catalogue, and the node has no label %s with its memory: %s",
 			product, labelMemory, wayOut)
 	case !isCapability(capability):
-		return gpu, "", unidentified("its GPU %q is not in the catalogue, and no label %s says what it can compute: %s",
+		return gpu, "", unidentified("its GPU %q is not in the catalogue, and the node has no label %s with its compute capability: %s",
 			product, labelComputeMajor, wayOut)
 	}
 	name := cmp.Or(product, "GPU-"+capability)
@@ -192,7 +192,7 @@ func (m *merger) indexProducts(c *Catalog) error {
 	for _, o := range m.gpus.sorted() {
 		for _, product := range slices.Compact(slices.Sorted(slices.Values(o.entry.Products))) {
 			if other, taken := c.products[productKey(product)]; taken {
-				return fmt.Errorf("catalogue file %q: GPU %q: the product %q means %q already", o.file, o.entry.Name, product, other.Name)
+				return fmt.Errorf("catalogue file %q: GPU %q: the product %q already belongs to %q", o.file, o.entry.Name, product, other.Name)
 			}
 			c.products[productKey(product)] = o.entry
 		}

@@ -77,7 +77,7 @@ func TestIdentify(t *testing.T) {
 		{
 			"older drivers leave the maker out",
 			sku.Node{GPUs: 1, Labels: labels(product, "A100-SXM4-40GB", memory, "39538")},
-			identity{Failed: `its GPU "A100-SXM4-40GB" is not in the catalogue, and no label nvidia.com/gpu.compute.major says what it can compute: ` +
+			identity{Failed: `its GPU "A100-SXM4-40GB" is not in the catalogue, and the node has no label nvidia.com/gpu.compute.major with its compute capability: ` +
 				"install GPU feature discovery, or " + annotate},
 		},
 		{
@@ -140,18 +140,18 @@ func TestIdentify(t *testing.T) {
 		{
 			"an unknown GPU of unknown size",
 			sku.Node{GPUs: 1, Labels: labels(product, "NVIDIA-RTX-6000-Ada", memory, "plenty")},
-			identity{Failed: `its GPU "NVIDIA-RTX-6000-Ada" is not in the catalogue, and no label nvidia.com/gpu.memory says how much memory it has: ` +
+			identity{Failed: `its GPU "NVIDIA-RTX-6000-Ada" is not in the catalogue, and the node has no label nvidia.com/gpu.memory with its memory: ` +
 				"install GPU feature discovery, or " + annotate},
 		},
 		{
 			"nothing tells",
 			sku.Node{GPUs: 1, Labels: labels()},
-			identity{Failed: "nothing tells what its GPUs are: neither GPU feature discovery nor a known instance type; install GPU feature discovery, or " + annotate},
+			identity{Failed: "its GPUs are unknown, because it has neither labels of GPU feature discovery nor a known instance type: install GPU feature discovery, or " + annotate},
 		},
 		{
 			"a machine type with a part of a GPU",
 			sku.Node{GPUs: 1, Labels: labels(typeName, "Standard_NV18ads_A10_v5")},
-			identity{Failed: "the catalogue says of its machine type Standard_NV18ads_A10_v5: half of an A10 (12 GB), shared with other machines; " +
+			identity{Failed: "the catalogue rules out its machine type Standard_NV18ads_A10_v5: half of an A10 (12 GB), shared with other machines; " +
 				"install GPU feature discovery, or " + annotate},
 		},
 		{
@@ -167,19 +167,19 @@ func TestIdentify(t *testing.T) {
 		{
 			"time slicing",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-L4", "nvidia.com/gpu.replicas", "4", "nvidia.com/gpu.sharing-strategy", "time-slicing")},
-			identity{Failed: "its GPUs are shared by time-slicing, so none of their memory can be promised: have the administrator turn sharing off " +
+			identity{Failed: "its GPUs are shared by time-slicing, so none of their memory is guaranteed: have the administrator turn sharing off " +
 				"in the device plugin's configuration"},
 		},
 		{
 			"sharing by its suffix",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-L4-SHARED")},
-			identity{Failed: "its GPUs are shared by several pods, so none of their memory can be promised: have the administrator turn sharing off " +
+			identity{Failed: "its GPUs are shared by several pods, so none of their memory is guaranteed: have the administrator turn sharing off " +
 				"in the device plugin's configuration"},
 		},
 		{
 			"sharing that no label tells",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-L4", "nvidia.com/gpu.count", "1")},
-			identity{Failed: "announces 4 of nvidia.com/gpu for 1 GPUs: they are shared, so none of their memory can be promised"},
+			identity{Failed: "announces 4 of nvidia.com/gpu for 1 GPUs: the GPUs are shared, so none of their memory is guaranteed"},
 		},
 		{
 			"a GPU that has failed is not announced",
@@ -189,12 +189,12 @@ func TestIdentify(t *testing.T) {
 		{
 			"no device plugin",
 			sku.Node{Labels: labels(product, "NVIDIA-L4")},
-			identity{Failed: "announces no nvidia.com/gpu: it has no GPUs, or no device plugin that works"},
+			identity{Failed: "announces no nvidia.com/gpu: it has no GPUs, or no working device plugin"},
 		},
 		{
 			"Arm",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-GB200", "kubernetes.io/arch", "arm64")},
-			identity{Failed: "has arm64 CPUs, for which this version has no images"},
+			identity{Failed: "has arm64 CPUs: this version has no images for them"},
 		},
 		{
 			"Windows",
@@ -204,7 +204,7 @@ func TestIdentify(t *testing.T) {
 		{
 			"absurd labels",
 			sku.Node{GPUs: 1, Labels: labels(product, "X", memory, "-5", "nvidia.com/gpu.compute.major", "eight", "nvidia.com/gpu.count", "99999999999999999999")},
-			identity{Failed: `its GPU "X" is not in the catalogue, and no label nvidia.com/gpu.memory says how much memory it has: ` +
+			identity{Failed: `its GPU "X" is not in the catalogue, and the node has no label nvidia.com/gpu.memory with its memory: ` +
 				"install GPU feature discovery, or " + annotate},
 		},
 	} {
@@ -245,7 +245,7 @@ func TestProductsAreDistinct(t *testing.T) {
 	for _, tc := range []struct{ reason, yaml, want string }{
 		{
 			"two parts", "gpus: [" + part("A", "NVIDIA-X") + ", " + part("B", "x") + "]",
-			`catalogue file "a.yaml": GPU "B": the product "x" means "A" already`,
+			`catalogue file "a.yaml": GPU "B": the product "x" already belongs to "A"`,
 		},
 		{
 			"a name that no label has", "gpus: [" + part("A", `"NVIDIA X"`) + "]",

@@ -83,7 +83,7 @@ func (m *merger) file(data []byte, at source, overrides changes) error {
 		return err
 	}
 	if at.layer > 0 && len(doc.Measurements) > 0 {
-		return errors.New("measurements: an overlay has none: sign them as a calibration file, and name that with --calibration")
+		return errors.New("measurements: not allowed in an overlay: put them into a signed calibration file, and pass it with --calibration")
 	}
 	if doc.Region != "" {
 		m.regions[doc.Cloud] = doc.Region

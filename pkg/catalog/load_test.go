@@ -244,7 +244,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"a GPU without a name", "skus.yaml", "cloud: azure\nskus: [{name: X, gpus: 1, vcpus: 4, memoryGiB: 28}]",
-			`catalogue file "skus.yaml": skus[0] "X": gpu: "" does not go with gpus: 1`,
+			`catalogue file "skus.yaml": skus[0] "X": gpu: "" is incompatible with gpus: 1`,
 		},
 		{
 			"an unknown GPU", "skus.yaml", "cloud: azure\nskus: [{" + strings.Replace(machine, "G-16", "G-61", 1) + "}]",
@@ -301,7 +301,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"an alias that means another model", "models.yaml", modelWith("name: nn", "name: nn\n  aliases: [em]"),
-			`catalogue file "models.yaml": model "nn": the name "em" means "m" already`,
+			`catalogue file "models.yaml": model "nn": the name "em" already belongs to "m"`,
 		},
 		{
 			"an engine that spreads in a way that nobody plans for", "engines.yaml",
@@ -315,11 +315,11 @@ func TestLoadRefuses(t *testing.T) {
 		{
 			"a quantization's name that means another", "formats.yaml",
 			"quantizations: [{name: half, aliases: [f16], bytesPerParam: 2, scope: all, peak: fp16}]",
-			`catalogue file "formats.yaml": quantization "half": the name "f16" means "fp16" already`,
+			`catalogue file "formats.yaml": quantization "half": the name "f16" already belongs to "fp16"`,
 		},
 		{
 			"a sibling that lacks the files", "models.yaml", modelWith("files:", "siblings: [Org/O], files:"),
-			`catalogue file "models.yaml": models[0] "nn": artifacts[0].siblings: [Org/O] is for artifacts without files, which have a repository's own names`,
+			`catalogue file "models.yaml": models[0] "nn": artifacts[0].siblings: [Org/O] is for artifacts without files: files are names in one repository`,
 		},
 		{
 			"a quantization of nothing", "formats.yaml", "quantizations: [{name: q, bytesPerParam: 0, scope: all, peak: fp16}]",
@@ -400,7 +400,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"a file of another size", "models.yaml", "# " + strings.Repeat("x", 1<<20),
-			`catalogue file "models.yaml": 1048578 bytes are more than the 1048576 that a file may have`,
+			`catalogue file "models.yaml": it has 1048578 bytes: at most 1048576 are allowed`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -425,7 +425,7 @@ func TestEngineFlagsAreChecked(t *testing.T) {
 		{"a leading dash", "aliases: [b]", "aliases: [--b]", `flags.a: "--b" must be a flag's name without dashes`},
 		{"a reserved flag that does not exist", "flags: [a]", "flags: [b]", `reserved[0].flags: "b" is not one of flags`},
 		{"a flag that is reserved twice", "flags: [a]", "flags: [a, a]", `reserved[0].flags: "a" is reserved twice`},
-		{"a reservation without a reason", "reason: because", `reason: ""`, `reserved[0].reason: "" must say why a user cannot set these flags`},
+		{"a reservation without a reason", "reason: because", `reason: ""`, `reserved[0].reason: "" must give the reason why users cannot set these flags`},
 		{"root", "userID: 1", "userID: 0", `userID: 0 must be from 1 to 2.147483647e+09`},
 		{"a path that is none", "healthPath: /h", "healthPath: h", `healthPath: "h" must start with a slash`},
 		{"a variable that is none", "healthPath: /h", "healthPath: /h\n  apiKeyVariable: API-KEY", `apiKeyVariable: "API-KEY" must be the name of an environment variable such as VLLM_API_KEY`},
@@ -451,7 +451,7 @@ func TestEngineFlagsAreChecked(t *testing.T) {
 
 func TestBaseMustStateItsSources(t *testing.T) {
 	for _, tc := range []struct{ reason, text, want string }{
-		{"no source", "date: \"2026-01-31\"\n", `catalogue file "f.yaml": source: "" must say where the facts come from`},
+		{"no source", "date: \"2026-01-31\"\n", `catalogue file "f.yaml": source: "" must name the source of the facts`},
 		{"no date", "source: s\n", `catalogue file "f.yaml": date: "" must be a date such as 2026-01-31, in quotes`},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

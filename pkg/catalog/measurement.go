@@ -136,7 +136,7 @@ func (c *check) littlesLaw(m *Measurement) {
 	open := m.OutputTokensPerSecond / float64(m.OutputTokens) * each / 1e3
 	if part := open / float64(m.Concurrency); part < leastInFlight || part > mostInFlight {
 		c.fail("outputTokensPerSecond", m.OutputTokensPerSecond,
-			fmt.Sprintf("contradicts ttftMs and tpotMs: by them %.1f requests were in flight, not %d", open, m.Concurrency))
+			fmt.Sprintf("contradicts ttftMs and tpotMs, which imply %.1f requests in flight, not %d", open, m.Concurrency))
 	}
 }
 

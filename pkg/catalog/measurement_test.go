@@ -121,7 +121,7 @@ func TestOverlaysHaveNoMeasurements(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = catalog.Load(presets.FS(), overlay("measurements: [{name: a}]"))
-	if err == nil || !strings.Contains(err.Error(), "sign them as a calibration file") {
+	if err == nil || !strings.Contains(err.Error(), "signed calibration file") {
 		t.Errorf("error %v", err)
 	}
 }

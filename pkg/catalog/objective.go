@@ -42,11 +42,11 @@ func validateObjective(o Objective) error {
 	case o.Name != v1beta1.OptimizeForBalanced && o.Name != v1beta1.OptimizeForCost && o.Name != v1beta1.OptimizeForLatency:
 		c.fail("name", fmt.Sprintf("%q", o.Name), "must be Balanced, Cost or Latency")
 	case o.Name == v1beta1.OptimizeForCost && o.Premium != 0:
-		c.fail("premium", o.Premium, "must be 0: for Cost, nothing is added to the cheapest price")
+		c.fail("premium", o.Premium, "must be 0: Cost takes the cheapest plan")
 	case o.Name != v1beta1.OptimizeForBalanced && o.Gain != 0:
 		c.fail("gain", o.Gain, "must be 0: only Balanced pays more for cheaper tokens")
 	case o.Name == v1beta1.OptimizeForLatency && o.LeastModelLen != 0:
-		c.fail("leastModelLen", o.LeastModelLen, "must be 0: for Latency, machines that hold less do not come first")
+		c.fail("leastModelLen", o.LeastModelLen, "must be 0: Latency does not rank by the length of sequences")
 	}
 	c.within("leastModelLen", float64(o.LeastModelLen), 0, 1e8)
 	c.within("premium", o.Premium, 0, 10)

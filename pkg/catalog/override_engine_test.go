@@ -44,7 +44,7 @@ func TestEngineOverridesThatAreRefused(t *testing.T) {
 		},
 		{
 			"nothing", `engineOverrides: [{name: llamacpp}]`,
-			`catalogue file "overrides.yaml": engineOverrides[0] "llamacpp": it changes nothing: give it a workerCommand`,
+			`catalogue file "overrides.yaml": engineOverrides[0] "llamacpp": it changes nothing: set workerCommand`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -131,7 +131,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		},
 		{
 			"nothing to change", "overrides: [{name: Small}]",
-			file + `overrides[0] "Small": it changes nothing: give it prices, spotPrices, reserved or unusable`,
+			file + `overrides[0] "Small": it changes nothing: set prices, spotPrices, reserved or unusable`,
 		},
 		{
 			"one name twice", "overrides: [{name: Small, reserved: true}, {name: SMALL, reserved: false}]",
@@ -203,7 +203,7 @@ func TestMachinesAreChecked(t *testing.T) {
 		},
 		{
 			"a class that is another's name", `gpus: [{name: H, class: G-16, memoryGiB: 80, bandwidthGBs: 3000}]`,
-			`GPU "H": class: "G-16" means "G-16" already, which is of class "G"`,
+			`GPU "H": class: "G-16" is already the name of "G-16", a GPU of class "G"`,
 		},
 		{"an alias with blanks", gpu + "aliases: [H 80]}]", `gpus[0] "H": aliases[0]: "H 80" must be a name such as A100-80, with dashes for blanks`},
 		{"more linked GPUs than there are", machine + "linkedGPUs: 8}]", `skus[0] "X": linkedGPUs: 8 must be from 0 to 4`},
@@ -211,7 +211,7 @@ func TestMachinesAreChecked(t *testing.T) {
 		{"a network that is none", machine + "networkGBs: -1}]", `skus[0] "X": networkGBs: -1 must be from 0 to 10000`},
 		{"an unknown architecture", machine + "arch: arm}]", `skus[0] "X": arch: "arm" must be amd64 or arm64`},
 		{"a provisioner that is none", machine + "provisioners: [Karpenter]}]", `skus[0] "X": provisioners[0]: "Karpenter" must be a lower-case name such as karpenter`},
-		{"a spot price of no spot machine", machine + "spotPrices: {eastus: 1}}]", `skus[0] "X": spotPrices: 1 entries need spot: true beside them`},
+		{"a spot price of no spot machine", machine + "spotPrices: {eastus: 1}}]", `skus[0] "X": spotPrices: 1 requires spot: true`},
 		{"a negative spot price", machine + "spot: true, spotPrices: {eastus: -1}}]", `skus[0] "X": spotPrices.eastus: -1 must be from 0 to 100000`},
 		{"a price that somebody forgot", machine + "prices: {eastus: }}]", `skus[0] "X": prices.eastus: is empty: give a value or leave it out`},
 	} {

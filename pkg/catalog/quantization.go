@@ -60,7 +60,7 @@ func (m *merger) indexQuantizations(c *Catalog) error {
 	for _, o := range m.quantizations.sorted() {
 		for _, name := range append([]string{o.entry.Name}, o.entry.Aliases...) {
 			if other, taken := c.quantizations[strings.ToLower(name)]; taken {
-				return fmt.Errorf("catalogue file %q: quantization %q: the name %q means %q already",
+				return fmt.Errorf("catalogue file %q: quantization %q: the name %q already belongs to %q",
 					o.file, o.entry.Name, name, other.Name)
 			}
 			c.quantizations[strings.ToLower(name)] = o.entry

@@ -73,7 +73,7 @@ func (m *merger) indexRepos(c *Catalog) error {
 					of, taken = c.models[other.model], true
 				}
 				if taken && (of.Name != o.entry.Name || n > 0) {
-					return fmt.Errorf("catalogue file %q: model %q: artifacts[%d].%s: %q is a repository of %q already",
+					return fmt.Errorf("catalogue file %q: model %q: artifacts[%d].%s: repository %q already belongs to %q",
 						o.file, o.entry.Name, i, repoField(n), repo, of.Name)
 				}
 				owners[key] = repoOf{name: repo, model: o.entry.Name, sibling: n > 0}

@@ -101,15 +101,15 @@ func TestRepositoriesHaveOneModel(t *testing.T) {
 	for _, tc := range []struct{ reason, text, want string }{
 		{
 			"a repository of another model", modelWith("repo: Org/N,", "repo: ORG/M-gguf,"),
-			`catalogue file "models.yaml": model "nn": artifacts[0].repo: "ORG/M-gguf" is a repository of "m" already`,
+			`catalogue file "models.yaml": model "nn": artifacts[0].repo: repository "ORG/M-gguf" already belongs to "m"`,
 		},
 		{
 			"the hub id of another model", modelWith("repo: Org/N,", "repo: org/m,"),
-			`catalogue file "models.yaml": model "nn": artifacts[0].repo: "org/m" is a repository of "m" already`,
+			`catalogue file "models.yaml": model "nn": artifacts[0].repo: repository "org/m" already belongs to "m"`,
 		},
 		{
 			"a sibling of another model", modelWith("files: [{path: n.gguf, bytes: 100}]", "siblings: [org/M-gguf], weightBytes: 100"),
-			`catalogue file "models.yaml": model "nn": artifacts[0].siblings[0]: "org/M-gguf" is a repository of "m" already`,
+			`catalogue file "models.yaml": model "nn": artifacts[0].siblings[0]: repository "org/M-gguf" already belongs to "m"`,
 		},
 		{
 			"a flag that the engine does not have",

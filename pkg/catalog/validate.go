@@ -46,7 +46,7 @@ func (c *check) positive(field string, value, most float64) {
 func validateHeader(doc document, sourced bool) error {
 	var c check
 	if sourced && doc.Source == "" {
-		c.fail("source", `""`, "must say where the facts come from")
+		c.fail("source", `""`, "must name the source of the facts")
 	}
 	if sourced || doc.Date != "" {
 		c.text("date", doc.Date, isDate, "must be a date such as 2026-01-31, in quotes")
@@ -60,7 +60,7 @@ func validateHeader(doc document, sourced bool) error {
 	if doc.Region != "" {
 		c.text("region", doc.Region, isLowerName, "must be a region such as eastus")
 		if doc.Cloud == "" {
-			c.fail("region", fmt.Sprintf("%q", doc.Region), "needs cloud beside it")
+			c.fail("region", fmt.Sprintf("%q", doc.Region), "requires cloud")
 		}
 	}
 	return c.err

@@ -96,7 +96,7 @@ func (c *check) reservations(e Engine) {
 	for i, group := range e.Reserved {
 		field := fmt.Sprintf("reserved[%d]", i)
 		if group.Reason == "" {
-			c.fail(field+".reason", `""`, "must say why a user cannot set these flags")
+			c.fail(field+".reason", `""`, "must give the reason why users cannot set these flags")
 		}
 		for _, name := range group.Flags {
 			if _, known := e.Flags[name]; !known {

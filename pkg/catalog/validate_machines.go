@@ -76,7 +76,7 @@ func validateSKU(s sku.SKU) error {
 	c.text("cloud", s.Cloud, isLowerName, "must be a lower-case name such as azure, in the entry or at the top of the file")
 	c.within("gpus", float64(s.GPUs), 0, 64)
 	if (s.GPUs > 0) != (s.GPU != "") {
-		c.fail("gpu", fmt.Sprintf("%q", s.GPU), fmt.Sprintf("does not go with gpus: %d", s.GPUs))
+		c.fail("gpu", fmt.Sprintf("%q", s.GPU), fmt.Sprintf("is incompatible with gpus: %d", s.GPUs))
 	}
 	if s.GPUs > 0 {
 		c.text("resource", s.Resource, isResource, "must be an extended resource such as nvidia.com/gpu")
@@ -95,7 +95,7 @@ func validateSKU(s sku.SKU) error {
 	c.prices("prices", s.Prices)
 	c.prices("spotPrices", s.SpotPrices)
 	if len(s.SpotPrices) > 0 && !s.Spot {
-		c.fail("spotPrices", len(s.SpotPrices), "entries need spot: true beside them")
+		c.fail("spotPrices", len(s.SpotPrices), "requires spot: true")
 	}
 	return c.err
 }

@@ -113,7 +113,7 @@ func (c *check) shape(s model.Shape) {
 		c.pattern(s)
 	}
 	if c.err == nil && s.Intermediate == 0 && needsIntermediate(s) {
-		c.fail("shape.intermediate", 0, "must be the width of the MLPs, which some layers have")
+		c.fail("shape.intermediate", 0, "must be the width of the MLPs: some layers have one")
 	}
 }
 
@@ -141,7 +141,7 @@ func (c *check) experts(m model.MoE, layers int) {
 		{"latentDim", m.LatentDim, 0, mostHidden},
 	})
 	if m.SharedGate && m.SharedIntermediate == 0 {
-		c.fail("shape.moe.sharedGate", true, "needs sharedIntermediate beside it")
+		c.fail("shape.moe.sharedGate", true, "requires sharedIntermediate")
 	}
 }
 
@@ -162,10 +162,10 @@ func (c *check) latent(m model.MLA, heads int) {
 		c.fail("shape.mla.nopeDim", 0, "must be above 0 where ropeDim is 0")
 	}
 	if (m.OutputRank > 0) != (m.OutputGroups > 0) {
-		c.fail("shape.mla.outputGroups", m.OutputGroups, fmt.Sprintf("does not go with outputRank: %d", m.OutputRank))
+		c.fail("shape.mla.outputGroups", m.OutputGroups, fmt.Sprintf("is incompatible with outputRank: %d", m.OutputRank))
 	}
 	if (m.IndexHeads > 0) != (m.IndexDim > 0) {
-		c.fail("shape.mla.indexDim", m.IndexDim, fmt.Sprintf("does not go with indexHeads: %d", m.IndexHeads))
+		c.fail("shape.mla.indexDim", m.IndexDim, fmt.Sprintf("is incompatible with indexHeads: %d", m.IndexHeads))
 	}
 }
 
@@ -205,9 +205,9 @@ func (c *check) mixer(field string, g model.LayerGroup, heads int) {
 	case !known:
 		c.fail(field+".mixer", fmt.Sprintf("%q", g.Mixer), "must be full, window, chunk, mamba2, deltanet or none")
 	case mixer.windowed != (g.Window > 0):
-		c.fail(field+".window", g.Window, fmt.Sprintf("does not go with mixer: %s", g.Mixer))
+		c.fail(field+".window", g.Window, fmt.Sprintf("is incompatible with mixer: %s", g.Mixer))
 	case mixer.stateful != (g.State != nil):
-		c.fail(field+".state", g.State != nil, fmt.Sprintf("does not go with mixer: %s", g.Mixer))
+		c.fail(field+".state", g.State != nil, fmt.Sprintf("is incompatible with mixer: %s", g.Mixer))
 	case !mixer.attends && changesAttention(g):
 		c.fail(field+".mixer", fmt.Sprintf("%q", g.Mixer),
 			"does not attend, so it has neither kvHeads, headDim, reusedKV, keysAreValues nor reusedIndex")
@@ -242,7 +242,7 @@ func (c *check) feedForward(field string, g model.LayerGroup, experts bool) {
 	case g.FeedForward == model.FeedForwardExperts && !experts:
 		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "needs shape.moe")
 	case g.FeedForward == model.FeedForwardNone && g.Mixer == model.MixerNone:
-		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "leaves nothing of a layer with mixer: none")
+		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "leaves a layer with mixer: none empty")
 	}
 }
 

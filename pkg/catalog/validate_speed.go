@@ -79,7 +79,7 @@ const mostMicros = 1e6
 // kernels checks that every format finds one.
 func (c *check) kernels(field string, kernels map[string]Kernel) {
 	if _, ok := kernels[anyKernel]; !ok {
-		c.fail(field, "it", "must have a kernel "+anyKernel+" for formats that it does not name")
+		c.fail(field, "it", "must have a kernel "+anyKernel+" for all other formats")
 	}
 	for _, name := range sortedKeys(kernels) {
 		k, at := kernels[name], field+"."+name
@@ -113,20 +113,20 @@ func (c *check) allReduce(tables []AllReduce) {
 			c.text(field+".links", link, isLowerName, "must be a link such as nvlink4")
 			key := fmt.Sprintf("%s of %d GPUs", link, table.GPUs)
 			if seen[key] {
-				c.fail(field, key, "has a table already")
+				c.fail(field, key, "already has a table")
 			}
 			seen[key] = true
 		}
 		if len(table.Bytes) < 2 || len(table.Bytes) != len(table.Micros) {
 			c.fail(field, fmt.Sprintf("%d bytes and %d micros", len(table.Bytes), len(table.Micros)),
-				"must be points: at least two, and as many of the one as of the other")
+				"must be at least two points, with as many bytes as micros")
 			return
 		}
 		for j := range table.Bytes {
 			c.positive(fmt.Sprintf("%s.bytes[%d]", field, j), table.Bytes[j], 1<<40)
 			c.positive(fmt.Sprintf("%s.micros[%d]", field, j), table.Micros[j], 1e9)
 			if j > 0 && table.Bytes[j] <= table.Bytes[j-1] {
-				c.fail(fmt.Sprintf("%s.bytes[%d]", field, j), table.Bytes[j], "must be more than the one before")
+				c.fail(fmt.Sprintf("%s.bytes[%d]", field, j), table.Bytes[j], "must be greater than the previous one")
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func TestSpeedErrors(t *testing.T) {
 		"no default": {
 			reason: "every format finds a kernel",
 			change: func(s *catalog.Speed) { delete(s.Dense, "default") },
-			want:   "speed.dense: it must have a kernel default for formats that it does not name",
+			want:   "speed.dense: it must have a kernel default for all other formats",
 		},
 		"share above 1": {
 			reason: "nothing is faster than the data sheet",
@@ -76,18 +76,18 @@ func TestSpeedErrors(t *testing.T) {
 		"points that do not ascend": {
 			reason: "there would be nothing between them",
 			change: func(s *catalog.Speed) { s.AllReduce[0].Bytes[1] = s.AllReduce[0].Bytes[0] },
-			want:   "speed.allReduce[0].bytes[1]: 16384 must be more than the one before",
+			want:   "speed.allReduce[0].bytes[1]: 16384 must be greater than the previous one",
 		},
 		"one point": {
 			reason: "there is nothing to interpolate",
 			change: func(s *catalog.Speed) { s.AllReduce[0].Micros = s.AllReduce[0].Micros[:1] },
-			want: "speed.allReduce[0]: 5 bytes and 1 micros must be points: at least two, and as many of the one as of " +
-				"the other",
+			want: "speed.allReduce[0]: 5 bytes and 1 micros must be at least two points, with as many bytes " +
+				"as micros",
 		},
 		"two tables": {
 			reason: "which of them holds would depend on their order",
 			change: func(s *catalog.Speed) { s.AllReduce = append(s.AllReduce, s.AllReduce[0]) },
-			want:   "speed.allReduce[24]: nvlink3 of 2 GPUs has a table already",
+			want:   "speed.allReduce[24]: nvlink3 of 2 GPUs already has a table",
 		},
 		"no way between machines": {
 			reason: "a time would be infinite",

@@ -66,7 +66,7 @@ func (f timeFlag) Set(text string) error {
 	}
 	value, err := time.ParseDuration(text)
 	if err != nil {
-		return errors.New("give a time such as 100ms or 2s; a bare number has milliseconds")
+		return errors.New("give a time such as 100ms or 2s; a bare number is in milliseconds")
 	}
 	*f.into = value
 	return nil

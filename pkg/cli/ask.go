@@ -56,24 +56,24 @@ func fields() map[string]string {
 func (a *ask) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&a.model, "model", "", "model to plan for: a preset, an alias, or a Hugging Face id")
-	f.StringVar(&a.engine, "engine", "", "engine that serves; empty means the model's")
-	f.StringVar(&a.instanceType, "instance-type", "", "the one machine type to use; objectives that are not set give way to it")
+	f.StringVar(&a.engine, "engine", "", "engine (default: the model's)")
+	f.StringVar(&a.instanceType, "instance-type", "", "the only machine type to use; unset objectives are relaxed to fit")
 	f.StringSliceVar(&a.instanceTypes, "instance-types", nil, "machine types to choose from")
 	f.StringSliceVar(&a.accelerators, "accelerators", nil, "GPUs to choose from, such as H100-80,L40S")
 	f.StringSliceVar(&a.zones, "zones", nil, "zones to choose from")
 	f.StringSliceVar(&a.capacityTypes, "capacity-type", nil, "ways to pay: reserved, on-demand, spot (default reserved,on-demand)")
-	f.StringVar(&a.maxHourlyPrice, "max-hourly-price", "", "most that all machines may cost, in USD per hour")
-	f.Var(tokensFlag{&a.maxModelLen}, "max-model-len", "tokens that each sequence may have, such as 16384 or 16k (default: 8192 or the model's context, then what fits)")
-	f.Int32Var(&a.concurrency, "concurrency", 0, "sequences of that length that must fit at once (default: 4, then what fits)")
-	f.StringVar(&a.rate, "rate", "", "requests per second that arrive at random, such as 2.5: the load for the speed, in place of the concurrency")
+	f.StringVar(&a.maxHourlyPrice, "max-hourly-price", "", "maximum price of all machines together, in USD per hour")
+	f.Var(tokensFlag{&a.maxModelLen}, "max-model-len", "tokens of each sequence, such as 16384 or 16k (default: 8192 or the model's context, then as many as fit)")
+	f.Int32Var(&a.concurrency, "concurrency", 0, "sequences of that length to hold at once (default: 4, then as many as fit)")
+	f.StringVar(&a.rate, "rate", "", "requests per second with random arrivals, such as 2.5; replaces the concurrency as the load for the speed")
 	f.Var(tokensFlag{&a.input}, "input-len", "tokens of a typical prompt (default 1024)")
 	f.Var(tokensFlag{&a.output}, "output-len", "tokens of a typical answer (default 256)")
 	f.Var(timeFlag{&a.ttft}, "ttft", "longest acceptable time to the first token, in milliseconds without a unit (default 5s)")
 	f.Var(timeFlag{&a.tpot}, "tpot", "longest acceptable time per further token, in milliseconds without a unit (default 100ms)")
 	f.StringVar(&a.optimizeFor, "optimize-for", "", "what to rank by: balanced, cost, latency, throughput (default balanced)")
-	f.StringSliceVar(&a.quantizations, "allow-quantization", nil, "weights that may be used beside the released ones, such as fp8,awq")
-	f.StringSliceVar(&a.kvTypes, "allow-kv-cache", nil, "types of KV cache that may be used beside the model's own, such as fp8")
-	f.StringToStringVar(&a.args, "engine-arg", nil, "flag of the engine that the plan must respect, such as tensor-parallel-size=4")
+	f.StringSliceVar(&a.quantizations, "allow-quantization", nil, "formats of weights to allow besides the released one, such as fp8,awq")
+	f.StringSliceVar(&a.kvTypes, "allow-kv-cache", nil, "types of KV cache to allow besides the model's own, such as fp8")
+	f.StringToStringVar(&a.args, "engine-arg", nil, "engine flag for the plan to respect, such as tensor-parallel-size=4")
 	complete(cmd, "optimize-for", func() []string { return []string{"balanced", "cost", "latency", "throughput"} })
 	complete(cmd, "capacity-type", capacityTypes)
 }
@@ -83,7 +83,7 @@ func (a *ask) beside(cmd *cobra.Command) error {
 	known := fields()
 	for _, flag := range slices.Sorted(maps.Keys(known)) {
 		if cmd.Flags().Changed(flag) {
-			return usageError("--%s goes with --model: with -f, set %s in the file", flag, known[flag])
+			return usageError("--%s works only with --model: with -f, set %s in the file", flag, known[flag])
 		}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (a *ask) aim() (v1beta1.OptimizeFor, error) {
 			return v1beta1.OptimizeFor(aim), nil
 		}
 	}
-	return "", usageError("--optimize-for: %q is not possible: use balanced, cost, latency or throughput", a.optimizeFor)
+	return "", usageError("--optimize-for: %q is not supported: use balanced, cost, latency or throughput", a.optimizeFor)
 }
 
 // flagged names flags in place of the fields that they stand for.

@@ -35,14 +35,14 @@ func newBench(w World) *cobra.Command {
 		Long: `Measure the speed of a Workspace and compare it with its plan: time to the first token, time per
 further token, and tokens per second. Requests go through a port-forward to the pod of the endpoint.
 
-The default load is that of the plan. Other requests at the same time share the server, and slow each
-other down. --record writes the tokens per minute into the Workspace's status, with your rights, as
+The default load is the plan's. Other requests during the measurement slow it down. --record writes the
+tokens per minute into the Workspace's status, with your rights, as
 status.performance.metrics.peakTokensPerMinute and the condition BenchmarkCompleted; readiness never
 depends on it.
 
---export FILE writes a signed calibration file: with it, plans for the same model, GPU, format and
-layout have measured figures at a load near this one. plan --calibration FILE uses it; the
-controller does not. The KV cache of the engine's start comes from its log.`,
+--export FILE writes a signed calibration file for plan --calibration FILE. Plans for the same model, GPU,
+format and layout then have measured figures, if their load is near this one. The controller does not use
+the file. The size of the KV cache comes from the engine's log.`,
 		Example: `  kubectl berth bench my-model
   kubectl berth bench my-model --requests 64 --concurrency 16 --input-tokens 512 --output-tokens 128
   kubectl berth bench my-model --record -o json
@@ -70,7 +70,7 @@ func (b *benchCommand) check() error {
 		value int
 	}{{"requests", b.Requests}, {"concurrency", b.Concurrency}, {"input-tokens", b.InputTokens}, {"output-tokens", b.OutputTokens}} {
 		if flag.value < 0 {
-			return usageError("--%s is %d, it must be at least 1", flag.name, flag.value)
+			return usageError("--%s is %d: it must be at least 1", flag.name, flag.value)
 		}
 	}
 	return b.export.check()
@@ -100,7 +100,7 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 	}
 	asked := b.load.filled(ws.Status.Plan)
 	if !b.forPrograms() {
-		fmt.Fprintf(w.Err, "Asking %s of Workspace %s: %s.\n", model, key(ws), asked)
+		fmt.Fprintf(w.Err, "Measuring %s of Workspace %s: %s.\n", model, key(ws), asked)
 	}
 	result, err := asked.run(ctx, w.Clock, server, model)
 	if err != nil {
@@ -151,7 +151,7 @@ func (b *benchCommand) show(w World, r *benchResult) error {
 	out.line("")
 	out.line("%s in %s s; %s tokens in and out per minute.",
 		count(r.Requests-r.Failed, "answer"), digits(r.DurationSeconds), digits(r.TokensPerMinute))
-	out.line("A prompt had %d tokens and an answer %d, in the mean.", r.MeanInputTokens, r.MeanOutputTokens)
+	out.line("On average, a prompt had %d tokens and an answer %d.", r.MeanInputTokens, r.MeanOutputTokens)
 	if p := r.Predicted; p != nil && !r.sameLoad(p) {
 		out.point(out.paint(yellow, "!"), fmt.Sprintf("The plan's figures are for %s at once, each %d tokens in and %d out (%s).",
 			count(int(p.Concurrency), "request"), p.InputTokens, p.OutputTokens, p.Basis))

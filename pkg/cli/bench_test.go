@@ -130,7 +130,7 @@ func TestBenchErrors(t *testing.T) {
 		want   string
 		code   int
 	}{
-		{"a negative number", sky, interceptor.Funcs{}, "--concurrency -1", "--concurrency is -1, it must be at least 1", 2},
+		{"a negative number", sky, interceptor.Funcs{}, "--concurrency -1", "--concurrency is -1: it must be at least 1", 2},
 		{"the server refuses at once", refuses, interceptor.Funcs{}, "", "the model's server rejects the request: too many tokens", 5},
 		{
 			"one of them failed: nothing is recorded", later,
@@ -140,7 +140,7 @@ func TestBenchErrors(t *testing.T) {
 		},
 		{
 			"no right to write the status", sky, notAllowed, "--requests 1 --record",
-			`status of Workspace team-a/chat: you are not allowed to: workspaces/status is forbidden: user "mia" cannot do that`, 5,
+			`status of Workspace team-a/chat: permission denied: workspaces/status is forbidden: user "mia" cannot do that`, 5,
 		},
 	}
 	for _, test := range tests {

@@ -16,7 +16,7 @@ import (
 // outOfBounds says which field has a value that the API server would refuse and a plan depends on.
 func outOfBounds(ws *v1beta1.Workspace) string {
 	if count := ws.Resource.Count; count != nil && (*count < 1 || *count > 1000) {
-		return fmt.Sprintf("resource.count is %d, it must be between 1 and 1000", *count)
+		return fmt.Sprintf("resource.count is %d: it must be between 1 and 1000", *count)
 	}
 	if problem := badPlacement(&ws.Resource); problem != "" || ws.Inference == nil || ws.Inference.Objectives == nil {
 		return problem
@@ -34,13 +34,13 @@ func badPlacement(resource *v1beta1.ResourceSpec) string {
 	}
 	for i, capacity := range placement.CapacityTypes {
 		if !slices.Contains(capacityTypes(), string(capacity)) {
-			return fmt.Sprintf("resource.placement.capacityTypes[%d] is %q, it must be %s",
+			return fmt.Sprintf("resource.placement.capacityTypes[%d] is %q: it must be %s",
 				i, shorten(string(capacity)), orList(capacityTypes()))
 		}
 	}
 	sources := []v1beta1.NodeSource{"", v1beta1.NodeSourceAny, v1beta1.NodeSourceExisting, v1beta1.NodeSourceProvisioned}
 	if !slices.Contains(sources, placement.NodeSource) {
-		return fmt.Sprintf("resource.placement.nodeSource is %q, it must be Any, Existing or Provisioned", shorten(string(placement.NodeSource)))
+		return fmt.Sprintf("resource.placement.nodeSource is %q: it must be Any, Existing or Provisioned", shorten(string(placement.NodeSource)))
 	}
 	return ""
 }
@@ -56,7 +56,7 @@ func badObjectives(o *v1beta1.ObjectivesSpec) string {
 		{"outputTokens", o.OutputTokens},
 	} {
 		if field.value != nil && *field.value < 1 {
-			return fmt.Sprintf("inference.objectives.%s is %d, it must be at least 1", field.name, *field.value)
+			return fmt.Sprintf("inference.objectives.%s is %d: it must be at least 1", field.name, *field.value)
 		}
 	}
 	for _, field := range []struct {
@@ -67,11 +67,11 @@ func badObjectives(o *v1beta1.ObjectivesSpec) string {
 		{"timePerOutputToken", o.TimePerOutputToken},
 	} {
 		if field.value != nil && field.value.Duration < time.Nanosecond {
-			return fmt.Sprintf("inference.objectives.%s is %s, it must be above zero, such as 100ms", field.name, field.value.Duration)
+			return fmt.Sprintf("inference.objectives.%s is %s: it must be above zero, such as 100ms", field.name, field.value.Duration)
 		}
 	}
 	if o.OptimizeFor != "" && !slices.Contains(aims(), string(o.OptimizeFor)) {
-		return fmt.Sprintf("inference.objectives.optimizeFor is %q, it must be %s", shorten(string(o.OptimizeFor)), orList(aims()))
+		return fmt.Sprintf("inference.objectives.optimizeFor is %q: it must be %s", shorten(string(o.OptimizeFor)), orList(aims()))
 	}
 	return ""
 }

@@ -32,8 +32,8 @@ type calibrations struct{ files, keys []string }
 
 // bind declares --calibration and --calibration-key.
 func (c *calibrations) bind(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&c.files, "calibration", nil, "signed file with measured runs, of kubectl berth bench --export; repeatable")
-	cmd.Flags().StringArrayVar(&c.keys, "calibration-key", nil, "public key that may sign them, in base64: signature.key of a file; repeatable")
+	cmd.Flags().StringArrayVar(&c.files, "calibration", nil, "signed file with measured runs, from kubectl berth bench --export; repeatable")
+	cmd.Flags().StringArrayVar(&c.keys, "calibration-key", nil, "public key to trust for these files, in base64 (signature.key of a file); repeatable")
 	// The only error is that the flag does not exist.
 	_ = cmd.MarkFlagFilename("calibration", "yaml", "yml", "json")
 }
@@ -65,10 +65,10 @@ type export struct {
 func (e *export) bind(cmd *cobra.Command, w World) {
 	e.facts.bind(cmd, w)
 	f := cmd.Flags()
-	f.StringVar(&e.file, "export", "", "calibration file to write the result to, signed; runs that it has already stay")
+	f.StringVar(&e.file, "export", "", "signed calibration file to add the result to")
 	f.StringVar(&e.signKey, "sign-key", "", "file with the Ed25519 private key in PEM, for --export: openssl genpkey -algorithm ed25519")
 	f.StringVar(&e.gpu, "gpu", "", "name of the GPU in the catalogue, for --export (default: that of the plan's machine type)")
-	f.StringVar(&e.source, "source", "", "who measured it and where, for --export (default: kubectl berth bench)")
+	f.StringVar(&e.source, "source", "", "source of the measurement, for --export (default: kubectl berth bench)")
 	_ = cmd.MarkFlagFilename("export", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("sign-key", "pem")
 }
@@ -77,7 +77,7 @@ func (e *export) bind(cmd *cobra.Command, w World) {
 func (e *export) check() error {
 	switch {
 	case e.file == "" && (e.signKey != "" || e.gpu != "" || e.source != ""):
-		return usageError("--sign-key, --gpu and --source belong to --export: name a file with it")
+		return usageError("--sign-key, --gpu and --source need --export FILE")
 	case e.file != "" && e.signKey == "":
 		return usageError("--export needs --sign-key: make a key with openssl genpkey -algorithm ed25519 -out key.pem")
 	}
@@ -127,9 +127,9 @@ func (e *export) measurement(r *benchResult, plan *planner.Plan, image string) (
 	case plan.Artifact == nil:
 		return nil, usageError("--export: the Workspace has a template of its own, and no plan for a model")
 	case plan.Nodes > 1, plan.AdapterSlots > 0, plan.ExpertParallel && replicas > 1:
-		return nil, usageError("--export: several machines, adapters and replicas that share experts support no other plan")
+		return nil, usageError("--export: runs with several machines, adapters or shared experts support no other plan")
 	case r.Concurrency%replicas > 0:
-		return nil, usageError("--export: --concurrency is %d, it must be a multiple of the %d replicas", r.Concurrency, replicas)
+		return nil, usageError("--export: --concurrency is %d: it must be a multiple of the %d replicas", r.Concurrency, replicas)
 	}
 	gpu, err := e.gpuOf(plan)
 	if err != nil {
@@ -241,7 +241,7 @@ func (b *benchCommand) exported(ctx context.Context, w World, cluster *Cluster, 
 		return err
 	}
 	if m.Memory == (catalog.MeasuredMemory{}) {
-		fmt.Fprintln(w.Err, "The engine's log has no KV cache memory any more: the run has none, either.")
+		fmt.Fprintln(w.Err, "The engine's log no longer has the KV cache memory, so the run has none.")
 	}
 	fmt.Fprintf(w.Err, "Wrote %s, signed by %s.\n", b.export.file, public)
 	return nil

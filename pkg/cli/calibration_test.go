@@ -122,7 +122,7 @@ func TestBenchExportErrors(t *testing.T) {
 	}
 	for _, tc := range []struct{ reason, args, want string }{
 		{"no key", "--export " + file, "--export needs --sign-key"},
-		{"no file", "--sign-key " + keyFile, "--sign-key, --gpu and --source belong to --export"},
+		{"no file", "--sign-key " + keyFile, "--sign-key, --gpu and --source need --export FILE"},
 		{"no such key", "--export " + file + " --sign-key " + file, "--sign-key: open"},
 		{"no key in it", "--export " + file + " --sign-key " + foreign, "it is not an unencrypted private key in PEM"},
 		{"another GPU's name", "--export " + file + " --sign-key " + keyFile + " --gpu A25", `--gpu: "A25" is not the name of a GPU`},

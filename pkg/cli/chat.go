@@ -54,7 +54,7 @@ model are dimmed on a terminal and left out elsewhere.`,
 
 func (c *chatCommand) run(ctx context.Context, w World, name, prompt string) error {
 	if c.maxTokens < 0 {
-		return usageError("--max-tokens is %d, it must be a number of tokens, or 0 for no limit", c.maxTokens)
+		return usageError("--max-tokens is %d: it must be a number of tokens, or 0 for no limit", c.maxTokens)
 	}
 	if prompt == "" && !w.Typing {
 		text, err := piped(w.In)
@@ -98,11 +98,11 @@ func piped(in io.Reader) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(in, mostBytes+1))
 	switch {
 	case err != nil:
-		return "", usageError("the prompt cannot be read: %w", err)
+		return "", usageError("cannot read the prompt: %w", err)
 	case len(text) > mostBytes:
 		return "", usageError("the prompt has more than %d MiB", mostBytes>>20)
 	case strings.TrimSpace(string(text)) == "":
-		return "", usageError("there is no prompt: write one behind the Workspace's name, or pipe one in")
+		return "", usageError("there is no prompt: write one after the Workspace's name, or pipe one in")
 	}
 	return string(text), nil
 }
@@ -194,7 +194,7 @@ func (t *conversation) say(ctx context.Context, prompt string) error {
 		return err
 	}
 	if finish == "length" && t.style.colours {
-		fmt.Fprintln(t.out, t.style.paint(dim, "(cut off at the longest length)"))
+		fmt.Fprintln(t.out, t.style.paint(dim, "(cut off at the maximum length)"))
 	}
 	asked.Messages = append(asked.Messages, message{"assistant", answer.String()})
 	t.question = asked

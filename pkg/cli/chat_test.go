@@ -145,7 +145,7 @@ func TestChatSendsKey(t *testing.T) {
 				return c.Get(ctx, key, object, options...)
 			},
 		}, ran{
-			Err:  "kubectl berth chat: Secret team-a/key with the endpoint's key: you are not allowed to: secrets is forbidden: user \"mia\" cannot do that\n",
+			Err:  "kubectl berth chat: Secret team-a/key with the endpoint's key: permission denied: secrets is forbidden: user \"mia\" cannot do that\n",
 			Code: 5,
 		}},
 	} {
@@ -240,9 +240,9 @@ func TestChatErrors(t *testing.T) {
 		{
 			"nobody answers yet", fine, func(c *cluster) { c.objects = []client.Object{workspace(), pod(0), pod(1, running(true))} },
 			[]string{"chat", "Why?"},
-			ran{Err: "Workspace team-a/chat does not answer now (waiting for 1 of 1 machines of type Standard_A24_1): follow it with kubectl berth status chat --watch", Code: 5},
+			ran{Err: "Workspace team-a/chat does not answer yet (waiting for 1 of 1 machines of type Standard_A24_1): watch it with kubectl berth status chat --watch", Code: 5},
 		},
-		{"no prompt", fine, nil, []string{"chat"}, ran{Err: "there is no prompt: write one behind the Workspace's name, or pipe one in", Code: 2}},
+		{"no prompt", fine, nil, []string{"chat"}, ran{Err: "there is no prompt: write one after the Workspace's name, or pipe one in", Code: 2}},
 		{
 			"a model that is not served", fine, nil,
 			[]string{"chat", "--model", "big", "Why?"},
@@ -255,11 +255,11 @@ func TestChatErrors(t *testing.T) {
 			[]string{"chat", "Why?"},
 			ran{Err: "Workspace team-a/chat lists no models: name one with --model", Code: 2},
 		},
-		{"a negative length", fine, nil, []string{"chat", "--max-tokens", "-1", "Why?"}, ran{Err: "--max-tokens is -1, it must be a number of tokens, or 0 for no limit", Code: 2}},
+		{"a negative length", fine, nil, []string{"chat", "--max-tokens", "-1", "Why?"}, ran{Err: "--max-tokens is -1: it must be a number of tokens, or 0 for no limit", Code: 2}},
 		{
 			"port-forward is not allowed", fine, func(c *cluster) { c.pods.forward = forbidden("pods/portforward") },
 			[]string{"chat", "Why?"},
-			ran{Err: `port-forward to pod team-a/chat-0: you are not allowed to: pods/portforward is forbidden: user "mia" cannot do that`, Code: 5},
+			ran{Err: `port-forward to pod team-a/chat-0: permission denied: pods/portforward is forbidden: user "mia" cannot do that`, Code: 5},
 		},
 		{
 			"a sentence in vLLM's older form", func(w http.ResponseWriter, _ *http.Request, _ int) {

@@ -89,9 +89,9 @@ func (c *connection) open() (*Cluster, error) {
 	case err == nil:
 		return out, nil
 	case clientcmd.IsEmptyConfig(err):
-		return nil, usageError("no cluster is named: set KUBECONFIG, or pass --kubeconfig FILE")
+		return nil, usageError("no cluster is configured: set KUBECONFIG, or pass --kubeconfig FILE")
 	default:
-		return nil, usageError("the kubeconfig names no usable cluster: %w", err)
+		return nil, usageError("the kubeconfig has no usable cluster: %w", err)
 	}
 }
 
@@ -149,13 +149,13 @@ func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {
 	case apierrors.IsNotFound(err) && strings.HasPrefix(what, v1beta1.WorkspaceKind):
-		return usageError("%s does not exist: kubectl berth status lists a namespace, and with -A all of them", what)
+		return usageError("%s does not exist: kubectl berth status lists the Workspaces of a namespace, and with -A those of all namespaces", what)
 	case apierrors.IsNotFound(err):
 		return usageError("%s does not exist", what)
 	case meta.IsNoMatchError(err):
-		return clusterError("%s: this cluster does not know the kind: install Modelberth's chart first", what)
+		return clusterError("%s: this cluster does not have the kind: install Modelberth's chart first", what)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return clusterError("%s: you are not allowed to: %w", what, err)
+		return clusterError("%s: permission denied: %w", what, err)
 	case apierrors.IsConflict(err):
 		return clusterError("%s was changed at the same time: try again", what)
 	case apierrors.IsInvalid(err):

@@ -34,7 +34,7 @@ func newDoctor(w World) *cobra.Command {
 	d := &doctorCommand{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with a cluster, with evidence and the command that mends it",
+		Short: "Find what is wrong with a cluster, with evidence and the command to fix it",
 		Long: `Find what is wrong with a cluster: Modelberth's controller, its rights and kinds, Karpenter and its NodeClasses,
 GPU plugins and drivers, nodes, network, DNS, webhooks, volumes, quotas, clocks, and what deleted Workspaces left
 behind. The command reads with your rights, changes nothing and starts nothing in the cluster.

@@ -32,7 +32,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"an output that is none", "plan --model small -o xml", 2,
-			`kubectl berth plan: --output: "xml" is not possible: use table, wide, json or yaml`,
+			`kubectl berth plan: --output: "xml" is not supported: use table, wide, json or yaml`,
 		},
 		{
 			"a model that is nearly one", "plan --model small-chatt", 2,
@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 		{
 			"the hub must not be asked", "plan --model org/other --offline", 2,
 			`kubectl berth plan: preset "org/other" is not in the catalogue: check its spelling, or ask the administrator to add it ` +
-				`(with --offline nobody else is asked: pass the model's config.json with --config FILE)`,
+				`(--offline forbids queries to the hub: pass the model's config.json with --config FILE)`,
 		},
 		{
 			"an unknown machine", "plan --model small --instance-type Standard_B80_3", 2,
@@ -52,14 +52,14 @@ func TestErrors(t *testing.T) {
 			"an unknown engine", "plan --model small --engine vlm", 2,
 			`kubectl berth plan: --engine: "vlm" is not an engine of this version: use llamacpp or vllm, or leave it out`,
 		},
-		{"an unknown cloud", "plan --model small --cloud moon", 2, `kubectl berth plan: --cloud: "moon" is not possible: use aws or azure`},
+		{"an unknown cloud", "plan --model small --cloud moon", 2, `kubectl berth plan: --cloud: "moon" is not supported: use aws or azure`},
 		{
 			"an unknown region", "plan --model small --region westus", 2,
-			`kubectl berth plan: --region: the catalogue has no prices for "westus": use westeurope, or bring its prices with --catalog`,
+			`kubectl berth plan: --region: the catalogue has no prices for "westus": use westeurope, or add its prices with --catalog`,
 		},
 		{
 			"a region of another cloud", "plan --model small --cloud aws --region eastus", 2,
-			`kubectl berth plan: --region: the catalogue has no prices for "eastus": use us-east-1 or us-west-2, or bring its prices with --catalog`,
+			`kubectl berth plan: --region: the catalogue has no prices for "eastus": use us-east-1 or us-west-2, or add its prices with --catalog`,
 		},
 		{
 			"a price that is none", "plan --model small --max-hourly-price cheap", 2,
@@ -71,33 +71,33 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"a release without a number", "estimate --model small --gpu B-80-SXM --engine-version newest", 2,
-			`kubectl berth estimate: --engine-version: "newest" is no release: give its number, such as 0.11`,
+			`kubectl berth estimate: --engine-version: "newest" is not a release: give its number, such as 0.11`,
 		},
 		{
 			"no requests", "plan --model small --rate 0", 2,
-			`kubectl berth plan: --rate is "0", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+			`kubectl berth plan: --rate is "0", which is not a rate: give a number above 0 and below 1e+06, such as 2.5`,
 		},
 		{
 			"an estimate of no requests", "estimate --model small --gpu B-80 --rate 0", 2,
-			`kubectl berth estimate: --rate is 0, it must be above 0 and below 1000000`,
+			`kubectl berth estimate: --rate is 0: it must be above 0 and below 1000000`,
 		},
 		{
 			"two loads", "estimate --model small --gpu B-80 --rate 1 --concurrency 2", 2,
-			`kubectl berth estimate: --rate and --concurrency are two loads: keep one`,
+			`kubectl berth estimate: --rate and --concurrency exclude each other: keep one`,
 		},
 		{
 			"too low a price", "plan --model small --max-hourly-price 0.5 --cloud azure", 3,
 			"kubectl berth plan: the cheapest way that works is 1 × Standard_A24_1 at $1.00/h, above --max-hourly-price $0.50/h: " +
 				"raise the limit",
 		},
-		{"a number below its least", "plan --model small --concurrency -1", 2, "kubectl berth plan: --concurrency is -1, it must be at least 1"},
+		{"a number below its least", "plan --model small --concurrency -1", 2, "kubectl berth plan: --concurrency is -1: it must be at least 1"},
 		{
 			"an aim that is none", "plan --model small --optimize-for fun", 2,
-			`kubectl berth plan: --optimize-for: "fun" is not possible: use balanced, cost, latency or throughput`,
+			`kubectl berth plan: --optimize-for: "fun" is not supported: use balanced, cost, latency or throughput`,
 		},
 		{
 			"a way to pay that is none", "plan --model small --capacity-type free", 2,
-			`kubectl berth plan: --capacity-type[0] is "free", it must be reserved, on-demand or spot`,
+			`kubectl berth plan: --capacity-type[0] is "free": it must be reserved, on-demand or spot`,
 		},
 		{
 			"two answers to one question", "plan --model small --instance-type a --instance-types b", 2,
@@ -105,7 +105,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"a flag beside a manifest", "plan -f testdata/manifests/old.yaml --concurrency 3", 2,
-			"kubectl berth plan: --concurrency goes with --model: with -f, set inference.objectives.concurrency in the file",
+			"kubectl berth plan: --concurrency works only with --model: with -f, set inference.objectives.concurrency in the file",
 		},
 		{
 			"a flag of the engine that is none", "plan --model small --engine-arg max-num-seqs=many", 2,
@@ -115,7 +115,7 @@ func TestErrors(t *testing.T) {
 		{"a directory in place of a file", "plan -f testdata", 2, `kubectl berth plan: -f: "testdata" cannot be read: is a directory`},
 		{
 			"a catalogue that is not there", "models --catalog nowhere", 2,
-			`kubectl berth models: --catalog: "nowhere" is not a directory: name one with the catalogue's files in it`,
+			`kubectl berth models: --catalog: "nowhere" is not a directory: name a directory with catalogue files`,
 		},
 		{
 			"no GPU", "estimate --model small", 2,
@@ -131,20 +131,20 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"GPUs that are left over", "estimate --model small --gpu B-80 --gpus 6 --tp 4", 2,
-			"kubectl berth estimate: --gpus is 6, which is no multiple of tp × pp × dp = 4 × 1 × 1 = 4",
+			"kubectl berth estimate: --gpus is 6, which is not a multiple of tp × pp × dp = 4 × 1 × 1 = 4",
 		},
 		{
 			"more stages than layers", "estimate --model small --gpu B-80 --pp 64", 2,
-			"kubectl berth estimate: --pp is 64, and the model has 32 layers: a stage has at least one",
+			"kubectl berth estimate: --pp is 64, but the model has only 32 layers: each stage needs at least one",
 		},
 		{
 			"machines that GPUs do not fill", "estimate --model small --gpu B-80 --gpus 4 --nodes 3", 2,
 			"kubectl berth estimate: --nodes is 3, which does not divide 4 GPUs",
 		},
-		{"no GPUs", "estimate --model small --gpu B-80 --gpus 0", 2, "kubectl berth estimate: --gpus is 0, it must be from 1 to 4096"},
+		{"no GPUs", "estimate --model small --gpu B-80 --gpus 0", 2, "kubectl berth estimate: --gpus is 0: it must be from 1 to 4096"},
 		{
 			"a share above one", "estimate --model small --gpu B-80 --gpu-memory-utilization 1.5", 2,
-			"kubectl berth estimate: --gpu-memory-utilization is 1.5, it must be above 0 and at most 1",
+			"kubectl berth estimate: --gpu-memory-utilization is 1.5: it must be above 0 and at most 1",
 		},
 		{
 			"an unknown format", "estimate --model small --gpu B-80 --dtype int3", 2,
@@ -153,7 +153,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"an unknown cache", "estimate --model small --gpu B-80 --kv-dtype fp2", 2,
-			`kubectl berth estimate: --kv-dtype: engine vllm has no KV cache of type "fp2" that could be predicted: use auto or fp8`,
+			`kubectl berth estimate: --kv-dtype: no prediction for engine vllm with a KV cache of type "fp2": use auto or fp8`,
 		},
 		{
 			"an unknown engine of an estimate", "estimate --model small --gpu B-80 --engine sg", 2,
@@ -183,14 +183,14 @@ func TestBadManifests(t *testing.T) {
 	}
 	const at = "standard input, document 1 (Workspace team-a/chat): "
 	tests := []struct{ reason, file, want string }{
-		{"nothing", "", "standard input: holds no Workspace: write one with apiVersion kaito.sh/v1beta1 and kind Workspace"},
+		{"nothing", "", "standard input: has no Workspace: write one with apiVersion kaito.sh/v1beta1 and kind Workspace"},
 		{"no YAML", "a: [", "standard input, document 1: is not YAML (line 1: did not find expected node content): correct it"},
 		{"a key twice", workspace("suspend: true\nsuspend: false"), `standard input, document 1: is not YAML (line 5: key "suspend" already set in map): correct it`},
-		{"no object", "just text", "standard input, document 1: is no Kubernetes object: write apiVersion, kind and the fields of one"},
+		{"no object", "just text", "standard input, document 1: is not a Kubernetes object: write apiVersion, kind and the object's fields"},
 		{"no kind", "inference: {}", "standard input, document 1: kind is missing: write apiVersion kaito.sh/v1beta1 and kind Workspace"},
 		{
 			"a version that does not exist", "apiVersion: kaito.sh/v2\nkind: Workspace",
-			`standard input, document 1: apiVersion is "kaito.sh/v2", it must be kaito.sh/v1beta1`,
+			`standard input, document 1: apiVersion is "kaito.sh/v2": it must be kaito.sh/v1beta1`,
 		},
 		{
 			"a field in the wrong case, in the second document", workspace("inference: {preset: {name: small}}") + "\n---\n" +
@@ -201,22 +201,22 @@ func TestBadManifests(t *testing.T) {
 			"a spec, as most objects have one", workspace("spec: {}"),
 			at + "spec is not a field: use one of apiVersion, inference, kind, metadata, resource, status, suspend, tuning",
 		},
-		{"a text for a number", workspace(`resource: {count: "2"}`), at + `resource.count is "2", it must be a whole number`},
-		{"a number for a text", workspace("inference: {engine: {args: {max-num-seqs: 8}}}"), at + "inference.engine.args.max-num-seqs is 8, it must be a text: put it in quotes"},
-		{"a fraction", workspace("inference: {objectives: {concurrency: 1.5}}"), at + "inference.objectives.concurrency is 1.5, it must be a whole number"},
-		{"a number too large", workspace("inference: {objectives: {concurrency: 5000000000}}"), at + "inference.objectives.concurrency is 5000000000, it must be a whole number"},
-		{"a text for a list", workspace("resource: {placement: {zones: a}}"), at + `resource.placement.zones is "a", it must be a list`},
-		{"a list for fields", workspace("inference: []"), at + "inference is a list, it must be a mapping of fields"},
-		{"a number in a list of texts", workspace("resource: {placement: {zones: [1]}}"), at + "resource.placement.zones[0] is 1, it must be a text: put it in quotes"},
-		{"a text for a truth", workspace(`suspend: "yes"`), at + `suspend is "yes", it must be true or false`},
-		{"an aim that is none", workspace("inference: {objectives: {optimizeFor: Fun}}"), at + `inference.objectives.optimizeFor is "Fun", it must be Balanced, Cost, Latency or Throughput`},
-		{"no sequence", workspace("inference: {objectives: {concurrency: 0}}"), at + "inference.objectives.concurrency is 0, it must be at least 1"},
-		{"no machine", workspace("resource: {count: 0}"), at + "resource.count is 0, it must be between 1 and 1000"},
+		{"a text for a number", workspace(`resource: {count: "2"}`), at + `resource.count is "2": it must be a whole number`},
+		{"a number for a text", workspace("inference: {engine: {args: {max-num-seqs: 8}}}"), at + "inference.engine.args.max-num-seqs is 8: it must be a string: put it in quotes"},
+		{"a fraction", workspace("inference: {objectives: {concurrency: 1.5}}"), at + "inference.objectives.concurrency is 1.5: it must be a whole number"},
+		{"a number too large", workspace("inference: {objectives: {concurrency: 5000000000}}"), at + "inference.objectives.concurrency is 5000000000: it must be a whole number"},
+		{"a text for a list", workspace("resource: {placement: {zones: a}}"), at + `resource.placement.zones is "a": it must be a list`},
+		{"a list for fields", workspace("inference: []"), at + "inference is a list: it must be a mapping of fields"},
+		{"a number in a list of texts", workspace("resource: {placement: {zones: [1]}}"), at + "resource.placement.zones[0] is 1: it must be a string: put it in quotes"},
+		{"a text for a truth", workspace(`suspend: "yes"`), at + `suspend is "yes": it must be true or false`},
+		{"an aim that is none", workspace("inference: {objectives: {optimizeFor: Fun}}"), at + `inference.objectives.optimizeFor is "Fun": it must be Balanced, Cost, Latency or Throughput`},
+		{"no sequence", workspace("inference: {objectives: {concurrency: 0}}"), at + "inference.objectives.concurrency is 0: it must be at least 1"},
+		{"no machine", workspace("resource: {count: 0}"), at + "resource.count is 0: it must be between 1 and 1000"},
 		{
 			"a time that is none", workspace("inference: {objectives: {timeToFirstToken: soon}}"),
 			at + `cannot be read: time: invalid duration "soon"`,
 		},
-		{"a time that was", workspace("inference: {objectives: {timeToFirstToken: -1s}}"), at + "inference.objectives.timeToFirstToken is -1s, it must be above zero, such as 100ms"},
+		{"a time that was", workspace("inference: {objectives: {timeToFirstToken: -1s}}"), at + "inference.objectives.timeToFirstToken is -1s: it must be above zero, such as 100ms"},
 		{"one name twice", workspace("inference: {preset: {name: small}}") + "\n---\n" + workspace("{}"), "standard input, document 2: is not YAML"},
 		{
 			"an unknown model", workspace("inference: {preset: {name: small-chatt}}"),

@@ -40,8 +40,8 @@ func newEstimate(w World) *cobra.Command {
 		Short: "Predict memory and speed for the given engine settings",
 		Long: `Predict memory and speed for the given engine settings.
 
-Unlike plan, this chooses nothing. Settings that are not given have the engine's own defaults, so the
-figures can be compared with its log. A model that does not fit is reported, not refused.`,
+Unlike plan, this command chooses nothing. Unset settings have the engine's own defaults, so the figures
+can be compared with its log. A model that does not fit is reported and is not an error.`,
 		Example: `  kubectl berth estimate --model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80-SXM
   kubectl berth estimate --model openai/gpt-oss-120b --gpu H100-80-SXM --max-num-seqs 256 --max-model-len 16384
   kubectl berth estimate --config config.json --gpu L40S --gpus 4 --tp 4 --dtype fp8 -o json`,
@@ -60,24 +60,24 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.StringVar(&e.name, "model", "", "model: a preset, an alias, or a Hugging Face id")
 	f.StringVar(&e.gpu, "gpu", "", "GPU, such as H100-80-SXM, L40S or 'RTX PRO 6000-96'; see gpus (required)")
 	f.IntVar(&e.gpus, "gpus", 0, "number of GPUs (default: tp × pp × dp)")
-	f.IntVar(&e.nodes, "nodes", 1, "number of machines that they are in")
-	f.IntVar(&e.tp, "tp", 0, "GPUs that share each layer (default: what --gpus leaves)")
-	f.IntVar(&e.pp, "pp", 1, "stages that the layers are split into")
-	f.IntVar(&e.dp, "dp", 1, "replicas; those of a mixture share its experts, as with --ep")
+	f.IntVar(&e.nodes, "nodes", 1, "number of machines with these GPUs")
+	f.IntVar(&e.tp, "tp", 0, "tensor parallel size: GPUs for each layer (default: from --gpus)")
+	f.IntVar(&e.pp, "pp", 1, "pipeline parallel size: stages of layers")
+	f.IntVar(&e.dp, "dp", 1, "data parallel size: replicas; replicas of a mixture share its experts, as with --ep")
 	f.BoolVar(&e.ep, "ep", false, "spread a mixture's experts whole over the GPUs of all replicas of a stage")
 	f.StringVar(&e.engine, "engine", "vllm", "engine")
 	f.StringVar(&e.serving.Version, "engine-version", "", "release of the engine (default: the catalogue's)")
 	f.StringVar(&e.dtype, "dtype", "", "format of the weights, such as bf16, fp8, fp4, int4, mxfp4, awq (default: as released)")
 	f.StringVar(&e.kvType, "kv-dtype", "auto", "type of the KV cache, such as fp8")
 	f.Float64Var(&e.serving.Utilization, "gpu-memory-utilization", 0, "share of the GPU's memory (default: the engine's)")
-	f.IntVar(&e.serving.MaxNumSeqs, "max-num-seqs", 0, "sequences that each replica works on at once (default: the engine's for the GPU)")
+	f.IntVar(&e.serving.MaxNumSeqs, "max-num-seqs", 0, "sequences in progress at once on each replica (default: the engine's for the GPU)")
 	f.IntVar(&e.serving.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens computed in one step (default: the engine's for the GPU)")
 	f.IntVar(&e.serving.MaxModelLen, "max-model-len", 0, "tokens of a sequence (default: the model's context)")
 	f.BoolVar(&e.serving.Eager, "enforce-eager", false, "run without CUDA graphs")
 	f.IntVar(&e.load.Input, "input-len", 1024, "tokens of a prompt")
 	f.IntVar(&e.load.Output, "output-len", 256, "tokens of an answer")
 	f.IntVar(&e.load.Concurrency, "concurrency", 1, "requests open at any time")
-	f.Float64Var(&e.load.Rate, "rate", 0, "requests per second that arrive at random, in place of the concurrency")
+	f.Float64Var(&e.load.Rate, "rate", 0, "requests per second with random arrivals; replaces the concurrency")
 }
 
 // estimate is what is predicted; its JSON is stable.
@@ -157,10 +157,10 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	case e.gpu == "":
 		return usageError("no GPU: name one with --gpu; `kubectl berth gpus` lists them")
 	case e.serving.Utilization < 0 || e.serving.Utilization > 1:
-		return usageError("--gpu-memory-utilization is %v, it must be above 0 and at most 1", e.serving.Utilization)
+		return usageError("--gpu-memory-utilization is %v: it must be above 0 and at most 1", e.serving.Utilization)
 	}
 	if version := e.serving.Version; version != "" && !physics.IsRelease(version) {
-		return usageError("--engine-version: %q is no release: give its number, such as 0.11", version)
+		return usageError("--engine-version: %q is not a release: give its number, such as 0.11", version)
 	}
 	if err := e.checkRate(cmd); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	} {
 		given := cmd.Flags().Changed(flag.name)
 		if flag.value < max(flag.least, 1) && (given || flag.value != 0) || flag.value > flag.most {
-			return usageError("--%s is %d, it must be from 1 to %d", flag.name, flag.value, flag.most)
+			return usageError("--%s is %d: it must be from 1 to %d", flag.name, flag.value, flag.most)
 		}
 	}
 	return nil
@@ -195,9 +195,9 @@ func (e *estimateCommand) checkRate(cmd *cobra.Command) error {
 	case !cmd.Flags().Changed("rate"):
 		return nil
 	case math.IsNaN(rate) || rate <= 0 || rate >= mostRate:
-		return usageError("--rate is %v, it must be above 0 and below %d", rate, mostRate)
+		return usageError("--rate is %v: it must be above 0 and below %d", rate, mostRate)
 	case cmd.Flags().Changed("concurrency"):
-		return usageError("--rate and --concurrency are two loads: keep one")
+		return usageError("--rate and --concurrency exclude each other: keep one")
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 		return nil, err
 	}
 	if m.Shape.IsZero() {
-		return nil, usageError("--model: the catalogue does not know the shape of %s: pass its config.json with --config FILE", m.HubID)
+		return nil, usageError("--model: the catalogue does not have the shape of %s: pass its config.json with --config FILE", m.HubID)
 	}
 	w, err := weightsFor(known, &m, &s.engine, e.dtype)
 	if err != nil {
@@ -286,9 +286,9 @@ func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers in
 	each := l.TP * l.PP * l.DP
 	switch {
 	case e.gpus != 0 && e.gpus%each != 0:
-		return l, usageError("--gpus is %d, which is no multiple of tp × pp × dp = %d × %d × %d = %d", e.gpus, l.TP, l.PP, l.DP, each)
+		return l, usageError("--gpus is %d, which is not a multiple of tp × pp × dp = %d × %d × %d = %d", e.gpus, l.TP, l.PP, l.DP, each)
 	case l.PP > layers:
-		return l, usageError("--pp is %d, and the model has %s: a stage has at least one", l.PP, count(layers, "layer"))
+		return l, usageError("--pp is %d, but the model has only %s: each stage needs at least one", l.PP, count(layers, "layer"))
 	case cmp.Or(e.gpus, each)%l.Nodes != 0:
 		return l, usageError("--nodes is %d, which does not divide %s", l.Nodes, count(cmp.Or(e.gpus, each), "GPU"))
 	}
@@ -319,7 +319,7 @@ func (s *subject) serveAs(kvType string, context int) error {
 	case "", "auto", "bf16", "fp16", "bfloat16", "float16":
 	default:
 		if types := s.engine.KVTypes(); !slices.Contains(types, kvType) {
-			return usageError("--kv-dtype: engine %s has no KV cache of type %q that could be predicted: use %s",
+			return usageError("--kv-dtype: no prediction for engine %s with a KV cache of type %q: use %s",
 				s.engine.Name, kvType, orList(append([]string{"auto"}, types...)))
 		}
 		s.serving.KVType = kvType

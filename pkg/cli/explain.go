@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// theme is a kind of reason for which options are turned down, and the words that tell it.
+// theme is a kind of reason of rejections, with its key words.
 type theme struct {
 	title string
 	words []string
@@ -22,16 +22,16 @@ type theme struct {
 func themes() []theme {
 	return []theme{
 		{"Above your limits", []string{"dearer than", "at most", "are allowed"}},
-		{"Work as well, and cost more or are ranked lower", []string{
+		{"Suitable, but cost more or rank lower", []string{
 			"dearer", "same price", "slower:", "no price known", "must save", "is not known",
 		}},
-		{"Hold the model, and are too slow", []string{"too slow"}},
-		{"Have too little memory", []string{"does not fit", "GiB of disk"}},
+		{"Hold the model, but too slow", []string{"too slow"}},
+		{"Too little memory", []string{"does not fit", "GiB of disk"}},
 		{"Cannot run it", []string{
 			"compute capability", "cannot be split", "has no GPU", "no legal way", "NVIDIA GPU", "asked for", "asks for", "engine ",
 			"needs ",
 		}},
-		{"Are not among what you allow", []string{"not among", "not known to be sold as spot"}},
+		{"Not allowed by the request", []string{"not among", "not known to be sold as spot"}},
 		{notBought, nil},
 	}
 }
@@ -57,14 +57,14 @@ func themeOf(reason string) string {
 	return other
 }
 
-// explain lists every option that was turned down, those of one reason together.
+// explain lists every rejected option, grouped by reason.
 func explain(out page, verdicts []planner.Verdict) {
 	byTheme := map[string][]planner.Verdict{}
 	for _, v := range verdicts {
 		theme := themeOf(v.Reason)
 		byTheme[theme] = append(byTheme[theme], v)
 	}
-	out.heading(wasWere(len(verdicts), "option") + " turned down")
+	out.heading(wasWere(len(verdicts), "option") + " rejected")
 	for _, t := range append(themes(), theme{title: other}) {
 		if found := byTheme[t.title]; len(found) > 0 {
 			out.line("")

@@ -36,8 +36,8 @@ func (f *facts) bind(cmd *cobra.Command, w World) {
 
 // bindPlaces declares --cloud and --region.
 func (f *facts) bindPlaces(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.clouds, "cloud", nil, "clouds to consider: azure, aws, gcp; none means all")
-	cmd.Flags().StringVar(&f.region, "region", "", "region whose prices count; empty means each cloud's reference region")
+	cmd.Flags().StringSliceVar(&f.clouds, "cloud", nil, "clouds to consider: azure, aws, gcp (default: all)")
+	cmd.Flags().StringVar(&f.region, "region", "", "region of the prices (default: each cloud's reference region)")
 	complete(cmd, "cloud", func() []string { return []string{"aws", "azure", "gcp"} })
 	complete(cmd, "region", func() []string {
 		c, err := f.load()
@@ -53,7 +53,7 @@ func (f *facts) load() (*catalog.Catalog, error) {
 	var overlays []fs.FS
 	for _, dir := range f.overlays {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil, usageError("--catalog: %q is not a directory: name one with the catalogue's files in it", dir)
+			return nil, usageError("--catalog: %q is not a directory: name a directory with catalogue files", dir)
 		}
 		overlays = append(overlays, os.DirFS(dir))
 	}
@@ -83,7 +83,7 @@ func (f *facts) place(c *catalog.Catalog) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, usageError("--region: the catalogue has no prices for %q: use %s, or bring its prices with --catalog",
+		return nil, usageError("--region: the catalogue has no prices for %q: use %s, or add its prices with --catalog",
 			f.region, orList(near(f.region, regions(c, f.clouds))))
 	}
 	return out, nil

@@ -30,7 +30,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 		return nil, plainly(name, err)
 	}
 	if len(data) > mostBytes {
-		return nil, fmt.Errorf("%q has more than %d MiB: too large for a manifest", name, mostBytes>>20)
+		return nil, fmt.Errorf("%q is larger than %d MiB: too large for a manifest", name, mostBytes>>20)
 	}
 	return data, nil
 }

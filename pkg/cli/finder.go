@@ -40,9 +40,9 @@ type finder struct {
 func (f *finder) bind(cmd *cobra.Command, w World) {
 	f.hub, f.token = w.Hub, w.Getenv("HF_TOKEN")
 	cmd.Flags().StringVar(&f.endpoint, "hub-endpoint", "https://huggingface.co",
-		"Hugging Face-compatible hub to ask for models that the catalogue does not have; a token is taken from HF_TOKEN")
-	cmd.Flags().BoolVar(&f.offline, "offline", false, "never ask the hub")
-	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, for one that neither the catalogue nor the hub has")
+		"Hugging Face-compatible hub for models outside the catalogue; HF_TOKEN may hold a token")
+	cmd.Flags().BoolVar(&f.offline, "offline", false, "never query the hub")
+	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, if neither the catalogue nor the hub has it")
 }
 
 // Model returns the model that a Workspace names, and what was assumed of it.
@@ -64,7 +64,7 @@ func (f *finder) model(ctx context.Context, name string) (model.Model, []string,
 		return model.Model{}, nil, usageError("%w (a Hugging Face id has the form ORG/NAME)", err)
 	}
 	if f.offline {
-		return model.Model{}, nil, usageError("%w (with --offline nobody else is asked: pass the model's config.json with --config FILE)", err)
+		return model.Model{}, nil, usageError("%w (--offline forbids queries to the hub: pass the model's config.json with --config FILE)", err)
 	}
 	hub, problem := f.hub(f.endpoint, f.token)
 	if problem != nil {
@@ -99,7 +99,7 @@ func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 	if index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json")); err == nil {
 		files.Tensors, err = hfconfig.ReadIndex(index)
 		if err := errors.Join(err, index.Close()); err != nil {
-			return model.Model{}, nil, usageError("beside --config %s: %w", f.config, err)
+			return model.Model{}, nil, usageError("model.safetensors.index.json beside --config %s: %w", f.config, err)
 		}
 	}
 	described, err := hfconfig.ParseFiles(files)

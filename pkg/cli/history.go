@@ -28,7 +28,7 @@ func newHistory(w World) *cobra.Command {
 		Use:   "history NAME",
 		Short: "List the revisions of a Workspace: plan, price, and what changed",
 		Long: `List the revisions of a Workspace, oldest first: the plan of each, its price, and what changed in the
-spec, in an annotation or in the ConfigMap. The present one is marked with *.`,
+spec, in an annotation or in the ConfigMap. An asterisk marks the current one.`,
 		Example: `  kubectl berth history my-model
   kubectl berth history my-model -o json`,
 		Args: cobra.ExactArgs(1),

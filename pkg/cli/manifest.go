@@ -70,7 +70,7 @@ func parseManifest(file string, data []byte) (*manifest, error) {
 		}
 	}
 	if len(m.workspaces) == 0 {
-		return nil, fmt.Errorf("%s: holds no Workspace: write one with apiVersion %s and kind %s",
+		return nil, fmt.Errorf("%s: has no Workspace: write one with apiVersion %s and kind %s",
 			file, v1beta1.GroupVersion(), v1beta1.WorkspaceKind)
 	}
 	return m, nil
@@ -93,7 +93,7 @@ func decode(document []byte) (map[string]any, error) {
 	}
 	object, ok := value.(map[string]any)
 	if !ok {
-		return nil, errors.New("is no Kubernetes object: write apiVersion, kind and the fields of one")
+		return nil, errors.New("is not a Kubernetes object: write apiVersion, kind and the object's fields")
 	}
 	return object, nil
 }
@@ -118,7 +118,7 @@ func (m *manifest) add(where string, object map[string]any) error {
 	case kind == "":
 		return fmt.Errorf("%s: kind is missing: write apiVersion %s and kind %s", where, v1beta1.GroupVersion(), v1beta1.WorkspaceKind)
 	case err != nil:
-		return fmt.Errorf("%s: apiVersion is %q, it must be %s", where, shorten(apiVersion), v1beta1.GroupVersion())
+		return fmt.Errorf("%s: apiVersion is %q: it must be %s", where, shorten(apiVersion), v1beta1.GroupVersion())
 	case strings.HasSuffix(kind, "List"):
 		return m.addList(where, object)
 	case kind == "ConfigMap" && group.Group == "":
@@ -135,7 +135,7 @@ func (m *manifest) addList(where string, object map[string]any) error {
 		at := fmt.Sprintf("%s, items[%d]", where, i)
 		entry, ok := item.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s: is no Kubernetes object", at)
+			return fmt.Errorf("%s: is not a Kubernetes object", at)
 		}
 		if err := m.add(at, entry); err != nil {
 			return err
@@ -147,7 +147,7 @@ func (m *manifest) addList(where string, object map[string]any) error {
 func (m *manifest) addWorkspace(where, apiVersion string, object map[string]any) error {
 	// Both versions have the same fields.
 	if apiVersion != v1beta1.GroupVersion().String() && apiVersion != v1beta1.GroupVersion().Group+"/v1alpha1" {
-		return fmt.Errorf("%s: apiVersion is %q, it must be %s", where, shorten(apiVersion), v1beta1.GroupVersion())
+		return fmt.Errorf("%s: apiVersion is %q: it must be %s", where, shorten(apiVersion), v1beta1.GroupVersion())
 	}
 	delete(object, "status")
 	ws := &v1beta1.Workspace{}
@@ -159,7 +159,7 @@ func (m *manifest) addWorkspace(where, apiVersion string, object map[string]any)
 	}
 	for _, other := range m.workspaces {
 		if key(other) == key(ws) {
-			return fmt.Errorf("%s: a second Workspace %s: keep one", where, key(ws))
+			return fmt.Errorf("%s: Workspace %s appears twice: keep one", where, key(ws))
 		}
 	}
 	m.workspaces = append(m.workspaces, ws)

@@ -39,7 +39,7 @@ the chart names the images by digest. Credentials are those of docker login. A s
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.key, "key", "", "file with the public keys that may have signed the release; without one, signatures are not verified")
+	f.StringVar(&c.key, "key", "", "file with the public keys to trust for the release; without it, signatures are not verified")
 	f.BoolVar(&c.insecure, "insecure", false, "allow plain HTTP to the registry")
 	return cmd
 }

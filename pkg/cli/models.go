@@ -28,7 +28,7 @@ func newModels(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "models [TEXT]",
 		Short: "List the models of the catalogue",
-		Long:  "List the models of the catalogue, or those with a text in their name, alias or Hugging Face id.",
+		Long:  "List the models of the catalogue. With TEXT, list those with TEXT in their name, alias or Hugging Face id.",
 		Example: `  kubectl berth models llama
   kubectl berth models --engine llamacpp
   kubectl berth models --gated=false --min-context 131072 -o wide`,
@@ -38,7 +38,7 @@ func newModels(w World) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.engine, "engine", "", "only models with weights for this engine")
 	f.StringVar(&c.quantization, "quantization", "", "only models with weights in this format, such as fp8")
-	f.IntVar(&c.context, "min-context", 0, "only models made for sequences of at least that many tokens")
+	f.IntVar(&c.context, "min-context", 0, "only models with a context of at least this many tokens")
 	f.BoolVar(&c.gated, "gated", false, "only models that need a token, or with --gated=false those that do not")
 	f.BoolVar(&c.served, "served", false, "only models with weights that an engine here can load")
 	c.facts.bind(cmd, w)

@@ -101,7 +101,7 @@ func (o *office) missesNodes(ws *v1beta1.Workspace) error {
 	if o.there != nil || ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
 		return nil
 	}
-	return &exitError{code: codeInfeasible, err: fmt.Errorf("it is to run on nodes that exist already (a labelSelector without "+
-		"instanceType, placement.instanceTypes or placement.capacityTypes; or resource.placement.nodeSource Existing), and no cluster is asked here: list them with %s > FILE, "+
-		"and plan with --nodes FILE", howToList)}
+	return &exitError{code: codeInfeasible, err: fmt.Errorf("it runs only on existing nodes (a labelSelector without "+
+		"instanceType, placement.instanceTypes or placement.capacityTypes; or resource.placement.nodeSource Existing), and this command reads no cluster: list the nodes with %s > FILE, "+
+		"then plan with --nodes FILE", howToList)}
 }

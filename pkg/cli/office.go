@@ -53,11 +53,11 @@ func (o *office) bind(cmd *cobra.Command, w World) {
 	o.facts.bind(cmd, w)
 	o.bindPlaces(cmd)
 	o.finder.bind(cmd, w)
-	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "what launches the machines: karpenter or gpu-provisioner; empty means any")
-	cmd.Flags().BoolVar(&o.localDisk, "local-disk-holds-pods", false, "pods and images live on the machines' local disks")
-	cmd.Flags().Var(&o.rdma, "rdma", "pods can use RDMA between machines that have it, by this resource, as NAME or NAME=COUNT: the chart's rdma.resource")
+	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "provisioner of the machines: karpenter or gpu-provisioner (default: any)")
+	cmd.Flags().BoolVar(&o.localDisk, "local-disk-holds-pods", false, "pods and images are stored on the machines' local disks")
+	cmd.Flags().Var(&o.rdma, "rdma", "RDMA resource for pods on machines with RDMA, as NAME or NAME=COUNT (the chart's rdma.resource)")
 	cmd.Flags().Lookup("rdma").NoOptDefVal = "true"
-	cmd.Flags().IntVar(&o.osDiskGiB, "os-disk-gib", 0, "OS disk of the machines in GiB; 0 means that it is large enough")
+	cmd.Flags().IntVar(&o.osDiskGiB, "os-disk-gib", 0, "size of the machines' OS disk in GiB; 0 means large enough")
 	complete(cmd, "provisioner", provisioners)
 }
 
@@ -73,7 +73,7 @@ func (o *office) open() error {
 		}
 	}
 	if o.osDiskGiB < 0 {
-		return usageError("--os-disk-gib is %d, it must be a size in GiB, or 0", o.osDiskGiB)
+		return usageError("--os-disk-gib is %d: it must be a size in GiB, or 0", o.osDiskGiB)
 	}
 	known, err := o.load()
 	if err != nil {
@@ -180,7 +180,7 @@ func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	name = inNamespace(ws, name)
 	data, found := m.configs[name]
 	if !found {
-		return "", []string{fmt.Sprintf("inference.config names ConfigMap %q, which %s does not hold: the plan is made without it",
+		return "", []string{fmt.Sprintf("inference.config names ConfigMap %q, which is not in %s: the plan is made without it",
 			ws.Inference.Config, m.file)}, nil
 	}
 	text, found := data[v1beta1.InferenceConfigKey]

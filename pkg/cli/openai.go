@@ -42,7 +42,7 @@ func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1
 		return memberOf(&pod) == 0 && isPodReady(&pod) && pod.DeletionTimestamp == nil
 	})
 	if at < 0 {
-		return nil, clusterError("Workspace %s does not answer now (%s): follow it with kubectl berth status %s --watch",
+		return nil, clusterError("Workspace %s does not answer yet (%s): watch it with kubectl berth status %s --watch",
 			key(ws), strings.TrimSuffix(summary(ws).Message, "."), ws.Name)
 	}
 	return &pods[at], nil

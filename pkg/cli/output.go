@@ -34,7 +34,7 @@ func (o *output) bind(cmd *cobra.Command, wide bool) {
 	if wide {
 		formats = []string{formatTable, formatWide, formatJSON, formatYAML}
 	}
-	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "how to show the answer: "+strings.Join(formats, ", "))
+	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "output format: "+strings.Join(formats, ", "))
 	complete(cmd, "output", func() []string { return formats })
 	previous := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -100,7 +100,7 @@ func oneOf(flag, value string, values []string) error {
 	if slices.Contains(values, value) {
 		return nil
 	}
-	return usageError("%s: %q is not possible: use %s", flag, value, orList(values))
+	return usageError("%s: %q is not supported: use %s", flag, value, orList(values))
 }
 
 // orList is a list for a sentence.

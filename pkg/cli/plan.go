@@ -29,12 +29,12 @@ func newPlan(w World) *cobra.Command {
 	p := &planCommand{}
 	cmd := &cobra.Command{
 		Use:   "plan (-f FILE | --model MODEL)",
-		Short: "Choose the machines for a model, and say why",
-		Long: `Choose the machines for a model, and say why.
+		Short: "Choose the machines for a model, and explain the choice",
+		Long: `Choose the machines for a model, and explain the choice.
 
-What is wanted comes from a manifest, or from flags that stand for its fields. The plan is made as
-the controller makes it, for every engine of the catalogue and any number of machines; its JSON has
-the fields of a Workspace's status.plan.`,
+The request comes from a manifest, or from flags for its fields. The planner is the controller's: it
+considers every engine of the catalogue and any number of machines. The JSON output has the fields of a
+Workspace's status.plan.`,
 		Example: `  kubectl berth plan --model Qwen/Qwen2.5-7B-Instruct
   kubectl berth plan --model meta-llama/Llama-3.3-70B-Instruct --cloud azure --region eastus --explain
   kubectl berth plan --model phi-4 --concurrency 32 --max-model-len 16384 --optimize-for latency
@@ -42,10 +42,10 @@ the fields of a Workspace's status.plan.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd.Context(), cmd, w) },
 	}
-	cmd.Flags().StringVarP(&p.file, "filename", "f", "", "manifest with Workspaces, and the ConfigMaps that they name; - is the standard input")
-	cmd.Flags().BoolVar(&p.explain, "explain", false, "list every option that was turned down, with the reason")
-	cmd.Flags().IntVar(&p.mostNodes, "max-nodes", 0, "most machines to use; 0 means no limit")
-	cmd.Flags().StringVar(&p.nodes, "nodes", "", "nodes that exist and their pods, to be used before anything is bought: what "+howToList+" prints")
+	cmd.Flags().StringVarP(&p.file, "filename", "f", "", "manifest with Workspaces and their ConfigMaps; - is the standard input")
+	cmd.Flags().BoolVar(&p.explain, "explain", false, "list every rejected option with its reason")
+	cmd.Flags().IntVar(&p.mostNodes, "max-nodes", 0, "maximum number of machines; 0 means no limit")
+	cmd.Flags().StringVar(&p.nodes, "nodes", "", "existing nodes and their pods, to use before buying: the output of "+howToList)
 	p.ask.bind(cmd)
 	p.office.bind(cmd, w)
 	p.output.bind(cmd, true)
@@ -100,7 +100,7 @@ func (p *planCommand) manifest(cmd *cobra.Command, w World) (*manifest, error) {
 		return readManifest(p.file, w.In)
 	}
 	if p.mostNodes < 0 {
-		return nil, usageError("--max-nodes is %d, it must be at least 1, or 0 for no limit", p.mostNodes)
+		return nil, usageError("--max-nodes is %d: it must be at least 1, or 0 for no limit", p.mostNodes)
 	}
 	ws, err := p.workspace()
 	if err != nil {

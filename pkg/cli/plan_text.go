@@ -25,7 +25,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	}
 	out.line("")
 	if a.model == nil {
-		out.fact("pods", fmt.Sprintf("your own, one on each machine; nothing is known of what they need but %s",
+		out.fact("pods", fmt.Sprintf("your own, one on each machine; all that is known of their needs is %s",
 			count(plan.GPUsPerNode, "GPU")))
 	} else {
 		p.describeModel(out, a)
@@ -105,7 +105,7 @@ func disk(plan *planner.Plan, from *v1beta1.WeightsSource) string {
 	case from == nil || from.OCI != nil:
 		return fmt.Sprintf("%d GiB for weights and image on each machine", plan.DiskGiB)
 	case from.Image != nil:
-		return fmt.Sprintf("%d GiB for the images on each machine: that of the weights is kept packed and unpacked", plan.DiskGiB)
+		return fmt.Sprintf("%d GiB for the images on each machine, with the image of the weights packed and unpacked", plan.DiskGiB)
 	default:
 		return fmt.Sprintf("%d GiB for the image on each machine; the weights are on a volume", plan.DiskGiB)
 	}
@@ -184,7 +184,7 @@ func holds(plan *planner.Plan, data *catalog.Engine) string {
 	// Where some layers keep less than every token, the number is one of long sequences and no help.
 	cached := plan.KVCacheTokens * max(plan.DataParallel, 1)
 	if data.Split == catalog.SplitTensor && cached >= plan.Concurrency*plan.MaxModelLen {
-		text += fmt.Sprintf("; the KV cache has %d tokens, so more of them where they are shorter", cached)
+		text += fmt.Sprintf("; the KV cache has %d tokens, so more sequences fit if they are shorter", cached)
 	}
 	return text
 }
@@ -192,7 +192,7 @@ func holds(plan *planner.Plan, data *catalog.Engine) string {
 func speed(s *planner.Performance) string {
 	load := count(s.Concurrency, "request") + " at once"
 	if s.RequestsPerSecond > 0 {
-		load = fmt.Sprintf("%s requests per second, %d at once in the mean", digits(s.RequestsPerSecond), s.Concurrency)
+		load = fmt.Sprintf("%s requests per second, %d at once on average", digits(s.RequestsPerSecond), s.Concurrency)
 	}
 	return fmt.Sprintf("first token after %s, then %s per token; %s tokens/s in all, under %s, each %d tokens in and %d out (%s)",
 		millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), load, s.InputTokens, s.OutputTokens, s.Basis)
@@ -213,7 +213,7 @@ func (p *planCommand) paid(plan *planner.Plan) string {
 	}
 	how := paid(plan.CapacityType)
 	if _, known := s.SpotPrices[region]; plan.CapacityType == v1beta1.CapacitySpot && !known {
-		how += " at the price on demand, because its spot price is not known,"
+		how += " at the on-demand price, because the spot price is not known,"
 	}
 	out := fmt.Sprintf("%s in %s (%s)", how, text(region), s.Cloud)
 	if performance := plan.Performance; performance != nil && performance.PricePerMillion >= 0 {
@@ -311,7 +311,7 @@ func paceOf(s *planner.Performance, wide bool) []string {
 	return out
 }
 
-// rest tells of the options that were turned down.
+// rest counts the rejected options.
 func (p *planCommand) rest(out page, plan *planner.Plan) {
 	switch {
 	case len(plan.Rejected) == 0:
@@ -319,7 +319,7 @@ func (p *planCommand) rest(out page, plan *planner.Plan) {
 		explain(out, plan.Rejected)
 	default:
 		out.line("")
-		out.line("%s turned down; --explain lists them with the reasons.", wasWere(len(plan.Rejected), "further option"))
+		out.line("%s rejected; --explain lists them with the reasons.", wasWere(len(plan.Rejected), "further option"))
 	}
 }
 

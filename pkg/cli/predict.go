@@ -61,7 +61,7 @@ func (s *subject) remark(gpus int) {
 		note("%d of the %d GPUs are idle: tp × pp × dp is %d", gpus-used, gpus, used)
 	}
 	if longest := s.load.Input + s.load.Output; longest > s.serving.MaxModelLen {
-		note("%d + %d tokens are more than the %d of max-model-len: the engine refuses such requests", s.load.Input, s.load.Output, s.serving.MaxModelLen)
+		note("%d + %d tokens exceed max-model-len, %d: the engine rejects such requests", s.load.Input, s.load.Output, s.serving.MaxModelLen)
 	}
 }
 
@@ -133,7 +133,7 @@ func (e *estimate) speed() string {
 		TTFTMillis:        e.TTFTMillis, TPOTMillis: e.TPOTMillis, OutputTokensPerSecond: e.OutputTokensPerSecond, Basis: e.SpeedBasis,
 	})
 	if e.Queues {
-		out += "; some of them wait for their turn"
+		out += "; some of them queue"
 	}
 	return out
 }
@@ -146,9 +146,9 @@ func verdict(e *estimate) string {
 	case e.KVCacheGiBPerGPU > 0 && e.MaxConcurrency >= 1:
 		return "no: the engine refuses to start, see the notes"
 	case e.KVCacheGiBPerGPU <= 0:
-		return fmt.Sprintf("no: %.2f GiB per GPU are missing before there is any KV cache", -e.KVCacheGiBPerGPU)
+		return fmt.Sprintf("no: %.2f GiB per GPU are missing even without a KV cache", -e.KVCacheGiBPerGPU)
 	default:
-		return fmt.Sprintf("no: the KV cache holds %.2f of one sequence of %d tokens; a smaller --max-model-len would start",
+		return fmt.Sprintf("no: the KV cache holds only %.2f of a sequence of %d tokens; lower --max-model-len",
 			e.MaxConcurrency, e.Assumed.MaxModelLen)
 	}
 }

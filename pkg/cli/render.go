@@ -42,10 +42,10 @@ func newRender(w World) *cobra.Command {
 		Short: "Print the objects that serve a Workspace, with the plan as a comment",
 		Long: `Print the objects that serve a Workspace, with the plan as a comment.
 
-From a manifest, without a cluster: what a controller of this version would apply with the settings that
-the flags give it. Owner references have no UID there, because the Workspace has none yet.
-For a Workspace in a cluster: what its controller applies, from the revision that was accepted. A
-revision does not pin who reads the events of the KV cache: name the pods with --kv-events-consumer.`,
+With -f, no cluster is needed: the flags replace the settings of the controller, and the objects are those
+that a controller of this version would apply. Their owner references have no UID, because the Workspace
+has none yet. With NAME, the objects come from the accepted revision of the Workspace in the cluster. A
+revision does not pin the readers of KV cache events: name them with --kv-events-consumer.`,
 		Example: `  kubectl berth render -f workspace.yaml --agent-image registry.example/modelberth-agent:v1
   kubectl berth render my-model
   kubectl berth render my-model | kubectl diff -f -`,
@@ -53,14 +53,14 @@ revision does not pin who reads the events of the KV cache: name the pods with -
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), cmd, w, args) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&r.file, "filename", "f", "", "manifest with Workspaces, and the ConfigMaps that they name; - is the standard input")
-	f.StringVar(&r.nodes, "nodes", "", "nodes that exist and their pods, to be used before anything is bought: what "+howToList+" prints")
-	f.StringVarP(&r.format, "output", "o", formatYAML, "how to print the objects: yaml, json")
+	f.StringVarP(&r.file, "filename", "f", "", "manifest with Workspaces and their ConfigMaps; - is the standard input")
+	f.StringVar(&r.nodes, "nodes", "", "existing nodes and their pods, to use before buying: the output of "+howToList)
+	f.StringVarP(&r.format, "output", "o", formatYAML, "output format: yaml, json")
 	f.StringVar(&r.agentImage, "agent-image", "modelberth-agent", "image of modelberth-agent, as the chart sets it")
 	f.StringToStringVar(&r.engineImages, "engine-image", nil, "image of an engine, as name=reference; repeatable")
 	f.StringVar(&r.registry, "engine-registry", "", "registry that mirrors the engines' images")
-	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator lets models bring code of their own")
-	f.Var(&r.kvEvents, "kv-events-consumer", "pods that may read the events of the KV cache, as NAMESPACE/LABEL=VALUE, as the chart's kvEvents.consumer names them")
+	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator allows models to run code from their repository")
+	f.Var(&r.kvEvents, "kv-events-consumer", "pods that may read KV cache events, as NAMESPACE/LABEL=VALUE (the chart's kvEvents.consumer)")
 	r.connection.bind(cmd, w)
 	r.office.bind(cmd, w)
 	complete(cmd, "output", func() []string { return []string{formatYAML, formatJSON} })
@@ -112,7 +112,7 @@ func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 		"provisioner", "hub-endpoint", "rdma",
 	} {
 		if cmd.Flags().Changed(flag) {
-			return usageError("--%s goes with -f: what is in the cluster was rendered by its controller", flag)
+			return usageError("--%s works only with -f: the controller rendered the objects in the cluster", flag)
 		}
 	}
 	return nil

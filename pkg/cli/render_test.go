@@ -64,8 +64,8 @@ func TestRenderErrors(t *testing.T) {
 	}{
 		{"nothing", "", "", "nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both", 2},
 		{"both", "", "chat -f x.yaml", "nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both", 2},
-		{"a format that there is not", "", "chat -o table", `--output: "table" is not possible: use yaml or json`, 2},
-		{"a flag of manifests", "", "chat --agent-image x", "--agent-image goes with -f: what is in the cluster was rendered by its controller", 2},
+		{"a format that there is not", "", "chat -o table", `--output: "table" is not supported: use yaml or json`, 2},
+		{"a flag of manifests", "", "chat --agent-image x", "--agent-image works only with -f: the controller rendered the objects in the cluster", 2},
 		{"an absent file", "", "-f absent.yaml", `-f: there is no file "absent.yaml"`, 2},
 		{"no plan yet", "", "planless", "Workspace team-a/planless has no accepted plan yet: kubectl berth status planless shows why", 5},
 		{

@@ -220,7 +220,7 @@ func TestRollbackErrors(t *testing.T) {
 		},
 		{
 			"not allowed", past(t), refuse(forbidden("workspaces")), "",
-			`Workspace team-a/chat: you are not allowed to: workspaces is forbidden: user "mia" cannot do that`, 5,
+			`Workspace team-a/chat: permission denied: workspaces is forbidden: user "mia" cannot do that`, 5,
 		},
 		{
 			"immutable", past(t), refuse(apierrors.NewInvalid(schema.GroupKind{Kind: "Workspace"}, "chat", nil)), "",

@@ -34,9 +34,9 @@ func newRollback(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
 		Short: "Restore a Workspace's spec from an earlier revision",
-		Long: `Restore the spec of an earlier revision: resource, inference and their annotations. It is an edit of the
-Workspace and rolls out like any other. Without --to-revision, this takes the revision that answered
-last, or else the latest one with another spec.
+		Long: `Restore the spec of an earlier revision: resource, inference and their annotations. This is an edit of
+the Workspace, and rolls out like any other. Without --to-revision, the command restores the last revision
+that answered, or else the latest one with another spec.
 
 The command prints the changes first. The ConfigMap in inference.config is not part of the spec. If its
 text has changed since, the command reports it, and --with-config restores it, too.`,
@@ -265,7 +265,7 @@ func (r *rollbackCommand) write(ctx context.Context, w World, cluster *Cluster, 
 			return worded(err, "Workspace "+key(p.ws))
 		}
 	}
-	_, err := fmt.Fprintf(w.Out, "Done: kubectl berth status %s -n %s --watch follows it.\n", p.ws.Name, p.ws.Namespace)
+	_, err := fmt.Fprintf(w.Out, "Done. To watch it: kubectl berth status %s -n %s --watch\n", p.ws.Name, p.ws.Namespace)
 	return err
 }
 

@@ -33,7 +33,7 @@ func newSKUs(w World) *cobra.Command {
 		Use:     "skus [TEXT]",
 		Aliases: []string{"machines", "instance-types"},
 		Short:   "List the machine types of the catalogue, cheapest first",
-		Long: `List the machine types of the catalogue, cheapest first, or those with a text in their name.
+		Long: `List the machine types of the catalogue, cheapest first. With TEXT, list those with TEXT in their name.
 
 Prices are those of one region for each cloud: --region, or the cloud's reference region.`,
 		Example: `  kubectl berth skus --gpu H100-80 --usable
@@ -44,10 +44,10 @@ Prices are those of one region for each cloud: --region, or the cloud's referenc
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&c.gpus, "gpu", nil, "only machines with one of these GPUs, such as H100-80,L40S")
-	f.IntVar(&c.least, "min-gpus", 0, "only machines with at least that many GPUs")
-	f.Float64Var(&c.maxPrice, "max-price", 0, "only machines that cost at most that, in USD per hour")
+	f.IntVar(&c.least, "min-gpus", 0, "only machines with at least this many GPUs")
+	f.Float64Var(&c.maxPrice, "max-price", 0, "only machines at or below this price, in USD per hour")
 	f.BoolVar(&c.usable, "usable", false, "only machines that the planner may choose")
-	f.BoolVar(&c.spot, "spot", false, "only machines that are sold as spot")
+	f.BoolVar(&c.spot, "spot", false, "only machines sold as spot")
 	c.facts.bind(cmd, w)
 	c.bindPlaces(cmd)
 	c.output.bind(cmd, true)
@@ -87,7 +87,7 @@ func (c *skusCommand) run(w World, name string) error {
 		return err
 	}
 	if c.maxPrice < 0 {
-		return usageError("--max-price is %v, it must be a price above 0", c.maxPrice)
+		return usageError("--max-price is %v: it must be a price above 0", c.maxPrice)
 	}
 	for _, gpu := range c.gpus {
 		if !slices.ContainsFunc(known.GPUs(), func(g sku.GPU) bool { return isGPU(&g, gpu) }) {

@@ -60,11 +60,11 @@ func (s *statusCommand) run(ctx context.Context, w World, names []string) error 
 	case s.watch && len(names) == 0:
 		return usageError("--watch follows one Workspace: name it")
 	case s.watch && s.forPrograms():
-		return usageError("--watch draws a tree: leave -o %s out, or leave --watch out", s.format)
+		return usageError("--watch draws a tree: remove -o %s or --watch", s.format)
 	case s.timeout != 0 && !s.watch:
-		return usageError("--timeout goes with --watch")
+		return usageError("--timeout needs --watch")
 	case s.timeout < 0:
-		return usageError("--timeout is %s, it must be above zero, or 0 for none", s.timeout)
+		return usageError("--timeout is %s: it must be above zero, or 0 for none", s.timeout)
 	}
 	cluster, err := s.open()
 	if err != nil {

@@ -223,24 +223,24 @@ func TestStatusErrors(t *testing.T) {
 	}{
 		{
 			"an unknown name", &cluster{objects: one}, "nobody", 2,
-			"Workspace team-a/nobody does not exist: kubectl berth status lists a namespace, and with -A all of them",
+			"Workspace team-a/nobody does not exist: kubectl berth status lists the Workspaces of a namespace, and with -A those of all namespaces",
 		},
 		{"a name and all namespaces", &cluster{}, "chat -A", 2, "-A lists the Workspaces of all namespaces: remove the name, or use -n with its namespace"},
 		{"nothing to follow", &cluster{}, "-w", 2, "--watch follows one Workspace: name it"},
-		{"data that is followed", &cluster{}, "chat -w -o json", 2, "--watch draws a tree: leave -o json out, or leave --watch out"},
-		{"a timeout of nothing", &cluster{}, "chat --timeout 1m", 2, "--timeout goes with --watch"},
-		{"a timeout that was", &cluster{}, "chat -w --timeout -1m", 2, "--timeout is -1m0s, it must be above zero, or 0 for none"},
+		{"data that is followed", &cluster{}, "chat -w -o json", 2, "--watch draws a tree: remove -o json or --watch"},
+		{"a timeout of nothing", &cluster{}, "chat --timeout 1m", 2, "--timeout needs --watch"},
+		{"a timeout that was", &cluster{}, "chat -w --timeout -1m", 2, "--timeout is -1m0s: it must be above zero, or 0 for none"},
 		{
 			"no kubeconfig", &cluster{unreachable: clientcmd.ErrEmptyConfig}, "chat", 2,
-			"no cluster is named: set KUBECONFIG, or pass --kubeconfig FILE",
+			"no cluster is configured: set KUBECONFIG, or pass --kubeconfig FILE",
 		},
 		{
 			"a broken kubeconfig", &cluster{unreachable: errors.New("context \"x\" does not exist")}, "chat", 2,
-			"the kubeconfig names no usable cluster: context \"x\" does not exist",
+			"the kubeconfig has no usable cluster: context \"x\" does not exist",
 		},
 		{
 			"pods that may not be seen", &cluster{objects: one, faults: listFault(func(l client.ObjectList) bool { _, is := l.(*corev1.PodList); return is }, forbidden("pods"))}, "chat", 5,
-			`pods of Workspace team-a/chat: you are not allowed to: pods is forbidden: user "mia" cannot do that`,
+			`pods of Workspace team-a/chat: permission denied: pods is forbidden: user "mia" cannot do that`,
 		},
 		{
 			"a cluster that is away", &cluster{faults: listFault(func(client.ObjectList) bool { return true }, context.DeadlineExceeded)}, "", 5,

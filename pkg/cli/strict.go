@@ -35,7 +35,7 @@ func mistake(value any, t reflect.Type, path string) string {
 		return mistakeInList(value, t, path)
 	case reflect.String:
 		if _, ok := value.(string); !ok {
-			return wrong(path, value, "a text: put it in quotes")
+			return wrong(path, value, "a string: put it in quotes")
 		}
 	case reflect.Bool:
 		if _, ok := value.(bool); !ok {
@@ -142,7 +142,7 @@ func wrong(path string, value any, must string) string {
 	case []any:
 		shown = "a list"
 	}
-	return fmt.Sprintf("%s is %s, it must be %s", path, shorten(shown), must)
+	return fmt.Sprintf("%s is %s: it must be %s", path, shorten(shown), must)
 }
 
 // noField words a name that no field has.

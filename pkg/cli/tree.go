@@ -134,7 +134,7 @@ func (r *report) attempts(now time.Time, wide bool) []branch {
 		}
 	}
 	if r.Ready && !wide && len(out) > 0 {
-		return []branch{{name: "attempts", text: count(len(out), "attempt") + " ended before; -o wide shows how", code: dim}}
+		return []branch{{name: "attempts", text: count(len(out), "attempt") + " ended earlier; -o wide shows them", code: dim}}
 	}
 	return out
 }

@@ -56,7 +56,7 @@ func (v Verifier) Verify(ctx context.Context, asked Question) error {
 	defer cancel()
 	content, err := json.Marshal(asked)
 	if err != nil {
-		return fmt.Errorf("encoding the question to the verifier: %w", err)
+		return fmt.Errorf("encoding the request to the verifier: %w", err)
 	}
 	said, err := v.exchange(ctx, content)
 	if err != nil {
@@ -70,7 +70,7 @@ func (v Verifier) Verify(ctx context.Context, asked Question) error {
 	decoder.DisallowUnknownFields()
 	switch err := decoder.Decode(&answer); {
 	case err != nil:
-		return &VerifierError{errors.New("its answer is malformed")}
+		return &VerifierError{errors.New("its response is malformed")}
 	case answer.Verified && answer.Problem == "":
 		return nil
 	default: // its words quote whoever made the bundle
@@ -102,7 +102,7 @@ func (v Verifier) exchange(ctx context.Context, question []byte) (string, error)
 		return "", err
 	}
 	if len(answer) > maxVerifierAnswer {
-		return "", fmt.Errorf("it answered with more than %d bytes", maxVerifierAnswer)
+		return "", fmt.Errorf("its response has more than %d bytes", maxVerifierAnswer)
 	}
 	return string(answer), nil
 }

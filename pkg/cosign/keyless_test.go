@@ -143,8 +143,8 @@ func TestVerifyIdentity(t *testing.T) {
 			bundle(s)
 			bundle(s)
 		}, []string{no, verified}, 2, ""},
-		{"unsigned", func(*shelf) {}, []string{verified}, 0, "no signature lies beside it, and " + keylessField + " demands one"},
-		{"a signature below a tag", func(s *shelf) { s.tag(s.digest, ours.good(s.digest)) }, []string{verified}, 0, "no bundle lies beside it"},
+		{"unsigned", func(*shelf) {}, []string{verified}, 0, "it has no signature, and " + keylessField + " requires one"},
+		{"a signature below a tag", func(s *shelf) { s.tag(s.digest, ours.good(s.digest)) }, []string{verified}, 0, "it has no signature bundle"},
 		{"the verifier is no verifier", bundle, []string{"?"}, 1, "modelberth-verifier did not answer"},
 		{"a bundle that is none is not shown", func(s *shelf) { s.refer(s.digest, []byte("{")) }, []string{verified}, 0, "a bundle is not JSON"},
 	} {

@@ -12,7 +12,7 @@ import (
 // It returns an error unless one of the keys made the signature. Nothing is read from a registry.
 func Signed(keys []Key, payload, value []byte) (string, error) {
 	if !slices.ContainsFunc(keys, func(key Key) bool { return key.hasSigned(payload, value) }) {
-		return "", errors.New("the signature is by none of the keys")
+		return "", errors.New("none of the keys made the signature")
 	}
 	digests, err := simpleSigning(payload)
 	if err != nil {

@@ -64,7 +64,7 @@ type Artifact struct {
 func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement) (string, error) {
 	ref, err := name.ParseReference(artifact.Reference)
 	if err != nil {
-		return "", fmt.Errorf("%q is not a reference of an artifact", artifact.Reference)
+		return "", fmt.Errorf("%q is not a reference to an artifact", artifact.Reference)
 	}
 	// One puller asks for credentials once.
 	puller, err := remote.NewPuller(remote.WithAuthFromKeychain(artifact.Keychain), remote.WithTransport(bounded{artifact.HTTP}),
@@ -184,7 +184,7 @@ func (r *repository) manifest(ref name.Reference) (*v1.Manifest, error) {
 	}
 	manifest, err := image.Manifest()
 	if err != nil {
-		return &v1.Manifest{}, fmt.Errorf("%s is no manifest", ref)
+		return &v1.Manifest{}, fmt.Errorf("%s is not a manifest", ref)
 	}
 	return manifest, nil
 }

@@ -239,7 +239,7 @@ func TestVerify(t *testing.T) {
 		by      []signer
 		want    string
 	}{
-		{"unsigned", nil, func(*shelf) {}, []signer{ours}, "no signature lies beside it, and " + field + " demands one"},
+		{"unsigned", nil, func(*shelf) {}, []signer{ours}, "it has no signature, and " + field + " requires one"},
 		{"signed", nil, func(s *shelf) { s.tag(s.digest, ours.good(s.digest)) }, []signer{ours}, ""},
 		{"by an RSA key", nil, func(s *shelf) { s.tag(s.digest, byRSA.good(s.digest)) }, []signer{byRSA}, ""},
 		{"by an Ed25519 key", nil, func(s *shelf) { s.tag(s.digest, byEd25519.good(s.digest)) }, []signer{byEd25519}, ""},
@@ -248,19 +248,19 @@ func TestVerify(t *testing.T) {
 		{
 			"by one of two who must", nil, func(s *shelf) { s.tag(s.digest, ours.good(s.digest)) },
 			[]signer{ours, others},
-			"none of the signatures beside it (1) is by the key of weights.oci.requireVerify",
+			"none of its signatures (1) is by the key of weights.oci.requireVerify",
 		},
 		{
 			"by another key", nil, func(s *shelf) { s.tag(s.digest, others.good(s.digest)) },
 			[]signer{ours},
-			"none of the signatures beside it (1) is by the key of " + field,
+			"none of its signatures (1) is by the key of " + field,
 		},
 		{
 			"the signature of another digest below this one's tag", nil, func(s *shelf) { s.tag(s.digest, ours.good(other)) },
 			[]signer{ours},
 			`the key signed ["sha256:aaaa`,
 		},
-		{"another digest is signed", nil, func(s *shelf) { s.tag(other, ours.good(other)) }, []signer{ours}, "no signature lies beside it"},
+		{"another digest is signed", nil, func(s *shelf) { s.tag(other, ours.good(other)) }, []signer{ours}, "it has no signature"},
 		{
 			"the payload was replaced", nil, func(s *shelf) {
 				signature := base64.StdEncoding.EncodeToString(ours.sign(payload("cosign container image signature", other)))
@@ -294,13 +294,13 @@ func TestVerify(t *testing.T) {
 					layers = append(layers, others.good(s.digest))
 				}
 				s.tag(s.digest, append(layers, ours.good(s.digest))...)
-			}, []signer{ours}, "none of the signatures beside it (32) is by the key of",
+			}, []signer{ours}, "none of its signatures (32) is by the key of",
 		},
 		{"a bundle", referrers, func(s *shelf) { s.refer(s.digest, ours.bundle(s.digest, signPredicate)) }, []signer{ours}, ""},
 		{
 			"a bundle by another key", referrers, func(s *shelf) { s.refer(s.digest, others.bundle(s.digest, signPredicate)) },
 			[]signer{ours},
-			"none of the signatures beside it (1) is by the key of",
+			"none of its signatures (1) is by the key of",
 		},
 		{
 			"a bundle about another digest", referrers, func(s *shelf) { s.refer(s.digest, ours.bundle(other, signPredicate)) },

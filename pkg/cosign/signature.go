@@ -43,9 +43,9 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 	case len(problems) > 0:
 		return fmt.Errorf("no signature by the key of %s could be verified: %w", r.Field, problems[0])
 	case len(found) == 0:
-		return fmt.Errorf("no signature lies beside it, and %s demands one: sign the digest with cosign sign --key", r.Field)
+		return fmt.Errorf("it has no signature, and %s requires one: sign the digest with cosign sign --key", r.Field)
 	default:
-		return fmt.Errorf("none of the signatures beside it (%d) is by the key of %s: sign the digest with that key, or correct the key",
+		return fmt.Errorf("none of its signatures (%d) is by the key of %s: sign the digest with that key, or correct the key",
 			len(found), r.Field)
 	}
 }
@@ -73,9 +73,9 @@ func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func
 		case len(problems) > 0:
 			return fmt.Errorf("no signature by the identity of %s could be verified: %w", r.Field, problems[len(problems)-1])
 		case len(found) > bundles:
-			return fmt.Errorf("no bundle lies beside it, and %s demands one: sign the digest with cosign 3, or with --new-bundle-format", r.Field)
+			return fmt.Errorf("it has no signature bundle, and %s requires one: sign the digest with cosign 3, or with --new-bundle-format", r.Field)
 		default:
-			return fmt.Errorf("no signature lies beside it, and %s demands one: sign the digest with cosign sign", r.Field)
+			return fmt.Errorf("it has no signature, and %s requires one: sign the digest with cosign sign", r.Field)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func parseBundle(content []byte) (signature, error) {
 		return signature{}, fmt.Errorf("a bundle is not JSON: %w", err)
 	}
 	if b.Envelope == nil || b.Envelope.PayloadType != statementType || len(b.Envelope.Signatures) != 1 {
-		return signature{}, errors.New("a bundle holds no in-toto statement with one signature")
+		return signature{}, errors.New("a bundle lacks an in-toto statement with exactly one signature")
 	}
 	payload := b.Envelope.Payload
 	return signature{

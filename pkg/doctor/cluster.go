@@ -56,7 +56,7 @@ func checkDefinitions(e *examination) {
 		}
 		if definition.GetDeletionTimestamp() != nil {
 			e.fail("CRDTerminating", called(definition), "it is being deleted, and all its objects with it",
-				"stop what deletes it; after the objects are gone: "+install)
+				"find and stop the deletion; when the objects are gone: "+install)
 			continue
 		}
 		if status, _, message := condition(definition, "Established"); status != "True" {

@@ -36,7 +36,7 @@ func checkPlugins(e *examination) {
 		}
 		if excluded := preflight.ExcludedDaemonSets(sets); buys && first(setting(&d, "dedicated-taint"),
 			"Auto") == "Enabled" && excluded != "" {
-			e.fail("TaintNotTolerated", "", "capacity.dedicatedTaint is Enabled, and "+excluded,
+			e.fail("TaintNotTolerated", "", "capacity.dedicatedTaint is Enabled, but "+excluded,
 				"add the toleration, or: "+install+" --set=capacity.dedicatedTaint=Auto")
 		}
 	}

@@ -99,7 +99,7 @@ func checkNodeClasses(e *examination) {
 			}
 			class := e.snapshot.find(parts[1], "", parts[2])
 			if class == nil {
-				e.fail("NodeClassMissing", named(parts[1], "", parts[2]), "the controller buys with it, and it does not exist",
+				e.fail("NodeClassMissing", named(parts[1], "", parts[2]), "the controller buys machines with it, but it does not exist",
 					"create it, or name another one: "+install+" --set-json=nodeClasses=…")
 				continue
 			}
@@ -115,7 +115,7 @@ func (e *examination) checkNodeClass(class *unstructured.Unstructured) {
 	case class.GetDeletionTimestamp() != nil:
 		e.fail("NodeClassTerminating", called(class), "it is being deleted", "create it again, or name another one in nodeClasses")
 	case status == "":
-		e.fail("NodeClassUnwatched", called(class), "it has no condition Ready: nobody acts on it",
+		e.fail("NodeClassUnwatched", called(class), "it has no condition Ready: no controller reconciles it",
 			"check that Karpenter runs for this cloud; "+describe)
 	case status != "True":
 		e.fail("NodeClassNotReady", called(class), strings.TrimSpace(reason+" "+message), describe)
@@ -145,7 +145,7 @@ func checkMachines(e *examination) {
 			if since := e.snapshot.Now.Sub(deleted.Time); since > terminateLimit {
 				e.fail("MachineNotReleased", called(&claim),
 					fmt.Sprintf("it has been in deletion for %s, and its machine may still cost money", since.Round(time.Minute)),
-					describe+"; kubectl logs of Karpenter say what it waits for")
+					describe+"; Karpenter's log has the reason")
 			}
 		case launched != "True" && age > launchLimit:
 			e.fail("MachineNotLaunched", called(&claim), fmt.Sprintf("requested %s ago: %s", age.Round(time.Minute),
@@ -154,7 +154,7 @@ func checkMachines(e *examination) {
 			e.fail("MachineNotRegistered", called(&claim), "its machine runs, and no node has joined the cluster",
 				describe+"; look at the machine's console in the cloud")
 		case registered == "True" && initialized != "True" && age > registerLimit:
-			e.fail("MachineNotInitialized", called(&claim), "its node joined and is not usable: "+orAbsent(waits), describe)
+			e.fail("MachineNotInitialized", called(&claim), "its node joined but is not usable: "+orAbsent(waits), describe)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func checkIsolation(e *examination) {
 	})
 	if !isKnown && !enforces && e.snapshot.isRead("DaemonSet") {
 		e.warn("NetworkPolicyUncertain", "", "no DaemonSet is a known network plug-in that enforces NetworkPolicies",
-			"install one, or let a model of several machines show it: its engines start only once the controller could not reach them")
+			"install one, or start a model on several machines: its engines start only after the controller has failed to reach them")
 	}
 }
 
@@ -46,7 +46,7 @@ func checkDNS(e *examination) {
 	service := e.snapshot.find("Service", "kube-system", "kube-dns")
 	switch {
 	case service == nil:
-		e.fail("DNSMissing", object, "it does not exist; pods find neither the hub nor each other", "install CoreDNS")
+		e.fail("DNSMissing", object, "it does not exist: pods can resolve neither the hub nor each other", "install CoreDNS")
 	case !e.answers("kube-system", "kube-dns"):
 		e.fail("DNSUnavailable", object, "it has no ready endpoint",
 			"kubectl get pods --namespace=kube-system --selector=k8s-app=kube-dns")
@@ -106,6 +106,6 @@ func (e *examination) checkWebhook(kind, name string, w admissionv1.MutatingWebh
 		return
 	}
 	e.fail("WebhookUnavailable", named(kind, "", name),
-		fmt.Sprintf("webhook %s must answer, and Service %s/%s has no ready endpoint", w.Name, at.Namespace, at.Name),
+		fmt.Sprintf("webhook %s must answer, but Service %s/%s has no ready endpoint", w.Name, at.Namespace, at.Name),
 		fmt.Sprintf("repair the Service's pods, or: kubectl delete %s %s", strings.ToLower(kind), name))
 }

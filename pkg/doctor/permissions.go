@@ -57,12 +57,12 @@ func checkPermissions(e *examination) {
 		account := d.Spec.Template.Spec.ServiceAccountName
 		object := named("ServiceAccount", d.Namespace, account)
 		if e.snapshot.find("ServiceAccount", d.Namespace, account) == nil {
-			e.fail("ServiceAccountMissing", object, "the pods of Deployment "+d.Name+" name it, and it does not exist", install)
+			e.fail("ServiceAccountMissing", object, "the pods of Deployment "+d.Name+" name it, but it does not exist", install)
 			continue
 		}
 		rules := e.rules(d.Namespace, account)
 		if len(rules) == 0 {
-			e.fail("ControllerHasNoRole", object, "no binding with rules names it", install)
+			e.fail("ControllerHasNoRole", object, "no binding grants it any rules", install)
 			continue
 		}
 		var missing []string

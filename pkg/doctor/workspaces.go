@@ -42,7 +42,7 @@ func checkClaims(e *examination) {
 			e.fail("StorageClassMissing", object, "it names StorageClass "+class+", which does not exist",
 				"kubectl get storageclasses; create the claim again with one of them")
 		case known != nil && isEager(known):
-			e.fail("VolumePending", object, "it is not bound, and its StorageClass binds at once", describe)
+			e.fail("VolumePending", object, "it is not bound, although its StorageClass binds immediately", describe)
 		}
 	}
 }
@@ -125,9 +125,9 @@ func checkLeftovers(e *examination) {
 			gone := fmt.Sprintf("kubectl delete %s %s", strings.ToLower(o.GetKind()), o.GetName())
 			switch {
 			case isOurs && !uids[uid]:
-				e.fail("MachineLeftOver", called(&o), "its Workspace, with UID "+uid+", is gone, and its machine may cost money", gone)
+				e.fail("MachineLeftOver", called(&o), "its Workspace, with UID "+uid+", is gone, but its machine may still cost money", gone)
 			case !isOurs && isKAITOs && !names[labels[v1beta1.LabelWorkspaceNamespace]+"/"+kaitos]:
-				e.fail("KAITOMachineLeftOver", called(&o), "KAITO's Workspace "+kaitos+" is gone, and its machine may cost money",
+				e.fail("KAITOMachineLeftOver", called(&o), "KAITO's Workspace "+kaitos+" is gone, but its machine may still cost money",
 					gone+", or: "+install+" --set=capacity.sweepKAITO=true")
 			}
 		case "Service", "StatefulSet":

@@ -103,7 +103,7 @@ func parseFlags(section string, node *yaml.Node) (map[string]string, error) {
 				kindOf(value), wording.Clip(name.Value, maxName), where)
 		}
 		if len(value.Value) > maxValue {
-			return nil, configError(value.Line, "has %d bytes at flag %q of %s: at most %d are possible",
+			return nil, configError(value.Line, "has %d bytes at flag %q of %s: at most %d are allowed",
 				len(value.Value), wording.Clip(name.Value, maxName), where, maxValue)
 		}
 		if isNull(value) {

@@ -109,7 +109,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		},
 		{
 			reason: "a value that no command line holds", in: "vllm:\n  a: " + strings.Repeat("x", 64<<10+1) + "\n",
-			want: `inference_config.yaml, line 2, has 65537 bytes at flag "a" of section "vllm": at most 65536 are possible`,
+			want: `inference_config.yaml, line 2, has 65537 bytes at flag "a" of section "vllm": at most 65536 are allowed`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

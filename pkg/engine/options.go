@@ -141,7 +141,7 @@ func (t table) dropped(source string, unknown []string, reserved map[string][]st
 // normalise returns the rendered value, or an error that ends a sentence about the flag.
 func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
 	if len(value) > maxValue {
-		return "", fmt.Errorf("has a value of %d bytes: at most %d are possible", len(value), maxValue)
+		return "", fmt.Errorf("has a value of %d bytes: at most %d are allowed", len(value), maxValue)
 	}
 	if strings.ContainsRune(value, 0) {
 		return "", fmt.Errorf("has a zero byte in its value: remove it")
@@ -164,7 +164,7 @@ func normaliseMany(flag catalog.Flag, value string) (string, error) {
 	if strings.HasPrefix(value, "[") {
 		var list []json.RawMessage
 		if err := json.Unmarshal([]byte(value), &list); err != nil {
-			return "", fmt.Errorf("needs values separated by blanks, or a JSON list, not %q", wording.Clip(value, maxName))
+			return "", fmt.Errorf("needs values separated by spaces, or a JSON list, not %q", wording.Clip(value, maxName))
 		}
 		values = values[:0]
 		for _, raw := range list {
@@ -184,7 +184,7 @@ func normaliseMany(flag catalog.Flag, value string) (string, error) {
 		case err != nil:
 			return "", err
 		case len(strings.Fields(one)) != 1:
-			return "", fmt.Errorf("takes values without blanks, not %q", wording.Clip(each, maxName))
+			return "", fmt.Errorf("takes values without spaces, not %q", wording.Clip(each, maxName))
 		}
 		values[i] = one
 	}

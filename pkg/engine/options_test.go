@@ -141,7 +141,7 @@ func TestResolveRefuses(t *testing.T) {
 		{
 			"a value that no command line holds",
 			map[string]string{"template": strings.Repeat("x", 64<<10+1)},
-			`args: flag "template" of engine toy has a value of 65537 bytes: at most 65536 are possible`,
+			`args: flag "template" of engine toy has a value of 65537 bytes: at most 65536 are allowed`,
 		},
 		{
 			"a long value is quoted in part",

@@ -51,7 +51,7 @@ func assemble(flags map[string]string, parts []part) error {
 		if !begun {
 			object = map[string]any{}
 			if whole, given := flags[p.name]; given && (decodeJSON(whole, &object) != nil || object == nil) {
-				return fmt.Errorf("flag %q is a part of %q, and the value of that is not a JSON object", wording.Clip(p.key, maxName), p.name)
+				return fmt.Errorf("flag %q is part of %q, whose value is not a JSON object", wording.Clip(p.key, maxName), p.name)
 			}
 			objects[p.name] = object
 		}
@@ -63,7 +63,7 @@ func assemble(flags map[string]string, parts []part) error {
 		// Members are written in the order of their names.
 		text, err := json.Marshal(object)
 		if err != nil {
-			return fmt.Errorf("flag %q cannot be put together: %w", name, err)
+			return fmt.Errorf("flag %q cannot be assembled: %w", name, err)
 		}
 		flags[name] = string(text)
 	}
@@ -75,7 +75,7 @@ func (p part) assign(object map[string]any) error {
 	case len(p.path) > maxDepth:
 		return fmt.Errorf("is deeper than %d levels", maxDepth)
 	case len(p.value) > maxValue:
-		return fmt.Errorf("has a value of %d bytes: at most %d are possible", len(p.value), maxValue)
+		return fmt.Errorf("has a value of %d bytes: at most %d are allowed", len(p.value), maxValue)
 	case slices.ContainsFunc(p.path, func(name string) bool { return name == "" || strings.HasSuffix(name, "+") }):
 		return errors.New("does not name a member of an object: write the whole value as JSON")
 	case strings.ContainsRune(p.value, 0):
@@ -89,7 +89,7 @@ func (p part) assign(object map[string]any) error {
 			object[name] = inner
 		}
 		if !isObject {
-			return fmt.Errorf("is a part of %q, and the value of that is not a JSON object", name)
+			return fmt.Errorf("is part of %q, whose value is not a JSON object", name)
 		}
 		object = inner
 	}

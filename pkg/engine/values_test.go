@@ -65,11 +65,11 @@ func TestValues(t *testing.T) {
 func TestValuesAreChecked(t *testing.T) {
 	for _, tc := range []struct{ reason, name, value, want string }{
 		{"one of several is no number", "sizes", "1 two", `flag "sizes" of engine rich needs a whole number, not "two"`},
-		{"a list without an end", "sizes", "[1,", `flag "sizes" of engine rich needs values separated by blanks, or a JSON list, not "[1,"`},
+		{"a list without an end", "sizes", "[1,", `flag "sizes" of engine rich needs values separated by spaces, or a JSON list, not "[1,"`},
 		{"a list of nothing", "sizes", "[]", `flag "sizes" of engine rich needs at least one value`},
 		{"blanks only", "sizes", "  ", `flag "sizes" of engine rich needs at least one value`},
-		{"a blank within a value", "names", `["a b"]`, `flag "names" of engine rich takes values without blanks, not "a b"`},
-		{"an empty value", "names", `["a", ""]`, `flag "names" of engine rich takes values without blanks, not ""`},
+		{"a blank within a value", "names", `["a b"]`, `flag "names" of engine rich takes values without spaces, not "a b"`},
+		{"an empty value", "names", `["a", ""]`, `flag "names" of engine rich takes values without spaces, not ""`},
 		{"a word outside of the list", "modules", "model all", `flag "modules" of engine rich is one of model, worker, not "all"`},
 		{"a unit", "bytes", "1GB", `flag "bytes" of engine rich needs a whole number, as in 32768, 32k or 32K, not "1GB"`},
 		{"a suffix alone", "bytes", "k", `flag "bytes" of engine rich needs a whole number, as in 32768, 32k or 32K, not "k"`},
@@ -123,15 +123,15 @@ func TestPartsOfJSONAreChecked(t *testing.T) {
 		flags  map[string]string
 		want   string
 	}{
-		{"a member of a list", map[string]string{"run-config": "[]", "rc.a": "1"}, `flag "rc.a" is a part of "run-config", and the value of that is not a JSON object`},
-		{"a member of nothing", map[string]string{"run-config": "null", "rc.a": "1"}, `flag "rc.a" is a part of "run-config", and the value of that is not a JSON object`},
-		{"a member of a number", map[string]string{"rc.a": "1", "rc.a.b": "2"}, `flag "rc.a.b" is a part of "a", and the value of that is not a JSON object`},
+		{"a member of a list", map[string]string{"run-config": "[]", "rc.a": "1"}, `flag "rc.a" is part of "run-config", whose value is not a JSON object`},
+		{"a member of nothing", map[string]string{"run-config": "null", "rc.a": "1"}, `flag "rc.a" is part of "run-config", whose value is not a JSON object`},
+		{"a member of a number", map[string]string{"rc.a": "1", "rc.a.b": "2"}, `flag "rc.a.b" is part of "a", whose value is not a JSON object`},
 		{"a whole over its parts", map[string]string{"run-config": `{"a": {"b": 1}}`, "rc.a": "2"}, `flag "rc.a" is set both as a whole and in parts: keep one`},
 		{"the same twice", map[string]string{"run-config.a": "1", "rc.a": "1"}, `"rc.a" and "run-config.a" are the same part: keep one`},
 		{"a member without a name", map[string]string{"rc.": "1"}, `flag "rc." does not name a member of an object: write the whole value as JSON`},
 		{"adding to a list", map[string]string{"rc.a+": "1"}, `flag "rc.a+" does not name a member of an object: write the whole value as JSON`},
 		{"a zero byte", map[string]string{"rc.a": "\x00"}, `flag "rc.a" has a zero byte in its value: remove it`},
-		{"a long value", map[string]string{"rc.a": strings.Repeat("x", 64<<10+1)}, `flag "rc.a" has a value of 65537 bytes: at most 65536 are possible`},
+		{"a long value", map[string]string{"rc.a": strings.Repeat("x", 64<<10+1)}, `flag "rc.a" has a value of 65537 bytes: at most 65536 are allowed`},
 		{"a deep member", map[string]string{"rc" + strings.Repeat(".a", 17): "1"}, `flag "rc.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a" is deeper than 16 levels`},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

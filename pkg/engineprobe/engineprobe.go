@@ -106,7 +106,7 @@ func (r *Prober) vllm(ctx context.Context, at Endpoint) (Result, error) {
 		}
 	}
 	if out.KVCacheTokens == 0 {
-		return Result{}, errors.New("/metrics has no vllm:cache_config_info that tells the size of the KV cache")
+		return Result{}, errors.New("/metrics has no vllm:cache_config_info with the size of the KV cache")
 	}
 	return out, nil
 }
@@ -155,18 +155,18 @@ func (r *Prober) decode(ctx context.Context, at Endpoint, path string, into any)
 func (r *Prober) get(ctx context.Context, at Endpoint, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.Address+path, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("asking for %s: %w", path, err)
+		return nil, fmt.Errorf("requesting %s: %w", path, err)
 	}
 	if at.Key != "" {
 		request.Header.Set("Authorization", "Bearer "+at.Key)
 	}
 	response, err := r.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("asking for %s: %w", path, err)
+		return nil, fmt.Errorf("requesting %s: %w", path, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
-		return nil, fmt.Errorf("asking for %s: status %d", path, response.StatusCode)
+		return nil, fmt.Errorf("requesting %s: status %d", path, response.StatusCode)
 	}
 	return response.Body, nil
 }

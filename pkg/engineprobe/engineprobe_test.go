@@ -51,7 +51,7 @@ func TestRead(t *testing.T) {
 		{
 			reason: "vLLM does not know yet", engine: "vllm",
 			answers: map[string]string{"/metrics": help + `vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0` + "\n"},
-			wantErr: "/metrics has no vllm:cache_config_info that tells the size of the KV cache",
+			wantErr: "/metrics has no vllm:cache_config_info with the size of the KV cache",
 		},
 		{
 			reason: "no metrics at all", engine: "vllm", answers: map[string]string{"/metrics": "<html>"},
@@ -67,7 +67,7 @@ func TestRead(t *testing.T) {
 		},
 		{
 			reason: "llama.cpp that asks for a key, which nobody has", engine: "llamacpp", wants: "k",
-			answers: map[string]string{"/props": props, "/v1/models": models}, wantErr: "asking for /props: status 401",
+			answers: map[string]string{"/props": props, "/v1/models": models}, wantErr: "requesting /props: status 401",
 		},
 		{
 			reason: "llama.cpp that asks for a key", engine: "llamacpp", wants: "k", key: "k",

@@ -15,7 +15,7 @@ import (
 func TrustAlso(client *http.Client, pem []byte) error {
 	transport, ok := client.Transport.(*http.Transport)
 	if !ok {
-		return errors.New("hub: the client is none of NewHTTPClient")
+		return errors.New("hub: NewHTTPClient did not make the client")
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {

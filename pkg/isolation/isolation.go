@@ -106,7 +106,7 @@ func (p Prober) probe(ctx context.Context, m Member) Finding {
 		return Finding{Exposed, fmt.Sprintf("the controller's pod reached port %d of pod %s, but its NetworkPolicy admits only peers",
 			p.PeerPort, m.Name)}
 	case !errors.As(err, &dialError):
-		return Finding{Unknown, fmt.Sprintf("pod %s accepts connections on port %d and does not answer as expected: %v", m.Name, p.PeerPort, err)}
+		return Finding{Unknown, fmt.Sprintf("pod %s accepts connections on port %d but does not answer as expected: %v", m.Name, p.PeerPort, err)}
 	}
 	if err := p.identify(ctx, m, p.OpenPort); err != nil {
 		return Finding{Unknown, fmt.Sprintf("pod %s stopped answering while it was probed: %v", m.Name, err)}

@@ -84,7 +84,7 @@ func Open(file string) (bundle *Bundle, err error) {
 	for _, descriptor := range manifest.Manifests {
 		repository, tag, found := strings.Cut(descriptor.Annotations[annotationReference], ":")
 		if !found {
-			return nil, fmt.Errorf("%s is not a bundle of a release: %s has no name in it", file, descriptor.Digest)
+			return nil, fmt.Errorf("%s is not a bundle of a release: %s has no name", file, descriptor.Digest)
 		}
 		b.Entries = append(b.Entries, Entry{repository, tag, descriptor.Digest, descriptor.MediaType.IsIndex()})
 	}

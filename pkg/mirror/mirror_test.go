@@ -191,11 +191,11 @@ func TestVerify(t *testing.T) {
 		{reason: "another key has signed", make: func(m *made) {
 			digest := m.image("a:1")
 			m.sign("a", digest, digest)
-		}, foreign: true, want: "by none of the keys"},
+		}, foreign: true, want: "none of the keys made"},
 		{reason: "the signature is no signature", make: func(m *made) {
 			digest := m.image("a:1")
 			m.image("a:sha256-" + digest.Hex + ".sig")
-		}, want: "by none of the keys"},
+		}, want: "none of the keys made"},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestOpenRefuses(t *testing.T) {
 		}), "the bundle is damaged"},
 		{"an entry has no name", whole.pack(func(_ string, data []byte) []byte {
 			return bytes.ReplaceAll(data, []byte(annotationReference), []byte("other"))
-		}), "has no name in it"},
+		}), "has no name"},
 		{"a path leads out of the directory", save(t, nil, entry(tar.Header{Name: "../escaped"})), "escapes"},
 		{"a link", save(t, nil, entry(tar.Header{Typeflag: tar.TypeSymlink, Name: "index.json", Linkname: "/etc/passwd"})), "not a regular file"},
 		{"a huge file", save(t, nil, hugeHeader(t)), "more than"},

@@ -46,7 +46,7 @@ func (a *Artifacts) bind(flags *flag.FlagSet) {
 
 func (a *Artifacts) validate() []error {
 	if len(a.Signers) > 0 && len(a.Registries) == 0 {
-		return []error{errors.New("--weights-signer demands signatures, but no --weights-registry allows the controller to read them")}
+		return []error{errors.New("--weights-signer requires signatures, but no --weights-registry allows the controller to read them")}
 	}
 	return nil
 }

@@ -22,5 +22,5 @@ func (o *Controller) validateDedication() []error {
 	if slices.Contains(preflight.Dedications(), o.Dedication) {
 		return nil
 	}
-	return []error{fmt.Errorf("--dedicated-taint is %q, it must be one of %v", o.Dedication, preflight.Dedications())}
+	return []error{fmt.Errorf("--dedicated-taint is %q: it must be one of %v", o.Dedication, preflight.Dedications())}
 }

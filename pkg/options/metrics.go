@@ -29,7 +29,7 @@ func (m *Metrics) bind(flags *flag.FlagSet) {
 
 func (m *Metrics) validate() []error {
 	if m.Insecure && m.CertDir != "" {
-		return []error{errors.New("--metrics-cert-dir is of no use with --metrics-insecure: remove one of them")}
+		return []error{errors.New("--metrics-cert-dir has no effect with --metrics-insecure: remove one of them")}
 	}
 	return nil
 }

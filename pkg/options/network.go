@@ -39,12 +39,12 @@ func (o *Controller) validateNetwork() []error {
 	if slices.Contains(isolation.Policies(), o.MultiNode) {
 		return nil
 	}
-	return []error{fmt.Errorf("--multi-node is %q, it must be Disabled, RequireEnforcement or Allow", o.MultiNode)}
+	return []error{fmt.Errorf("--multi-node is %q: it must be Disabled, RequireEnforcement or Allow", o.MultiNode)}
 }
 
 func (o *Controller) addMediaDomain(v string) error {
 	if problems := validation.IsDNS1123Subdomain(v); v != anyDomain && len(problems) > 0 {
-		return fmt.Errorf("%q is not a host's name in lower case, without scheme and port, or *", v)
+		return fmt.Errorf("%q is neither * nor a lower-case host name without scheme and port", v)
 	}
 	o.MediaDomains = append(o.MediaDomains, v)
 	return nil
@@ -54,7 +54,7 @@ func (o *Controller) addEgress(v string) error {
 	cidr, ports, isLimited := strings.Cut(v, "=")
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil || prefix != prefix.Masked() {
-		return fmt.Errorf("%q does not begin with a range of addresses such as 10.0.0.0/8", v)
+		return fmt.Errorf("%q does not begin with an address range such as 10.0.0.0/8", v)
 	}
 	out := Destination{CIDR: prefix}
 	if isLimited {

@@ -138,7 +138,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Float64Var(&o.QPS, "kube-client-qps", 200, "requests per second to the API server")
 	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
-	flags.Func("cloud", "cloud to buy machine types of: azure, aws or gcp; repeatable; default: all", o.addCloud)
+	flags.Func("cloud", "cloud to buy machines from: azure, aws or gcp; repeatable; default: all", o.addCloud)
 	flags.StringVar(&o.Region, "region", "", "region of the prices; default: the label topology.kubernetes.io/region of the cluster's nodes")
 	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0,
 		"size of the OS disk of machines of the NodeClass; plans that need more are rejected; 0 means unknown, so plans "+
@@ -220,26 +220,26 @@ func (o *Controller) Validate() error {
 		problems = append(problems, errors.New("--node-class is required, as group/kind/name"))
 	}
 	if o.Workers < 1 {
-		problems = append(problems, fmt.Errorf("--workers is %d, it must be at least 1", o.Workers))
+		problems = append(problems, fmt.Errorf("--workers is %d: it must be at least 1", o.Workers))
 	}
 	if o.OSDiskGiB < 0 {
-		problems = append(problems, fmt.Errorf("--os-disk-gib is %d, it must be at least 0", o.OSDiskGiB))
+		problems = append(problems, fmt.Errorf("--os-disk-gib is %d: it must be at least 0", o.OSDiskGiB))
 	}
 	if o.QPS <= 0 || o.Burst <= 0 {
 		problems = append(problems, fmt.Errorf("--kube-client-qps is %v and --kube-client-burst %d, both must be above 0", o.QPS, o.Burst))
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, o.ImagePullPolicy) {
-		problems = append(problems, fmt.Errorf("--image-pull-policy is %q, it must be Always, IfNotPresent or Never", o.ImagePullPolicy))
+		problems = append(problems, fmt.Errorf("--image-pull-policy is %q: it must be Always, IfNotPresent or Never", o.ImagePullPolicy))
 	}
 	if !slices.Contains(CapacityBackends(), o.CapacityBackend) {
-		problems = append(problems, fmt.Errorf("--capacity-backend is %q, it must be one of %s",
+		problems = append(problems, fmt.Errorf("--capacity-backend is %q: it must be one of %s",
 			o.CapacityBackend, strings.Join(CapacityBackends(), ", ")))
 	}
 	if o.StaticNodePools && o.CapacityBackend != BackendNodePool {
 		problems = append(problems, fmt.Errorf("--static-node-pools needs --capacity-backend=%s", BackendNodePool))
 	}
 	if !slices.Contains(CapacityWordings(), o.CapacityWording) {
-		problems = append(problems, fmt.Errorf("--capacity-wording is %q, it must be one of %s",
+		problems = append(problems, fmt.Errorf("--capacity-wording is %q: it must be one of %s",
 			o.CapacityWording, strings.Join(CapacityWordings()[1:], ", ")))
 	}
 	problems = append(problems, o.Metrics.validate()...)
@@ -251,7 +251,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.Watch.validate(o.CapacityBackend)...)
 	problems = append(problems, o.validateNetwork()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
-		problems = append(problems, fmt.Errorf("--hub-endpoint is %q, it must begin with http:// or https://", o.HubEndpoint))
+		problems = append(problems, fmt.Errorf("--hub-endpoint is %q: it must begin with http:// or https://", o.HubEndpoint))
 	}
 	return errors.Join(problems...)
 }
@@ -274,7 +274,7 @@ func (o *Controller) validateDeadlines() []error {
 		{"failure-deadline", o.FailureDeadline},
 	} {
 		if deadline.value < 0 {
-			problems = append(problems, fmt.Errorf("--%s is %s, it must not be below 0", deadline.flag, deadline.value))
+			problems = append(problems, fmt.Errorf("--%s is %s: it must not be below 0", deadline.flag, deadline.value))
 		}
 	}
 	return problems

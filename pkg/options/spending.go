@@ -44,7 +44,7 @@ func (s *Spending) bind(flags *flag.FlagSet) {
 
 func (s *Spending) addInstanceType(pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-		return fmt.Errorf("%q is no machine type, nor a pattern such as Standard_NC*", pattern)
+		return fmt.Errorf("%q is neither a machine type nor a pattern such as Standard_NC*", pattern)
 	}
 	s.InstanceTypes = append(s.InstanceTypes, pattern)
 	return nil
@@ -61,12 +61,12 @@ func (s *Spending) validate() []error {
 		{"spending-cluster", s.Cluster},
 	} {
 		if ceiling.value <= 0 || math.IsNaN(ceiling.value) || math.IsInf(ceiling.value, 0) {
-			problems = append(problems, fmt.Errorf("--%s is %v, it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings",
+			problems = append(problems, fmt.Errorf("--%s is %v: it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings",
 				ceiling.flag, ceiling.value))
 		}
 	}
 	if price := s.DefaultMaxHourlyPrice; price < 0 || math.IsNaN(price) || math.IsInf(price, 0) {
-		problems = append(problems, fmt.Errorf("--default-max-hourly-price is %v, it must be a price in USD per hour, or 0 for none", price))
+		problems = append(problems, fmt.Errorf("--default-max-hourly-price is %v: it must be a price in USD per hour, or 0 for none", price))
 	}
 	return problems
 }

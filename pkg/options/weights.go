@@ -49,10 +49,10 @@ func (w *Weights) addCache(v string) error {
 func (w *Weights) validate() []error {
 	var problems []error
 	if w.CacheLimitGiB < 0 {
-		problems = append(problems, fmt.Errorf("--weights-cache-limit-gib is %d, it must be at least 0", w.CacheLimitGiB))
+		problems = append(problems, fmt.Errorf("--weights-cache-limit-gib is %d: it must be at least 0", w.CacheLimitGiB))
 	}
 	if w.HTTPSProxy != "" && !strings.HasPrefix(w.HTTPSProxy, "http://") && !strings.HasPrefix(w.HTTPSProxy, "https://") {
-		problems = append(problems, fmt.Errorf("--weights-https-proxy is %q, it must begin with http:// or https://", w.HTTPSProxy))
+		problems = append(problems, fmt.Errorf("--weights-https-proxy is %q: it must begin with http:// or https://", w.HTTPSProxy))
 	}
 	return problems
 }

@@ -229,7 +229,7 @@ func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
 	if len(left) == 0 {
 		return out, nil
 	}
-	return out, []string{fmt.Sprintf("resource.labelSelector: machines that are bought do not get %s, which the cluster sets",
+	return out, []string{fmt.Sprintf("resource.labelSelector: bought machines do not get %s, because only the cluster may set it",
 		strings.Join(left, ", "))}
 }
 

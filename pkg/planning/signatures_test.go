@@ -174,7 +174,7 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 		},
 		{
 			reason: "no key", verify: &v1beta1.OCIVerification{PublicKey: "cosign.pub"}, registries: "a.example",
-			stalled: publicKeyField + " is of no use: it has no PEM block",
+			stalled: publicKeyField + " is unusable: it has no PEM block",
 		},
 		{
 			reason: "the signature is another's", verify: inline, registries: "a.example", err: errors.New("none of the signatures"),
@@ -183,7 +183,7 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 		},
 		{
 			reason: "a registry that the administrator does not name is not asked", verify: inline, registries: "b.example",
-			stalled: "the controller may ask only b.example: have the administrator add its registry (chart value weights.oci.registries)",
+			stalled: "the controller may read only b.example: have the administrator add its registry (chart value weights.oci.registries)",
 		},
 		{
 			reason: "other machines are no other weights, whatever the tag names now", verify: inline, registries: "a.example", pinned: pinned,

@@ -133,7 +133,7 @@ func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepte
 	if err != nil || accepted.Weights != nil && accepted.Weights.Demands == demands {
 		return "", err
 	}
-	return "its weights were not verified with the keys, identities and roots of trust of today", nil
+	return "its weights were not verified with the current keys, identities and roots of trust", nil
 }
 
 // pinDigest verifies the signatures of an artifact on demand, and pins the signed digest.
@@ -185,8 +185,8 @@ func (w *Weights) mayAsk(reference string) error {
 	if len(w.signatures.Registries) > 0 {
 		allowed = "only " + strings.Join(w.signatures.Registries, ", ")
 	}
-	return notVerified(fmt.Sprintf("inference.weights.oci.reference is %q, whose signature cannot be verified, because the controller may "+
-		"ask %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
+	return notVerified(fmt.Sprintf("inference.weights.oci.reference is %q: its signature cannot be verified, because the controller may "+
+		"read %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
 }
 
 // verify returns a reference by the digest with the required signatures.
@@ -231,8 +231,8 @@ func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign
 	if identity := wanted.Keyless; identity != nil {
 		const field = "inference.weights.oci.verify.keyless"
 		if !w.signatures.VerifiesIdentities {
-			return nil, notVerified(field + " demands the signature of an identity, and the administrator has not named whose certificates " +
-				"count: have the administrator set weights.oci.keyless.trustedRootConfigMap in the chart's values, or sign with a key")
+			return nil, notVerified(field + " requires a signature without a key, but the administrator trusts no certificate authority for " +
+				"it: have the administrator set weights.oci.keyless.trustedRootConfigMap in the chart's values, or sign with a key")
 		}
 		return append(out, cosign.Requirement{Field: field, Identity: &cosign.Identity{
 			Issuer: identity.Issuer, Subject: identity.Subject, SubjectRegExp: identity.SubjectRegExp,
@@ -252,7 +252,7 @@ func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign
 	}
 	keys, err := cosign.ParseKeys(text)
 	if err != nil {
-		return nil, notVerified(fmt.Sprintf("%s is of no use: %v", field, err))
+		return nil, notVerified(fmt.Sprintf("%s is unusable: %v", field, err))
 	}
 	return append(out, cosign.Requirement{Field: field, Keys: keys}), nil
 }
@@ -264,7 +264,7 @@ func credentialsOf(d *Demand) (cosign.Credentials, error) {
 	}
 	credentials, err := cosign.ParseCredentials(d.credentials.Registries)
 	if err != nil {
-		return credentials, notVerified(fmt.Sprintf("inference.weights.oci.pullSecret names Secret %q, whose key %s is of no use: %v",
+		return credentials, notVerified(fmt.Sprintf("inference.weights.oci.pullSecret names Secret %q, whose key %s is unusable: %v",
 			d.Workspace.Inference.Weights.OCI.PullSecret, corev1.DockerConfigJsonKey, err))
 	}
 	return credentials, nil

@@ -44,7 +44,7 @@ func keyed(t *testing.T, name, engineName string, constraints planner.Constraint
 func TestPlainKeyIsRefused(t *testing.T) {
 	const secret = "sk-very-secret"
 	const wayOut = "put the key into a Secret under API_KEY, and name the Secret in inference.engine.apiKeySecret"
-	const readable = " is refused, because whoever may read pods can read arguments: " + wayOut
+	const readable = " is refused, because any reader of pods can read arguments: " + wayOut
 	for _, tc := range []struct {
 		reason, engine string
 		change         func(*render.Input)

@@ -24,7 +24,7 @@ const mostAdapters = 10
 // checkAdapters refuses adapters that admission also refuses, and volumes that admission cannot check.
 func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 	if len(adapters) > mostAdapters {
-		return invalid(fmt.Sprintf("inference.adapters has %d entries: at most %d are possible", len(adapters), mostAdapters))
+		return invalid(fmt.Sprintf("inference.adapters has %d entries: at most %d are allowed", len(adapters), mostAdapters))
 	}
 	seen, secret := map[string]bool{}, ""
 	for i, adapter := range adapters {

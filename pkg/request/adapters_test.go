@@ -55,7 +55,7 @@ func TestCheckAdapters(t *testing.T) {
 		want     string
 	}{
 		{"ten are possible", many[:10], ""},
-		{"eleven are not", many, "SpecInvalid: inference.adapters has 11 entries: at most 10 are possible"},
+		{"eleven are not", many, "SpecInvalid: inference.adapters has 11 entries: at most 10 are allowed"},
 		{"an image", []v1beta1.AdapterSpec{adapter("team.a-1")}, ""},
 		{"a repository", from(v1beta1.DataSource{Repository: "org/adapter"}), ""},
 		{"an image by its digest", from(v1beta1.DataSource{Image: "registry.example:5000/a/b@sha256:" + strings.Repeat("0", 64)}), ""},

@@ -15,7 +15,7 @@ func TestAPIKeyProblem(t *testing.T) {
 		{"a key", "sk-0123_ABC.~+/=", ""},
 		{"nothing", "", "is missing"},
 		{"the line break that echo leaves", "sk-0123\n", "line break around it"},
-		{"a blank in front", " sk-0123", "blank or a line break around it"},
+		{"a blank in front", " sk-0123", "space or a line break around it"},
 		{"two keys to llama.cpp", "sk-0123,sk-4567", "a comma"},
 		{"two headers", "sk-0123\r\nHost: other", "invalid in a header"},
 		{"letters beyond ASCII", "schlüssel", "invalid in a header"},

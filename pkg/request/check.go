@@ -85,7 +85,7 @@ func checkRate(text string) error {
 	if rate, err := strconv.ParseFloat(text, 64); text == "" || err == nil && rate > 0 && rate < most {
 		return nil
 	}
-	return invalid(fmt.Sprintf("inference.objectives.requestsPerSecond is %q, which is no rate: give a number above 0 and below %g, such as 2.5",
+	return invalid(fmt.Sprintf("inference.objectives.requestsPerSecond is %q, which is not a rate: give a number above 0 and below %g, such as 2.5",
 		shortened(text), most))
 }
 

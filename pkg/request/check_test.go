@@ -156,17 +156,17 @@ func TestCheck(t *testing.T) {
 		{
 			reason: "no requests",
 			ws:     preset("some-model", rate("0")),
-			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "0", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "0", which is not a rate: give a number above 0 and below 1e+06, such as 2.5`,
 		},
 		{
 			reason: "endless requests",
 			ws:     preset("some-model", rate("Inf")),
-			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "Inf", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "Inf", which is not a rate: give a number above 0 and below 1e+06, such as 2.5`,
 		},
 		{
 			reason: "requests that are not counted",
 			ws:     preset("some-model", rate("NaN")),
-			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "NaN", which is no rate: give a number above 0 and below 1e+06, such as 2.5`,
+			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "NaN", which is not a rate: give a number above 0 and below 1e+06, such as 2.5`,
 		},
 		{
 			reason: "a slice of a GPU",

@@ -68,11 +68,11 @@ func verificationProblem(wanted *v1beta1.OCIVerification) string {
 	}
 	switch _, err := regexp.Compile(identity.SubjectRegExp); {
 	case identity.Issuer == "":
-		return ".keyless.issuer is empty: name who issues the signer's tokens"
+		return ".keyless.issuer is empty: name the issuer of the signer's tokens"
 	case (identity.Subject == "") == (identity.SubjectRegExp == ""):
 		return ".keyless must have exactly one of subject and subjectRegExp"
 	case err != nil:
-		return fmt.Sprintf(".keyless.subjectRegExp is no regular expression: %v", err)
+		return fmt.Sprintf(".keyless.subjectRegExp is not a regular expression: %v", err)
 	}
 	return ""
 }

@@ -122,7 +122,7 @@ func (r *reader) listEach(ctx context.Context, list client.ObjectList, options c
 		options.Namespace = namespace
 		part, ok := list.DeepCopyObject().(client.ObjectList)
 		if !ok {
-			return fmt.Errorf("%T is no list", list)
+			return fmt.Errorf("%T is not a list", list)
 		}
 		if err := r.Reader.List(ctx, part, &options); err != nil {
 			return err

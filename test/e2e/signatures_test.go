@@ -68,7 +68,7 @@ func TestSignatures(t *testing.T) {
 	apply(t, ns, fmt.Sprintf(signedBy, "signed", "signed", signer)+
 		fmt.Sprintf(signedBy, "by-somebody-else", "signed", "https://ci.example/else.yml@refs/tags/v1")+
 		fmt.Sprintf(signedBy, "by-nobody", "unsigned", signer))
-	for refused, why := range map[string]string{"by-somebody-else": "certificate identity", "by-nobody": "no signature lies beside it"} {
+	for refused, why := range map[string]string{"by-somebody-else": "certificate identity", "by-nobody": "it has no signature"} {
 		key := k8stypes.NamespacedName{Namespace: ns, Name: refused}
 		condition := waitCondition(t, key, v1beta1.ConditionPlanned, v1beta1.ReasonWeightsNotVerified, seenTimeout)
 		expectText(t, condition.Message, why)

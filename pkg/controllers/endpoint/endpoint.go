@@ -155,7 +155,7 @@ func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("making the Service of workspace %s: %w", request.NamespacedName, err)
+		return reconcile.Result{}, fmt.Errorf("creating the Service of workspace %s: %w", request.NamespacedName, err)
 	}
 	return reconcile.Result{}, nil
 }

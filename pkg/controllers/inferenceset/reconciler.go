@@ -218,7 +218,7 @@ func asWait(err error) error {
 		return &waitError{problem{v1beta1.ReasonProgressing, former.Error()}, leaving}
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		why := "The API server refuses a Workspace of this template: " + err.Error()
+		why := "The API server rejects a Workspace of this template: " + err.Error()
 		return &waitError{problem{v1beta1.ReasonReplicaRefused, why}, refused}
 	}
 	return err

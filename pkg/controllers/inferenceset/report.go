@@ -173,7 +173,7 @@ func (v *view) words(p problem) string {
 
 func (f *facts) stopped(c count) string {
 	return fmt.Sprintf("The rollout has stopped, and the other replicas keep their template. %s. "+
-		"Fix the cause, or put the former template back", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
+		"Fix the cause, or restore the previous template", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
 }
 
 func (f *facts) available(c count) metav1.Condition {
@@ -182,7 +182,7 @@ func (f *facts) available(c count) metav1.Condition {
 		return yes(v1beta1.ConditionAvailable, v1beta1.ReasonReplicaAvailable,
 			fmt.Sprintf("http://%s.%s leads to %d of %d replicas", f.set.Name, f.set.Namespace, c.ready, c.live))
 	case f.set.DesiredReplicas() == 0:
-		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: nothing answers, and no machine is held")
+		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: no replica runs, and no machine is held")
 	default:
 		return no(v1beta1.ConditionAvailable, v1beta1.ReasonNoReplicaAvailable, "no replica is ready"+f.waitsFor(c))
 	}
@@ -231,7 +231,7 @@ func (f *facts) autoUpgrade() metav1.Condition {
 		return metav1.Condition{Type: v1beta1.ConditionAutoUpgrade}
 	}
 	return no(v1beta1.ConditionAutoUpgrade, v1beta1.ReasonNotSupported,
-		"spec.autoUpgrade has no effect: Modelberth restarts no model on its own account. "+
+		"spec.autoUpgrade has no effect: Modelberth never restarts a model by itself. "+
 			"Edit spec.template to upgrade, for example inference.engine.image, and remove spec.autoUpgrade")
 }
 

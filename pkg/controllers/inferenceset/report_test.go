@@ -74,10 +74,10 @@ func TestConditions(t *testing.T) {
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 		}},
 		{"a rollout stops", facts{set: set(), views: []view{old(ready("a")), blocked("b")}, decision: rolling}, []string{
-			"Ready=False RolloutStopped: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
-			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
+			"Ready=False RolloutStopped: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or restore the previous template",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or restore the previous template",
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
-			"Stalled=True RolloutStopped: The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or put the former template back",
+			"Stalled=True RolloutStopped: The rollout has stopped, and the other replicas keep their template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or restore the previous template",
 		}},
 		{"one waits for machines, and tries again", facts{set: set(), views: []view{ready("a"), short("b")}}, []string{
 			"Ready=False ReplicaBlocked: 1/2 replicas are ready, for $3.67/h in all. Workspace b: NoCapacity: sold out until 14:05",
@@ -94,7 +94,7 @@ func TestConditions(t *testing.T) {
 		{"no replica is asked for", facts{set: set(func(s *v1beta1.InferenceSet) { s.Spec.Replicas = new(int32(0)) })}, []string{
 			"Ready=True ReplicasReady: 0/0 replicas are ready",
 			"InferenceSetReady=True inferencesetReady: 0/0 replicas are ready",
-			"Available=False ScaledToZero: spec.replicas is 0: nothing answers, and no machine is held",
+			"Available=False ScaledToZero: spec.replicas is 0: no replica runs, and no machine is held",
 		}},
 		{"a limit of machines", facts{
 			set:   set(func(s *v1beta1.InferenceSet) { s.Spec.NodeCountLimit = 1 }),

@@ -71,7 +71,7 @@ func (s *Sweeper) Start(ctx context.Context) error {
 		case <-ticker.C():
 		}
 		if err := s.Sweep(ctx); err != nil {
-			log.FromContext(ctx).Error(err, "cannot look for machines without a workspace")
+			log.FromContext(ctx).Error(err, "cannot list the machines without a workspace")
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (s *Sweeper) sweepStrays(ctx context.Context) error {
 		if err := s.Strays.Delete(ctx, stray.Machine); err != nil {
 			return err
 		}
-		log.FromContext(ctx).Info("released a machine of KAITO with a deleted workspace",
+		log.FromContext(ctx).Info("released a KAITO machine of a deleted workspace",
 			"namespace", stray.Owner.Namespace, "workspace", stray.Owner.Name, "nodeClaim", stray.Machine)
 	}
 	return nil

@@ -62,7 +62,7 @@ func check(in engine.Input) error {
 	case in.Plan.MaxModelLen < 1 || in.Plan.Concurrency < 1:
 		return fmt.Errorf("rendering llamacpp: the plan has room for %d sequences of %d tokens", in.Plan.Concurrency, in.Plan.MaxModelLen)
 	case len(in.ServedNames) == 0:
-		return errors.New("rendering llamacpp: the model has no name to be served under")
+		return errors.New("rendering llamacpp: the model has no served name")
 	case in.Plan.Nodes > 1 && len(in.Data.WorkerCommand) == 0:
 		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and the catalogue's engine has no workerCommand", in.Plan.Nodes)
 	case in.Plan.Nodes > 1 && (in.Member == nil || len(in.Member.Workers) != in.Plan.Nodes-1):
@@ -133,13 +133,13 @@ func objection(in engine.Input, setting engine.Setting) string {
 	case "ctx-size":
 		// 0 means the model's whole context.
 		if number <= 0 || number > context(in.Plan) {
-			return fmt.Sprintf("flag ctx-size: %d is used instead of %d, because the plan has memory for no more: "+
-				"set inference.objectives.maxModelLen and .concurrency to have more planned",
+			return fmt.Sprintf("flag ctx-size: %d is used instead of %d, because the plan has no memory for more: "+
+				"to plan for more, set inference.objectives.maxModelLen and .concurrency",
 				context(in.Plan), number)
 		}
 	case "ubatch-size":
 		if number > in.Data.Memory.BatchTokens {
-			return fmt.Sprintf("flag ubatch-size: %d is used instead of %d, because the plan has memory for no more",
+			return fmt.Sprintf("flag ubatch-size: %d is used instead of %d, because the plan has no memory for more",
 				in.Data.Memory.BatchTokens, number)
 		}
 	case "cache-type-k", "cache-type-v":
@@ -170,7 +170,7 @@ func shares(plan planner.Plan, users []engine.Setting) []string {
 	if sequences < 1 || size/sequences >= plan.MaxModelLen {
 		return nil
 	}
-	return []string{fmt.Sprintf("flags ctx-size %d and parallel %d leave each sequence %d tokens of the planned %d: "+
+	return []string{fmt.Sprintf("flags ctx-size %d and parallel %d leave %d of the planned %d tokens for each sequence: "+
 		"set inference.objectives.maxModelLen and .concurrency instead",
 		size, sequences, size/sequences, plan.MaxModelLen)}
 }

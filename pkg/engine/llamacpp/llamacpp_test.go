@@ -111,7 +111,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"ctx-size": "8192"},
 			want:   "--ctx-size 8192 --parallel 4 --n-gpu-layers 999 --fit off --metrics --jinja",
 			warnings: []string{
-				"flags ctx-size 8192 and parallel 4 leave each sequence 2048 tokens of the planned 4096: set inference.objectives.maxModelLen and .concurrency instead",
+				"flags ctx-size 8192 and parallel 4 leave 2048 of the planned 4096 tokens for each sequence: set inference.objectives.maxModelLen and .concurrency instead",
 			},
 		},
 		{
@@ -124,7 +124,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"c": "16385"},
 			want:   "--ctx-size 16384 --parallel 4 --n-gpu-layers 999 --fit off --metrics --jinja",
 			warnings: []string{
-				"flag ctx-size: 16384 is used instead of 16385, because the plan has memory for no more: set inference.objectives.maxModelLen and .concurrency to have more planned",
+				"flag ctx-size: 16384 is used instead of 16385, because the plan has no memory for more: to plan for more, set inference.objectives.maxModelLen and .concurrency",
 			},
 		},
 		{
@@ -133,7 +133,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			want:   "--ctx-size 16384 --parallel 4 --n-gpu-layers 999 --fit off --metrics --jinja --cache-type-v q8_0",
 			warnings: []string{
 				"flag cache-type-k: f32 is ignored, because it needs twice the planned memory",
-				"flag ctx-size: 16384 is used instead of 0, because the plan has memory for no more: set inference.objectives.maxModelLen and .concurrency to have more planned",
+				"flag ctx-size: 16384 is used instead of 0, because the plan has no memory for more: to plan for more, set inference.objectives.maxModelLen and .concurrency",
 			},
 		},
 		{
@@ -141,7 +141,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"ub": "2048", "batch-size": "4096"},
 			want:   "--ctx-size 16384 --parallel 4 --n-gpu-layers 999 --fit off --metrics --jinja --batch-size 4096",
 			warnings: []string{
-				"flag ubatch-size: 512 is used instead of 2048, because the plan has memory for no more",
+				"flag ubatch-size: 512 is used instead of 2048, because the plan has no memory for more",
 			},
 		},
 		{
@@ -206,7 +206,7 @@ func TestCommandRefuses(t *testing.T) {
 		{
 			"a model without a name",
 			func(in *engine.Input) { in.ServedNames = nil },
-			"rendering llamacpp: the model has no name to be served under",
+			"rendering llamacpp: the model has no served name",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

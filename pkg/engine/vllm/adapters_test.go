@@ -44,7 +44,7 @@ func TestAdapters(t *testing.T) {
 			"further modules belong into the spec",
 			map[string]string{"lora-modules": "third=/models"},
 			served,
-			[]string{"inference.engine.args: lora-modules is ignored, because adapters belong into inference.adapters"},
+			[]string{"inference.engine.args: lora-modules is ignored, because adapters belong in inference.adapters"},
 		},
 		{"other flags of adapters pass", map[string]string{"fully-sharded-loras": ""}, served + " --fully-sharded-loras", nil},
 	} {

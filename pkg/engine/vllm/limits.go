@@ -91,10 +91,10 @@ func aboutBatch(in engine.Input, value string) (string, bool) {
 	number, _ := strconv.ParseInt(value, 10, 64)
 	switch {
 	case number > int64(in.Plan.MaxBatchedTokens):
-		return fmt.Sprintf("flag max-num-batched-tokens: %d is used instead of %d, because the plan has memory for no more",
+		return fmt.Sprintf("flag max-num-batched-tokens: %d is used instead of %d, because the plan has no memory for more",
 			in.Plan.MaxBatchedTokens, number), true
 	case number < int64(in.Plan.MaxNumSeqs):
-		return fmt.Sprintf("flag max-num-batched-tokens: %d is used instead of %d, because a batch must have a token of each of %d sequences",
+		return fmt.Sprintf("flag max-num-batched-tokens: %d is used instead of %d, because a batch needs one token for each of %d sequences",
 			in.Plan.MaxBatchedTokens, number, in.Plan.MaxNumSeqs), true
 	}
 	return "", false
@@ -132,8 +132,8 @@ func aboutQuantization(planned, value string) string {
 		return engine.Sentence("flag quantization: %s reduces the weights during loading, and the plan does not include that: "+
 			"to plan with smaller weights, name their format in inference.engine.allowedQuantizations instead", value)
 	default:
-		return engine.Sentence("flag quantization: the weights are in %s and declare it, and the engine does not "+
-			"start if %s is not a name of that format: leave the flag out", planned, value)
+		return engine.Sentence("flag quantization: the weights declare their format, %s, and the engine does not "+
+			"start if %s is another format: leave the flag out", planned, value)
 	}
 }
 
@@ -160,8 +160,8 @@ func checkDashes(data catalog.Engine, users []engine.Setting) error {
 			values = strings.Fields(setting.Value)
 		}
 		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "-") }) {
-			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, and its parser reads that as a flag: "+
-				"write another value", setting.Name, data.Name)
+			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, so its parser takes it for a flag: "+
+				"use another value", setting.Name, data.Name)
 		}
 	}
 	return nil
@@ -185,7 +185,7 @@ func checkTogether(settings []engine.Setting) error {
 	case number("sse-keep-alive-interval") < 0:
 		return errors.New("flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off")
 	case number("max-num-active-seqs") > number("max-num-seqs"):
-		return fmt.Errorf("flag max-num-active-seqs of engine vllm is %d: at most %d, the plan's max-num-seqs, are possible",
+		return fmt.Errorf("flag max-num-active-seqs of engine vllm is %d: at most %d are allowed, the plan's max-num-seqs",
 			number("max-num-active-seqs"), number("max-num-seqs"))
 	}
 	return nil

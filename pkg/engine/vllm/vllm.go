@@ -86,7 +86,7 @@ func check(in engine.Input) error {
 	case plan.Artifact == nil || plan.Artifact.Repo == "":
 		return errors.New("rendering vllm: the plan names no weights")
 	case len(in.ServedNames) == 0:
-		return errors.New("rendering vllm: the model has no name to be served under")
+		return errors.New("rendering vllm: the model has no served name")
 	case plan.Nodes > 1 && in.Member == nil:
 		return fmt.Errorf("rendering vllm: the plan has %d machines, and no machine is selected", plan.Nodes)
 	case plan.Nodes > 1 && plan.DataParallel > 1:

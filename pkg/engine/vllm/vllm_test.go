@@ -226,7 +226,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"max-num-batched-tokens": "16k"},
 			want:   two,
 			warnings: []string{
-				"flag max-num-batched-tokens: 2048 is used instead of 16000, because the plan has memory for no more",
+				"flag max-num-batched-tokens: 2048 is used instead of 16000, because the plan has no memory for more",
 			},
 		},
 		{
@@ -234,7 +234,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			args:   map[string]string{"max-num-batched-tokens": "63"},
 			want:   two,
 			warnings: []string{
-				"flag max-num-batched-tokens: 2048 is used instead of 63, because a batch must have a token of each of 64 sequences",
+				"flag max-num-batched-tokens: 2048 is used instead of 63, because a batch needs one token for each of 64 sequences",
 			},
 		},
 		{
@@ -291,8 +291,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			change: func(in *engine.Input) { in.Plan.Artifact.Quantization = "awq" },
 			want:   two + " --quantization gptq",
 			warnings: []string{
-				"flag quantization: the weights are in awq and declare it, and the engine does not start if gptq is not " +
-					"a name of that format: leave the flag out",
+				"flag quantization: the weights declare their format, awq, and the engine does not start if gptq is " +
+					"another format: leave the flag out",
 			},
 		},
 		{
@@ -336,12 +336,12 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 				`inference_config.yaml: section "llamacpp" (threads) is ignored, because engine vllm serves the model: put its flags into a section "vllm"`,
 				`section "vllm" of inference_config.yaml: disable-log-requests and swap-space are ignored, because engine vllm 0.31.0 has no such flag`,
 				`section "vllm" of inference_config.yaml: kv-events-config.endpoint is ignored, because the events carry the tokens of prompts, ` +
-					`and only the administrator names who reads them (chart value kvEvents.consumer)`,
-				`inference.engine.args: lora-modules is ignored, because adapters belong into inference.adapters`,
-				`inference.engine.args: tool-server is ignored, because it lets whoever reaches the endpoint run commands, read files or send requests from inside the cluster`,
+					`and only the administrator may name their readers (chart value kvEvents.consumer)`,
+				`inference.engine.args: lora-modules is ignored, because adapters belong in inference.adapters`,
+				`inference.engine.args: tool-server is ignored, because it lets any client of the endpoint run commands, read files or send requests from inside the cluster`,
 				`inference.engine.args: worker-cls is ignored, because it makes the server run code from outside its image`,
 				`inference.engine.args: config is ignored, because it reads flags from a file, which bypasses every check`,
-				`inference.engine.args: trust_remote_code is ignored, because only the catalogue says which models run code of their repository`,
+				`inference.engine.args: trust_remote_code is ignored, because only the catalogue may allow a model to run code from its repository`,
 				`inference.engine.args: host is ignored, because the Service and the probes rely on its value`,
 				`inference.engine.args: nnodes is ignored, because the plan decides how the model spreads over machines and GPUs`,
 				`inference.engine.args: model is ignored, because the weights are the files that Modelberth fetched and verified`,
@@ -388,15 +388,15 @@ func TestCommandRefuses(t *testing.T) {
 		{"JSON that is none", args("limit-mm-per-prompt", "image=2"), `inference.engine.args: flag "limit-mm-per-prompt" of engine vllm needs JSON, not "image=2"`},
 		{
 			"a value that smuggles a flag in", args("allowed-media-domains", "a --trust-remote-code"),
-			`flag "allowed-media-domains" of engine vllm has a value that begins with a dash, and its parser reads that as a flag: write another value`,
+			`flag "allowed-media-domains" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
 		},
 		{
 			"the same as one value", args("chat-template", "--trust-remote-code"),
-			`flag "chat-template" of engine vllm has a value that begins with a dash, and its parser reads that as a flag: write another value`,
+			`flag "chat-template" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
 		},
 		{
 			"a fraction that its parser takes for a flag", args("watermark", "-0.5"),
-			`flag "watermark" of engine vllm has a value that begins with a dash, and its parser reads that as a flag: write another value`,
+			`flag "watermark" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
 		},
 		{"tools without a parser", args("enable-auto-tool-choice", ""), `flag enable-auto-tool-choice of engine vllm needs tool-call-parser: set it to the name of a parser`},
 		{"outputs without requests", args("enable-log-outputs", ""), `flag enable-log-outputs of engine vllm needs enable-log-requests: set it too`},
@@ -410,7 +410,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"a negative interval", args("sse-keep-alive-interval", "-1"), `flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off`},
 		{
 			"more active sequences than there are", args("max-num-active-seqs", "65"),
-			`flag max-num-active-seqs of engine vllm is 65: at most 64, the plan's max-num-seqs, are possible`,
+			`flag max-num-active-seqs of engine vllm is 65: at most 64 are allowed, the plan's max-num-seqs`,
 		},
 		{"a plan without weights", func(in *engine.Input) { in.Plan.Artifact = nil }, "rendering vllm: the plan names no weights"},
 		{"a plan without GPUs", func(in *engine.Input) { in.Plan.GPUsPerNode = 0 }, "rendering vllm: the plan has no GPU"},
@@ -430,7 +430,7 @@ func TestCommandRefuses(t *testing.T) {
 			"layers of another number of stages", func(in *engine.Input) { in.Plan.StageLayers = []int{1, 2} },
 			"rendering vllm: the plan has layers for 2 stages and 1 stages",
 		},
-		{"a model without a name", func(in *engine.Input) { in.ServedNames = nil }, "rendering vllm: the model has no name to be served under"},
+		{"a model without a name", func(in *engine.Input) { in.ServedNames = nil }, "rendering vllm: the model has no served name"},
 		{
 			"several machines, none of them named", func(in *engine.Input) { in.Plan.Nodes = 2 },
 			"rendering vllm: the plan has 2 machines, and no machine is selected",

@@ -341,7 +341,7 @@ func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
 	}
 }
 
-const way = "supply its config.json by --config FILE on the command line, or its facts by a catalogue overlay in a cluster"
+const way = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
 
 // The messages are what a person sees. HUB stands for the address of the hub.
 func TestDescribeErrors(t *testing.T) {

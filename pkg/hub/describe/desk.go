@@ -120,7 +120,7 @@ func (d *Desk) ask(
 }
 
 // errTooLong is the cause of a query that exceeds its deadline.
-var errTooLong = fmt.Errorf("the hub has not answered all of it within %s: try again", deskDeadline)
+var errTooLong = fmt.Errorf("the hub did not answer all requests within %s: try again", deskDeadline)
 
 // known is the cached answer.
 func (d *Desk) known(asked question) (answer, bool) {

@@ -25,7 +25,7 @@ type Error struct {
 func (e *Error) Unwrap() error { return e.Err }
 
 // wayOut is how a model is planned for without the hub.
-const wayOut = "supply its config.json by --config FILE on the command line, or its facts by a catalogue overlay in a cluster"
+const wayOut = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
 
 func (e *Error) Error() string {
 	if missing, ok := errors.AsType[*hub.NotFoundError](e.Err); ok {

@@ -212,7 +212,7 @@ func TestSlowRepositoryIsNotAnOutage(t *testing.T) {
 		})
 		desk := NewDesk("http://hub.example", &http.Client{Transport: slow}, now)
 		_, err := desk.Describe(t.Context(), "org/slow", "", "")
-		if err == nil || !strings.Contains(err.Error(), "has not answered all of it within 10s") {
+		if err == nil || !strings.Contains(err.Error(), "did not answer all requests within 10s") {
 			t.Errorf("Describe() of the slow one = %v, want the deadline", err)
 		}
 		if _, err := desk.Describe(t.Context(), "org/good", "", ""); err != nil {

@@ -134,7 +134,7 @@ func addHeader(r io.Reader, to *hfconfig.Tensors) error {
 			return err
 		}
 		if len(tensor.Offsets) != 2 {
-			return &tensorError{name, "has no two data_offsets"}
+			return &tensorError{name, "lacks its two data_offsets"}
 		}
 		from, end := tensor.Offsets[0], tensor.Offsets[1]
 		if from < 0 || end < from || end-from > maxTensors-to.Bytes {

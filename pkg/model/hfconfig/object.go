@@ -195,14 +195,14 @@ func (r *reader) boolean(keys ...string) bool {
 // text returns a string, and "" where no key has one.
 func (r *reader) text(keys ...string) string {
 	var out string
-	r.decode(&out, "must be a text", keys...)
+	r.decode(&out, "must be a string", keys...)
 	return out
 }
 
 // texts and integers return lists, and nil if no key has one.
 func (r *reader) texts(keys ...string) []string {
 	var out []string
-	r.decode(&out, "must be a list of texts", keys...)
+	r.decode(&out, "must be a list of strings", keys...)
 	return out
 }
 

@@ -187,7 +187,7 @@ func (t table) supported(facts Facts, top object) (architecture, error) {
 	}
 	for _, task := range []string{"ForSequenceClassification", "ForTokenClassification", "ForMaskedLM", "ForRewardModel"} {
 		if strings.HasSuffix(facts.Architecture, task) {
-			unsupported.Reason = "answers with scores, not with text"
+			unsupported.Reason = "returns scores, not text"
 			return architecture{}, unsupported
 		}
 	}

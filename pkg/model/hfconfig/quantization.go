@@ -53,7 +53,7 @@ func (p *parser) dtype(top object) (string, error) {
 		p.storedBytes = 4
 		return "fp16", nil
 	}
-	r.fail(f, "is no known type of weights: bfloat16, float16 and float32 are")
+	r.fail(f, "is not a supported type of weights: use bfloat16, float16 or float32")
 	return "", r.err
 }
 
@@ -100,7 +100,7 @@ func (p *parser) grouped4(r *reader, method string) string {
 		return "int8"
 	case bits != 4:
 		f, _ := r.find("bits", "w_bit")
-		r.fail(f, "is not a supported width: 4 and 8 are")
+		r.fail(f, "is not a supported width: use 4 or 8")
 		return ""
 	}
 	// A 16-bit scale for each group, and a zero as wide as a weight.

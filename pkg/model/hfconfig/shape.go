@@ -96,7 +96,7 @@ func (p *parser) heads(s *model.Shape) {
 	}
 	if p.err == nil && (s.HeadDim == 0 || s.HeadDim > maxHeadDim) {
 		f, _ := p.find("hidden_size", "n_embd", "d_model")
-		p.fail(f, fmt.Sprintf("does not go with %d attention heads", s.Heads))
+		p.fail(f, fmt.Sprintf("is incompatible with %d attention heads", s.Heads))
 	}
 	if value := p.integer(1, maxHeadDim, "v_head_dim"); value != s.HeadDim {
 		s.ValueDim = value
