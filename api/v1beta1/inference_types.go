@@ -60,12 +60,12 @@ type PresetSpec struct {
 	// +kubebuilder:default=public
 	// +optional
 	AccessMode AccessMode `json:"accessMode,omitempty"`
-	// presetOptions tell how to get at the model.
+	// presetOptions give access to the model.
 	// +optional
 	PresetOptions PresetOptions `json:"presetOptions,omitempty"`
 }
 
-// PresetOptions tell how to get at a model.
+// PresetOptions give access to a model.
 type PresetOptions struct {
 	// image is deprecated and ignored.
 	// +kubebuilder:validation:MaxLength=1024
@@ -117,13 +117,13 @@ type OCIWeights struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PullSecret string `json:"pullSecret,omitempty"`
-	// verify demands a signature of the artifact, made with cosign. The controller verifies it before it buys
+	// verify requires a signature of the artifact, made with cosign. The controller verifies it before it buys
 	// anything, and pods fetch the verified digest.
 	// +optional
 	Verify *OCIVerification `json:"verify,omitempty"`
 }
 
-// OCIVerification says whose signature counts: exactly one of publicKey, publicKeyConfigMap and keyless.
+// OCIVerification names the trusted signer: exactly one of publicKey, publicKeyConfigMap and keyless.
 type OCIVerification struct {
 	// publicKey in PEM, as cosign writes it to cosign.pub: ECDSA on P-256, RSA or Ed25519. Of several keys, one must have
 	// signed.
@@ -140,7 +140,7 @@ type OCIVerification struct {
 	Keyless *KeylessIdentity `json:"keyless,omitempty"`
 }
 
-// KeylessIdentity is who signed, and who says so: an issuer, and exactly one of subject and subjectRegExp.
+// KeylessIdentity identifies a signer: an issuer, and exactly one of subject and subjectRegExp.
 type KeylessIdentity struct {
 	// issuer of the signer's token, such as https://token.actions.githubusercontent.com.
 	// +kubebuilder:validation:MinLength=1

@@ -66,7 +66,7 @@ type InferenceSetSpec struct {
 	// +kubebuilder:default={type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
 	// +optional
 	UpdateStrategy InferenceSetUpdateStrategy `json:"updateStrategy,omitempty"`
-	// autoUpgrade is stored for KAITO's manifests. Modelberth upgrades no model on its own account.
+	// autoUpgrade is stored for KAITO's manifests. Modelberth never upgrades a model by itself.
 	// +optional
 	AutoUpgrade *AutoUpgradeSpec `json:"autoUpgrade,omitempty"`
 }
@@ -136,7 +136,7 @@ type InferenceSetUpdateStrategy struct {
 
 // InferenceSetRollingUpdate limits a rolling update.
 type InferenceSetRollingUpdate struct {
-	// partition is the number of Workspaces that keep the former template.
+	// partition is the number of Workspaces that keep the previous template.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Partition *int32 `json:"partition,omitempty"`
@@ -187,13 +187,13 @@ type InferenceSetStatus struct {
 	// replicas is the number of Workspaces that exist and are not being deleted.
 	// +optional
 	Replicas int32 `json:"replicas"`
-	// readyReplicas is the number of those that answer.
+	// readyReplicas is the number of answering Workspaces.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
-	// updatedReplicas is the number of those with the current template.
+	// updatedReplicas is the number of Workspaces with the current template.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
-	// selector selects the pods of all Workspaces, as text.
+	// selector selects the pods of all Workspaces, as a string.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Selector string `json:"selector,omitempty"`

@@ -51,7 +51,7 @@ type WorkspaceStatus struct {
 	// plan is the accepted plan, frozen when it was made.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`
-	// attempts are the latest tries to get machines, newest last.
+	// attempts are the latest attempts to acquire machines, newest last.
 	// +kubebuilder:validation:MaxItems=20
 	// +optional
 	Attempts []Attempt `json:"attempts,omitempty"`
@@ -266,7 +266,7 @@ type PlanAlternative struct {
 // the reason of a refusal.
 const ReasonReleased = "Released"
 
-// Attempt is one try to get machines.
+// Attempt is one attempt to acquire machines.
 type Attempt struct {
 	// number of the attempt, counted from 1.
 	Number int32 `json:"number"`
@@ -312,7 +312,7 @@ type Attempt struct {
 	// failingTime is when the pods on the machines began to fail permanently; unset while they do not fail.
 	// +optional
 	FailingTime *metav1.Time `json:"failingTime,omitempty"`
-	// endTime is when the machines were refused, lost or let go; unset while the attempt goes on or
+	// endTime is when the machines were refused, lost or released; unset while the attempt continues or
 	// its machines are held.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
@@ -364,7 +364,7 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Stage string `json:"stage,omitempty"`
-	// heard are the latest words about its launch, newest last.
+	// heard has the latest messages about its launch, newest last.
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
@@ -402,7 +402,7 @@ type LostClaim struct {
 	Guessed bool `json:"guessed,omitempty"`
 }
 
-// AttemptWords are a reason for a machine that has not launched.
+// AttemptWords is a message about a machine that has not launched.
 type AttemptWords struct {
 	// reason of the condition.
 	// +kubebuilder:validation:MaxLength=128
@@ -420,7 +420,7 @@ type EngineStatus struct {
 	// revision names the ControllerRevision of the queried pods.
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
-	// weights of one replica of the model, in GiB; unset if the engine does not tell.
+	// weights of one replica of the model, in GiB; unset if the engine does not report them.
 	// +optional
 	Weights *EngineFigure `json:"weights,omitempty"`
 	// kvCacheTokens in the KV cache of one replica; unset if the engine does not report them.

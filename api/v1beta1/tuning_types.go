@@ -12,7 +12,7 @@ import (
 // +kubebuilder:validation:MaxLength=63
 type TuningMethod string
 
-// TuningSpec describes a fine-tuning job. This version accepts it, buys nothing and says so.
+// TuningSpec describes a fine-tuning job. This version accepts it and buys nothing.
 type TuningSpec struct {
 	// preset names the base model. Immutable.
 	// +optional

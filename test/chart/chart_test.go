@@ -233,8 +233,8 @@ func TestRefusals(t *testing.T) {
 		{"a ceiling of nothing, which was none once", append(complete, "--set", "spending.cluster=0"), "/spending/cluster"},
 		{"no worker", append(complete, "--set", "workers=0"), "/workers"},
 		{"a log level that zap does not know", append(complete, "--set", "logging.level=verbose"), "/logging/level"},
-		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "names half of who may read prompts"},
-		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "names half of who may read prompts"},
+		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "kvEvents.consumer is incomplete"},
+		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "kvEvents.consumer is incomplete"},
 		{"limits that nothing enforces", append(complete, "--set", "policies.install=false,allow.templates=false"), "allow is enforced by the policies"},
 		{
 			"existing nodes of which nobody may see what is free", append(complete, "--set", "capacity.backend=existing,watchNamespaces={team-a}"),
@@ -243,7 +243,7 @@ func TestRefusals(t *testing.T) {
 		{"a namespace that no namespace is called", append(complete, "--set", "watchNamespaces={Team}"), "/watchNamespaces/0"},
 		{"an image prefix that would break a rule", append(complete, "--set", "allow.engineImages={a'b}"), "/allow/engineImages/0"},
 		{"a router without an image", append(complete, "--set", "router.enabled=true"), "router.image.repository is empty"},
-		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret is of no use"},
+		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret has no effect"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
 	}
 	for _, c := range cases {

@@ -89,7 +89,7 @@ namespaceSelector:
 {{- define "modelberth.validate" -}}
 {{- $problems := list }}
 {{- if not .Values.clouds }}
-{{- $problems = append $problems "clouds is empty: name the cloud whose machines may be bought, for example --set clouds={azure}" }}
+{{- $problems = append $problems "clouds is empty: name the cloud to buy machines from, for example --set clouds={azure}" }}
 {{- else if and (not (include "modelberth.nodeClasses" . | trim)) (not (has .Values.capacity.backend (list "pods" "existing"))) }}
 {{- $problems = append $problems (printf "nodeClasses is empty and cloud %s has no default: name the Karpenter NodeClass to buy with, by group, kind and name" (first .Values.clouds)) }}
 {{- end }}
@@ -103,25 +103,25 @@ namespaceSelector:
 {{- $problems = append $problems "router.image.repository is empty: push the image of modelberth-router, and name its repository here" }}
 {{- end }}
 {{- if and (eq .Values.capacity.backend "existing") .Values.watchNamespaces (not .Values.watchPodsOfNodes) }}
-{{- $problems = append $problems "capacity.backend is existing, and with watchNamespaces no existing node can be used, because what is free on it is unknown: set watchPodsOfNodes, or choose another back end" }}
+{{- $problems = append $problems "capacity.backend is existing, but with watchNamespaces no existing node can be used, because its free resources are unknown: set watchPodsOfNodes, or choose another back end" }}
 {{- end }}
 {{- with .Values.kvEvents.consumer }}
 {{- if ne (empty .namespace) (empty .podLabels) }}
-{{- $problems = append $problems "kvEvents.consumer names half of who may read prompts: set both namespace and podLabels, or neither" }}
+{{- $problems = append $problems "kvEvents.consumer is incomplete: set both namespace and podLabels, or neither" }}
 {{- end }}
 {{- end }}
 {{- if and .Values.metrics.insecure .Values.metrics.certificateSecret }}
-{{- $problems = append $problems "metrics.certificateSecret is of no use with metrics.insecure: remove one of them" }}
+{{- $problems = append $problems "metrics.certificateSecret has no effect with metrics.insecure: remove one of them" }}
 {{- end }}
 {{- with .Values.weights.oci }}
 {{- if and .keyless.trustedRootConfigMap (not .keyless.image.repository) }}
 {{- $problems = append $problems "weights.oci.keyless.image.repository is empty: build the image with `hack/images.sh verifier`, push it, and name its repository here" }}
 {{- end }}
 {{- if and .keyless.trustedRootConfigMap (not .registries) }}
-{{- $problems = append $problems "weights.oci.keyless is of no use without weights.oci.registries: name the registries that weights come from" }}
+{{- $problems = append $problems "weights.oci.keyless has no effect without weights.oci.registries: name the registries of the weights" }}
 {{- end }}
 {{- if and .requireVerify.publicKeys (not .registries) }}
-{{- $problems = append $problems "weights.oci.requireVerify demands signatures, and weights.oci.registries is empty: name the registries that weights come from" }}
+{{- $problems = append $problems "weights.oci.requireVerify requires signatures, but weights.oci.registries is empty: name the registries of the weights" }}
 {{- end }}
 {{- end }}
 {{- with .Values.allow }}

@@ -85,7 +85,7 @@ func TestAcceptedManifests(t *testing.T) {
 		{file: "template", reason: "a pod of the user's own, with fields that nobody knows yet", defaults: []string{count1}},
 		{
 			file: "template-with-config", reason: "KAITO stores what it does not use beside a template", defaults: []string{count1},
-			warnings: []string{"inference.config and inference.adapters have no effect on inference.template: put what they say into the template"},
+			warnings: []string{"inference.config and inference.adapters have no effect on inference.template: put their settings into the template"},
 		},
 		{
 			file: "tuning-urls", reason: "public hosts, by name and by address", defaults: []string{count1, "tuning.preset.accessMode"},

@@ -127,7 +127,7 @@ func TestSetsAreRefused(t *testing.T) {
 	installSets(t)
 	const template = "template: {inference: {preset: {name: m}}}"
 	tests := []struct{ reason, metadata, spec, want string }{
-		{"the name of a replica is longer", "{name: " + strings.Repeat("a", 47) + "}", template, `has 47 characters, and 46 are possible`},
+		{"the name of a replica is longer", "{name: " + strings.Repeat("a", 47) + "}", template, `has 47 characters, but at most 46 are allowed`},
 		{"a set has a template", "{name: a}", "replicas: 1", "spec.template must be set"},
 		{"a template has a model", "{name: a}", "template: {}", "spec.template.inference must be set"},
 		{"a template has one model", "{name: a}", "template: {inference: {}}", "set exactly one of spec.template.inference.preset and spec.template.inference.template"},

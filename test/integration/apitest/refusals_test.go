@@ -335,7 +335,7 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "requests ask for an adapter by name",
 			body:   "inference: {preset: {name: m}, adapters: [{source: {name: a, image: b}}, {source: {name: a, image: c}}]}",
-			want:   "inference.adapters: Invalid value: inference.adapters must have different source.name values: the name is what requests ask for",
+			want:   "inference.adapters: Invalid value: inference.adapters must have different source.name values: requests select an adapter by its name",
 		},
 		{
 			reason: "eleven adapters",
@@ -754,7 +754,7 @@ inference: {preset: {name: m}}`,
 			reason:   "53 characters",
 			metadata: "{name: a23456789-123456789-123456789-123456789-123456789-123}",
 			body:     "inference: {preset: {name: m}}",
-			want:     `ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: metadata.name "a23456789-123456789-123456789-123456789-123456789-123" has 53 characters, and 52 are possible, because its pods carry it in a label with a hash: choose a shorter name`,
+			want:     `ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: metadata.name "a23456789-123456789-123456789-123456789-123456789-123" has 53 characters, but at most 52 are allowed, because a label of its pods has it with a hash: choose a shorter name`,
 		},
 		{
 			reason:   "an unknown image family",
