@@ -107,8 +107,8 @@ func aboutTemplate(value string) (string, bool) {
 	if !strings.HasPrefix(value, kaitoFiles) {
 		return "", false
 	}
-	return engine.Sentence("flag chat-template: %s is a file of KAITO's image, and that image does not run here, so the model's own template is "+
-		"used: give the text of the template instead", value), true
+	return engine.Sentence("flag chat-template: %s is a file in KAITO's image, which does not run here, so the model's own template is "+
+		"used: give the template's text instead", value), true
 }
 
 func aboutType(in engine.Input, value string) (string, bool) {

@@ -195,8 +195,8 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			reason: "a chat template of the user's own passes, one of an image that does not run here cannot",
 			config: engine.Config{"vllm": {"chat-template": "/workspace/chat_templates/tool-chat.jinja"}},
 			want:   two,
-			warnings: []string{"flag chat-template: /workspace/chat_templates/tool-chat.jinja is a file of KAITO's image, and that image does not run " +
-				"here, so the model's own template is used: give the text of the template instead"},
+			warnings: []string{"flag chat-template: /workspace/chat_templates/tool-chat.jinja is a file in KAITO's image, which does not run " +
+				"here, so the model's own template is used: give the template's text instead"},
 		},
 		{
 			reason: "switches, lists, sizes and JSON",

@@ -260,7 +260,7 @@ func changes() []change {
 			before: "inference: {preset: {name: m, presetOptions: {modelAccessSecret: a}}}",
 			after:  "inference: {preset: {name: m, presetOptions: {modelAccessSecret: b}}}",
 			want: "inference.preset.presetOptions.modelAccessSecret: Invalid value: inference.preset.presetOptions.modelAccessSecret cannot be changed" +
-				" once set: change what the Secret holds, or create a new Workspace",
+				" once set: change the contents of the Secret, or create a new Workspace",
 		},
 		{
 			reason: "a token can be handed in, when the condition has asked for it",
@@ -313,7 +313,7 @@ func changes() []change {
 			before: "tuning: {preset: {name: m, presetOptions: {modelAccessSecret: a}}, method: lora, input: {image: a}, output: {volumeSource: {}}}",
 			after:  "tuning: {preset: {name: m, presetOptions: {modelAccessSecret: b}}, method: lora, input: {image: a}, output: {volumeSource: {}}}",
 			want: "tuning.preset.presetOptions.modelAccessSecret: Invalid value: tuning.preset.presetOptions.modelAccessSecret cannot be changed" +
-				" once set: change what the Secret holds, or create a new Workspace",
+				" once set: change the contents of the Secret, or create a new Workspace",
 		},
 		{
 			reason: "another method is another job",

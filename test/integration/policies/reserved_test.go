@@ -78,7 +78,7 @@ func TestForgedMarksAreRefused(t *testing.T) {
 				if (err == nil) != want {
 					t.Errorf("%s: %v, want it to pass: %v", name, err, want)
 				}
-				if err != nil && !strings.Contains(err.Error(), "only Modelberth may set or change its marks") {
+				if err != nil && !strings.Contains(err.Error(), "only Modelberth may set or change its labels and annotations") {
 					t.Errorf("%s: the message does not say why: %v", name, err)
 				}
 			}
