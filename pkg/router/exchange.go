@@ -41,9 +41,11 @@ type exchange struct {
 	text    []byte
 	// strips: the client did not ask for the usage, the router did.
 	strips bool
-	hold   *balance.Hold
-	answer *usage.Reader
-	failed *openai.Error
+	// isFresh: only a new connection will do for the replica.
+	isFresh bool
+	hold    *balance.Hold
+	answer  *usage.Reader
+	failed  *openai.Error
 }
 
 // ServeHTTP answers a request.
@@ -75,6 +77,7 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 		return r.list(w, req.URL.Path, x.client)
 	}
 	x.route = routes[req.URL.Path]
+	x.isFresh = x.route.keepsState
 	content, err := r.read(w, req, x.client)
 	if err != nil {
 		return err

@@ -65,31 +65,23 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Body = io.NopCloser(bytes.NewReader(x.text))
 }
 
-// RoundTrip sends the request to the chosen replica, and to another one if that cannot have started an answer.
+// RoundTrip sends the request to the chosen replica, and to another one if that was sent nothing.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	left := slices.Clone(x.owner.Replicas)
 	last := errNoReplica
-	var isReused bool
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { isReused = info.Reused }}
-	ctx := httptrace.WithClientTrace(req.Context(), trace)
 	for try := 0; try <= x.router.settings.Retries; try++ {
 		hold := x.router.counters.Place(left, x.work)
 		if hold == nil {
 			break
 		}
 		x.hold = hold
-		isReused = false
-		out := req.Clone(ctx)
-		out.URL.Host = hold.Replica
-		out.Body = io.NopCloser(bytes.NewReader(x.text))
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
-		answer, err := x.router.transport.RoundTrip(out)
+		answer, err := x.send(req, hold.Replica)
 		if err == nil {
 			return answer, nil
 		}
 		hold.Release()
 		last = err
-		if req.Context().Err() != nil || !x.canRetry(err, isReused) {
+		if req.Context().Err() != nil || !isDial(err) {
 			break
 		}
 		x.router.metrics.retry(x.owner)
@@ -98,14 +90,34 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, last
 }
 
-// canRetry: a failed dial has sent nothing. A connection that served before may have been closed by the engine while it
-// was idle; the request is repeated, unless the engine keeps state. A new connection that breaks may be the end of an
-// engine that this request crashed, and it would crash the next replica, too.
-func (x *exchange) canRetry(err error, isReused bool) bool {
-	if opErr, ok := errors.AsType[*net.OpError](err); ok && opErr.Op == "dial" {
-		return true
+// send sends the request to a replica. An engine may close an idle connection at any moment: llama.cpp does so after
+// 100 requests. A request that meets the close is sent once more, on a new connection and to the same replica, because
+// nothing is wrong with that. A new connection that breaks may be the end of an engine that this request crashed, and
+// it would crash the next replica, too. An engine that keeps state may have kept the request, so it gets no idle one.
+func (x *exchange) send(req *http.Request, replica string) (*http.Response, error) {
+	if !x.isFresh {
+		var isReused bool
+		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { isReused = info.Reused }}
+		answer, err := x.sendOver(x.router.transport, req.Clone(httptrace.WithClientTrace(req.Context(), trace)), replica)
+		if err == nil || !isReused || isDial(err) || req.Context().Err() != nil {
+			return answer, err
+		}
+		x.isFresh = true
 	}
-	return isReused && !x.route.keepsState
+	return x.sendOver(x.router.fresh, req.Clone(req.Context()), replica)
+}
+
+func (x *exchange) sendOver(transport http.RoundTripper, out *http.Request, replica string) (*http.Response, error) {
+	out.URL.Host = replica
+	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
+	out.Body = io.NopCloser(bytes.NewReader(x.text))
+	return transport.RoundTrip(out)
+}
+
+// isDial: no connection was made, so nothing was sent.
+func isDial(err error) bool {
+	opErr, ok := errors.AsType[*net.OpError](err)
+	return ok && opErr.Op == "dial"
 }
 
 // passed are the headers of an engine's answer that reach the client. An engine may not set cookies or policies for the

@@ -64,6 +64,7 @@ type Router struct {
 	log       *slog.Logger
 	clock     clock.PassiveClock
 	transport http.RoundTripper
+	fresh     http.RoundTripper // a new connection for each request
 	buffered  atomic.Int64
 }
 
@@ -79,9 +80,12 @@ type Parts struct {
 
 // New returns a router.
 func New(settings Settings, parts Parts) *Router {
+	fresh := transport(settings)
+	fresh.DisableKeepAlives = true
 	return &Router{
 		settings: settings, directory: parts.Directory, keys: parts.Keys, anybody: limit.Anybody(),
-		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock, transport: transport(settings),
+		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock,
+		transport: transport(settings), fresh: fresh,
 	}
 }
 

@@ -378,13 +378,22 @@ func TestRetries(t *testing.T) {
 	}
 	// idle answers the first request of a connection and closes it during the next.
 	idle := func(t *testing.T) string {
-		var served atomic.Bool
+		var served sync.Map
 		return engine(t, func(w http.ResponseWriter, req *http.Request) {
-			if !served.Swap(true) {
+			if _, isServed := served.LoadOrStore(req.RemoteAddr, true); !isServed {
 				fmt.Fprint(w, "{}")
 				return
 			}
 			breaks(w, req)
+		})
+	}
+	// crashes answers the first request, and breaks the connections of all others.
+	crashes := func(t *testing.T) string {
+		var served atomic.Bool
+		return engine(t, func(w http.ResponseWriter, req *http.Request) {
+			if served.Swap(true) {
+				breaks(w, req)
+			}
 		})
 	}
 	cases := []struct {
@@ -396,7 +405,9 @@ func TestRetries(t *testing.T) {
 		{"so is one of a path with state, because nothing was sent", "/v1/responses", dead, 200},
 		{"a new connection that breaks: the request may crash engines", "/v1/chat/completions", func(t *testing.T) string { return engine(t, breaks) }, 503},
 		{"an idle connection that the engine closed", "/v1/chat/completions", idle, 200},
-		{"not where the engine may have stored the request", "/v1/responses", idle, 503},
+		{"an idle connection, where the engine may store the request: a new one is used", "/v1/responses", idle, 200},
+		{"an idle connection to an engine that the request crashes", "/v1/chat/completions", crashes, 503},
+		{"a new connection that breaks where the engine may have stored the request", "/v1/responses", func(t *testing.T) string { return engine(t, breaks) }, 503},
 		{"an engine's own error is the answer", "/v1/chat/completions", func(t *testing.T) string {
 			return engine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 		}, 500},
@@ -406,7 +417,7 @@ func TestRetries(t *testing.T) {
 			good := engine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
 			first := c.first(t)
 			server, counters := front(t, open(), nil, owner("a", "up", first, good))
-			if strings.Contains(c.reason, "idle") || strings.Contains(c.reason, "stored") {
+			if strings.Contains(c.reason, "idle") {
 				post(t, server.URL+c.path, `{"model":"up"}`, HeaderSession, sessionOf(first, good))
 				settle(t, counters)
 			}
@@ -416,6 +427,26 @@ func TestRetries(t *testing.T) {
 			}
 			settle(t, counters)
 		})
+	}
+}
+
+// TestIdleConnectionOfLastReplica: the other replica is dead, so the one that closes idle connections must not count as
+// failed.
+func TestIdleConnectionOfLastReplica(t *testing.T) {
+	var requests sync.Map
+	last := engine(t, func(w http.ResponseWriter, req *http.Request) {
+		if _, isServed := requests.LoadOrStore(req.RemoteAddr, true); isServed {
+			panic(http.ErrAbortHandler) // closes the connection
+		}
+		fmt.Fprint(w, "{}")
+	})
+	gone := dead(t)
+	server, counters := front(t, open(), nil, owner("a", "up", gone, last))
+	for range 4 {
+		if status, body, _ := post(t, server.URL+"/v1/chat/completions", `{"model":"up"}`, HeaderSession, sessionOf(gone, last)); status != 200 {
+			t.Errorf("%d %s, want 200", status, body)
+		}
+		settle(t, counters)
 	}
 }
 

@@ -120,23 +120,34 @@ func (o *Options) limitMemory() {
 
 // Serve runs the router until the context ends and its requests are answered.
 func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger) error {
+	keys := limit.NewKeys(o.Routers)
+	found, err := discovery.New(config, o.Scope, keys, log)
+	if err != nil {
+		return err
+	}
+	return ServeWith(ctx, o, found, keys, log)
+}
+
+// Directory has the models, and watches until the context ends.
+type Directory interface {
+	router.Directory
+	Run(ctx context.Context, ready func()) error
+}
+
+// ServeWith is Serve with the models and keys of the caller.
+func ServeWith(ctx context.Context, o Options, found Directory, keys *limit.Keys, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics, err := router.NewMetrics(registry)
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
-	keys := limit.NewKeys(o.Routers)
-	found, err := discovery.New(config, o.Scope, keys, log)
-	if err != nil {
-		return err
-	}
 	front := router.New(o.Settings, router.Parts{
 		Directory: found, Keys: keys, Counters: &balance.Counters{}, Metrics: metrics, Log: log, Clock: clock.RealClock{},
 	})
 	var isSynced, isDraining atomic.Bool
 	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
-	api, scrapes := router.Server(front), router.Server(metricsHandler(registry))
+	api, scrapes := router.Server(closing(front, &isDraining)), router.Server(metricsHandler(registry))
 	probes := router.Server(probeHandler(isReady))
 	// The watch goes on while requests end, so it stops with the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -163,6 +174,17 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 	err = group.Wait()
 	stop()
 	return err
+}
+
+// closing has clients leave their connections while the router drains. The end of an idle connection could meet the next
+// request, which the client may not repeat.
+func closing(handler http.Handler, isDraining *atomic.Bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if isDraining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, req)
+	})
 }
 
 // wait returns after a time, or when the context ends.
