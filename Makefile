@@ -198,7 +198,7 @@ E2E_RUN ?= .
 
 .PHONY: test-e2e
 test-e2e: cluster-ready verifier-image testsummary ## The whole story on the local cloud, which is always taken down (root)
-	@$(LOCALCLOUD) run --name e2e $(INSTALL_FLAGS) --image $(IMAGES)/verifier.tar --keep-logs $(MODELBERTH_CACHE) -- \
+	@$(LOCALCLOUD) run --name e2e $(INSTALL_FLAGS) --image $(IMAGES)/router.tar --image $(IMAGES)/verifier.tar --keep-logs $(MODELBERTH_CACHE) -- \
 		$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud

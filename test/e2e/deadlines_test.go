@@ -67,6 +67,18 @@ func killed(t *testing.T) {
 // killMachine ends the first process of a node's machine.
 func killMachine(t *testing.T, node string) {
 	t.Helper()
+	process, err := os.FindProcess(machinePID(t, node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatalf("killing machine %s: %v", node, err)
+	}
+}
+
+// machinePID returns the first process of a node's machine.
+func machinePID(t *testing.T, node string) int {
+	t.Helper()
 	out, err := execute(t.Context(), local.localcloud, "status", "--state-dir="+local.state, "--output=json")
 	if err != nil {
 		t.Fatal(err)
@@ -79,19 +91,12 @@ func killMachine(t *testing.T, node string) {
 	}
 	decodeJSON(t, out, &status)
 	for _, machine := range status.Machines {
-		if machine.Name != node || machine.PID <= 1 {
-			continue
+		if machine.Name == node && machine.PID > 1 {
+			return machine.PID
 		}
-		process, err := os.FindProcess(machine.PID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := process.Signal(syscall.SIGKILL); err != nil {
-			t.Fatalf("killing machine %s: %v", node, err)
-		}
-		return
 	}
 	t.Fatalf("no machine of node %s runs: %s", node, out)
+	return 0
 }
 
 // configure changes settings of the release until the test ends.

@@ -191,4 +191,5 @@ func dump(t *testing.T, namespace string) {
 	show("logs", "--namespace="+namespace, "--selector="+v1beta1.LabelWorkspace, "--all-containers", "--prefix", "--tail=20")
 	show("get", "pods", "--namespace="+systemNamespace, "--output=wide")
 	show("logs", "--namespace="+systemNamespace, "--selector=app.kubernetes.io/name=modelberth", "--prefix", "--tail=40")
+	show("logs", "--namespace="+systemNamespace, "--selector=app.kubernetes.io/name="+routerName, "--prefix", "--tail=1000")
 }

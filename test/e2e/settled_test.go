@@ -16,12 +16,14 @@ import (
 
 // auditLog returns the controller's requests so far, in order.
 func auditLog() ([]privileges.Request, error) {
-	requests, err := privileges.Read(filepath.Join(local.state, "logs", "audit.log"), "system:serviceaccount:"+systemNamespace+":"+release)
+	requests, err := privileges.Read(auditPath(), "system:serviceaccount:"+systemNamespace+":"+release)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("the local cloud keeps no audit log")
 	}
 	return requests, err
 }
+
+func auditPath() string { return filepath.Join(local.state, "logs", "audit.log") }
 
 // expectSettled restarts the controller and counts what it writes while everything is as it should be.
 func expectSettled(t *testing.T) {
