@@ -258,6 +258,10 @@ bench-capacity: cluster-ready ## N Workspaces at once on nodes that are only obj
 bench-neighbour: cluster-ready ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
 	@$(LOCALCLOUD) bench-neighbour $(BENCH_CLOUD) $(UP_FLAGS) $(BENCH_FLAGS)
 
+.PHONY: bench-router
+bench-router: ## What the router adds to requests, beside nginx and HAProxy if they are installed (2 minutes)
+	@mkdir -p $(OURS) && go build -buildvcs=false -o $(OURS)/routerbench ./test/routerbench && $(OURS)/routerbench $(BENCH_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## Every fuzz test for FUZZTIME (1m)
 	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test verifier) || true; } | xargs -r -n1 dirname | sort -u | \

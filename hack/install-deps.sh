@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs the Debian packages that the local cloud, the test of the alert rules
-# and the race detector need.
+# and the race detector need. `install-deps.sh bench-router` installs those that
+# the router is measured beside.
 # Looks for the program and not for the package, so that a container runtime
 # from elsewhere (Docker's containerd.io, say) is used and never replaced.
 # Nothing is started: the local cloud runs a containerd of its own for each node.
@@ -28,6 +29,19 @@ prometheus                   prometheus
 gcc                          gcc
 libc6-dev                    /usr/include/stdlib.h
 '
+case ${1-} in
+'') ;;
+bench-router)
+	wanted='
+nginx-light                  nginx
+haproxy                      haproxy
+'
+	;;
+*)
+	echo "usage: $0 [bench-router]" >&2
+	exit 2
+	;;
+esac
 
 missing=()
 while read -r package proof; do
@@ -44,7 +58,7 @@ if ! command -v apt-get >/dev/null; then
 	exit 1
 fi
 if [ "$(id -u)" != 0 ]; then
-	echo "missing: ${missing[*]}; install them with: sudo hack/install-deps.sh" >&2
+	echo "missing: ${missing[*]}; install them with: sudo hack/install-deps.sh${1:+ $1}" >&2
 	exit 1
 fi
 
@@ -69,8 +83,8 @@ fi
 rm -f "$log"
 
 # Nor at the next boot, where it is new on this machine.
-for service in containerd prometheus; do
-	if [[ " ${missing[*]} " == *" $service "* ]] && command -v systemctl >/dev/null; then
+for service in containerd prometheus nginx haproxy; do
+	if [[ " ${missing[*]} " == *" $service"[\ -]* ]] && command -v systemctl >/dev/null; then
 		systemctl disable "$service.service" >/dev/null 2>&1 || true
 	fi
 done
