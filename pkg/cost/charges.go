@@ -1,0 +1,173 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Charge is what one account has in one period.
+type Charge struct {
+	Key
+	// Label of the period: see Period.
+	Label string
+	Cells Cells
+}
+
+// Charges returns everything since a moment, with the open machines as of Seen, in the order of accounts and periods.
+// Periods count as a whole, so the first one may begin before that moment.
+func (l *Ledger) Charges(since time.Time) []Charge {
+	accounts := l.settled()
+	var out []Charge
+	for _, key := range sortedKeys(accounts) {
+		for _, label := range slices.Sorted(maps.Keys(accounts[key])) {
+			cells := accounts[key][label]
+			_, end, _ := Period(label)
+			if *cells == (Cells{}) || !since.IsZero() && !end.After(since) {
+				continue
+			}
+			out = append(out, Charge{Key: key, Label: label, Cells: *cells})
+		}
+	}
+	return out
+}
+
+// settled are the accounts with the open time booked. The ledger stays as it is.
+func (l *Ledger) settled() map[Key]periods {
+	out := make(map[Key]periods, len(l.accounts))
+	for key, account := range l.accounts {
+		out[key] = account.clone()
+	}
+	h := horizonAt(l.Seen)
+	for _, uid := range slices.Sorted(maps.Keys(l.machines)) {
+		r := l.machines[uid]
+		if out[r.key] == nil {
+			out[r.key] = periods{}
+		}
+		h.spread(r.from, r.millis, func(label string, millis int64) {
+			cell := out[r.key].at(label).of(r.state)
+			*cell = cell.plus(amount(millis, r.key.Price))
+		})
+	}
+	return out
+}
+
+// Month returns the charges of the month of a moment.
+func (l *Ledger) Month(of time.Time) []Charge {
+	month := of.UTC().Format(monthLabel)
+	return slices.DeleteFunc(l.Charges(floor(of, monthLabel)), func(c Charge) bool { return !strings.HasPrefix(c.Label, month) })
+}
+
+// Plans are the planned prices of a million output tokens in USD, by Workspace.
+func (l *Ledger) Plans() map[Name]string {
+	out := map[Name]string{}
+	for name, e := range l.engines {
+		if e.plan != "" {
+			out[name] = e.plan
+		}
+	}
+	return out
+}
+
+// Open returns the number of open machines in each state.
+func (l *Ledger) Open() map[State]int {
+	out := map[State]int{}
+	for _, r := range l.machines {
+		out[r.state]++
+	}
+	return out
+}
+
+// Namespaces are those with accounts, sorted.
+func (l *Ledger) Namespaces() []string {
+	seen := map[string]bool{}
+	for key := range l.accounts {
+		seen[key.Namespace] = true
+	}
+	for _, r := range l.machines {
+		seen[r.key.Namespace] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// Extract returns a ledger of one namespace, in which all time is booked.
+func (l *Ledger) Extract(namespace string) *Ledger {
+	out := New()
+	out.Seen = l.Seen
+	for key, account := range l.settled() {
+		if key.Namespace == namespace {
+			out.accounts[key] = account
+		}
+	}
+	for name, e := range l.engines {
+		if name.Namespace == namespace && e.plan != "" {
+			out.engines[name] = &engine{plan: e.plan}
+		}
+	}
+	return out
+}
+
+// Join returns a ledger with the accounts of several, in which all time is booked.
+func Join(ledgers ...*Ledger) *Ledger {
+	out := New()
+	for _, l := range ledgers {
+		if l.Seen.After(out.Seen) {
+			out.Seen = l.Seen
+		}
+		for key, account := range l.settled() {
+			for label, cells := range account {
+				out.account(key).at(label).Add(cells)
+			}
+		}
+		for name, e := range l.engines {
+			out.engines[name] = &engine{plan: e.plan}
+		}
+	}
+	return out
+}
+
+// Line is the sum of some charges.
+type Line struct {
+	Name  string
+	Cells Cells
+}
+
+// Group sums charges by a name, sorted by cost and then by name.
+func Group(charges []Charge, by func(*Charge) string) []Line {
+	sums := map[string]*Cells{}
+	for i := range charges {
+		name := by(&charges[i])
+		if sums[name] == nil {
+			sums[name] = &Cells{}
+		}
+		sums[name].Add(&charges[i].Cells)
+	}
+	var out []Line
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		out = append(out, Line{Name: name, Cells: *sums[name]})
+	}
+	slices.SortStableFunc(out, func(a, b Line) int {
+		x, y := a.Cells.Total().Nanos, b.Cells.Total().Nanos
+		switch {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return out
+}
+
+// PerMillion returns the cost in USD of a million output tokens; negative if there are none.
+func PerMillion(cells *Cells) float64 {
+	if cells.Output <= 0 {
+		return -1
+	}
+	return cells.Total().USD() / float64(cells.Output) * 1e6
+}

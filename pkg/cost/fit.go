@@ -1,0 +1,107 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"slices"
+	"strings"
+)
+
+// mostAccounts of one namespace in one ledger.
+const mostAccounts = 64
+
+// Fit gives up details until the encoded ledger has at most some bytes: first the accounts of a namespace beyond a fixed
+// number, then hours, days, single accounts, months and namespaces. Sums stay. It returns the encoding, which can be
+// longer only if the open machines alone are.
+func (l *Ledger) Fit(most int) ([]byte, error) {
+	l.bound()
+	for _, give := range []func(){
+		func() {},
+		func() { l.coarsen(len(dayLabel)) },
+		func() { l.coarsen(len(monthLabel)) },
+		func() { l.merge(func(key *Key) Key { return Key{Namespace: key.Namespace, Workspace: Others} }) },
+		func() { l.coarsen(0) },
+		func() { l.merge(func(*Key) Key { return Key{Namespace: Others, Workspace: Others} }) },
+		func() { l.engines = map[Name]*engine{} },
+		func() { l.trimGone(0) },
+	} {
+		give()
+		data, err := l.Encode()
+		if err != nil || len(data) <= most {
+			return data, err
+		}
+	}
+	return l.Encode()
+}
+
+// coarsen merges all periods with longer labels.
+func (l *Ledger) coarsen(length int) {
+	for _, account := range l.accounts {
+		for label := range account {
+			if len(label) > length {
+				account.move(label, label[:length])
+			}
+		}
+	}
+}
+
+// bound keeps the accounts of each namespace that were used last.
+func (l *Ledger) bound() {
+	count := map[string]int{}
+	for key := range l.accounts {
+		count[key.Namespace]++
+	}
+	for namespace, n := range count {
+		if n > mostAccounts {
+			l.mergeOldest(namespace, n-mostAccounts+1)
+		}
+	}
+}
+
+// mergeOldest merges the accounts of a namespace that were used least recently.
+func (l *Ledger) mergeOldest(namespace string, n int) {
+	open := l.open()
+	candidates := slices.DeleteFunc(sortedKeys(l.accounts), func(key Key) bool {
+		return key.Namespace != namespace || key.Workspace == Others || open[key]
+	})
+	slices.SortStableFunc(candidates, func(a, b Key) int { return strings.Compare(l.accounts[a].last(), l.accounts[b].last()) })
+	chosen := map[Key]bool{}
+	for _, key := range candidates[:min(n, len(candidates))] {
+		chosen[key] = true
+	}
+	l.mergeInto(chosen, func(key *Key) Key { return Key{Namespace: key.Namespace, Workspace: Others} })
+}
+
+// merge merges all accounts without open machines.
+func (l *Ledger) merge(into func(*Key) Key) {
+	open := l.open()
+	chosen := map[Key]bool{}
+	for key := range l.accounts {
+		chosen[key] = !open[key]
+	}
+	l.mergeInto(chosen, into)
+}
+
+func (l *Ledger) mergeInto(chosen map[Key]bool, into func(*Key) Key) {
+	for _, key := range sortedKeys(l.accounts) {
+		to := into(&key)
+		if !chosen[key] || to == key {
+			continue
+		}
+		target := l.account(to)
+		for label, cells := range l.accounts[key] {
+			target.at(label).Add(cells)
+		}
+		delete(l.accounts, key)
+	}
+}
+
+// open are the accounts of open machines.
+func (l *Ledger) open() map[Key]bool {
+	out := map[Key]bool{}
+	for _, r := range l.machines {
+		out[r.key] = true
+	}
+	return out
+}

@@ -1,0 +1,285 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// mostGuess is the longest time that is charged for a machine that was gone after a gap in the observation.
+	mostGuess = 15 * time.Minute
+	// slack is how long a cache may take to show a launched machine.
+	slack = time.Minute
+	// keptGone is how long ended machines are remembered, so that a cache that lags does not bring them back.
+	keptGone = time.Hour
+	mostGone = 256
+	// mostDrift is the deviation of the clock from the elapsed time that is still no jump.
+	mostDrift = time.Minute
+)
+
+// Machine is one that is paid for, as it is seen now.
+type Machine struct {
+	UID string
+	Key Key
+	// Owned is set if its Workspace exists, or if it is being deleted.
+	Owned bool
+	// Serving is set if a model answers on it.
+	Serving bool
+	// Since is when Serving last changed; zero if that is unknown.
+	Since time.Time
+	// LaunchedAt is when the cloud began to charge for it; zero if that is unknown.
+	LaunchedAt time.Time
+}
+
+// Step is one look at all machines of a ledger.
+type Step struct {
+	// At is the time by the clock. It decides only in which period time is booked.
+	At time.Time
+	// Elapsed since the former look, by a clock that does not jump.
+	Elapsed time.Duration
+	// Gap is set if nobody watched meanwhile: the former look is from another process.
+	Gap      bool
+	Machines []Machine
+}
+
+// record is an open machine with the time that is not booked yet: it is, once the state changes.
+type record struct {
+	key    Key
+	state  State
+	served bool
+	from   time.Time
+	millis int64
+}
+
+// Ledger is the state of the books. It is not safe for concurrent use.
+type Ledger struct {
+	// Seen is when the machines were last looked at; zero for a new ledger.
+	Seen     time.Time
+	accounts map[Key]periods
+	machines map[string]*record
+	gone     map[string]time.Time
+	engines  map[Name]*engine
+	// steady is a clock that is never ahead of the elapsed time.
+	steady time.Time
+}
+
+// New returns an empty ledger.
+func New() *Ledger {
+	return &Ledger{
+		accounts: map[Key]periods{}, machines: map[string]*record{}, gone: map[string]time.Time{}, engines: map[Name]*engine{},
+	}
+}
+
+// Gap returns the time since the ledger was last seen; 0 for a new one, or if the clock is behind.
+func (l *Ledger) Gap(now time.Time) time.Duration {
+	if l.Seen.IsZero() {
+		return 0
+	}
+	return max(now.Sub(l.Seen), 0)
+}
+
+// IsOpen reports whether a machine is being paid for.
+func (l *Ledger) IsOpen() bool { return len(l.machines) > 0 }
+
+// Result is what changed with a look.
+type Result struct {
+	// Ended is set if a machine is gone. Only the ledger has its end: the cluster has forgotten it.
+	Ended bool
+	// Changed is set if anything is different from before.
+	Changed bool
+}
+
+// Observe books the time since the former look. The same look twice books nothing the second time.
+func (l *Ledger) Observe(step Step) Result {
+	step.Elapsed = max(step.Elapsed, 0)
+	isNew := l.Seen.IsZero()
+	var out Result
+	present := map[string]bool{}
+	for i := range step.Machines {
+		m := &step.Machines[i]
+		if at, isGone := l.gone[m.UID]; present[m.UID] || isGone && !m.LaunchedAt.After(at) {
+			continue
+		}
+		present[m.UID] = true
+		if known := l.machines[m.UID]; known != nil {
+			out.Changed = l.advance(known, m, &step) || out.Changed
+			continue
+		}
+		l.machines[m.UID] = l.begin(m, &step, isNew)
+		out.Changed = true
+	}
+	for _, uid := range slices.Sorted(maps.Keys(l.machines)) {
+		if !present[uid] {
+			l.end(uid, &step)
+			out.Ended, out.Changed = true, true
+		}
+	}
+	l.Seen = l.settle(&step)
+	return out
+}
+
+// begin opens a machine. It was launched after the former look, unless the cache was late.
+func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
+	age := time.Duration(0)
+	if !m.LaunchedAt.IsZero() {
+		age = max(step.At.Sub(m.LaunchedAt), 0)
+		if !isNew {
+			age = min(age, step.Elapsed+slack)
+		}
+	}
+	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds()}
+	if out.next(m) != Starting {
+		l.turn(out, m, step)
+	}
+	return out
+}
+
+// advance charges the time since the former look. It reports whether anything changed.
+func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
+	millis := step.Elapsed.Milliseconds()
+	if r.millis == 0 {
+		r.from = step.At.Add(-step.Elapsed)
+	}
+	r.millis += millis
+	if r.next(m) == r.state && m.Key == r.key {
+		l.anchor(r, step)
+		return millis > 0
+	}
+	l.turn(r, m, step)
+	return true
+}
+
+// turn books the open time for the former state, up to the change, and leaves the time after it open for the new one.
+func (l *Ledger) turn(r *record, m *Machine, step *Step) {
+	after := int64(0)
+	if !m.Since.IsZero() && m.Key == r.key && m.Owned {
+		recent := r.millis
+		if r.state != Starting { // what was serving at the former look did so until then
+			recent = min(recent, step.Elapsed.Milliseconds())
+		}
+		after = min(max(step.At.Sub(m.Since).Milliseconds(), 0), recent)
+	}
+	r.millis -= after
+	next := r.next(m)
+	l.flush(r, r.state, step)
+	r.key, r.state, r.served = m.Key, next, r.served || next == Serving
+	r.from, r.millis = step.At.Add(-time.Duration(after)*time.Millisecond), after
+}
+
+// next is the state of a machine as it is seen.
+func (r *record) next(m *Machine) State {
+	switch {
+	case !m.Owned:
+		return Leaked
+	case m.Serving:
+		return Serving
+	case r.served:
+		return Idle
+	default:
+		return Starting
+	}
+}
+
+// drift reports whether the clock has jumped since the record began.
+func (r *record) drift(step *Step) bool {
+	off := step.At.Sub(r.from) - time.Duration(r.millis)*time.Millisecond
+	return off > mostDrift || off < -mostDrift
+}
+
+// anchor puts the open time where the clock is now, if that has jumped. The time of a start stays open: it may turn out
+// to be wasted.
+func (l *Ledger) anchor(r *record, step *Step) {
+	switch {
+	case !r.drift(step):
+	case r.state == Starting:
+		r.from = step.At.Add(-time.Duration(r.millis) * time.Millisecond)
+	default:
+		l.flush(r, r.state, step)
+	}
+}
+
+// end closes a machine that is gone.
+func (l *Ledger) end(uid string, step *Step) {
+	r := l.machines[uid]
+	last, unsure := step.Elapsed, time.Duration(0)
+	if step.Gap {
+		last, unsure = min(last, mostGuess), last
+	}
+	if r.millis == 0 {
+		r.from = step.At.Add(-step.Elapsed)
+	}
+	r.millis += last.Milliseconds()
+	state := r.state
+	if state == Starting {
+		state = Wasted
+	}
+	key := r.key
+	l.flush(r, state, step)
+	if unsure > 0 {
+		h := horizonAt(step.At)
+		label, _ := h.period(step.At)
+		l.account(key).at(label).Unsure += unsure.Milliseconds()
+	}
+	delete(l.machines, uid)
+	l.gone[uid] = step.At
+}
+
+// flush books the open time of a machine.
+func (l *Ledger) flush(r *record, state State, step *Step) {
+	h := horizonAt(step.At)
+	account := l.account(r.key)
+	h.spread(r.from, r.millis, func(label string, millis int64) {
+		cell := account.at(label).of(state)
+		*cell = cell.plus(amount(millis, r.key.Price))
+	})
+	r.from, r.millis = step.At, 0
+}
+
+func (l *Ledger) account(key Key) periods {
+	account := l.accounts[key]
+	if account == nil {
+		account = periods{}
+		l.accounts[key] = account
+	}
+	return account
+}
+
+// settle returns when the machines were seen, and merges details that are too old. A clock that jumps ahead makes
+// nothing old.
+func (l *Ledger) settle(step *Step) time.Time {
+	maps.DeleteFunc(l.gone, func(_ string, at time.Time) bool {
+		age := step.At.Sub(at)
+		return age > keptGone || age < -keptGone
+	})
+	l.trimGone(mostGone)
+	if step.Gap || l.steady.IsZero() {
+		l.steady = step.At
+	}
+	l.steady = earlier(l.steady.Add(step.Elapsed), step.At)
+	h := horizonAt(l.steady)
+	for _, account := range l.accounts {
+		account.compact(&h)
+	}
+	return step.At
+}
+
+// trimGone keeps only the machines that ended last.
+func (l *Ledger) trimGone(most int) {
+	if len(l.gone) <= most {
+		return
+	}
+	oldest := slices.SortedFunc(maps.Keys(l.gone), func(a, b string) int {
+		if order := l.gone[a].Compare(l.gone[b]); order != 0 {
+			return order
+		}
+		return strings.Compare(a, b)
+	})
+	for _, uid := range oldest[:len(oldest)-most] {
+		delete(l.gone, uid)
+	}
+}

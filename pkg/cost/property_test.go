@@ -1,0 +1,272 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/cost"
+)
+
+// truth is a machine of the story, with the time that a cloud would charge.
+type truth struct {
+	key      cost.Key
+	launched time.Time
+	serves   bool
+	owned    bool
+	charged  time.Duration
+}
+
+// story is a random world: machines come, serve, stop and go, the clock jumps, and the controller restarts.
+type story struct {
+	random *rand.Rand
+	real   time.Time
+	jump   time.Duration
+	there  map[string]*truth
+	past   time.Duration
+	next   int
+}
+
+func newStory(seed uint64) *story {
+	return &story{random: rand.New(rand.NewPCG(seed, 7)), real: noon, there: map[string]*truth{}}
+}
+
+func (s *story) key() cost.Key {
+	return cost.Key{
+		Namespace: fmt.Sprintf("team-%d", s.random.IntN(3)), Workspace: fmt.Sprintf("model-%d", s.random.IntN(40)),
+		InstanceType: "A", Price: int64(s.random.IntN(100_000_000)), Source: "NodeClaim",
+	}
+}
+
+// pass lets time pass, and returns what a look then sees.
+func (s *story) pass() cost.Step {
+	elapsed := time.Duration(s.random.Int64N(int64(time.Minute)))
+	switch s.random.IntN(20) {
+	case 0:
+		elapsed = time.Duration(s.random.Int64N(int64(40 * 24 * time.Hour)))
+	case 1, 2:
+		elapsed = 0
+	}
+	elapsed = elapsed.Truncate(time.Millisecond)
+	s.real = s.real.Add(elapsed)
+	for _, m := range s.there {
+		m.charged += elapsed
+	}
+	return cost.Step{At: s.real.Add(s.jump), Elapsed: elapsed}
+}
+
+// turn changes the world at the moment of the look.
+func (s *story) turn(step *cost.Step) {
+	for uid, m := range s.there {
+		switch s.random.IntN(6) {
+		case 0:
+			s.past += m.charged
+			delete(s.there, uid)
+			continue
+		case 1:
+			m.serves = !m.serves
+		case 2:
+			m.owned = s.random.IntN(4) > 0
+		}
+		step.Machines = append(step.Machines, cost.Machine{
+			UID: uid, Key: m.key, Owned: m.owned, Serving: m.serves, LaunchedAt: m.launched,
+			Since: s.real.Add(-time.Duration(s.random.Int64N(int64(time.Hour)))),
+		})
+	}
+	for range s.random.IntN(3) {
+		s.next++
+		uid := fmt.Sprint("machine-", s.next)
+		m := &truth{key: s.key(), owned: true, launched: step.At}
+		s.there[uid] = m
+		step.Machines = append(step.Machines, cost.Machine{UID: uid, Key: m.key, Owned: true, LaunchedAt: step.At})
+	}
+}
+
+func (s *story) charged() time.Duration {
+	sum := s.past
+	for _, m := range s.there {
+		sum += m.charged
+	}
+	return sum
+}
+
+// TestTimeIsConserved compares random stories with the time that a cloud would charge, to the millisecond: with jumps of
+// the clock, restarts from what was stored, looks that are repeated, and ledgers that must become smaller.
+func TestTimeIsConserved(t *testing.T) {
+	for seed := range uint64(80) {
+		s, l := newStory(seed), cost.New()
+		l.Observe(cost.Step{At: s.real})
+		for n := range 60 {
+			if s.random.IntN(10) == 0 {
+				s.jump = time.Duration(s.random.Int64N(int64(100*time.Hour))) - 50*time.Hour
+			}
+			step := s.pass()
+			s.turn(&step)
+			l.Observe(step)
+			switch s.random.IntN(6) {
+			case 0:
+				l = again(t, l)
+			case 1:
+				step.Elapsed = 0
+				before := encoded(t, l)
+				l.Observe(step)
+				if !bytes.Equal(before, encoded(t, l)) {
+					t.Fatalf("seed %d, look %d: the same look again changes the ledger", seed, n)
+				}
+			case 2:
+				const most = 20_000
+				if data, err := l.Fit(most); err != nil || len(data) > most {
+					t.Fatalf("seed %d, look %d: %d bytes, want %d at most (%v)", seed, n, len(data), most, err)
+				}
+			}
+			if got := total(t, l); got.Millis != s.charged().Milliseconds() {
+				t.Fatalf("seed %d, look %d: the ledger has %d ms, want %d", seed, n, got.Millis, s.charged().Milliseconds())
+			}
+		}
+	}
+}
+
+// TestRestartsChangeNothing stores a ledger at some looks, and goes on from what was stored after others were lost: a
+// machine that is still there is charged for all of its time, once.
+func TestRestartsChangeNothing(t *testing.T) {
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 9))
+		l, at := cost.New(), noon
+		l.Observe(cost.Step{At: at})
+		stored := encoded(t, l)
+		m := cost.Machine{UID: "a", Key: chat(), Owned: true, LaunchedAt: at}
+		for range 40 {
+			elapsed := time.Duration(random.IntN(600)) * time.Second
+			at = at.Add(elapsed)
+			step := cost.Step{At: at, Elapsed: elapsed, Machines: []cost.Machine{m}}
+			switch random.IntN(4) {
+			case 0: // the process was killed, and the next one starts from what is stored
+				l = decoded(t, stored)
+				step.Elapsed, step.Gap = l.Gap(at), true
+			case 1:
+				stored = encoded(t, l)
+			}
+			l.Observe(step)
+		}
+		if got, want := total(t, l).Millis, at.Sub(noon).Milliseconds(); got != want {
+			t.Fatalf("seed %d: %d ms, want %d", seed, got, want)
+		}
+	}
+}
+
+// TestMoneyIsConserved merges details for years without losing a nanodollar.
+func TestMoneyIsConserved(t *testing.T) {
+	l := cost.New()
+	at := noon
+	l.Observe(cost.Step{At: at})
+	want := int64(0)
+	for day := range 1200 {
+		at = at.Add(24 * time.Hour)
+		key := chat()
+		key.Workspace = fmt.Sprint("job-", day)
+		l.Observe(cost.Step{At: at, Elapsed: 24 * time.Hour})
+		l.Observe(cost.Step{At: at, Machines: []cost.Machine{{UID: fmt.Sprint(day), Key: key, Owned: true, LaunchedAt: at}}})
+		at = at.Add(time.Hour)
+		l.Observe(cost.Step{At: at, Elapsed: time.Hour})
+		want += 3_600_000_000
+		if got := total(t, l).Nanos; got != want {
+			t.Fatalf("day %d: %d, want %d", day, got, want)
+		}
+		data, err := l.Fit(16_000)
+		if err != nil || len(data) > 16_000 {
+			t.Fatalf("day %d: %d bytes (%v)", day, len(data), err)
+		}
+	}
+}
+
+// TestEqualLedgersHaveEqualBytes encodes what was built in another order.
+func TestEqualLedgersHaveEqualBytes(t *testing.T) {
+	var first []byte
+	for range 20 {
+		l := cost.New()
+		l.Observe(cost.Step{At: noon})
+		var machines []cost.Machine
+		for n := range 30 {
+			key := chat()
+			key.Workspace = fmt.Sprint("model-", n%7)
+			machines = append(machines, cost.Machine{UID: fmt.Sprint(n), Key: key, Owned: true, LaunchedAt: noon})
+		}
+		rand.Shuffle(len(machines), func(i, j int) { machines[i], machines[j] = machines[j], machines[i] })
+		l.Observe(cost.Step{At: noon.Add(time.Hour), Elapsed: time.Hour, Machines: machines})
+		l.Observe(cost.Step{At: noon.Add(time.Hour)})
+		data := encoded(t, l)
+		if first == nil {
+			first = data
+		}
+		if !bytes.Equal(first, data) {
+			t.Fatalf("%s\n%s", first, data)
+		}
+	}
+}
+
+// FuzzDecode reads anything: what is accepted is written as it was read, and can be used.
+func FuzzDecode(f *testing.F) {
+	s, l := newStory(1), cost.New()
+	for range 5 {
+		step := s.pass()
+		s.turn(&step)
+		l.Observe(step)
+		l.Count(step.At, cost.Engine{Name: cost.Name{Namespace: "n", Workspace: "w"}, Key: chat(), Counters: []cost.Counters{{Incarnation: "a", Output: 7}}})
+		f.Add(encoded(f, l))
+	}
+	f.Add([]byte("{}"))
+	f.Add([]byte(`{"version":1,"seen":"0001-01-01T00:00:00Z","accounts":[{"microUSDPerHour":-1}],"machines":[{"uid":"a","account":0,"state":"idle"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := cost.Decode(data)
+		if err != nil {
+			return
+		}
+		first := encoded(t, l)
+		if second := encoded(t, decoded(t, first)); !bytes.Equal(first, second) {
+			t.Fatalf("%s\n%s", first, second)
+		}
+		l.Observe(cost.Step{At: noon, Elapsed: time.Hour, Gap: true, Machines: []cost.Machine{serving(0)}})
+		l.Charges(time.Time{})
+		if _, err := l.Fit(1000); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func encoded(t testing.TB, l *cost.Ledger) []byte {
+	t.Helper()
+	data, err := l.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func decoded(t testing.TB, data []byte) *cost.Ledger {
+	t.Helper()
+	l, err := cost.Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// total adds up all charges. None may be negative.
+func total(t testing.TB, l *cost.Ledger) cost.Amount {
+	t.Helper()
+	var sum cost.Cells
+	for _, charge := range l.Charges(time.Time{}) {
+		for _, state := range cost.States() {
+			if a := charge.Cells.Of(state); a.Millis < 0 || a.Nanos < 0 {
+				t.Fatalf("%+v is negative", charge)
+			}
+		}
+		sum.Add(&charge.Cells)
+	}
+	return sum.Total()
+}

@@ -1,0 +1,108 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Name of a Workspace.
+type Name struct{ Namespace, Workspace string }
+
+// Counters of a running engine since its start.
+type Counters struct {
+	// Incarnation identifies the process: another one begins at 0.
+	Incarnation    string
+	Prompt, Output int64
+}
+
+// Engine is what is seen of the engine of a Workspace.
+type Engine struct {
+	Name Name
+	// Key of the account of the machines that serve.
+	Key Key
+	// Plan is the planned price of a million output tokens in USD; empty if it is unknown.
+	Plan string
+	// Counters of each of its processes; empty if none answered.
+	Counters []Counters
+}
+
+// engine is the last counters of a Workspace's engine.
+type engine struct {
+	plan string
+	last []Counters
+}
+
+// Count adds the tokens since the former look at an engine. A counter of a new process, or one that fell, began at 0.
+// The tokens between the last look at a process and its end are lost. It returns true if anything changed.
+func (l *Ledger) Count(at time.Time, seen Engine) bool {
+	known := l.engines[seen.Name]
+	if known == nil {
+		known = &engine{}
+		l.engines[seen.Name] = known
+	}
+	changed := known.plan != seen.Plan
+	known.plan = seen.Plan
+	var prompt, output int64
+	seen.Counters = slices.Clone(seen.Counters)
+	for i := range seen.Counters {
+		now := &seen.Counters[i]
+		now.Prompt, now.Output = min(max(now.Prompt, 0), mostTokens), min(max(now.Output, 0), mostTokens)
+		was := Counters{Incarnation: now.Incarnation}
+		if i := slices.IndexFunc(known.last, func(c Counters) bool { return c.Incarnation == now.Incarnation }); i >= 0 {
+			was = known.last[i]
+		}
+		prompt += since(was.Prompt, now.Prompt)
+		output += since(was.Output, now.Output)
+	}
+	if len(seen.Counters) == 0 {
+		return changed
+	}
+	next := known.after(seen.Counters)
+	changed = changed || !slices.Equal(known.last, next)
+	known.last = next
+	if prompt != 0 || output != 0 {
+		h := horizonAt(at)
+		label, _ := h.period(at)
+		cells := l.account(seen.Key).at(label)
+		cells.Prompt += prompt
+		cells.Output += output
+	}
+	return changed
+}
+
+// mostProcesses is how many processes of one engine are remembered.
+const mostProcesses = 8
+
+// after are the counters to compare the next look with. A process that did not answer may answer the next time.
+func (e *engine) after(seen []Counters) []Counters {
+	out := slices.DeleteFunc(slices.Clone(e.last), func(old Counters) bool {
+		return slices.ContainsFunc(seen, func(c Counters) bool { return c.Incarnation == old.Incarnation })
+	})
+	seen = slices.SortedFunc(slices.Values(seen), func(a, b Counters) int { return strings.Compare(a.Incarnation, b.Incarnation) })
+	out = append(out, seen...)
+	return out[max(len(out)-mostProcesses, 0):]
+}
+
+// mostTokens bounds a counter: an engine that reports nonsense must not overflow a sum.
+const mostTokens = 1 << 50
+
+// since is the growth of a counter.
+func since(was, now int64) int64 {
+	if now < was {
+		return now
+	}
+	return now - was
+}
+
+// Keep drops the engines of Workspaces that are gone.
+func (l *Ledger) Keep(exists func(Name) bool) {
+	for name := range l.engines {
+		if !exists(name) {
+			delete(l.engines, name)
+		}
+	}
+}
