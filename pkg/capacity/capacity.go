@@ -181,6 +181,9 @@ type Bill struct {
 	// Launched says that the cloud has begun to charge for it, Leaving that it is on its way out.
 	Launched bool
 	Leaving  bool
+	// LaunchedAt is when it was launched, and CapacityType how it is paid for; zero and empty if that is unknown.
+	LaunchedAt   time.Time
+	CapacityType v1beta1.CapacityType
 }
 
 // Created is a machine that was asked for. It has no UID while nobody has made the object that stands for it.

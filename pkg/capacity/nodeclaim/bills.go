@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
 // Bills returns the cost of every machine that we created, from the cache. A claim costs money until it is gone.
@@ -42,15 +43,21 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 
 // BillOf is the cost of a claim, with its Workspace.
 func BillOf(claim *karpv1.NodeClaim) capacity.Bill {
-	return capacity.Bill{
+	launched := words(claim.StatusConditions(), karpv1.ConditionTypeLaunched)
+	out := capacity.Bill{
 		Owner:        OwnerOf(claim.Labels),
 		Machine:      claim.Name,
 		UID:          claim.UID,
 		InstanceType: requirementValue(claim, corev1.LabelInstanceTypeStable),
 		HourlyPrice:  PriceOf(claim.Annotations),
-		Launched:     isTrue(claim.StatusConditions(), karpv1.ConditionTypeLaunched),
+		Launched:     launched.Status == refusal.StatusTrue,
 		Leaving:      !claim.DeletionTimestamp.IsZero(),
+		CapacityType: capacityTypeOf(claim),
 	}
+	if out.Launched {
+		out.LaunchedAt = launched.Since
+	}
+	return out
 }
 
 // PriceOf is the price in a machine's annotations; negative if there is none, or an invalid one.

@@ -105,3 +105,16 @@ func TestStraysAreKAITOs(t *testing.T) {
 		t.Errorf("it was not deleted: %v", err)
 	}
 }
+
+// TestBillBeginsWithTheLaunch: the cloud charges from then on.
+func TestBillBeginsWithTheLaunch(t *testing.T) {
+	claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}}
+	if got := nodeclaim.BillOf(claim); got.Launched || !got.LaunchedAt.IsZero() {
+		t.Errorf("before the launch: %+v", got)
+	}
+	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
+	want := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).LastTransitionTime.Time
+	if got := nodeclaim.BillOf(claim); !got.Launched || !got.LaunchedAt.Equal(want) || want.IsZero() {
+		t.Errorf("after it: %+v, want %s", got, want)
+	}
+}

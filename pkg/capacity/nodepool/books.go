@@ -36,10 +36,14 @@ func bills(ctx context.Context, from client.Reader) ([]capacity.Bill, error) {
 	}
 	var out []capacity.Bill
 	for _, s := range all.slots(nil) {
-		out = append(out, capacity.Bill{
+		bill := capacity.Bill{
 			Owner: nodeclaim.OwnerOf(s.labels), Machine: s.Name, UID: s.UID, InstanceType: s.InstanceType,
-			HourlyPrice: s.HourlyPrice, Launched: s.Launched, Leaving: s.Deleting,
-		})
+			HourlyPrice: s.HourlyPrice, Launched: s.Launched, Leaving: s.Deleting, CapacityType: s.CapacityType,
+		}
+		if s.Launched {
+			bill.LaunchedAt = s.Words.Launched.Since
+		}
+		out = append(out, bill)
 	}
 	return out, nil
 }

@@ -564,9 +564,18 @@ func TestBooks(t *testing.T) {
 	pool := made(t, false, request(2, "A"))
 	live := newClient(t, pool, claimOf(pool, "a", 1, launchedIn("z1")))
 	pools := provisioner(live, live, false)
+	claims := &karpv1.NodeClaimList{}
+	if err := live.List(t.Context(), claims); err != nil {
+		t.Fatal(err)
+	}
+	const onDemand = v1beta1.CapacityOnDemand
 	want := []capacity.Bill{
-		{Owner: owner, Machine: pool.Name + "-0", UID: "a", InstanceType: "A", HourlyPrice: 5.672, Launched: true},
-		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672}, // Karpenter may buy it at any time
+		{
+			Owner: owner, Machine: pool.Name + "-0", UID: "a", InstanceType: "A", HourlyPrice: 5.672, CapacityType: onDemand, Launched: true,
+			LaunchedAt: claims.Items[0].StatusConditions().Get(karpv1.ConditionTypeLaunched).LastTransitionTime.Time,
+		},
+		// Karpenter may buy it at any time.
+		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672, CapacityType: onDemand},
 	}
 	for _, read := range []func(context.Context) ([]capacity.Bill, error){pools.Bills, pools.LiveBills} {
 		got, err := read(t.Context())

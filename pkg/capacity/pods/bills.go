@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +50,10 @@ func (p *Provisioner) bills(ctx context.Context, from client.Reader, workspaces 
 		s := &slots[i]
 		bill := capacity.Bill{
 			Owner: s.owner, Machine: s.name(), UID: s.uid(), InstanceType: s.asked.InstanceType, HourlyPrice: unpriced,
-			Launched: s.pod != nil && s.pod.Spec.NodeName != "", Leaving: s.isLeaving,
+			Launched: s.pod != nil && s.pod.Spec.NodeName != "", Leaving: s.isLeaving, CapacityType: s.asked.CapacityType,
+		}
+		if bill.Launched {
+			bill.LaunchedAt = scheduledAt(s.pod)
 		}
 		if isLive(s.owner) {
 			bill.HourlyPrice = p.price(s)
@@ -57,6 +61,16 @@ func (p *Provisioner) bills(ctx context.Context, from client.Reader, workspaces 
 		out = append(out, bill)
 	}
 	return out, nil
+}
+
+// scheduledAt is when a pod got its node.
+func scheduledAt(pod *corev1.Pod) time.Time {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
 }
 
 // unpriced is the price of machines that count as free.

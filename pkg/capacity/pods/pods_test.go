@@ -426,13 +426,19 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	bill := func(owner capacity.Owner, machine string, uid types.UID, launched bool) capacity.Bill {
 		return capacity.Bill{
 			Owner: owner, Machine: machine, UID: uid, InstanceType: "Standard_NC24ads_A100_v4", HourlyPrice: 3.673, Launched: launched,
+			CapacityType: v1beta1.CapacityOnDemand,
 		}
 	}
+	running := bill(owner(), "team-a/chat-1.2", "set-2-1", true)
+	running.LaunchedAt = scheduledAt(podOf(setOf(2, 2), 2, 1, "gpu-1"))
 	left := bill(former, "team-a/chat-5.1", "set-1-5", false)
 	left.Leaving, left.HourlyPrice = true, unpriced // its Workspace is gone
-	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", "set-2-0", false), bill(owner(), "team-a/chat-1.2", "set-2-1", true), left}
+	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", "set-2-0", false), running, left}
 	if diff := cmp.Diff(want, bills); diff != "" || err != nil {
 		t.Errorf("bills %v (-want +got):\n%s", err, diff)
+	}
+	if running.LaunchedAt.IsZero() {
+		t.Error("the machine of a running pod has no beginning")
 	}
 }
 
