@@ -16,7 +16,7 @@ func refuseEmpty(entry json.RawMessage) error {
 		return oneLine(err)
 	}
 	if path, found := emptyPath(value, ""); found {
-		return oneLine(fmt.Errorf("%.200s: is empty: give a value or leave it out", orWhole(path)))
+		return oneLine(fmt.Errorf("%.200s is empty: give a value or leave it out", orWhole(path)))
 	}
 	return nil
 }

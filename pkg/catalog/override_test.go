@@ -111,7 +111,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		},
 		{
 			"a price that somebody forgot, which must not be 0", "overrides:\n- name: Small\n  prices:\n    eastus:\n",
-			file + `overrides[0] "Small": prices.eastus: is empty: give a value or leave it out`,
+			file + `overrides[0] "Small": prices.eastus is empty: give a value or leave it out`,
 		},
 		{
 			"a price in words", "overrides: [{name: Small, prices: {eastus: cheap}}]",
@@ -213,7 +213,7 @@ func TestMachinesAreChecked(t *testing.T) {
 		{"a provisioner that is none", machine + "provisioners: [Karpenter]}]", `skus[0] "X": provisioners[0]: "Karpenter" must be a lower-case name such as karpenter`},
 		{"a spot price of no spot machine", machine + "spotPrices: {eastus: 1}}]", `skus[0] "X": spotPrices: 1 requires spot: true`},
 		{"a negative spot price", machine + "spot: true, spotPrices: {eastus: -1}}]", `skus[0] "X": spotPrices.eastus: -1 must be from 0 to 100000`},
-		{"a price that somebody forgot", machine + "prices: {eastus: }}]", `skus[0] "X": prices.eastus: is empty: give a value or leave it out`},
+		{"a price that somebody forgot", machine + "prices: {eastus: }}]", `skus[0] "X": prices.eastus is empty: give a value or leave it out`},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			_, err := load(files(map[string]string{"f.yaml": tc.text}))

@@ -17,11 +17,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// rewatchAfter is the pause before a watch that ended is opened again.
+// rewatchAfter is the pause before an ended watch is opened again.
 const rewatchAfter = time.Second
 
-// changes tells that something about a Workspace has changed: itself, its machines or its pods. An event
-// only says that it is worth looking, so that none that is lost matters.
+// changes signals a change of a Workspace, its machines or its pods. A signal only asks for another look, so a lost one
+// does no harm.
 func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Workspace) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	notify := func() {
@@ -38,7 +38,7 @@ func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Wo
 	return changed
 }
 
-// watchFor notifies of every event until the context ends. What nobody may watch or has is left out.
+// watchFor signals every event until the context ends. It skips kinds that are missing or forbidden to the user.
 func (c *Cluster) watchFor(
 	ctx context.Context, clock clock.Clock, notify func(), list client.ObjectList, options ...client.ListOption,
 ) {

@@ -22,7 +22,7 @@ func (f tokensFlag) String() string {
 	return strconv.Itoa(int(*f.into))
 }
 
-// Type is what help shows.
+// Type is the type in the help.
 func (f tokensFlag) Type() string { return "tokens" }
 
 // Set reads the number.
@@ -56,7 +56,7 @@ func (f timeFlag) String() string {
 	return f.into.String()
 }
 
-// Type is what help shows.
+// Type is the type in the help.
 func (f timeFlag) Type() string { return "duration" }
 
 // Set reads the time.

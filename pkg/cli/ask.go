@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ask holds the flags that say in place of a manifest what is wanted.
+// ask holds the flags that replace a manifest.
 type ask struct {
 	model, instanceType, engine string
 
@@ -37,7 +37,7 @@ type ask struct {
 	args                   map[string]string
 }
 
-// fields are what a manifest has in place of the flags.
+// fields are the manifest's counterparts of the flags.
 func fields() map[string]string {
 	return map[string]string{
 		"model": "inference.preset.name", "instance-type": "resource.instanceType", "engine": "inference.engine.name",
@@ -78,7 +78,7 @@ func (a *ask) bind(cmd *cobra.Command) {
 	complete(cmd, "capacity-type", capacityTypes)
 }
 
-// beside refuses flags that a manifest answers.
+// beside refuses flags with a counterpart in the manifest.
 func (a *ask) beside(cmd *cobra.Command) error {
 	known := fields()
 	for _, flag := range slices.Sorted(maps.Keys(known)) {
@@ -89,7 +89,7 @@ func (a *ask) beside(cmd *cobra.Command) error {
 	return nil
 }
 
-// workspace is the manifest that says the same as the flags.
+// workspace is the manifest equivalent of the flags.
 func (a *ask) workspace() (*v1beta1.Workspace, error) {
 	aim, err := a.aim()
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *ask) aim() (v1beta1.OptimizeFor, error) {
 	return "", usageError("--optimize-for: %q is not supported: use balanced, cost, latency or throughput", a.optimizeFor)
 }
 
-// flagged names flags in place of the fields that they stand for.
+// flagged names flags in place of their fields.
 func flagged(message string) string {
 	known := fields()
 	// The longer names first, because some begin like others.
@@ -157,7 +157,7 @@ func flagged(message string) string {
 	})
 }
 
-// given is a number for a field; 0 stands for a flag that was not given.
+// given is a number for a field; 0 stands for an unset flag.
 func given(value int32) *int32 {
 	if value == 0 {
 		return nil
@@ -172,7 +172,7 @@ func duration(value time.Duration) *metav1.Duration {
 	return &metav1.Duration{Duration: value}
 }
 
-// title is how a Workspace is called in headings: by its own name, or by the model where it has none.
+// title is the heading for a Workspace: its own name, or the model's if it has none.
 func title(ws *v1beta1.Workspace, hubID string) string {
 	if ws.Name == "workspace" && ws.Namespace == "" {
 		return hubID

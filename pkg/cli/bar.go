@@ -20,8 +20,8 @@ type share struct {
 	code string
 }
 
-// bar draws the parts of a whole, and below it what they are. Each part has a mark of its own, so that
-// the bar can be read without colours.
+// bar draws the parts of a whole, with a legend below. Each part has its own mark, so the bar is readable without
+// colours.
 func (p page) bar(total float64, parts []share) {
 	var drawn strings.Builder
 	var legend []string
@@ -34,8 +34,8 @@ func (p page) bar(total float64, parts []share) {
 	p.line("  %s", strings.Join(legend, "   "))
 }
 
-// widths are the characters of each part. They sum to barWidth where the parts sum to the total, and what
-// is there at all has at least one.
+// widths are the characters of each part. They sum to barWidth if the parts sum to the total. Every part above zero has
+// at least one.
 func widths(total float64, parts []share) []int {
 	out := make([]int, len(parts))
 	var before float64

@@ -121,7 +121,7 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 	return b.write(ctx, w, cluster, name, result)
 }
 
-// predicted is the speed that a plan promises; nil if it promises none.
+// predicted is the plan's speed; nil if the plan has none.
 func predicted(plan *v1beta1.PlanStatus) *v1beta1.PlanPerformance {
 	if plan == nil {
 		return nil
@@ -165,7 +165,7 @@ func (b *benchCommand) show(w World, r *benchResult) error {
 // peakTokensPerMinute is KAITO's name for the result of a benchmark.
 const peakTokensPerMinute = "peakTokensPerMinute"
 
-// write puts the result where KAITO's clients look for it. Nothing else depends on it.
+// write stores the result in the place of KAITO's clients. Nothing else depends on it.
 func (b *benchCommand) write(ctx context.Context, w World, cluster *Cluster, name string, r *benchResult) error {
 	if r.Failed > 0 {
 		return clusterError("nothing is recorded: %s failed: %s", count(r.Failed, "request"), r.FirstFailure)
@@ -210,7 +210,7 @@ func (b *benchCommand) write(ctx context.Context, w World, cluster *Cluster, nam
 	return err
 }
 
-// engine is what ran: its name, the tag of its image, and the format of the weights; empty if unknown.
+// engine is the measured engine: its name, its image's tag, and the format of the weights; empty if unknown.
 func (b *benchCommand) engine(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (string, string, string) {
 	revisions, err := cluster.revisions(ctx, ws)
 	current := accepted(revisions)

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// outOfBounds says which field has a value that the API server would refuse and a plan depends on.
+// outOfBounds names a field with a value that the API server would refuse, if a plan depends on the field.
 func outOfBounds(ws *v1beta1.Workspace) string {
 	if count := ws.Resource.Count; count != nil && (*count < 1 || *count > 1000) {
 		return fmt.Sprintf("resource.count is %d: it must be between 1 and 1000", *count)
@@ -81,7 +81,7 @@ func capacityTypes() []string {
 	return []string{string(v1beta1.CapacityReserved), string(v1beta1.CapacityOnDemand), string(v1beta1.CapacitySpot)}
 }
 
-// aims are what can be optimised for.
+// aims are the values of optimizeFor.
 func aims() []string {
 	return []string{
 		string(v1beta1.OptimizeForBalanced), string(v1beta1.OptimizeForCost), string(v1beta1.OptimizeForLatency),

@@ -27,7 +27,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// calibrations are signed files of runs that join the catalogue.
+// calibrations are signed files of runs for the catalogue.
 type calibrations struct{ files, keys []string }
 
 // bind declares --calibration and --calibration-key.
@@ -56,7 +56,7 @@ func (c *calibrations) added(known *catalog.Catalog) (*catalog.Catalog, error) {
 	return known, nil
 }
 
-// export writes what a benchmark measured.
+// export writes a benchmark as a signed run.
 type export struct {
 	facts
 	file, signKey, gpu, source string
@@ -84,7 +84,7 @@ func (e *export) check() error {
 	return nil
 }
 
-// write signs the run beside those that the file has, and returns the public key.
+// write adds the run to those in the file, signs all, and returns the public key.
 func (e *export) write(m *catalog.Measurement) (string, error) {
 	secret, err := os.ReadFile(e.signKey)
 	if err != nil {
@@ -101,7 +101,7 @@ func (e *export) write(m *catalog.Measurement) (string, error) {
 		return "", usageError("--export: %w", err)
 	default:
 		if f, err = calibration.Decode(data); err != nil {
-			return "", usageError("--export: %s has other content: %w", e.file, err)
+			return "", usageError("--export: %s is not a calibration file: %w", e.file, err)
 		}
 	}
 	f.Measurements = append(f.Measurements, *m)

@@ -126,7 +126,7 @@ func TestBenchExportErrors(t *testing.T) {
 		{"no such key", "--export " + file + " --sign-key " + file, "--sign-key: open"},
 		{"no key in it", "--export " + file + " --sign-key " + foreign, "it is not an unencrypted private key in PEM"},
 		{"another GPU's name", "--export " + file + " --sign-key " + keyFile + " --gpu A25", `--gpu: "A25" is not the name of a GPU`},
-		{"a file with other content", "--export " + foreign + " --sign-key " + keyFile, "has other content"},
+		{"a file with other content", "--export " + foreign + " --sign-key " + keyFile, "is not a calibration file"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			args := append([]string{"bench", "chat", "--requests", "1", "--concurrency", "1", "-o", "json"}, strings.Fields(tc.args)...)

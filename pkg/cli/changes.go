@@ -13,14 +13,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// fieldChange is one field that two manifests have different values of; empty means that it is absent.
+// fieldChange is a field with different values in two manifests; an empty value means that the field is absent.
 type fieldChange struct {
 	Field string `json:"field"`
 	Old   string `json:"old,omitempty"`
 	New   string `json:"new,omitempty"`
 }
 
-// changesOf are the fields that differ, by name. config is the text of the ConfigMap that each names.
+// changesOf are the different fields, by name. config is the text of each manifest's ConfigMap.
 func changesOf(old, updated *v1beta1.Workspace, oldConfig, newConfig string) ([]fieldChange, error) {
 	before, err := leaves(old, oldConfig)
 	if err != nil {
@@ -64,7 +64,7 @@ func leaves(ws *v1beta1.Workspace, config string) (map[string]string, error) {
 	if config != "" {
 		out[configField] = config
 	}
-	// What is stored where nothing was given means the same as nothing.
+	// The value stored for an unset field equals the unset field.
 	for field, standard := range map[string]string{"resource.count": "1", "suspend": "false", "inference.preset.accessMode": "public"} {
 		if out[field] == standard {
 			delete(out, field)
@@ -112,8 +112,7 @@ func isPlain(list []any) bool {
 	})
 }
 
-// fixed are the fields that the API server lets nobody change: the object must be made anew. Of those in
-// settable, only a value that is there cannot be changed.
+// fixed are the immutable fields: a change needs a new object. A field in settable is immutable once it has a value.
 func isFixed(change *fieldChange) bool {
 	switch {
 	case change.Field == "inference.preset.name", change.Field == "resource.count",

@@ -107,7 +107,7 @@ func piped(in io.Reader) (string, error) {
 	return string(text), nil
 }
 
-// conversation is what was said so far.
+// conversation is the history of messages.
 type conversation struct {
 	// reach leads to the server until the context ends.
 	reach    func(context.Context) (*endpoint, error)
@@ -116,7 +116,7 @@ type conversation struct {
 	question question
 }
 
-// converse asks what somebody types, until nothing more comes.
+// converse sends each typed line until the input ends.
 func (t *conversation) converse(ctx context.Context, w World) error {
 	lines := bufio.NewScanner(w.In)
 	lines.Buffer(nil, mostBytes)
@@ -154,7 +154,7 @@ func (w World) interruptible(ctx context.Context) (context.Context, context.Canc
 	return w.Interrupt(ctx)
 }
 
-// say asks one thing and prints the answer. What fails leaves the conversation as it was.
+// say sends one message and prints the answer. After a failure, the conversation is unchanged.
 func (t *conversation) say(ctx context.Context, prompt string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -20,26 +20,26 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// World is what the command needs of the process it runs in.
+// World is the command's view of its process.
 type World struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Getenv   func(string) string
 	// Presets are the files of the catalogue.
 	Presets fs.FS
-	// Terminal says that Out is a terminal that shows colours.
+	// Terminal reports whether Out is a terminal with colours.
 	Terminal bool
-	// Hub returns what describes models that the catalogue does not have.
+	// Hub returns a describer of models outside the catalogue.
 	Hub func(endpoint, token string) (Describer, error)
-	// Cluster connects to the cluster that flags name; what its API server warns of goes to the writer.
+	// Cluster connects to the cluster in the flags, and writes the warnings of its API server to the writer.
 	Cluster func(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster, error)
 	// Clock tells how old things are.
 	Clock clock.WithTicker
 	// Size of the terminal in columns and lines.
 	Size func() (width, height int)
-	// Typing says that In is a terminal that somebody types at.
+	// Typing reports whether In is a terminal.
 	Typing bool
-	// Interrupt returns a context that Ctrl-C cancels instead of ending the process.
+	// Interrupt returns a context. Ctrl-C cancels it and does not end the process.
 	Interrupt func(context.Context) (context.Context, context.CancelFunc)
 }
 

@@ -26,9 +26,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Cluster is what the commands need of a cluster, with the rights of the user.
+// Cluster is the commands' access to a cluster, with the rights of the user.
 type Cluster struct {
-	// Namespace that the flags or the kubeconfig name.
+	// Namespace in the flags or the kubeconfig.
 	Namespace string
 	Objects   Objects
 	Pods      Pods
@@ -46,11 +46,11 @@ type Objects interface {
 
 // Pods are reached through the API server.
 type Pods interface {
-	// Log streams what a container writes.
+	// Log streams a container's log.
 	Log(ctx context.Context, pod types.NamespacedName, options *corev1.PodLogOptions) (io.ReadCloser, error)
 	// Get asks a server in a pod for a path.
 	Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error)
-	// Forward returns an address on this machine that leads to a port of a pod until the context ends.
+	// Forward returns a local address for a port of a pod. It works until the context ends.
 	Forward(ctx context.Context, pod types.NamespacedName, port int32) (string, error)
 }
 
@@ -60,13 +60,13 @@ const (
 	completeLimit = 2 * time.Second
 )
 
-// connection is the flags that say which cluster, and as whom.
+// connection is the flags for the cluster and the user.
 type connection struct {
 	world World
 	flags *genericclioptions.ConfigFlags
 }
 
-// bind declares those flags of kubectl that lead to a cluster, and completes names of Workspaces.
+// bind declares kubectl's connection flags, and completes names of Workspaces.
 func (c *connection) bind(cmd *cobra.Command, w World) {
 	c.world = w
 	all := genericclioptions.NewConfigFlags(true)
@@ -107,7 +107,7 @@ func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspac
 	return ws, nil
 }
 
-// leader is the set that serves a Workspace, or nil.
+// leader is the StatefulSet of a Workspace's serving pods, or nil.
 func (c *Cluster) leader(ctx context.Context, ws *v1beta1.Workspace) (*appsv1.StatefulSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -144,7 +144,7 @@ func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) 
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// worded says what an API server's refusal means for an object, and what to do.
+// worded explains an error of the API server for an object, with the way out.
 func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {

@@ -44,7 +44,7 @@ above 3 are errors.`,
 	return cmd
 }
 
-// effect is what a change does to what runs.
+// effect is the effect of a change on running pods and machines.
 type effect string
 
 // The effects, from none to most.
@@ -58,7 +58,7 @@ const (
 	effectRefused  effect = "refused"
 )
 
-// difference is what becomes of one Workspace.
+// difference is the change of one Workspace.
 type difference struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -79,7 +79,7 @@ type side struct {
 	Warnings []string `json:"warnings,omitempty"`
 
 	plan planner.Plan
-	// buys says that machines are held: it is planned for and not suspended.
+	// buys reports whether the Workspace holds machines: it has a plan and is not suspended.
 	buys bool
 	err  error
 }
@@ -115,7 +115,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	return resultOf(found)
 }
 
-// resultOf is the exit code that tells a pipeline what was found.
+// resultOf is the exit code for pipelines.
 func resultOf(found []difference) error {
 	for i := range found {
 		if now := found[i].New; now != nil && now.err != nil {
@@ -128,8 +128,7 @@ func resultOf(found []difference) error {
 	return nil
 }
 
-// differences compares the Workspaces of two manifests, in the order of the new one; what is gone comes
-// last.
+// differences compares the Workspaces of two manifests, in the order of the new one. Deleted ones come last.
 func (d *diffCommand) differences(ctx context.Context, old, updated *manifest) ([]difference, error) {
 	out := []difference{}
 	for _, ws := range updated.workspaces {
@@ -162,7 +161,7 @@ func (m *manifest) workspace(name string) *v1beta1.Workspace {
 	return nil
 }
 
-// configText is the text of the ConfigMap that a Workspace names; empty if the file does not have it.
+// configText is the text of a Workspace's ConfigMap; empty if the file does not have it.
 func (m *manifest) configText(ws *v1beta1.Workspace) string {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return ""
@@ -209,7 +208,7 @@ func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspa
 	return out
 }
 
-// effectOf says what a change does.
+// effectOf explains the effect of a change.
 func effectOf(d *difference) (effect, string) {
 	switch old, updated := d.Old, d.New; {
 	case updated != nil && updated.err != nil:
@@ -231,7 +230,7 @@ func effectOf(d *difference) (effect, string) {
 	}
 }
 
-// effectOfUpdate is effectOf where a Workspace stays and may be updated.
+// effectOfUpdate is effectOf for a Workspace with a possible update.
 func effectOfUpdate(d *difference) (effect, string) {
 	old, updated := d.Old, d.New
 	switch {
@@ -252,7 +251,7 @@ func effectOfUpdate(d *difference) (effect, string) {
 	}
 }
 
-// sameMachines reports whether machines that were bought for one plan serve the other.
+// sameMachines reports whether machines bought for one plan can serve the other.
 func sameMachines(d *difference) bool {
 	old, updated := &d.Old.plan, &d.New.plan
 	class := func(c fieldChange) bool {
@@ -267,7 +266,7 @@ func sameLayout(a, b *planner.Plan) bool {
 	return reflect.DeepEqual(rendered(a), rendered(b))
 }
 
-// rendered is what of a plan shows in pods.
+// rendered is the part of a plan that shows in pods.
 func rendered(p *planner.Plan) planner.Plan {
 	out := *p
 	out.Memory, out.Performance, out.HourlyPrice = nil, nil, 0
@@ -275,7 +274,7 @@ func rendered(p *planner.Plan) planner.Plan {
 	return out
 }
 
-// sentenceOf is what there is to say of an error beside where it was found.
+// sentenceOf is the text of an error without its place.
 func sentenceOf(err error) string {
 	if text, ok := errors.AsType[*sentence](err); ok {
 		return text.text

@@ -10,10 +10,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// hoursPerMonth is what clouds reckon with.
+// hoursPerMonth is the clouds' convention.
 const hoursPerMonth = 730
 
-// describeDifferences words what becomes of each Workspace.
+// describeDifferences explains the change of each Workspace.
 func describeDifferences(out page, found []difference) {
 	for i := range found {
 		if i > 0 {
@@ -63,7 +63,7 @@ func value(text string) string {
 	return shorten(text)
 }
 
-// machines are those that are held.
+// machines are the held ones.
 func (s *side) machines() string {
 	switch {
 	case s == nil:
@@ -77,7 +77,7 @@ func (s *side) machines() string {
 	}
 }
 
-// hourly is what the machines that are held cost; false if that is not known.
+// hourly is the price of the held machines; false if it is unknown.
 func (s *side) hourly() (float64, bool) {
 	switch {
 	case s == nil, s.err == nil && !s.buys:
@@ -97,7 +97,7 @@ func (s *side) price() string {
 	return hourly(price)
 }
 
-// monthly is what a change costs in a month.
+// monthly is the cost of a change per month.
 func monthly(d *difference) string {
 	before, known := d.Old.hourly()
 	after, alsoKnown := d.New.hourly()

@@ -89,7 +89,7 @@ func (d *doctorCommand) run(ctx context.Context, w World) error {
 	return nil
 }
 
-// writeBundle writes a support bundle that only the user can read.
+// writeBundle writes a support bundle, readable by the user alone.
 func writeBundle(path string, seen *doctor.Snapshot, findings []doctor.Finding) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -73,16 +73,16 @@ func (s *restServer) Version(ctx context.Context) (version string, now time.Time
 	return answer.GitVersion, now, nil
 }
 
-// source is a kind that doctor reads.
+// source is a kind for doctor to read.
 type source struct {
 	schema.GroupVersionKind
-	// labels that the objects must have; nil means any.
+	// labels of the objects; nil means any.
 	labels client.ListOption
 	// names of the only objects to read; empty means all.
 	names []string
 }
 
-// sources are everything that doctor reads. Secrets and ConfigMaps are not among it.
+// sources are all kinds for doctor to read. Secrets and ConfigMaps are not among them.
 func sources() []source {
 	of := func(group, version string, kinds ...string) []source {
 		var out []source
@@ -123,7 +123,7 @@ func sources() []source {
 		})
 }
 
-// snapshot reads what doctor examines. An error means that the cluster does not answer.
+// snapshot reads doctor's input. An error means that the cluster does not answer.
 func (c *Cluster) snapshot(ctx context.Context) (*doctor.Snapshot, error) {
 	if c.Server == nil {
 		return nil, errors.New("no API server is available here")

@@ -11,24 +11,23 @@ import (
 // The exit codes; docs/reference/cli.md tells users.
 const (
 	codeDone = 0
-	// codeDiffers is what diff ends with where something changes, and codeStalled what status --watch ends
-	// with where waiting is of no use.
+	// codeDiffers is diff's exit code for a change, and codeStalled that of status --watch for a stalled Workspace.
 	codeDiffers = 1
 	codeStalled = 1
-	// codeSick is doctor's with an error among the findings, and codeUnchecked where the cluster does not answer.
+	// codeSick is doctor's exit code for an error among the findings, and codeUnchecked that for a silent cluster.
 	codeSick      = 1
 	codeUnchecked = 2
-	// codeUsage means that a flag, a file or a name in it is wrong.
+	// codeUsage means a wrong flag, file or name.
 	codeUsage = 2
-	// codeInfeasible means that nothing serves what was asked for.
+	// codeInfeasible means that no plan meets the request.
 	codeInfeasible = 3
 	// codeHub means that the hub did not describe the model.
 	codeHub = 4
-	// codeCluster means that the cluster or the model's server did not do what was asked for, or not in time.
+	// codeCluster means that the cluster or the model's server failed, or was too slow.
 	codeCluster = 5
 )
 
-// exitError is an error with the exit code that it ends the process with.
+// exitError is an error with an exit code.
 type exitError struct {
 	code int
 	err  error
@@ -51,7 +50,7 @@ func clusterError(format string, args ...any) error {
 	return &exitError{code: codeCluster, err: fmt.Errorf(format, args...)}
 }
 
-// codeOf is the exit code for an error; what nobody gave one is about the command line.
+// codeOf is the exit code for an error. Errors without a code are about the command line.
 func codeOf(err error) int {
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.code

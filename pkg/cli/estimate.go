@@ -72,7 +72,7 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.Float64Var(&e.serving.Utilization, "gpu-memory-utilization", 0, "share of the GPU's memory (default: the engine's)")
 	f.IntVar(&e.serving.MaxNumSeqs, "max-num-seqs", 0, "sequences in progress at once on each replica (default: the engine's for the GPU)")
 	f.IntVar(&e.serving.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens computed in one step (default: the engine's for the GPU)")
-	f.IntVar(&e.serving.MaxModelLen, "max-model-len", 0, "tokens of a sequence (default: the model's context)")
+	f.IntVar(&e.serving.MaxModelLen, "max-model-len", 0, "maximum tokens of a sequence (default: the model's context)")
 	f.BoolVar(&e.serving.Eager, "enforce-eager", false, "run without CUDA graphs")
 	f.IntVar(&e.load.Input, "input-len", 1024, "tokens of a prompt")
 	f.IntVar(&e.load.Output, "output-len", 256, "tokens of an answer")
@@ -80,7 +80,7 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.Float64Var(&e.load.Rate, "rate", 0, "requests per second with random arrivals; replaces the concurrency")
 }
 
-// estimate is what is predicted; its JSON is stable.
+// estimate is a prediction; its JSON is stable.
 type estimate struct {
 	WeightsGiBPerGPU      float64 `json:"weightsGiBPerGPU"`
 	KVCacheGiBPerGPU      float64 `json:"kvCacheGiBPerGPU"`
@@ -92,19 +92,19 @@ type estimate struct {
 	TTFTMillis            float64 `json:"ttftMs"`
 	TPOTMillis            float64 `json:"tpotMs"`
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
-	// Fits says that the engine starts and holds one sequence of the longest length.
+	// Fits reports whether the engine starts and holds one sequence of the maximum length.
 	Fits bool `json:"fits"`
-	// Queues says that the load is more than fits at once, so that some of it waits.
+	// Queues reports whether part of the load waits, because it does not fit at once.
 	Queues bool `json:"queues"`
 	// MemoryBasis and SpeedBasis say how the figures came to be.
 	MemoryBasis v1beta1.Basis `json:"memoryBasis"`
 	SpeedBasis  v1beta1.Basis `json:"speedBasis"`
-	// Assumed are the settings that the figures hold for.
+	// Assumed are the settings behind the figures.
 	Assumed assumed  `json:"assumed"`
 	Notes   []string `json:"notes,omitempty"`
 }
 
-// assumed are the settings of an estimate, those that were not given included.
+// assumed are the settings of an estimate, with the defaults of unset ones.
 type assumed struct {
 	Model                string  `json:"model"`
 	Quantization         string  `json:"quantization"`
@@ -149,7 +149,7 @@ func (e *estimateCommand) run(ctx context.Context, cmd *cobra.Command, w World) 
 	return nil
 }
 
-// check refuses flags that mean nothing.
+// check refuses contradictory flags.
 func (e *estimateCommand) check(cmd *cobra.Command) error {
 	switch {
 	case e.name == "" && e.config == "":
@@ -189,7 +189,7 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkRate refuses a rate that is none, or beside another load.
+// checkRate refuses an invalid rate, and a rate beside another load.
 func (e *estimateCommand) checkRate(cmd *cobra.Command) error {
 	switch rate := e.load.Rate; {
 	case !cmd.Flags().Changed("rate"):
@@ -202,7 +202,7 @@ func (e *estimateCommand) checkRate(cmd *cobra.Command) error {
 	return nil
 }
 
-// Bounds of what makes sense, so that products of numbers stay numbers.
+// Bounds of sensible values. They keep products within the range of integers.
 const (
 	mostGPUs   = 4096
 	mostTokens = 100_000_000
@@ -219,11 +219,11 @@ type subject struct {
 	load    physics.Load
 	assumed assumed
 	notes   []string
-	// refused says that the engine does not start on the GPU, or as it is told to.
+	// refused reports that the engine does not start on the GPU, or with the settings.
 	refused bool
 }
 
-// subject gathers what is to be predicted.
+// subject gathers the input of a prediction.
 func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (*subject, error) {
 	s := &subject{serving: e.serving, load: e.load}
 	var ok bool
@@ -248,7 +248,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if s.layout, err = e.layout(known, &s.gpu, m.Shape.Layers); err != nil {
 		return nil, err
 	}
-	// Without the flag, the engine cuts experts over the GPUs of all replicas, which takes as much of each.
+	// Without the flag, the engine splits experts over the GPUs of all replicas, with the same share on each.
 	s.layout.EP = m.Shape.MoE != nil && s.engine.Split == catalog.SplitTensor && (e.ep || s.layout.DP > 1)
 	if err := s.serveAs(e.kvType, m.Context); err != nil {
 		return nil, err
@@ -296,8 +296,8 @@ func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers in
 	return l, nil
 }
 
-// joined says how many of a machine's GPUs their own link joins, and what joins machines: as in the
-// machine types of the catalogue that have at least that many of them, else as the GPU's link suggests.
+// joined returns the number of a machine's GPUs on one link, and the link between machines. They come from the
+// catalogue's machine types with at least that many of the GPUs, or else from the GPU's own link.
 func joined(known *catalog.Catalog, gpu *sku.GPU, gpus int) (linked int, networkGBs float64) {
 	found := false
 	for _, s := range known.SKUs() {
@@ -312,7 +312,7 @@ func joined(known *catalog.Catalog, gpu *sku.GPU, gpus int) (linked int, network
 	return linked, networkGBs
 }
 
-// serveAs fills in what the engine does where nothing is said.
+// serveAs fills in the engine's defaults.
 func (s *subject) serveAs(kvType string, context int) error {
 	s.serving.KVType = ""
 	switch kvType {

@@ -18,7 +18,7 @@ type theme struct {
 	words []string
 }
 
-// themes in the order in which they help most: what would work, what nearly works, what cannot.
+// themes in order of their use to a reader: suitable options first, near misses next, impossible ones last.
 func themes() []theme {
 	return []theme{
 		{"Above your limits", []string{"dearer than", "at most", "are allowed"}},
@@ -36,7 +36,7 @@ func themes() []theme {
 	}
 }
 
-// Themes without words of their own: machine types that the catalogue excludes, and all other reasons.
+// Themes without key words: machine types excluded by the catalogue, and all other reasons.
 const (
 	notBought = "Cannot be bought"
 	other     = "Other reasons"
@@ -44,7 +44,7 @@ const (
 	notBoughtPrefix = "cannot be bought: "
 )
 
-// themeOf is the title of the theme of a reason: the first whose words it holds.
+// themeOf is the title of a reason's theme: the first one with a matching key word.
 func themeOf(reason string) string {
 	if strings.HasPrefix(reason, notBoughtPrefix) {
 		return notBought
@@ -74,7 +74,7 @@ func explain(out page, verdicts []planner.Verdict) {
 	}
 }
 
-// explainTheme lists options by price; where several have one reason, the reason comes once.
+// explainTheme lists options by price, and prints a common reason once.
 func explainTheme(out page, verdicts []planner.Verdict) {
 	verdicts = slices.Clone(verdicts)
 	slices.SortStableFunc(verdicts, func(a, b planner.Verdict) int {
@@ -97,7 +97,7 @@ func explainTheme(out page, verdicts []planner.Verdict) {
 			rows = append(rows, []string{machines(&same[0]), hourly(same[0].HourlyPrice), reason})
 		}
 	}
-	// Writing to the page fails where the next line does too.
+	// If writing to the page fails here, the next line fails, too.
 	_ = table(out.w, "    ", rows)
 	for _, reason := range reasons {
 		if same := byReason[reason]; len(same) > 1 {
@@ -106,7 +106,7 @@ func explainTheme(out page, verdicts []planner.Verdict) {
 	}
 }
 
-// explainReason lists the options that have one reason.
+// explainReason lists the options with one common reason.
 func explainReason(out page, reason string, same []planner.Verdict) {
 	names := make([]string, 0, len(same))
 	for i := range same {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// facts are the flags that say which catalogue counts, and where machines would be.
+// facts are the flags for the catalogue and the place of the machines.
 type facts struct {
 	base     fs.FS
 	overlays []string
@@ -64,7 +64,7 @@ func (f *facts) load() (*catalog.Catalog, error) {
 	return f.measured.added(c)
 }
 
-// place checks --cloud and --region, and returns the clouds that they leave; none means all.
+// place checks --cloud and --region, and returns the remaining clouds; none means all.
 func (f *facts) place(c *catalog.Catalog) ([]string, error) {
 	all := clouds(c)
 	for _, cloud := range f.clouds {
@@ -98,7 +98,7 @@ func clouds(c *catalog.Catalog) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// regions are those that the catalogue has prices for, sorted; no cloud means all.
+// regions are the catalogue's regions with prices, sorted; no cloud means all.
 func regions(c *catalog.Catalog, of []string) []string {
 	found := map[string]bool{}
 	for _, s := range c.SKUs() {
@@ -112,7 +112,7 @@ func regions(c *catalog.Catalog, of []string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// near are the names that share most letters at their start with one, at most six.
+// near are at most six names with the longest common prefix.
 func near(name string, among []string) []string {
 	const most = 6
 	for length := len(name); length > 0; length-- {

@@ -11,10 +11,10 @@ import (
 	"os"
 )
 
-// mostBytes of a file: what an API server takes of an object, many times over.
+// mostBytes of a file: many times the API server's limit for an object.
 const mostBytes = 8 << 20
 
-// readFile reads a file; - is the standard input, where there is one.
+// readFile reads a file; - is the standard input.
 func readFile(name string, stdin io.Reader) ([]byte, error) {
 	from := stdin
 	if name != "-" || stdin == nil {

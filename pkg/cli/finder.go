@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Describer tells of models that the catalogue does not have, and in sentences what it assumed of them.
+// Describer describes models outside the catalogue, and returns its assumptions as sentences.
 type Describer interface {
 	Describe(ctx context.Context, id string) (m model.Model, notes []string, err error)
 }
@@ -36,7 +36,7 @@ type finder struct {
 	config   string
 }
 
-// bind declares the flags for models that the catalogue does not have.
+// bind declares the flags for models outside the catalogue.
 func (f *finder) bind(cmd *cobra.Command, w World) {
 	f.hub, f.token = w.Hub, w.Getenv("HF_TOKEN")
 	cmd.Flags().StringVar(&f.endpoint, "hub-endpoint", "https://huggingface.co",
@@ -45,13 +45,12 @@ func (f *finder) bind(cmd *cobra.Command, w World) {
 	cmd.Flags().StringVar(&f.config, "config", "", "config.json of the model, if neither the catalogue nor the hub has it")
 }
 
-// Model returns the model that a Workspace names, and what was assumed of it.
+// Model returns a Workspace's model, and the assumptions about it.
 func (f *finder) Model(ctx context.Context, ws *v1beta1.Workspace, _ string) (model.Model, []string, error) {
 	return f.model(ctx, ws.Inference.Preset.Name)
 }
 
-// model returns the model that a name stands for, and what was assumed of it. With --config the name only
-// labels it.
+// model returns the model of a name, and the assumptions about it. With --config, the name is only a label.
 func (f *finder) model(ctx context.Context, name string) (model.Model, []string, error) {
 	if f.config != "" {
 		return f.fromConfig(name)
@@ -77,7 +76,7 @@ func (f *finder) model(ctx context.Context, name string) (model.Model, []string,
 	return request.Sized(m, f.catalog), notes, nil
 }
 
-// notDescribed joins what the hub says with what the catalogue has instead.
+// notDescribed joins the hub's error with similar names in the catalogue.
 func (f *finder) notDescribed(unknown, problem error) error {
 	similar, ok := errors.AsType[*catalog.UnknownError](unknown)
 	if !ok || len(similar.Suggestions) == 0 {
@@ -93,7 +92,7 @@ func (f *finder) fromConfig(name string) (model.Model, []string, error) {
 		return model.Model{}, nil, usageError("--config: %w", err)
 	}
 	files := hfconfig.Files{Config: data}
-	// What else reports how the weights are stored lies beside it, where it was downloaded with them.
+	// Further files about the format of the weights are in the same directory, if they were downloaded, too.
 	dir := filepath.Dir(f.config)
 	files.Quantization, _ = os.ReadFile(filepath.Join(dir, "hf_quant_config.json"))
 	if index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json")); err == nil {

@@ -49,7 +49,7 @@ type historyEntry struct {
 	HourlyPrice string        `json:"hourlyPrice,omitempty"`
 	Reason      string        `json:"reason"`
 	Changes     []fieldChange `json:"changes,omitempty"`
-	// Restorable says that rollback can go back to it.
+	// Restorable reports whether rollback can restore it.
 	Restorable bool `json:"restorable"`
 }
 
@@ -90,7 +90,7 @@ func (h *historyCommand) run(ctx context.Context, w World, name string) error {
 	return table(w.Out, "", rows)
 }
 
-// entriesOf tells of each revision what made it another one.
+// entriesOf explains the reason for each revision.
 func entriesOf(revisions []pinned) ([]historyEntry, error) {
 	entries := make([]historyEntry, 0, len(revisions))
 	for i := range revisions {
@@ -118,7 +118,7 @@ func entriesOf(revisions []pinned) ([]historyEntry, error) {
 	return entries, nil
 }
 
-// words say what changed, on one line.
+// words describe the changes on one line.
 func (e *historyEntry) words() string {
 	if len(e.Changes) == 0 {
 		return e.Reason

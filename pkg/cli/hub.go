@@ -14,7 +14,7 @@ import (
 // hubDescriber asks a hub.
 type hubDescriber struct{ client *hub.Client }
 
-// newHub returns what asks the hub at an endpoint.
+// newHub returns a describer for the hub at an endpoint.
 func newHub(endpoint, token string) (Describer, error) {
 	client, err := hub.New(hub.Options{Endpoint: endpoint, Token: token, HTTP: hub.NewHTTPClient(1)})
 	if err != nil {
@@ -23,7 +23,7 @@ func newHub(endpoint, token string) (Describer, error) {
 	return hubDescriber{client}, nil
 }
 
-// Describe returns what the hub says of a model's main branch.
+// Describe returns the hub's description of a model's main branch.
 func (h hubDescriber) Describe(ctx context.Context, id string) (model.Model, []string, error) {
 	d, err := describe.Inspect(ctx, h.client, id, "")
 	return d.Model, d.Notes, err

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// milestone is something that has happened; what has the same key is told once.
+// milestone is an event in the life of a Workspace. Each key is printed once.
 type milestone struct{ key, text string }
 
-// journal adds a line for each thing that has happened since the last time.
+// journal prints a line for each new milestone.
 func (s *statusCommand) journal(w World) func(*sight) {
 	told := map[string]bool{}
 	return func(seen *sight) {
@@ -27,8 +27,7 @@ func (s *statusCommand) journal(w World) func(*sight) {
 	}
 }
 
-// milestones are what can be told of a Workspace, in the order in which it happens. Nothing in a key
-// changes by itself.
+// milestones are the printable events of a Workspace, in the order of their occurrence. A key never changes by itself.
 func (r *report) milestones(now time.Time) []milestone {
 	var out []milestone
 	add := func(format string, args ...any) {

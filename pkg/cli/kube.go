@@ -26,17 +26,17 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// requestsPerSecond is no limit in practice: a person cannot ask that fast.
+// requestsPerSecond is above the rate of any interactive use.
 const requestsPerSecond = 50
 
-// connect returns the cluster that flags name. What the API server warns of is written to warnings.
+// connect returns the cluster in the flags. Warnings of the API server go to warnings.
 func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster, error) {
 	loader := flags.ToRawKubeConfigLoader()
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
-	// Without a kubeconfig the loader means localhost:8080, where no cluster is but in a pod.
+	// Without a kubeconfig, the loader returns localhost:8080. Only a pod has a cluster there.
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ func (p *kubePods) Log(ctx context.Context, pod types.NamespacedName, options *c
 	return p.core.Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 }
 
-// Get goes through a port-forward, which ends in the pod itself: what the API server proxies comes from outside,
-// and a preset's NetworkPolicy lets nobody from there to the agent.
+// Get uses a port-forward, because that ends in the pod itself. The API server's proxy connects from outside, and a
+// preset's NetworkPolicy blocks the agent from there.
 func (p *kubePods) Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,7 +133,7 @@ func (p *kubePods) Forward(ctx context.Context, pod types.NamespacedName, port i
 	return fmt.Sprintf("127.0.0.1:%d", ports[0].Local), nil
 }
 
-// dialer speaks as kubectl does: WebSockets, and SPDY to servers that do not know them.
+// dialer follows kubectl: WebSockets, or SPDY for servers without them.
 func (p *kubePods) dialer(target *url.URL) (httpstream.Dialer, error) {
 	transport, upgrader, err := spdy.RoundTripperFor(p.config)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// load is what a benchmark asks for. Zero means unset.
+// load is the load of a benchmark. Zero means unset.
 type load struct {
 	Requests     int `json:"requests"`
 	Concurrency  int `json:"concurrency"`
@@ -28,7 +28,7 @@ type load struct {
 	OutputTokens int `json:"outputTokens"`
 }
 
-// The load where neither flags nor the plan name one: that of the API's objectives.
+// The load without flags and without a plan's load: the default objectives of the API.
 const (
 	standardConcurrency  = 4
 	standardInputTokens  = 1024
@@ -38,7 +38,7 @@ const (
 	requestLimit = 10 * time.Minute
 )
 
-// filled is the load with what a plan was made for in place of what is not said.
+// filled is the load with the plan's values for unset ones.
 func (l load) filled(plan *v1beta1.PlanStatus) load {
 	standard := load{Concurrency: standardConcurrency, InputTokens: standardInputTokens, OutputTokens: standardOutputTokens}
 	if p := predicted(plan); p != nil {
@@ -72,13 +72,13 @@ type sample struct {
 	err           error
 }
 
-// percentiles of something that was measured for every request.
+// percentiles of a figure over all requests.
 type percentiles struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 }
 
-// benchResult is what a benchmark measured.
+// benchResult is the result of a benchmark.
 type benchResult struct {
 	load
 	DurationSeconds        float64                  `json:"durationSeconds"`
@@ -96,12 +96,12 @@ type benchResult struct {
 	meanTTFT, meanTPOT float64
 }
 
-// sameLoad reports whether a prediction is for what was asked.
+// sameLoad reports whether a prediction is for the load of the benchmark.
 func (r *benchResult) sameLoad(p *v1beta1.PlanPerformance) bool {
 	return r.Concurrency == int(p.Concurrency) && r.InputTokens == int(p.InputTokens) && r.OutputTokens == int(p.OutputTokens)
 }
 
-// run asks everything and measures it, after one request that warms the server up.
+// run warms the server up with one request, then sends and measures all.
 func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, model string) (*benchResult, error) {
 	warm := l.one(ctx, c, server, model, -1)
 	if warm.err != nil {
@@ -130,7 +130,7 @@ func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 	return l.summed(samples, c.Since(began))
 }
 
-// one asks once. number makes the prompt another than every other, so that no server answers from a cache.
+// one sends one request. number makes each prompt unique, so no server answers from a cache.
 func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, model string, number int) sample {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -170,12 +170,12 @@ func (l load) sized(had int) load {
 	return out
 }
 
-// prompt has that many words.
+// prompt has the given number of words.
 func prompt(words, number int) string {
 	return strconv.Itoa(number) + strings.Repeat(" the", max(words-1, 0))
 }
 
-// summed are the figures of all answers; an error where none came.
+// summed are the figures of all answers; an error if there are none.
 func (l load) summed(samples []sample, took time.Duration) (*benchResult, error) {
 	out := &benchResult{load: l, DurationSeconds: took.Seconds()}
 	var ttft, tpot, pace []float64
@@ -224,8 +224,7 @@ func mean(values []float64) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// spread are the percentiles of values that are sorted from best to worst, by nearest rank: nine in ten are
-// as good as P90 or better.
+// spread are the percentiles of sorted values, best first, by nearest rank: nine in ten are as good as P90 or better.
 func spread(values []float64) percentiles {
 	if len(values) == 0 {
 		return percentiles{}

@@ -27,7 +27,7 @@ type logsCommand struct {
 	weights, follow, previous bool
 	member                    int
 	tail                      int64
-	// since is when a log that is followed broke off.
+	// since is the time of the interruption of a followed log.
 	since *metav1.Time
 }
 
@@ -87,7 +87,7 @@ func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 	return l.print(ctx, w.Out, cluster, pod)
 }
 
-// pod is the member whose log is wanted; nil if there is none now.
+// pod is the selected member; nil if there is none now.
 func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -102,7 +102,7 @@ func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Wor
 	return &pods[at], nil
 }
 
-// others names the members that there are.
+// others lists the existing members.
 func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) string {
 	pods, err := cluster.pods(ctx, ws.Name)
 	if err != nil || len(pods) == 0 {
@@ -116,8 +116,7 @@ func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.
 	return fmt.Sprintf(" but with %v", members)
 }
 
-// container is the one whose log is wanted. The engine's is named after the Workspace; a pod of the user's
-// own has its first.
+// container is the selected container: the engine's, named after the Workspace, or the first one of a user's own pod.
 func (l *logsCommand) container(pod *corev1.Pod) string {
 	if l.weights {
 		return workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
@@ -131,7 +130,7 @@ func (l *logsCommand) container(pod *corev1.Pod) string {
 	return pod.Spec.Containers[0].Name
 }
 
-// hasWeights reports whether a pod has what fetches weights.
+// hasWeights reports whether a pod fetches weights.
 func hasWeights(pod *corev1.Pod) bool {
 	name := workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
@@ -157,8 +156,8 @@ func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster
 	return nil
 }
 
-// followed copies one container's log after another's, as they come. A stream that ends while its container
-// runs goes on where it broke off.
+// followed copies the logs of successive containers. If a stream ends while its container runs, it continues at the
+// interruption.
 func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, ws *v1beta1.Workspace) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -195,11 +194,11 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 	}
 }
 
-// containerRuns says that more may come.
+// containerRuns reports whether the log may grow.
 const containerRuns = "runs"
 
-// started names the container that runs or has run last, and whether it still does; empty, and why, where
-// there is nothing to read yet.
+// started names the running or the last container, and reports whether it still runs. If there is no log yet, the name
+// is empty, and the reason follows.
 func (l *logsCommand) started(pod *corev1.Pod) (string, string) {
 	if pod == nil {
 		return "", fmt.Sprintf("waiting for pod number %d", l.member)

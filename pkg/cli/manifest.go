@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// manifest is what a file holds for us.
+// manifest is the relevant content of a file.
 type manifest struct {
 	file       string
 	workspaces []*v1beta1.Workspace
@@ -98,7 +98,7 @@ func decode(document []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// yamlError is what a YAML parser says, without its own name.
+// yamlError is a YAML parser's message without the parser's name.
 func yamlError(err error) string {
 	text := wording.OneLine(err.Error())
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
@@ -107,7 +107,7 @@ func yamlError(err error) string {
 	return text
 }
 
-// add takes over an object that is for us, and those within a list.
+// add adds a relevant object, or those within a list.
 func (m *manifest) add(where string, object map[string]any) error {
 	kind, _ := object["kind"].(string)
 	apiVersion, _ := object["apiVersion"].(string)
@@ -135,7 +135,7 @@ func (m *manifest) addList(where string, object map[string]any) error {
 		at := fmt.Sprintf("%s, items[%d]", where, i)
 		entry, ok := item.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s: is not a Kubernetes object", at)
+			return fmt.Errorf("%s is not a Kubernetes object", at)
 		}
 		if err := m.add(at, entry); err != nil {
 			return err

@@ -78,7 +78,7 @@ func (c *mirrorCommand) run(ctx context.Context, w World, file, registry string)
 	return err
 }
 
-// chartRepository is where the chart of a bundle lies below the registry.
+// chartRepository is the chart's repository below the registry.
 const chartRepository = "charts/modelberth"
 
 func (c *mirrorCommand) keys() ([]cosign.Key, error) {

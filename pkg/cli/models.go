@@ -77,7 +77,7 @@ func hasText(text string, names []string) bool {
 	})
 }
 
-// hasWeights reports whether there are weights for the engine and in the format that are asked for.
+// hasWeights reports whether a model has weights for the selected engine and format.
 func (c *modelsCommand) hasWeights(m *model.Model) bool {
 	return c.engine == "" && c.quantization == "" || slices.ContainsFunc(m.Artifacts, func(a model.Artifact) bool {
 		return (c.engine == "" || a.Engine == c.engine) && (c.quantization == "" || strings.EqualFold(a.Quantization, c.quantization))
@@ -156,7 +156,7 @@ func (c *modelsCommand) rows(entries []modelEntry) [][]string {
 	return rows
 }
 
-// with adds a name that is not there yet.
+// with adds a missing name.
 func with(names []string, name string) []string {
 	if slices.Contains(names, name) {
 		return names

@@ -18,10 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 )
 
-// howToList is the command that writes what --nodes reads.
+// howToList is the command that produces --nodes.
 const howToList = "kubectl get nodes,pods --all-namespaces --output=json"
 
-// nodesThere are the nodes that exist, and what pods request of them, by node.
+// nodesThere are the existing nodes, and the requests of pods by node.
 type nodesThere struct {
 	nodes []corev1.Node
 	uses  map[string][]existing.Use
@@ -87,7 +87,7 @@ func (n *nodesThere) add(item json.RawMessage) error {
 // list returns all nodes.
 func (n *nodesThere) list(context.Context) ([]corev1.Node, error) { return n.nodes, nil }
 
-// Of returns what pods request of nodes.
+// Of returns the requests of pods on nodes.
 func (n *nodesThere) Of(nodes []string) ([]existing.Use, bool) {
 	var out []existing.Use
 	for _, node := range nodes {
@@ -96,7 +96,7 @@ func (n *nodesThere) Of(nodes []string) ([]existing.Use, bool) {
 	return out, true
 }
 
-// missesNodes refuses a Workspace that must not buy, where no nodes are known.
+// missesNodes refuses a Workspace for existing nodes if no nodes are known.
 func (o *office) missesNodes(ws *v1beta1.Workspace) error {
 	if o.there != nil || ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
 		return nil

@@ -27,7 +27,7 @@ import (
 // progressLimit is how long an agent may take to say how far it is.
 const progressLimit = 2 * time.Second
 
-// nodeClaims is an empty list of Karpenter's claims. Their types are not imported: that changes globals.
+// nodeClaims is an empty list of Karpenter's claims. Importing their types would change globals.
 func nodeClaims() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaimList"})
@@ -43,13 +43,13 @@ func podsOf(name string) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelWorkspace: name}
 }
 
-// sight is what was seen of one Workspace.
+// sight is the observed state of one Workspace.
 type sight struct {
 	*report
 	pods []corev1.Pod
 }
 
-// observe reports how a Workspace is doing, but for what only agents know.
+// observe reads the state of a Workspace, except the agents' progress.
 func (c *Cluster) observe(ctx context.Context, name string) (*sight, error) {
 	ws, err := c.workspace(ctx, name)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Cluster) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// askAgents asks all agents that fetch how far they are. One that does not answer leaves what it last said.
+// askAgents requests the progress of all fetching agents. A silent one keeps its last progress.
 func (c *Cluster) askAgents(ctx context.Context, seen *sight) {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
@@ -120,7 +120,7 @@ func (c *Cluster) askAgent(ctx context.Context, pod types.NamespacedName, port i
 	return progress
 }
 
-// agentPort is where the agent of a pod answers; 0 if it has none.
+// agentPort is the port of a pod's agent; 0 if it has none.
 func agentPort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]

@@ -35,17 +35,17 @@ type office struct {
 	osDiskGiB   int
 	localDisk   bool
 	rdma        rdmaFlag
-	// mostNodes is a limit from a flag, where even 1 means something; 0 means none.
+	// mostNodes is a limit from a flag; 0 means none. Unlike in a manifest, 1 is a limit, too.
 	mostNodes int
 
-	// there are the nodes that exist; nil if nobody has told of any.
+	// there are the existing nodes; nil without --nodes.
 	there *nodesThere
-	// settings that shape pods.
+	// settings of pods.
 	settings render.Settings
 
 	catalog *catalog.Catalog
 	planner *planner.Planner
-	// pipeline is what the controller plans with, too.
+	// pipeline is the controller's planning pipeline.
 	pipeline *planning.Pipeline
 }
 
@@ -92,7 +92,8 @@ func (o *office) open() error {
 	return nil
 }
 
-// newPipeline returns what plans and renders. Without a cluster, what a Workspace refers to counts as right.
+// newPipeline returns the pipeline of planning and rendering. Without a cluster, all references of a Workspace count as
+// valid.
 func (o *office) newPipeline() *planning.Pipeline {
 	settings := planning.Settings{Render: o.settings}
 	settings.Render.Workload.HubEndpoint, settings.Render.Workload.RDMA = o.endpoint, workload.RDMA(o.rdma)
@@ -105,7 +106,7 @@ func (o *office) newPipeline() *planning.Pipeline {
 	}
 }
 
-// openNodes reads the nodes that exist, after open. An empty name reads none.
+// openNodes reads the existing nodes, after open. An empty name reads none.
 func (o *office) openNodes(file string, stdin io.Reader) error {
 	if file == "" {
 		return nil
@@ -118,12 +119,12 @@ func (o *office) openNodes(file string, stdin io.Reader) error {
 	return nil
 }
 
-// answer is what came of planning for one Workspace.
+// answer is the result of planning for one Workspace.
 type answer struct {
 	workspace *v1beta1.Workspace
 	// model is nil for a template.
 	model *model.Model
-	// revision is what the controller would pin, and plan its plan.
+	// revision is the one that the controller would pin, and plan is its plan.
 	revision *revision.Revision
 	plan     planner.Plan
 }
@@ -171,7 +172,7 @@ func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace,
 	return nil
 }
 
-// config is the text of the Workspace's ConfigMap, or nothing and a warning where the file has no such one.
+// config is the text of the Workspace's ConfigMap. If the file does not have it, the text is empty, with a warning.
 func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	name := ws.Inference.Config
 	if name == "" {
@@ -201,8 +202,8 @@ func inNamespace(ws *v1beta1.Workspace, name string) string {
 	return ws.Namespace + "/" + name
 }
 
-// refused gives what the planner and the border before it refuse its exit code and its words, without
-// the reason that a condition would have.
+// refused turns a refusal of the planner or of the checks before it into an exit code and a message, without a
+// condition's reason.
 func refused(err error) error {
 	if err == nil {
 		return nil
@@ -216,7 +217,7 @@ func refused(err error) error {
 	return err
 }
 
-// codeFor tells wrong names and fields from what nothing serves.
+// codeFor separates wrong names and fields from infeasible requests.
 func codeFor(reason string) int {
 	switch reason {
 	case v1beta1.ReasonSpecInvalid, v1beta1.ReasonEngineUnknown, v1beta1.ReasonUnknownInstanceType:
@@ -235,12 +236,12 @@ type sentence struct {
 func (s *sentence) Error() string { return s.text }
 func (s *sentence) Unwrap() error { return s.err }
 
-// rephrased names flags where a message names the fields that they stand for.
+// rephrased names flags in place of their fields in a message.
 func rephrased(err error) error {
 	return &exitError{code: codeOf(err), err: &sentence{flagged(err.Error()), err}}
 }
 
-// rejected are the options that an error of the planner tells of.
+// rejected are the rejected options in an error of the planner.
 func rejected(err error) []planner.Verdict {
 	if none, ok := errors.AsType[*planner.InfeasibleError](err); ok {
 		return none.Rejected

@@ -23,14 +23,14 @@ import (
 type endpoint struct {
 	url    string
 	client *http.Client
-	// key that the server asks for; empty if it asks for none.
+	// key of the server; empty if it needs none.
 	key string
 }
 
-// mostAnswer bounds an answer that is read in one piece, and one line of a stream.
+// mostAnswer bounds a whole answer, and one line of a stream.
 const mostAnswer = 8 << 20
 
-// answering is the pod that answers for a Workspace now.
+// answering is the pod that now answers for a Workspace.
 func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -48,8 +48,8 @@ func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1
 	return &pods[at], nil
 }
 
-// endpoint leads to the pod that answers for a Workspace, until the context ends. An answer that is broken
-// off here takes the way there with it, so every conversation asks for its own each time.
+// endpoint connects to the answering pod of a Workspace until the context ends. An interrupted answer breaks the
+// connection, so each exchange of a conversation opens its own.
 func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoint, error) {
 	pod, err := c.answering(ctx, ws)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoin
 	return &endpoint{url: "http://" + address, client: client, key: secret}, nil
 }
 
-// apiKey reads the key that a Workspace's endpoint asks for, with the user's rights; empty if it names no Secret.
+// apiKey reads the key of a Workspace's endpoint with the user's rights; empty if there is no Secret for it.
 func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.APIKeySecretName()
 	if name == "" {
@@ -84,7 +84,7 @@ func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, er
 	return string(secret.Data[v1beta1.APIKeyKey]), nil
 }
 
-// enginePort is where the engine of a pod listens: the first port of its container.
+// enginePort is the port of a pod's engine: the first port of its container.
 func enginePort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.Containers {
 		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
@@ -94,7 +94,7 @@ func enginePort(pod *corev1.Pod) int32 {
 	return v1beta1.EnginePort
 }
 
-// servedModel is the name to ask for: the one that is wanted, else the first.
+// servedModel is the selected model's name, or the first one.
 func servedModel(ws *v1beta1.Workspace, wanted string) (string, error) {
 	var models []string
 	if ws.Status.Endpoint != nil {
@@ -118,7 +118,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// question is what a chat completion is asked with.
+// question is the request of a chat completion.
 type question struct {
 	Model         string         `json:"model"`
 	Messages      []message      `json:"messages"`
@@ -147,7 +147,7 @@ type piece struct {
 		FinishReason string `json:"finish_reason"`
 	} `json:"choices"`
 	Usage *usage `json:"usage"`
-	// Error is what a server says that fails in the middle of a stream.
+	// Error is a server's error in the middle of a stream.
 	Error json.RawMessage `json:"error"`
 }
 
@@ -227,7 +227,7 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 	return clusterError("the model's server interrupted the answer without a reason: kubectl berth logs shows why")
 }
 
-// broken words that a connection ended.
+// broken reports an interrupted connection.
 func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -235,7 +235,7 @@ func broken(ctx context.Context, err error) error {
 	return clusterError("the connection to the model's server was lost (%w): kubectl berth status shows whether it still runs", err)
 }
 
-// spoken takes the sentence out of what a server says of an error.
+// spoken extracts the sentence from a server's error.
 func spoken(status string, body []byte) string {
 	var said struct {
 		Message string          `json:"message"`

@@ -28,7 +28,7 @@ type output struct {
 	format string
 }
 
-// bind declares -o, for commands that have a wide form or not.
+// bind declares -o. wide adds the wide form.
 func (o *output) bind(cmd *cobra.Command, wide bool) {
 	formats := []string{formatTable, formatJSON, formatYAML}
 	if wide {
@@ -48,7 +48,7 @@ func (o *output) bind(cmd *cobra.Command, wide bool) {
 	}
 }
 
-// forPrograms says that the answer is data.
+// forPrograms reports whether the output is data.
 func (o *output) forPrograms() bool { return o.format == formatJSON || o.format == formatYAML }
 
 func (o *output) wide() bool { return o.format == formatWide }
@@ -69,7 +69,7 @@ func (o *output) data(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// table writes rows in columns, the first row of which are the headings. prefix goes before each row.
+// table writes rows in columns. The first row has the headings. prefix precedes each row.
 func table(w io.Writer, prefix string, rows [][]string) error {
 	var aligned strings.Builder
 	t := tabwriter.NewWriter(&aligned, 0, 8, 2, ' ', 0)
@@ -89,13 +89,13 @@ func table(w io.Writer, prefix string, rows [][]string) error {
 
 // complete offers values for a flag to a shell.
 func complete(cmd *cobra.Command, flag string, values func() []string) {
-	// The only error is that the flag does not exist, which every use of it would show.
+	// The only error is a missing flag, and every use of the command would show it.
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return values(), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
-// oneOf refuses a flag's value that is not one of some.
+// oneOf refuses an unknown value of a flag.
 func oneOf(flag, value string, values []string) error {
 	if slices.Contains(values, value) {
 		return nil

@@ -88,7 +88,7 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	return gathered(problems)
 }
 
-// manifest is what is wanted: a file, or what the flags say.
+// manifest is the request: a file, or the flags.
 func (p *planCommand) manifest(cmd *cobra.Command, w World) (*manifest, error) {
 	switch {
 	case p.file == "" && p.ask.model == "" && p.finder.config == "":

@@ -52,7 +52,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	return nil
 }
 
-// worded names flags in place of fields where the request came from flags.
+// worded names flags in place of fields if the request came from flags.
 func (p *planCommand) worded(text string) string {
 	if p.file != "" {
 		return text
@@ -99,7 +99,7 @@ func (p *planCommand) describeModel(out page, a *answer) {
 	}
 }
 
-// disk is what the machines must have, and for what.
+// disk is the required disk space of each machine, and its use.
 func disk(plan *planner.Plan, from *v1beta1.WeightsSource) string {
 	switch {
 	case from == nil || from.OCI != nil:
@@ -129,7 +129,7 @@ func weights(a *model.Artifact, place string) string {
 	return text
 }
 
-// engineLine is the engine with the settings that the plan chose for it.
+// engineLine is the engine with the plan's settings for it.
 func engineLine(plan *planner.Plan, data *catalog.Engine) string {
 	parts := []string{strings.TrimSpace(plan.Engine + " " + data.Version)}
 	for _, setting := range []struct{ name, value string }{
@@ -178,10 +178,11 @@ func layout(plan *planner.Plan) string {
 	return strings.Join(parts, "; ")
 }
 
-// holds says what fits, and what the engine then does with more.
+// holds is the number of sequences, and the engine's limit beyond it.
 func holds(plan *planner.Plan, data *catalog.Engine) string {
 	text := fmt.Sprintf("%s of %d tokens each at once", count(plan.Concurrency, "sequence"), plan.MaxModelLen)
-	// Where some layers keep less than every token, the number is one of long sequences and no help.
+	// If some layers keep less than every token, the size of the cache is only right for long sequences, so it is left
+	// out.
 	cached := plan.KVCacheTokens * max(plan.DataParallel, 1)
 	if data.Split == catalog.SplitTensor && cached >= plan.Concurrency*plan.MaxModelLen {
 		text += fmt.Sprintf("; the KV cache has %d tokens, so more sequences fit if they are shorter", cached)
@@ -198,7 +199,7 @@ func speed(s *planner.Performance) string {
 		millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), load, s.InputTokens, s.OutputTokens, s.Basis)
 }
 
-// paid says how and where machines are paid for; how much is in the heading.
+// paid is the way and the place of payment; the heading has the amount.
 func (p *planCommand) paid(plan *planner.Plan) string {
 	if len(plan.NodeNames) > 0 {
 		return "nothing: " + strings.Join(plan.NodeNames, ", ") + " exist" + verbEnding(len(plan.NodeNames)) + " already"
@@ -222,7 +223,7 @@ func (p *planCommand) paid(plan *planner.Plan) string {
 	return out
 }
 
-// verbEnding is that of what some things do.
+// verbEnding is the ending of a verb for a number of subjects.
 func verbEnding(n int) string {
 	if n == 1 {
 		return "s"
@@ -259,7 +260,7 @@ func (p *planCommand) describeMemory(out page, plan *planner.Plan) {
 	})
 }
 
-// alternatives are what would have been chosen next.
+// alternatives are the next best options.
 func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	if len(plan.Alternatives) == 0 {
 		return nil
@@ -279,7 +280,7 @@ func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	return table(out.w, "  ", rows)
 }
 
-// alternative is the machines that would be taken next.
+// alternative is the machines of a next best option.
 func alternative(v *planner.Verdict) string {
 	if len(v.NodeNames) > 0 {
 		return machines(v)
@@ -287,7 +288,7 @@ func alternative(v *planner.Verdict) string {
 	return fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType)
 }
 
-// gpusOf are the GPUs that an alternative uses, on all machines.
+// gpusOf are the GPUs of an alternative, on all machines.
 func (p *planCommand) gpusOf(v *planner.Verdict) string {
 	s, _ := p.catalog.SKU(v.InstanceType)
 	gpu, known := p.catalog.GPU(s.GPU)
@@ -323,7 +324,7 @@ func (p *planCommand) rest(out page, plan *planner.Plan) {
 	}
 }
 
-// compared says whose prices were compared, where nobody chose.
+// compared names the compared prices, if neither cloud nor region was set.
 func (p *planCommand) compared(out page, ws *v1beta1.Workspace) {
 	onlyThere := p.there != nil && ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 	if onlyThere || len(p.clouds) > 0 || p.region != "" || ws.Resource.InstanceType != "" {

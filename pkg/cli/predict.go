@@ -34,7 +34,7 @@ func (s *subject) predict() estimate {
 	}
 }
 
-// underRate notes how many requests a rate has in flight, or that the deployment does not keep up.
+// underRate notes the requests in flight at a rate, or an overload.
 func (s *subject) underRate(pace *physics.Pace) {
 	if math.IsInf(pace.InFlight, 0) {
 		s.assumed.Concurrency = 0
@@ -53,7 +53,7 @@ func (s *subject) budget() physics.Budget {
 	return s.physics.LayerSplit(s.gpu.MemoryGiB, s.layout.TP*s.layout.PP, s.serving.MaxModelLen, s.serving.MaxNumSeqs, &s.engine.Memory)
 }
 
-// remark adds what a person should know of the settings.
+// remark adds notes about the settings.
 func (s *subject) remark(gpus int) {
 	note := func(format string, args ...any) { s.notes = append(s.notes, fmt.Sprintf(format, args...)) }
 	used := s.layout.TP * s.layout.PP * s.layout.DP
@@ -65,8 +65,7 @@ func (s *subject) remark(gpus int) {
 	}
 }
 
-// refuse notes why the engine would not start, whatever the memory. kvType is what the weights need where
-// nothing is said.
+// refuse notes the reasons against a start, except memory. kvType is the weights' required type for an unset one.
 func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType string) {
 	split := ""
 	if s.engine.Split == catalog.SplitTensor {
@@ -125,7 +124,7 @@ func describeEstimate(out page, e *estimate) {
 	}
 }
 
-// speed words the speed of what starts.
+// speed describes the predicted speed.
 func (e *estimate) speed() string {
 	out := speed(&planner.Performance{
 		InputTokens: e.Assumed.Input, OutputTokens: e.Assumed.Output, Concurrency: e.Assumed.Concurrency,
@@ -138,7 +137,7 @@ func (e *estimate) speed() string {
 	return out
 }
 
-// verdict reports whether the engine starts, and what is missing.
+// verdict reports whether the engine starts, and otherwise the shortage.
 func verdict(e *estimate) string {
 	switch {
 	case e.Fits:
@@ -156,7 +155,7 @@ func verdict(e *estimate) string {
 func thousandths(value float64) float64 { return rounded(value, 1000) }
 func hundredths(value float64) float64  { return rounded(value, 100) }
 
-// rounded is a figure that JSON can hold.
+// rounded is a figure in a form for JSON.
 func rounded(value, parts float64) float64 {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return 0

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// commonRDMA is the resource that --rdma without a name stands for: the example of the chart.
+// commonRDMA is the resource for --rdma without a name: the example of the chart.
 const commonRDMA = "rdma/hca_shared_devices_a"
 
 // rdmaFlag is a resource for RDMA between machines, as name or name=count.

@@ -105,7 +105,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	return r.print(w, []rendering{{ws, current.name, &current.Revision, leader, r.kvEvents}})
 }
 
-// onlyForFiles refuses flags that stand for a controller's settings.
+// onlyForFiles refuses flags with a controller's settings.
 func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	for _, flag := range []string{
 		"agent-image", "engine-image", "engine-registry", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config",
@@ -118,15 +118,15 @@ func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	return nil
 }
 
-// rendering is one Workspace with what serves it.
+// rendering is one Workspace with its objects.
 type rendering struct {
 	ws       *v1beta1.Workspace
 	name     string
 	revision *render.Revision
-	// leader is the set that serves, which remembers what a group of machines and a move to others came to; nil
-	// where there is none.
+	// leader is the serving StatefulSet. It records the state of a group and of a switch to other machines. nil if
+	// there is none.
 	leader *appsv1.StatefulSet
-	// kvEvents is who may read the events of the KV cache, which no revision pins.
+	// kvEvents is the consumer of KV cache events. No revision pins it.
 	kvEvents workload.Consumer
 }
 
@@ -160,7 +160,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	return r.print(w, out)
 }
 
-// objects of a Workspace, in the order in which they are applied.
+// objects of a Workspace, in the order of their application.
 func (r *rendering) objects() []render.Object {
 	pods := r.revision.Pods(r.ws, r.name, workload.GroupOf(r.leader))
 	for _, object := range pods {
@@ -206,7 +206,7 @@ func (r *renderCommand) print(w World, all []rendering) error {
 	return nil
 }
 
-// applied is an object as JSON, without a status: that is the cluster's.
+// applied is an object as JSON, without the cluster's status.
 func applied(object render.Object) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

@@ -53,7 +53,7 @@ type capacity struct {
 	Unseen string `json:"machinesUnseen,omitempty"`
 }
 
-// machineReport is one machine that was bought for a Workspace.
+// machineReport is one bought machine of a Workspace.
 type machineReport struct {
 	Name         string      `json:"name"`
 	Stage        string      `json:"stage"`
@@ -63,7 +63,7 @@ type machineReport struct {
 	Node         string      `json:"node,omitempty"`
 	Created      metav1.Time `json:"created"`
 	Message      string      `json:"message,omitempty"`
-	// Until is the number of the attempt whose machines take over from this one.
+	// Until is the number of the attempt to replace this machine.
 	Until int32 `json:"until,omitempty"`
 }
 
@@ -80,7 +80,7 @@ type podReport struct {
 	Weights  *fetch.Progress `json:"weights,omitempty"`
 }
 
-// summary is what the Workspace itself says.
+// summary is the Workspace's own summary.
 func summary(ws *v1beta1.Workspace) *report {
 	out := &report{
 		Namespace: ws.Namespace, Name: ws.Name, Model: modelOf(ws), Created: ws.CreationTimestamp, health: healthOf(ws),
@@ -115,7 +115,7 @@ func healthOf(ws *v1beta1.Workspace) health {
 	return out
 }
 
-// modelOf names what a Workspace serves.
+// modelOf names a Workspace's model.
 func modelOf(ws *v1beta1.Workspace) string {
 	switch {
 	case ws.Inference != nil && ws.Inference.Preset != nil:
@@ -127,7 +127,7 @@ func modelOf(ws *v1beta1.Workspace) string {
 	}
 }
 
-// addMachines reads the machines that were bought.
+// addMachines reads the bought machines.
 func (r *report) addMachines(claims []unstructured.Unstructured) {
 	for i := range claims {
 		machine := machineOf(&claims[i])
@@ -137,8 +137,7 @@ func (r *report) addMachines(claims []unstructured.Unstructured) {
 	slices.SortFunc(r.Machines, func(a, b machineReport) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// successor is the attempt that gets other machines while those of the attempt serve that a machine is of; 0
-// where none does.
+// successor is the number of the attempt to replace a serving machine; 0 if there is none.
 func (r *report) successor(machine string) int32 {
 	isOpen := func(a v1beta1.Attempt) bool { return a.Reason == "" }
 	serves := slices.IndexFunc(r.Attempts, func(a v1beta1.Attempt) bool { return isOpen(a) && slices.Contains(a.NodeClaims, machine) })
@@ -152,7 +151,7 @@ func (r *report) successor(machine string) int32 {
 	return 0
 }
 
-// Stages of a machine, after those that Karpenter names.
+// Stages of a machine, after Karpenter's.
 const (
 	machineAsked  = "Asked for"
 	machineReady  = "Ready"
@@ -178,7 +177,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 		InstanceType: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
 		CapacityType: labels["karpenter.sh/capacity-type"],
 	}
-	// The stages in order; the first one that is not reached tells what is waited for.
+	// The stages in order; the machine waits for the first stage not reached.
 	for _, stage := range []struct{ condition, name string }{
 		{"Launched", "Launched"}, {"Registered", "Registered"}, {"Initialized", machineReady},
 	} {
@@ -247,7 +246,7 @@ func isPodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// podStage is how far a pod is, and what a container says that does not get on.
+// podStage is the progress of a pod, and the message of a stuck container.
 func podStage(pod *corev1.Pod) (string, string) {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -283,7 +282,7 @@ func podStage(pod *corev1.Pod) (string, string) {
 	return podStarting, ""
 }
 
-// containerStage names what keeps a container from running; false if it runs.
+// containerStage names the obstacle to a running container; false if it runs.
 func containerStage(status *corev1.ContainerStatus) (string, string, bool) {
 	switch {
 	case status.State.Running != nil:

@@ -23,7 +23,7 @@ type pinned struct {
 	name    string
 	number  int64
 	created metav1.Time
-	// accepted says that the Workspace runs with it or is on the way there.
+	// accepted reports whether the Workspace runs this revision, or is about to.
 	accepted bool
 	render.Revision
 }
@@ -56,7 +56,7 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 	return out, nil
 }
 
-// accepted is the revision that the status names, else the newest; nil if there is none.
+// accepted is the status's revision, or else the newest; nil if there is none.
 func accepted(revisions []pinned) *pinned {
 	for i := range revisions {
 		if revisions[i].accepted {
@@ -85,7 +85,7 @@ func made(in *render.Inputs) *v1beta1.Workspace {
 	return ws
 }
 
-// changesBetween are the fields that differ between what two revisions were made from.
+// changesBetween are the differences between the sources of two revisions.
 func changesBetween(old, updated *render.Inputs) ([]fieldChange, error) {
 	return changesOf(made(old), made(updated), old.Config, updated.Config)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// fieldOwner is whom the API server notes for what this command writes.
+// fieldOwner is this command's field manager.
 const fieldOwner = client.FieldOwner("kubectl-berth")
 
 // rollbackCommand is kubectl berth rollback.
@@ -54,15 +54,14 @@ text has changed since, the command reports it, and --with-config restores it, t
 	return cmd
 }
 
-// restoration is what goes back to what a revision was made from.
+// restoration restores the source of a revision.
 type restoration struct {
 	ws       *v1beta1.Workspace
 	restored *v1beta1.Workspace
 	target   *pinned
-	// config is the ConfigMap that the revision was made with, where its text is another now; nil if
-	// it does not matter.
+	// config is the revision's ConfigMap, if its text has changed since; otherwise nil.
 	config *corev1.ConfigMap
-	// gone says that it is to be created anew.
+	// gone reports whether it must be created again.
 	gone bool
 }
 
@@ -109,7 +108,7 @@ func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, 
 	return r.write(ctx, w, cluster, plan, len(changes) > 0)
 }
 
-// configText is what the ConfigMap of a Workspace says now; empty if there is none.
+// configText is the current text of a Workspace's ConfigMap; empty if there is none.
 func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return "", nil
@@ -124,8 +123,8 @@ func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string
 	return config.Data[v1beta1.InferenceConfigKey], nil
 }
 
-// target is the revision to go back to. config is what the ConfigMap says now. If the present spec has
-// no plan, the revision to go back to is the one that is still in use.
+// target is the revision to restore. config is the current text of the ConfigMap. If the present spec has no plan, the
+// target is the revision still in use.
 func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions []pinned) (*pinned, error) {
 	history := "kubectl berth history " + ws.Name
 	current := accepted(revisions)
@@ -155,8 +154,7 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 	return nil, usageError("Workspace %s has no earlier revision with another spec to restore: see %s", key(ws), history)
 }
 
-// former are the revisions that can be gone back to, the one to prefer first: what answered last, then the
-// later before the earlier.
+// former are the restorable revisions in order of preference: the last one that answered, then later before earlier.
 func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinned {
 	var out []*pinned
 	for i := len(revisions) - 1; i >= 0; i-- {
@@ -172,7 +170,7 @@ func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinne
 	return out
 }
 
-// restored is the Workspace with what a revision was made from.
+// restored is the Workspace with the source of a revision.
 func restored(ws *v1beta1.Workspace, in *render.Inputs) *v1beta1.Workspace {
 	out := ws.DeepCopy()
 	out.Resource = *in.Resource.DeepCopy()
@@ -194,7 +192,7 @@ func labelled(set map[string]string, name, value string) map[string]string {
 	return set
 }
 
-// observeConfig looks whether the ConfigMap still says what the revision was made from.
+// observeConfig reports whether the ConfigMap still has the revision's text.
 func (p *restoration) observeConfig(ctx context.Context, cluster *Cluster) error {
 	in := p.target.Inputs
 	if in.Inference == nil || in.Inference.Config == "" {
@@ -217,7 +215,7 @@ func (p *restoration) observeConfig(ctx context.Context, cluster *Cluster) error
 	return nil
 }
 
-// announce prints what will change.
+// announce prints the changes.
 func (r *rollbackCommand) announce(out page, p *restoration, changes []fieldChange) {
 	verb := "goes"
 	if r.dryRun {

@@ -113,7 +113,7 @@ func (c *skusCommand) run(w World, name string) error {
 	return table(w.Out, "", c.rows(entries))
 }
 
-// byPrice puts the cheapest first, and last what has no price.
+// byPrice sorts by price, with unknown prices last.
 func byPrice(a, b skuEntry) int {
 	switch {
 	case a.HourlyPrice == nil || b.HourlyPrice == nil:
@@ -210,7 +210,7 @@ func priceOf(price *float64) string {
 	return dollars(*price)
 }
 
-// spotPrice is the price as spot, or that there is none known of a machine that is sold so.
+// spotPrice is the spot price, or a mark for spot machines without a known price.
 func spotPrice(e *skuEntry) string {
 	if e.SpotPrice == nil && e.Spot {
 		return "?"

@@ -94,7 +94,7 @@ func (s *statusCommand) lines(w World, seen *sight) []string {
 	return newStyle(w).draw(seen.tree(w.Clock.Now(), s.wide()), width)
 }
 
-// size of the terminal; where there is none, that of a page and no end.
+// size of the terminal, or of an endless page.
 func (w World) size() (int, int) {
 	if w.Terminal && w.Size != nil {
 		if width, height := w.Size(); width > 0 {
@@ -167,10 +167,10 @@ func (s *statusCommand) rows(reports []*report, now time.Time) [][]string {
 	return rows
 }
 
-// errTimeout is why --timeout ends what follows a Workspace.
+// errTimeout is the cause of the end by --timeout.
 var errTimeout = errors.New("the time limit has passed")
 
-// follow shows what changes until the Workspace is ready or stalled.
+// follow prints changes until the Workspace is ready or stalled.
 func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, name string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -221,7 +221,7 @@ func stalledError(r *report) error {
 	return &exitError{code: codeStalled, err: errors.New(text)}
 }
 
-// keepWeights takes over what agents said last: they are asked at their own pace.
+// keepWeights copies the agents' last progress: they are polled at a slower pace.
 func (seen *sight) keepWeights(former *sight) {
 	for i := range seen.Pods {
 		entry := &seen.Pods[i]

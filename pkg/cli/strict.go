@@ -16,9 +16,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// mistake says what is wrong with a value that was decoded from JSON where a Go type is to be read, or
-// nothing. The decoder itself would be lax, because an API's types read what is stored, and its errors
-// name Go's types instead of fields.
+// mistake explains the mismatch between a decoded JSON value and a Go type; empty if there is none. The decoder is too
+// lax for this, because API types accept stored objects, and its errors name Go's types instead of fields.
 func mistake(value any, t reflect.Type, path string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -49,8 +48,8 @@ func mistake(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// isOpaque says that a type reads itself, or that its contents are nobody's business here: what is within
-// a pod or a volume is Kubernetes's.
+// isOpaque reports whether a type decodes itself, or holds the contents of a pod or a volume: those are for Kubernetes
+// to check.
 func isOpaque(t reflect.Type) bool {
 	ours := strings.HasSuffix(t.PkgPath(), "/api/v1beta1")
 	if !ours && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
@@ -145,7 +144,7 @@ func wrong(path string, value any, must string) string {
 	return fmt.Sprintf("%s is %s: it must be %s", path, shorten(shown), must)
 }
 
-// noField words a name that no field has.
+// noField is the error for an unknown field.
 func noField(path, name string, known []string) string {
 	for _, other := range known {
 		if strings.EqualFold(other, name) {
@@ -163,5 +162,5 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shorten keeps what a file holds from flooding a message.
+// shorten bounds a file's text in a message.
 func shorten(text string) string { return wording.Clip(text, 120) }

@@ -41,7 +41,7 @@ type page struct {
 	style
 }
 
-// line writes one line. Whether it arrives shows where the page is closed: writing goes on to the end.
+// line writes one line. Closing the page reports a failed write.
 func (p page) line(format string, args ...any) {
 	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 }
@@ -52,7 +52,7 @@ func (p page) heading(text string) {
 	p.line("%s", p.paint(bold, text))
 }
 
-// pageWidth is what text is folded to.
+// pageWidth is the width of folded text.
 const pageWidth = 100
 
 // point writes a sentence with a mark before it, folded.
@@ -65,7 +65,7 @@ func (p page) point(mark, text string) {
 	}
 }
 
-// fact writes a name and what there is to say of it, folded.
+// fact writes a name and its text, folded.
 func (p page) fact(name, text string) {
 	const indent = 12
 	for i, line := range folded(text, pageWidth-indent-2) {

@@ -18,13 +18,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
 
-// branch is a part of a tree: a name, what there is to say, and what is below it.
+// branch is a part of a tree: a name, a text, and branches below.
 type branch struct {
 	name, text, code string
 	below            []branch
 }
 
-// narrowest is the width below which nothing is folded any further.
+// narrowest is the smallest width for folding.
 const narrowest = 24
 
 // draw returns the lines of a tree, none wider than width.
@@ -50,8 +50,8 @@ func (s style) drawBelow(branches []branch, indent string, width int) []string {
 	return out
 }
 
-// lines folds what a branch says; first and next are what stands before its first line and the others. Further
-// lines begin below the first one's text, or where the terminal is narrow, where the name does.
+// lines folds a branch's text. first and next precede its first line and the others. Further lines are indented to the
+// first one's text, or on a narrow terminal to its name.
 func (s style) lines(b branch, first, next string, width int) []string {
 	pad := strings.Repeat(" ", max(length(first)+length(b.name)+1-length(next), 0))
 	name, text := b.name+" ", b.text
@@ -74,7 +74,7 @@ func (s style) lines(b branch, first, next string, width int) []string {
 
 func length(text string) int { return len([]rune(text)) }
 
-// chopped folds a text and breaks words that are too long for a line.
+// chopped folds a text, and breaks words longer than a line.
 func chopped(text string, width int) []string {
 	var out []string
 	for _, line := range folded(text, width) {
@@ -124,8 +124,8 @@ func (c *capacity) branches(now time.Time, wide bool) []branch {
 	return out
 }
 
-// attempts are those that ended without machines or go on; one that holds its machines is told by them.
-// Once the endpoint answers, they are history.
+// attempts are those without machines, ended or open; an attempt with machines shows in their branches. Once the
+// endpoint answers, they are history.
 func (r *report) attempts(now time.Time, wide bool) []branch {
 	var out []branch
 	for i := range r.Attempts {

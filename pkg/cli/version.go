@@ -22,7 +22,7 @@ func newVersion(w World) *cobra.Command {
 	}
 }
 
-// release is the version of a released program, which the linker sets (hack/release/cli.go).
+// release is the version of a released program, set by the linker (hack/release/cli.go).
 var release string //nolint:gochecknoglobals // the linker sets variables alone
 
 func version() string {
@@ -30,8 +30,8 @@ func version() string {
 	return versionOf(release, info)
 }
 
-// versionOf a build is that of the release, else of the module as go install fetched it, else of the source tree. Without
-// build information it is unknown.
+// versionOf a build is that of the release, or of the module from go install, or of the source tree; unknown without
+// build information.
 func versionOf(release string, info *debug.BuildInfo) string {
 	switch {
 	case release != "":

@@ -14,16 +14,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// chosenWeights are the weights that a data type stands for, and what there is to say of them.
+// chosenWeights are the weights of a data type, with notes.
 type chosenWeights struct {
 	weights physics.Weights
 	notes   []string
-	// kvType is the type of KV cache that the weights cannot do without, if any.
+	// kvType is the weights' required type of KV cache, if any.
 	kvType string
 }
 
-// weightsFor returns the weights of a model for an engine in a data type: those that are published, else
-// what the model's shape makes of the format. An empty data type means the weights as released.
+// weightsFor returns the weights of a model for an engine in a data type: published ones, or else an estimate from the
+// model's shape. An empty data type means the weights as released.
 func weightsFor(known *catalog.Catalog, m *model.Model, engine *catalog.Engine, dtype string) (chosenWeights, error) {
 	published := slices.DeleteFunc(slices.Clone(m.Artifacts), func(a model.Artifact) bool { return a.Engine != engine.Name })
 	if dtype == "" || dtype == "auto" {
@@ -50,7 +50,7 @@ func weightsFor(known *catalog.Catalog, m *model.Model, engine *catalog.Engine, 
 	}, nil
 }
 
-// releasedOf is the form that the publisher released, else the first one, or nil.
+// releasedOf is the publisher's form, or else the first one, or nil.
 func releasedOf(published []model.Artifact) *model.Artifact {
 	if i := slices.IndexFunc(published, func(a model.Artifact) bool { return a.Native }); i >= 0 {
 		return &published[i]
@@ -79,7 +79,7 @@ func asPublished(known *catalog.Catalog, a *model.Artifact, name string) chosenW
 	return out
 }
 
-// formatsFor are the formats that a data type may stand for, the likeliest first.
+// formatsFor are the possible formats of a data type, the likeliest first.
 func formatsFor(known *catalog.Catalog, published []model.Artifact, dtype string) ([]string, error) {
 	released := releasedOf(published)
 	is := func(name string) bool { return released != nil && released.Quantization == name }
@@ -112,8 +112,8 @@ func formatNames(known *catalog.Catalog) []string {
 	return names
 }
 
-// sameBytes says that weights published in one format have the size of another: engines turn one 16-bit
-// format into the other as they load.
+// sameBytes reports whether weights in one published format have the size of another: engines convert between 16-bit
+// formats as they load.
 func sameBytes(published, wanted string) bool {
 	sixteen := []string{"bf16", "fp16"}
 	return published == wanted || slices.Contains(sixteen, published) && slices.Contains(sixteen, wanted)

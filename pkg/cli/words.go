@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// none stands in tables where there is no figure.
+// none marks a missing figure in tables.
 const none = "-"
 
 const (
@@ -19,7 +19,7 @@ const (
 	billion = 1e9
 )
 
-// dollars is a price per hour in a table whose header has the unit; none where it is not known.
+// dollars is a price per hour in a table with the unit in its header; none if it is unknown.
 func dollars(price float64) string {
 	if price < 0 {
 		return none
@@ -35,7 +35,7 @@ func digits(value float64) string {
 	return usd.SignificantNumber(value)
 }
 
-// millis words a time that is given in milliseconds.
+// millis formats a time in milliseconds.
 func millis(value float64) string {
 	if value >= 1000 {
 		return digits(value/1000) + " s"
@@ -43,7 +43,7 @@ func millis(value float64) string {
 	return digits(value) + " ms"
 }
 
-// number words a whole number that may be missing.
+// number formats an optional whole number.
 func number(n int) string {
 	if n == 0 {
 		return none
@@ -95,7 +95,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// folded breaks a text into lines of at most width characters, where it has blanks.
+// folded breaks a text at blanks into lines of at most width characters.
 func folded(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -130,7 +130,7 @@ func (b *Bundle) signed(entry *Entry, keys []cosign.Key) (string, error) {
 		return "", err
 	}
 	if len(manifest.Layers) != 1 {
-		return "", fmt.Errorf("the signature has %d layers, want one", len(manifest.Layers))
+		return "", fmt.Errorf("the signature has %d layers instead of one", len(manifest.Layers))
 	}
 	value, err := base64.StdEncoding.DecodeString(manifest.Layers[0].Annotations[annotationSignature])
 	if err != nil {

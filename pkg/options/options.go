@@ -205,7 +205,7 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 
 // bindElection declares the flags for the election.
 func (o *Controller) bindElection(flags *flag.FlagSet) {
-	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, to run several replicas")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader; required for several replicas")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
 	flags.StringVar(&o.LeaseName, "lease-name", DefaultLeaseName, "name of the Lease; each installation in a namespace needs its own")
 }
