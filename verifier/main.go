@@ -28,7 +28,7 @@ func run() error {
 	trusted := flag.String("trusted-root", "/etc/modelberth/trusted-root/trusted_root.json",
 		"roots of trust in Sigstore's format, read for each request")
 	flag.Parse()
-	// What cannot be used is found at the start, not by the first Workspace.
+	// An unusable file fails the start, not the first Workspace.
 	if _, err := readTrustedRoot(*trusted); err != nil {
 		return err
 	}

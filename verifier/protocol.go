@@ -12,13 +12,13 @@ import (
 	"regexp"
 )
 
-// A connection carries one request and one answer, each one JSON value; the client closes its side for writing after the
-// request. The controller's side is pkg/cosign, and testdata/request.json is what both are tested with.
+// A connection carries one request and one answer, each one JSON value. The client closes its side for writing after
+// the request. The controller's side is pkg/cosign; testdata/request.json tests both.
 
 const (
-	// maxRequest in bytes holds the largest bundle that the controller reads (256 KiB), which is base64 here.
+	// maxRequest in bytes has room for the controller's largest bundle (256 KiB), in base64.
 	maxRequest = 512 << 10
-	// maxProblem bounds what is said of a bundle, in bytes.
+	// maxProblem bounds the message about a bundle, in bytes.
 	maxProblem = 500
 	// maxPattern bounds the pattern of a subject, in bytes.
 	maxPattern = 1024
@@ -30,22 +30,22 @@ type request struct {
 	Bundle []byte `json:"bundle"`
 	// Digest is the SHA-256 of the artifact: 64 hexadecimal digits.
 	Digest string `json:"digest"`
-	// PredicateType that the statement must have.
+	// PredicateType is the required type of the statement.
 	PredicateType string `json:"predicateType"`
 	// Issuer of the identity, as the certificate has it.
 	Issuer string `json:"issuer"`
-	// Subject or SubjectRegExp that the certificate's alternative name must match as a whole.
+	// Subject or SubjectRegExp for the whole alternative name of the certificate.
 	Subject       string `json:"subject,omitempty"`
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
 }
 
-// answer says that it has, or why it is not so.
+// answer is the verdict, with the problem if it is negative.
 type answer struct {
 	Verified bool   `json:"verified"`
 	Problem  string `json:"problem,omitempty"`
 }
 
-// readRequest reads a request up to the end of what the client writes.
+// readRequest reads a request to the end of the client's data.
 func readRequest(from io.Reader) (request, error) {
 	content, err := io.ReadAll(io.LimitReader(from, maxRequest+1))
 	if err != nil {
@@ -57,7 +57,7 @@ func readRequest(from io.Reader) (request, error) {
 	return parseRequest(content)
 }
 
-// parseRequest refuses whatever it does not know: a request that means more than it says would be answered wrongly.
+// parseRequest refuses unknown fields: an answer that ignores a part of its request would be wrong.
 func parseRequest(content []byte) (request, error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.DisallowUnknownFields()

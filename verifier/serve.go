@@ -23,11 +23,11 @@ const (
 // server answers requests.
 type server struct {
 	log *slog.Logger
-	// trustedRoot is a file that is read for each request: whoever changes it need not restart anything.
+	// trustedRoot is read for each request, so a change needs no restart.
 	trustedRoot string
 }
 
-// serve answers until the context ends, and then what is under way.
+// serve answers until the context ends, then finishes the open requests.
 func (s *server) serve(ctx context.Context, listener net.Listener) error {
 	var group sync.WaitGroup
 	defer group.Wait()

@@ -43,9 +43,9 @@ func readTrustedRoot(path string) (root.TrustedMaterial, error) {
 	return trusted, nil
 }
 
-// verifySignature returns nil if the identity has signed the digest, by what can be proved without a network: the entry
-// of a transparency log and a time that the log or a timestamping authority has put its name to. Where the roots name a
-// log of certificates, the certificate must be in it.
+// verifySignature returns nil if the identity has signed the digest. The proof needs no network: it is the entry of a
+// transparency log, and a time signed by the log or a timestamping authority. If the roots name a log of certificates,
+// the certificate must be in it.
 func verifySignature(trusted root.TrustedMaterial, asked request) error {
 	var signed bundle.Bundle
 	if err := signed.UnmarshalJSON(asked.Bundle); err != nil {

@@ -60,7 +60,7 @@ import (
 // for ever.
 const reconcileDeadline = time.Minute
 
-// Scheme returns a scheme with all types that the controller reads or writes.
+// Scheme returns a scheme with all types of the controller.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -131,8 +131,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
 }
 
-// settle probes the cluster for settings that the options leave open, completes the options, and returns the site
-// of the back ends.
+// settle probes the cluster for unset options, completes the options, and returns the site of the back ends.
 func settle(ctx context.Context, config *rest.Config, o *options.Controller, hooks Hooks) (site, backEnd, error) {
 	scheme, err := Scheme()
 	if err != nil {

@@ -45,7 +45,7 @@ type backEnd string
 // absent is the back end of auto if nothing is installed: existing nodes, until a provisioner is installed.
 const absent backEnd = "absent"
 
-// provisioner is who launches machines, as the catalogue calls it; empty where that is not known.
+// provisioner is the catalogue's name of the component that launches machines; empty if it is unknown.
 func (b backEnd) provisioner(o options.Controller) string {
 	switch {
 	case b == options.BackendPods:
@@ -62,7 +62,7 @@ func isAgentPool(class v1beta1.NodeClassReference) bool {
 	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
 }
 
-// checkNodeClasses requires that one provisioner reads all requests: each supports different ones.
+// checkNodeClasses requires one provisioner for all node classes: each supports different requests.
 func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) error {
 	isOther := func(class v1beta1.NodeClassReference) bool { return !isAgentPool(class) }
 	switch {
@@ -77,7 +77,7 @@ func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) erro
 	}
 }
 
-// needs are the kinds that the cluster must serve.
+// needs are the required kinds.
 func (b backEnd) needs() []schema.GroupKind {
 	switch b {
 	case options.BackendNodeClaim:
@@ -89,7 +89,7 @@ func (b backEnd) needs() []schema.GroupKind {
 	}
 }
 
-// nodeClaimKind is the kind that Karpenter's back ends need.
+// nodeClaimKind is the required kind of Karpenter's back ends.
 func nodeClaimKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
 }
@@ -133,7 +133,7 @@ func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, e
 	return chosen, served, checkNodeClasses(o.NodeClasses, chosen)
 }
 
-// kinds of Karpenter that a cluster serves.
+// kinds of Karpenter in a cluster.
 type kinds []schema.GroupKind
 
 func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind) }
@@ -215,9 +215,9 @@ type site struct {
 	served  kinds
 	// prices of machines without an object of ours.
 	prices pods.Prices
-	// uses are what pods request of nodes; nil where that cannot be known.
+	// uses are the requests of pods on nodes; nil if they cannot be read.
 	uses planning.Uses
-	// namespaces are those that are watched.
+	// namespaces are the watched ones.
 	namespaces watched.Namespaces
 	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
@@ -250,9 +250,9 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 	return out, nil
 }
 
-// newBackEnd returns what gets machines, with those beside it that look after what other back ends got before it
-// was chosen, and what tells of machines. Without a provisioner the controller runs all the same: it plans, and
-// says what is missing.
+// newBackEnd returns the back end, together with the earlier ones for their remaining machines, and the sources of
+// events about machines. Without a provisioner, the controller runs all the same: it plans, and reports the missing
+// part.
 func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (*handover.BackEnds, []watch.Source, error) {
 	news := at.served.news()
 	var set handover.BackEnd
@@ -288,7 +288,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	return all, news, at.sweep(o, all)
 }
 
-// formers are back ends that may have got machines before another one was configured.
+// formers are back ends with possible machines from before a change of the back end.
 func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
 	var out []handover.Former
 	if at.served.has(nodePoolKind()) && chosen != options.BackendNodePool {

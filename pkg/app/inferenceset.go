@@ -15,11 +15,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 )
 
-// step is what the leader does once.
+// step is one task of a new leader.
 type step func(context.Context) error
 
-// inferenceSets returns the step that sets the controller of InferenceSets up. A cluster whose definitions are older
-// may not serve the kind: then this waits until it does.
+// inferenceSets returns the step to set up the controller of InferenceSets. If the cluster's definitions are older,
+// they may lack the kind: then the step waits for it.
 func (at site) inferenceSets(ctx context.Context, run controller.Options) (step, error) {
 	kind := schema.GroupKind{Group: v1beta1.Group, Kind: v1beta1.InferenceSetKind}
 	_, err := at.mgr.GetRESTMapper().RESTMapping(kind, v1beta1.GroupVersion().Version)

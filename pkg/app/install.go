@@ -15,7 +15,7 @@ import (
 // installInterval is how often the cluster is asked whether a provisioner has been installed.
 const installInterval = 30 * time.Second
 
-// errInstalled ends the process. It then restarts with what was missing.
+// errInstalled ends the process. It then restarts with the new kind.
 var errInstalled = errors.New("a missing kind has been installed: restarting to use it")
 
 // installWatch ends the process once a missing kind is served.

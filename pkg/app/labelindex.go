@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 )
 
-// labelled is a kind of object that every pass finds by one of a few labels.
+// labelled is a kind of object with labels for lookups.
 type labelled struct {
 	object client.Object
 	labels []string

@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
 )
 
-// podsOfNodes adds the watch of pods' requests on nodes, which starts when the leader first needs it. The manager's
-// cache has only the pods of Workspaces, and would keep more of each.
+// podsOfNodes adds the watch of pods' requests on nodes. It starts at its first use by the leader. The manager's cache
+// has only the pods of Workspaces, and would keep more of each.
 func podsOfNodes(mgr manager.Manager) (*nodeuse.Pods, error) {
 	live, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

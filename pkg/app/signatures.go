@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planning"
 )
 
-// signatures are verified on the way that pods take to registries: by the same proxy, and with the same authorities.
+// signatures are read like weights: through the proxy of pods, and with the same certificate authorities.
 func signatures(o options.Controller) planning.Signatures {
 	proxy := (&httpproxy.Config{HTTPSProxy: o.Weights.HTTPSProxy, NoProxy: o.Weights.NoProxy}).ProxyFunc()
 	return planning.Signatures{
@@ -43,7 +43,7 @@ func signatures(o options.Controller) planning.Signatures {
 	}
 }
 
-// trustedRoots identifies the roots of trust that the verifier reads from the same file; nil where there is none.
+// trustedRoots identifies the verifier's roots of trust, from the same file; nil if there is none.
 func trustedRoots(path string) func() (string, error) {
 	if path == "" {
 		return nil

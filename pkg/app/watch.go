@@ -18,9 +18,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// readable are the namespaces whose Workspaces the controller may read. The others have been deleted with their
-// Role, and perhaps created again without it. The caches of such a namespace never fill, and must not keep the
-// leader from serving the rest.
+// readable are the namespaces with a Role for the controller. The others have been deleted with their Role, and perhaps
+// created again without it. The caches of such a namespace never fill, and must not keep the leader from serving the
+// rest.
 func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespaces []string) ([]string, error) {
 	if len(namespaces) == 0 {
 		return nil, nil

@@ -22,10 +22,10 @@ const (
 	maxVerifierAnswer = 4 << 10
 )
 
-// Identity is who signs without a key of their own: a certificate has been issued to them for an issuer's token.
+// Identity is a signer without a key of its own: an authority has issued a certificate for an issuer's token.
 type Identity struct {
 	Issuer string
-	// Subject, or SubjectRegExp, which the whole subject must match.
+	// Subject, or SubjectRegExp for the whole subject.
 	Subject       string
 	SubjectRegExp string
 }
@@ -42,15 +42,15 @@ type Question struct {
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
 }
 
-// Verifier is modelberth-verifier, which runs beside the controller: the libraries that verify certificates and transparency
-// logs are a third of the controller's size (docs/adr/0014-verified-weights.md).
+// Verifier is modelberth-verifier. It runs beside the controller, because the libraries for certificates and
+// transparency logs are a third of the controller's size (docs/adr/0014-verified-weights.md).
 type Verifier struct {
-	// Socket is its Unix socket; empty where there is none.
+	// Socket is its Unix socket; empty without a verifier.
 	Socket string
 }
 
-// Verify returns nil if the identity has signed the digest. Errors are *VerifierError where the verifier could not be asked;
-// any other is what is wrong with the bundle.
+// Verify returns nil if the identity has signed the digest. A *VerifierError means that the verifier was unreachable;
+// any other error is a fault of the bundle.
 func (v Verifier) Verify(ctx context.Context, asked Question) error {
 	ctx, cancel := context.WithTimeout(ctx, verifierDeadline)
 	defer cancel()
@@ -107,7 +107,7 @@ func (v Verifier) exchange(ctx context.Context, question []byte) (string, error)
 	return string(answer), nil
 }
 
-// VerifierError says that the verifier could not be asked.
+// VerifierError means that the verifier was unreachable.
 type VerifierError struct{ err error }
 
 // Error names the program and its logs.
@@ -115,5 +115,5 @@ func (e *VerifierError) Error() string {
 	return fmt.Sprintf("modelberth-verifier did not answer (%v): see the log of container verifier of the controller's pod", e.err)
 }
 
-// Unwrap returns what happened.
+// Unwrap returns the cause.
 func (e *VerifierError) Unwrap() error { return e.err }

@@ -40,9 +40,9 @@ const (
 	maxSignatures = 32
 )
 
-// Requirement is met by the signature of one of its keys, or of an identity where it names one.
+// Requirement is met by a signature of one of its keys, or of its identity.
 type Requirement struct {
-	// Field that holds the keys or the identity, for messages.
+	// Field with the keys or the identity, for messages.
 	Field    string
 	Keys     []Key
 	Identity *Identity
@@ -108,7 +108,7 @@ func (r *repository) resolve(ref name.Reference) (name.Digest, error) {
 	return r.Digest(head.Digest.String()), nil
 }
 
-// signatures are those below the tag of the digest, and those that refer to it. Unreadable ones are broken.
+// signatures are those below the tag of the digest, and the digest's referrers. Unreadable ones are broken.
 func (r *repository) signatures(digest name.Digest) (found []signature, broken []error) {
 	keep := func(one signature, err error) {
 		if err != nil {
@@ -156,7 +156,7 @@ func (r *repository) referrers(digest name.Digest) ([]v1.Descriptor, error) {
 	return manifest.Manifests, nil
 }
 
-// bundles are the referrers that may be signatures.
+// bundles are the referrers with a possible signature.
 func bundles(referrers []v1.Descriptor) []v1.Descriptor {
 	var out []v1.Descriptor
 	for _, referrer := range referrers {

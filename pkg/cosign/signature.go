@@ -17,7 +17,7 @@ type signature struct {
 	message, value []byte
 	// subjects returns the digests in the message, or the reason why it is not a signature of an artifact.
 	subjects func() ([]string, error)
-	// bundle is the whole of it, where it is one.
+	// bundle is the whole bundle; empty for other signatures.
 	bundle []byte
 }
 
@@ -50,8 +50,8 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 	}
 }
 
-// verifyIdentity returns a function that returns nil if the identity has signed a digest. What a bundle says is the
-// verifier's to read: two readers of one text may understand it differently.
+// verifyIdentity returns a function to verify the identity's signature of a digest. Only the verifier reads the bundle:
+// two readers of one text may understand it differently.
 func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func(digest string, found []signature, broken []error) error {
 	return func(digest string, found []signature, broken []error) error {
 		problems, bundles := slices.Clone(broken), 0
@@ -80,8 +80,8 @@ func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func
 	}
 }
 
-// simpleSigning is the message of a signature below a tag, whose form cosign's SIGNATURE_SPEC.md describes. Its reference is
-// not read, as the specification says.
+// simpleSigning is the message of a signature below a tag, in the form of cosign's SIGNATURE_SPEC.md. As the
+// specification requires, its reference is not read.
 const simpleSigningType = "cosign container image signature"
 
 func simpleSigning(message []byte) ([]string, error) {
@@ -102,8 +102,8 @@ func simpleSigning(message []byte) ([]string, error) {
 	return []string{payload.Critical.Image.Digest}, nil
 }
 
-// A bundle holds an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` is a signature:
-// another attestation by the same key may say that the artifact is vulnerable.
+// A bundle has an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` is a signature: another
+// attestation by the same key may declare the artifact vulnerable.
 const (
 	statementType = "application/vnd.in-toto+json"
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"

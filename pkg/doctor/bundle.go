@@ -21,10 +21,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// hidden replaces what a bundle must not show.
+// hidden replaces secret values in a bundle.
 const hidden = "…"
 
-// secretive matches the names of flags, keys and annotations whose values may be secrets.
+// secretive matches the names of flags, keys and annotations with possible secrets.
 var secretive = regexp.MustCompile(`(?i)(key|token|secret|password|passwd|credential|authorization)`)
 
 // WriteBundle writes a tar.gz with the findings and the objects of a snapshot, one file for each kind. It has no Secrets,
@@ -80,7 +80,7 @@ func redacted(findings []Finding) []Finding {
 	return out
 }
 
-// safe returns what may be shown of an object.
+// safe returns the public part of an object.
 func safe(object *unstructured.Unstructured) map[string]any {
 	out := runtime.DeepCopyJSON(object.Object)
 	unstructured.RemoveNestedField(out, "metadata", "managedFields")
@@ -127,7 +127,8 @@ func cleanField(key string, value any) any {
 	return clean(value)
 }
 
-// cleanArgs hides the values of flags that may be secrets: --api-key=x and --api-key x. A shell script is hidden as a whole.
+// cleanArgs hides the values of flags with possible secrets: --api-key=x and --api-key x. It hides a shell script as a
+// whole.
 func cleanArgs(args []any) any {
 	hideNext := false
 	for i, each := range args {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// oldestMinor is the oldest minor version of Kubernetes that the chart accepts.
+	// oldestMinor is the chart's oldest minor version of Kubernetes.
 	oldestMinor = 31
 	// mostSkew is the largest tolerable difference between two clocks.
 	mostSkew = 10 * time.Second
 )
 
-// checkRead reports what could not be read, so that silence means health.
+// checkRead reports unreadable kinds, so an empty report means health.
 func checkRead(e *examination) {
 	for _, kind := range slices.Sorted(maps.Keys(e.snapshot.Unread)) {
 		e.warn("NotChecked", kind, e.snapshot.Unread[kind], "run kubectl berth doctor as a user with the right to list "+kind)
@@ -71,7 +71,7 @@ func checkDefinitions(e *examination) {
 	}
 }
 
-// checkKAITO looks for KAITO's controller, which serves the same kind.
+// checkKAITO looks for KAITO's controller: it serves the same kind.
 func checkKAITO(e *examination) {
 	for _, d := range e.deployments() {
 		for _, container := range d.Spec.Template.Spec.Containers {
@@ -93,7 +93,7 @@ func isKAITOs(image string) bool {
 	return base == "workspace" && strings.Contains(name, "kaito/")
 }
 
-// checkClocks compares the clocks that write Leases with the API server's.
+// checkClocks compares the clocks of Lease holders with the API server's.
 func checkClocks(e *examination) {
 	for _, lease := range typed[coordinationv1.Lease](e.snapshot, "Lease") {
 		if lease.Spec.RenewTime == nil {

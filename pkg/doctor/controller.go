@@ -74,7 +74,7 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 	return found
 }
 
-// checkLease checks that one replica of a running controller leads.
+// checkLease checks for a leader of a running controller.
 func checkLease(e *examination) {
 	if !e.snapshot.isRead("Lease") {
 		return
@@ -95,7 +95,7 @@ func checkLease(e *examination) {
 	}
 }
 
-// checkPolicies checks that each policy of ours has a binding; without policies, the chart was told to install none.
+// checkPolicies checks the binding of each policy of ours. Without policies, the chart installed none by choice.
 func checkPolicies(e *examination) {
 	bound := map[string]bool{}
 	for _, binding := range e.snapshot.of("ValidatingAdmissionPolicyBinding") {

@@ -28,7 +28,7 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	// Object at fault, as KIND/NAMESPACE/NAME or KIND/NAME; empty for the whole cluster.
 	Object string `json:"object,omitempty"`
-	// Evidence is what the cluster shows, and Fix a command or an instruction that mends it.
+	// Evidence quotes the cluster, and Fix is a command or an instruction.
 	Evidence string `json:"evidence"`
 	Fix      string `json:"fix"`
 }

@@ -20,7 +20,7 @@ import (
 // nvidia is the resource of most GPUs.
 const nvidia = "nvidia.com/gpu"
 
-// checkPlugins checks what advertises GPUs on new machines, as the controller does before it buys.
+// checkPlugins checks the device plugins for new machines, as the controller does before it buys.
 func checkPlugins(e *examination) {
 	if !e.snapshot.isRead("DaemonSet") {
 		return

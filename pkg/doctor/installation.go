@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// install is the command that installs what the chart lacks.
+	// install is the command to install missing parts of the chart.
 	install = "helm upgrade --install modelberth charts/modelberth --namespace=modelberth-system --reset-then-reuse-values"
 	// appName is the label of the controller's objects.
 	appName = "app.kubernetes.io/name"

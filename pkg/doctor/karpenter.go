@@ -81,7 +81,7 @@ func (e *examination) checkKarpenter(k *appsv1.Deployment, needsStatic bool) {
 	}
 }
 
-// nodeClassKinds are the kinds of NodeClasses that the snapshot has.
+// nodeClassKinds are the snapshot's kinds of NodeClasses.
 func nodeClassKinds() []string {
 	return []string{"AKSNodeClass", "EC2NodeClass", "NodeClass", "KaitoNodeClass"}
 }
@@ -129,7 +129,7 @@ const (
 	terminateLimit = 20 * time.Minute
 )
 
-// checkMachines looks for NodeClaims of ours that do not get on.
+// checkMachines looks for stuck NodeClaims of ours.
 func checkMachines(e *examination) {
 	for _, claim := range e.snapshot.of("NodeClaim") {
 		if claim.GetLabels()[v1beta1.LabelWorkspaceUID] == "" {

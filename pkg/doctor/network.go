@@ -16,13 +16,13 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// enforcers are names in DaemonSets of network plug-ins that enforce NetworkPolicies.
+// enforcers are names in DaemonSets of network plug-ins with enforcement of NetworkPolicies.
 func enforcers() []string {
 	return []string{"calico", "canal", "cilium", "azure-npm", "antrea", "kube-router", "anetd", "ovnkube", "kindnet", "aws-node"}
 }
 
-// checkIsolation looks for a network plug-in that enforces NetworkPolicies. Where the controller has reached a pod that it
-// must not reach, the condition of the Workspace says so.
+// checkIsolation looks for a network plug-in with enforcement of NetworkPolicies. If the controller has reached an
+// isolated pod, the condition of the Workspace reports that.
 func checkIsolation(e *examination) {
 	isKnown := slices.ContainsFunc(e.snapshot.of("Workspace"), func(ws unstructured.Unstructured) bool {
 		_, reason, _ := condition(&ws, v1beta1.ConditionInferenceReady)
@@ -69,7 +69,7 @@ func (e *examination) answers(namespace, service string) bool {
 	return false
 }
 
-// touched are the resources of which a refusal stops the controller.
+// touched are the resources with writes of the controller: a failing webhook for them stops it.
 func touched() []string {
 	return []string{
 		"*", "pods", "services", "statefulsets", "networkpolicies", "nodeclaims", "nodepools", "workspaces",
@@ -77,7 +77,7 @@ func touched() []string {
 	}
 }
 
-// checkWebhooks looks for webhooks that fail and must not.
+// checkWebhooks looks for failing webhooks in the controller's way.
 func checkWebhooks(e *examination) {
 	if !e.snapshot.isRead("Service") || !e.snapshot.isRead("EndpointSlice") {
 		return

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Snapshot is what was read of a cluster.
+// Snapshot is the doctor's view of a cluster.
 type Snapshot struct {
 	// Version of the API server, such as v1.35.4.
 	Version string `json:"version"`
 	// Now is the date of the API server's answer.
 	Now time.Time `json:"now"`
-	// Objects of all kinds that the checks read.
+	// Objects by kind.
 	Objects []unstructured.Unstructured `json:"objects,omitempty"`
-	// Unread has the reason for each kind that could not be read, because of missing rights, say.
+	// Unread has the reason for each unreadable kind, such as missing rights.
 	Unread map[string]string `json:"unread,omitempty"`
 }
 
@@ -56,7 +56,7 @@ func (s *Snapshot) find(kind, namespace, name string) *unstructured.Unstructured
 // isRead reports whether the snapshot is complete for a kind.
 func (s *Snapshot) isRead(kind string) bool { return s.Unread[kind] == "" }
 
-// typed returns the objects of a kind as a type of Go. An object that does not fit is left out.
+// typed returns the objects of a kind as a type of Go, without objects of another shape.
 func typed[T any](s *Snapshot, kind string) []T {
 	var out []T
 	for _, object := range s.of(kind) {
@@ -76,7 +76,7 @@ func named(kind, namespace, name string) string {
 	return kind + "/" + namespace + "/" + name
 }
 
-// called returns how findings name an object that was read.
+// called returns the name of an object in findings.
 func called(o *unstructured.Unstructured) string {
 	return named(o.GetKind(), o.GetNamespace(), o.GetName())
 }

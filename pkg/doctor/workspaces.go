@@ -77,7 +77,7 @@ func checkQuotas(e *examination) {
 	}
 }
 
-// harmless are reasons of conditions that need nobody.
+// harmless are reasons of conditions without need for action.
 func harmless() []string {
 	return []string{
 		v1beta1.ReasonSuspended, v1beta1.ReasonProgressing, v1beta1.ReasonServing, v1beta1.ReasonInferenceSuccess,
@@ -107,7 +107,7 @@ func checkWorkspaces(e *examination) {
 	}
 }
 
-// checkLeftovers looks for objects of Workspaces that are gone.
+// checkLeftovers looks for objects of deleted Workspaces.
 func checkLeftovers(e *examination) {
 	if !e.snapshot.isRead("Workspace") {
 		return

@@ -25,9 +25,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// Result has the figures of one engine; zero where the engine does not report one.
+// Result has the figures of one engine; zero for an unreported one.
 type Result struct {
-	// KVCacheTokens that the KV cache of one replica holds.
+	// KVCacheTokens is the capacity of one replica's KV cache.
 	KVCacheTokens int64
 	// WeightBytes of one replica of the model.
 	WeightBytes int64
@@ -61,7 +61,7 @@ type Endpoint struct {
 	Key string
 }
 
-// Read returns the figures of the engine of that name at an endpoint, within two seconds.
+// Read returns the figures of the named engine at an endpoint, within two seconds.
 func (r *Prober) Read(ctx context.Context, engine string, at Endpoint) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -75,9 +75,9 @@ func (r *Prober) Read(ctx context.Context, engine string, at Endpoint) (Result, 
 	}
 }
 
-// vllm reads the labels of the metric vllm:cache_config_info, one for each replica: the smallest counts,
-// as in the plan. Older versions tell blocks only, and blocks times their size is right where all layers
-// cache alike. vLLM tells nobody but its log what the weights take.
+// vllm reads the labels of the metric vllm:cache_config_info, one for each replica: the smallest counts, as in the
+// plan. Older versions report only blocks, and blocks times their size is right if all layers cache alike. vLLM reports
+// the size of the weights only in its log.
 func (r *Prober) vllm(ctx context.Context, at Endpoint) (Result, error) {
 	body, err := r.get(ctx, at, "/metrics")
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	blobs               = "blobs/sha256"
 )
 
-// Bounds of what is read from a bundle, so that a damaged one does not fill the disk: bytes of one file, and files.
+// Bounds of a bundle, so that a damaged one does not fill the disk: bytes of one file, and files.
 const (
 	maxFile  = 4 << 30
 	maxFiles = 10_000
@@ -45,7 +45,7 @@ type Entry struct {
 	isIndex         bool
 }
 
-// IsSignature says whether an entry is the signature of another one, by the tag that cosign gives it.
+// IsSignature reports whether an entry is the signature of another one, by cosign's form of its tag.
 func (e *Entry) IsSignature() bool {
 	return strings.HasPrefix(e.Tag, "sha256-") && strings.HasSuffix(e.Tag, ".sig")
 }
@@ -94,7 +94,7 @@ func Open(file string) (bundle *Bundle, err error) {
 	return b, nil
 }
 
-// Close removes what was unpacked.
+// Close removes the unpacked files.
 func (b *Bundle) Close() error { return os.RemoveAll(b.dir) }
 
 // Verify returns an error unless everything in the bundle is signed by one of the keys.
@@ -119,7 +119,7 @@ func (b *Bundle) Verify(keys []cosign.Key) error {
 	return nil
 }
 
-// signed returns the digest that a signature in the bundle is about.
+// signed returns the signed digest of a signature in the bundle.
 func (b *Bundle) signed(entry *Entry, keys []cosign.Key) (string, error) {
 	img, err := b.index.Image(entry.Digest)
 	if err != nil {
@@ -152,8 +152,8 @@ func (b *Bundle) signed(entry *Entry, keys []cosign.Key) (string, error) {
 	return cosign.Signed(keys, payload, value)
 }
 
-// Unpack writes the regular files of an OCI image layout in a tar below a directory. The error names a blob that differs
-// from its checksum, and whatever else than regular files the tar holds.
+// Unpack writes the regular files of an OCI image layout in a tar below a directory. The error names a blob with a
+// wrong checksum, and any entry other than a regular file.
 func Unpack(file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {

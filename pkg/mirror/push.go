@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Target is where a bundle goes.
+// Target is the destination of a bundle.
 type Target struct {
 	// Registry is HOST or HOST/PATH.
 	Registry string
@@ -21,8 +21,8 @@ type Target struct {
 	Keychain authn.Keychain
 }
 
-// Push sends every entry to the registry and calls pushed after each, in the bundle's order. What the registry has
-// already is not sent again, so a second run continues an interrupted one.
+// Push sends every entry to the registry and calls pushed after each, in the bundle's order. It skips entries in the
+// registry, so a second run continues an interrupted one.
 func (b *Bundle) Push(ctx context.Context, to Target, pushed func(reference string, entry Entry)) error {
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(to.Keychain), remote.WithUserAgent("kubectl-berth"),

@@ -21,7 +21,7 @@ type History struct {
 	cache *cache
 }
 
-// Next returns the number of the revision that follows.
+// Next returns the number of the next revision.
 func (h History) Next() int64 {
 	if count := len(h.Objects); count > 0 {
 		return h.Objects[count-1].Revision + 1
@@ -29,7 +29,7 @@ func (h History) Next() int64 {
 	return 1
 }
 
-// Object returns the stored revision of that name, or nil.
+// Object returns the stored revision by name, or nil.
 func (h History) Object(name string) *appsv1.ControllerRevision {
 	for i := range h.Objects {
 		if h.Objects[i].Name == name {
@@ -39,7 +39,7 @@ func (h History) Object(name string) *appsv1.ControllerRevision {
 	return nil
 }
 
-// Named returns the revision of that name; nil if there is none or it cannot be decoded.
+// Named returns the revision by name; nil if there is none or it cannot be decoded.
 func (h History) Named(name string) *Revision {
 	if object := h.Object(name); object != nil {
 		return h.decoded(object)
@@ -47,12 +47,12 @@ func (h History) Named(name string) *Revision {
 	return nil
 }
 
-// Newest returns the latest revision that can be decoded, or nil.
+// Newest returns the latest decodable revision, or nil.
 func (h History) Newest() *Revision {
 	return h.newest(func(*appsv1.ControllerRevision) bool { return true })
 }
 
-// NewestLike returns the latest revision with the inputs of an object that can be decoded, or nil.
+// NewestLike returns the latest decodable revision with the inputs of an object, or nil.
 func (h History) NewestLike(object *appsv1.ControllerRevision) *Revision {
 	return h.newest(func(other *appsv1.ControllerRevision) bool { return HasSameInputs(other, object) })
 }
@@ -69,7 +69,7 @@ func (h History) newest(isWanted func(*appsv1.ControllerRevision) bool) *Revisio
 	return nil
 }
 
-// decoded returns nil where an object cannot be decoded.
+// decoded returns nil if an object cannot be decoded.
 func (h History) decoded(object *appsv1.ControllerRevision) *Revision {
 	out, err := h.cache.decode(object)
 	if err != nil {
@@ -78,9 +78,9 @@ func (h History) decoded(object *appsv1.ControllerRevision) *Revision {
 	return out
 }
 
-// Match returns the newest revision of the inputs, or nil. While the status says that the current generation is
-// planned, the revision that it names counts: a new version of Modelberth may encode the same spec differently, and
-// must not make a new plan for that.
+// Match returns the newest revision of the inputs, or nil. While the status has a plan of the current generation, its
+// revision counts: a new version of Modelberth may encode the same spec differently, and must not make a new plan for
+// that.
 func (h History) Match(ws *v1beta1.Workspace, in render.Inputs) (*Revision, error) {
 	hash, err := Hash(in)
 	if err != nil {

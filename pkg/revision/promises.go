@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Promises returns the existing nodes that the accepted plans of running Workspaces use. It counts the revision that
-// a status names and the newest one, which the status may not name yet.
+// Promises returns the existing nodes in the accepted plans of running Workspaces. It counts the revision in a status
+// and the newest one, because the status may lag.
 func (s *Store) Promises(ctx context.Context) ([]existing.Promise, error) {
 	workspaces := &v1beta1.WorkspaceList{}
 	if err := s.client.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
@@ -65,7 +65,7 @@ type owner struct {
 	uid       types.UID
 }
 
-// controllerOf returns the Workspace that controls a revision; false if there is none.
+// controllerOf returns the controlling Workspace of a revision; false if there is none.
 func controllerOf(object *appsv1.ControllerRevision) (owner, bool) {
 	controller := metav1.GetControllerOf(object)
 	if controller == nil {

@@ -31,12 +31,12 @@ const shortHashLength = 10
 type Revision struct {
 	// Name of the ControllerRevision; empty while it is not pinned.
 	Name string `json:"-"`
-	// Unverified says why no machine is bought and no pod begins with it today; empty where they may.
+	// Unverified is today's reason against machines and pods for this revision; empty if there is none.
 	Unverified string `json:"-"`
 	render.Revision
 }
 
-// IsOnNodes reports whether the plan uses existing nodes, so that no machine is bought.
+// IsOnNodes reports whether the plan uses existing nodes and buys no machine.
 func (r *Revision) IsOnNodes() bool { return len(r.Plan.NodeNames) > 0 }
 
 // IsGroup reports whether several machines serve the model together; false for nil.
@@ -71,7 +71,7 @@ func Hash(in render.Inputs) (string, error) { return hashOf(in) }
 // ShortHash returns the beginning of a hash, as names contain it.
 func ShortHash(hash string) string { return hash[:min(len(hash), shortHashLength)] }
 
-// ContextHash returns the hash of the inputs that a Workspace's generation does not cover, in hex.
+// ContextHash returns the hash of the inputs outside a Workspace's generation, in hex.
 func ContextHash(in render.Inputs) (string, error) {
 	return hashOf(map[string]any{"annotations": in.Annotations, "config": in.Config})
 }
@@ -86,8 +86,7 @@ func hashOf(value any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Name returns the name of a revision. A revision that replaces another one from the same inputs has its number in
-// the name.
+// Name returns the name of a revision. A replacement from the same inputs has its number in the name.
 func Name(ws *v1beta1.Workspace, hash string, number int64, isFallback bool) string {
 	name := ws.Name + "-" + ShortHash(hash)
 	if isFallback {
@@ -101,8 +100,8 @@ func HasSameInputs(a, b *appsv1.ControllerRevision) bool {
 	return a.Annotations[v1beta1.AnnotationHash] == b.Annotations[v1beta1.AnnotationHash]
 }
 
-// OnlyLowersPrice reports whether inputs differ from former ones in a lower maxHourlyPrice only. Such a change takes
-// nothing away from what runs.
+// OnlyLowersPrice reports whether inputs differ from earlier ones in a lower maxHourlyPrice only. Such a change affects
+// nothing that runs.
 func OnlyLowersPrice(in render.Inputs, former *render.Inputs) bool {
 	if former == nil {
 		return false

@@ -25,7 +25,7 @@ import (
 const (
 	// limit is how many revisions a Workspace keeps.
 	limit = 10
-	// No watch reports that a name becomes free.
+	// No watch reports a released name.
 	retryTaken       = time.Minute
 	retryTerminating = 2 * time.Second
 )
@@ -68,8 +68,7 @@ func (s *Store) history(objects []appsv1.ControllerRevision) History {
 	return History{Objects: objects, cache: s.cache}
 }
 
-// Complete adds the revisions of these names that a history lacks and the API server has. A cache may not show the
-// newest ones yet.
+// Complete adds missing revisions by name from the API server: a cache may lack the newest ones.
 func (s *Store) Complete(ctx context.Context, ws *v1beta1.Workspace, known History, names []string) (History, error) {
 	objects := known.Objects
 	for _, name := range names {
@@ -87,7 +86,7 @@ func (s *Store) Complete(ctx context.Context, ws *v1beta1.Workspace, known Histo
 	return s.history(objects), nil
 }
 
-// Exists reports whether the API server has a revision of that name that the Workspace controls.
+// Exists reports whether the API server has a revision of that name under the Workspace's control.
 func (s *Store) Exists(ctx context.Context, ws *v1beta1.Workspace, name string) (bool, error) {
 	object, err := s.get(ctx, ws.Namespace, name)
 	return err == nil && metav1.IsControlledBy(object, ws), err
@@ -109,16 +108,16 @@ type Pin struct {
 	Inputs    render.Inputs
 	// Revision to store; it gets its inputs and its name.
 	Revision *Revision
-	// IsFallback marks a revision that replaces another one from the same inputs.
+	// IsFallback marks a replacement from the same inputs.
 	IsFallback bool
-	// Known are the revisions of the Workspace. InUse names those that are never deleted.
+	// Known are the revisions of the Workspace. InUse names the undeletable ones.
 	Known History
 	InUse []string
 }
 
-// Pin stores a revision and deletes the oldest ones over the limit. If another pass has stored this one already, that
-// one is returned, or for a first revision the newest that followed it. The error is a *progress.StalledError if the
-// name is taken, and a *progress.WaitingError while an old revision of that name is deleted.
+// Pin stores a revision and deletes the oldest ones over the limit. If another pass has stored this one already, Pin
+// returns the stored one, or for a first revision its newest successor. The error is a *progress.StalledError if the
+// name is taken, and a *progress.WaitingError during the deletion of an old revision with the name.
 func (s *Store) Pin(ctx context.Context, pin Pin) (*Revision, error) {
 	out := pin.Revision
 	out.Inputs, out.Plan = &pin.Inputs, out.Plan.Abridged()
@@ -206,7 +205,7 @@ func (s *Store) newestOf(ctx context.Context, pin Pin) (*Revision, error) {
 	return newest, err
 }
 
-// trim deletes the oldest revisions over the limit, but none that is in use.
+// trim deletes the oldest unused revisions over the limit.
 func (s *Store) trim(ctx context.Context, pin Pin) error {
 	for i := range max(0, len(pin.Known.Objects)+1-limit) {
 		old := &pin.Known.Objects[i]
