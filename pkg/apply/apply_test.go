@@ -56,16 +56,16 @@ func service(by *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Ser
 	return s
 }
 
-// cluster is an API server that counts applies, and a cache in front of it.
+// cluster is an API server with a count of applies, and a cache in front of it.
 type cluster struct {
 	applier *apply.Applier
 	server  client.WithWatch
 	applies int
-	// over is the version that the last apply was to be written over; empty if any would do.
+	// over is the required version of the last apply; empty if it accepts any.
 	over string
 }
 
-// metadataOf is what an apply says of the object.
+// metadataOf is the metadata of an applied object.
 func metadataOf(sent runtime.ApplyConfiguration) (metav1.PartialObjectMetadata, error) {
 	var out metav1.PartialObjectMetadata
 	encoded, err := json.Marshal(sent)
@@ -160,8 +160,7 @@ func TestApplyWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// What is carried over from an object that was read is written over that version only, and the version is no
-// reason to write.
+// Values copied from a read object are written over its version only, and the version alone is no reason to write.
 func TestApplyOverOneVersion(t *testing.T) {
 	c := newCluster(t)
 	ws := owner("")
@@ -235,7 +234,7 @@ func TestApplyLeavesForeignObjectsAlone(t *testing.T) {
 	}
 }
 
-// strict is an API server that makes nothing over a version, as that of an object that is gone.
+// strict is an API server without creation over a version, as for a deleted object.
 func strict(server client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(server, interceptor.Funcs{
 		Apply: func(ctx context.Context, inner client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
@@ -263,7 +262,7 @@ func TestNothingIsMadeOverAVersion(t *testing.T) {
 	}
 }
 
-// State tells from the cache, and without a write, what Apply would find.
+// State predicts the result of Apply from the cache, without a write.
 func TestState(t *testing.T) {
 	ws := owner("")
 	tests := []struct {
@@ -303,7 +302,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// What the cache does not show yet may be there, and whose it is counts.
+// An object may exist before the cache shows it, and its owner counts.
 func TestCheckBehindTheCache(t *testing.T) {
 	ws := owner("")
 	for reason, test := range map[string]struct {
@@ -338,14 +337,14 @@ func named(name string) *v1beta1.Workspace {
 	return ws
 }
 
-// serviceOf differs from that of another Workspace by the owner only.
+// serviceOf differs from another Workspace's only by the owner.
 func serviceOf(ws *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Service {
 	out := service(ws, change...)
 	out.Name, out.Spec.Selector = ws.Name, map[string]string{v1beta1.LabelWorkspace: ws.Name}
 	return out
 }
 
-// TestCheckAsksOnce has the API server asked once about what differs only by its owner, and again about all else.
+// TestCheckAsksOnce sends one request for objects with different owners, and another for every other difference.
 func TestCheckAsksOnce(t *testing.T) {
 	otherPort := func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }
 	in := func(namespace string) []func(*corev1.Service) {
@@ -405,8 +404,7 @@ func TestCheckAsksOnce(t *testing.T) {
 	}
 }
 
-// TestCheckAsksTogether has those that come while the API server is being asked the same wait for its answer, and asks
-// for each of them if it refused the first.
+// TestCheckAsksTogether: callers during a request wait for its answer, and send their own if the first was refused.
 func TestCheckAsksTogether(t *testing.T) {
 	for _, test := range []struct {
 		reason  string
@@ -454,7 +452,7 @@ func TestCheckAsksTogether(t *testing.T) {
 	}
 }
 
-// TestCheckAsksAnewAfterOneIsMade shares no answer that is older than an object that may have used a quota up.
+// TestCheckAsksAnewAfterOneIsMade shares no answer from before a new object, because that may have used up a quota.
 func TestCheckAsksAnewAfterOneIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32

@@ -17,8 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// TestSlowWebhookDoesNotHoldAllWorkers has 32 workers ask whether the API server would make an object, and a webhook
-// that never answers.
+// TestSlowWebhookDoesNotHoldAllWorkers has 32 workers in a dry run, and a silent webhook.
 func TestSlowWebhookDoesNotHoldAllWorkers(t *testing.T) {
 	for _, test := range []struct {
 		reason string

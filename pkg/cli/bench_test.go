@@ -32,7 +32,7 @@ func paced(clock *clocktesting.FakeClock) func(http.ResponseWriter, *http.Reques
 	}
 }
 
-// TestBench asks what it says, each time for something else, and records the result where KAITO's clients look.
+// TestBench varies the load of the requests, and records the result for KAITO's clients.
 func TestBench(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	c, s := serves(t, paced(clock))
@@ -96,7 +96,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// reread reads what was decoded already as a type.
+// reread decodes an object into a type.
 func reread(from, into any) error {
 	text, err := json.Marshal(from)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// ticking is a clock that goes on by 100 ms at every look.
+// ticking is a clock with a step of 100 ms per look.
 type ticking struct{ *clocktesting.FakeClock }
 
 func (c ticking) Since(began time.Time) time.Duration {
@@ -51,7 +51,7 @@ func signKey(t *testing.T) (string, ed25519.PrivateKey) {
 	return file, key
 }
 
-// benched is a cluster whose Workspace serves with two tokens in each answer.
+// benched is a cluster with a serving Workspace: two tokens in each answer.
 func benched(t *testing.T) *cluster {
 	t.Helper()
 	c, _ := serves(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
@@ -77,7 +77,7 @@ func benched(t *testing.T) *cluster {
 	return c
 }
 
-// TestBenchExport writes what it measured, signed, beside what the file had.
+// TestBenchExport adds a signed run to those in the file.
 func TestBenchExport(t *testing.T) {
 	keyFile, key := signKey(t)
 	file := filepath.Join(t.TempDir(), "mine.yaml")
@@ -112,7 +112,7 @@ func TestBenchExport(t *testing.T) {
 	}
 }
 
-// TestBenchExportErrors says what is missing before anything is measured, where it can.
+// TestBenchExportErrors reports missing input before the measurement, if it can.
 func TestBenchExportErrors(t *testing.T) {
 	keyFile, _ := signKey(t)
 	file := filepath.Join(t.TempDir(), "mine.yaml")
@@ -138,7 +138,7 @@ func TestBenchExportErrors(t *testing.T) {
 	}
 }
 
-// A plan uses a file that the named key signed, and no other.
+// A plan uses a file signed by the named key, and no other.
 func TestPlanWithCalibration(t *testing.T) {
 	_, key := signKey(t)
 	run := catalog.Measurement{

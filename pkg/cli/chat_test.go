@@ -27,7 +27,7 @@ import (
 type server struct {
 	mu    sync.Mutex
 	asked []map[string]any
-	// answer writes what comes of the n-th question.
+	// answer writes the answer to the n-th question.
 	answer func(w http.ResponseWriter, r *http.Request, n int)
 }
 
@@ -53,7 +53,7 @@ func stream(w io.Writer, deltas ...string) {
 
 const done = "data: [DONE]\n\n"
 
-// serves is a cluster whose Workspace is answered for by a server.
+// serves is a cluster with a server behind a Workspace.
 func serves(t *testing.T, answer func(http.ResponseWriter, *http.Request, int)) (*cluster, *server) {
 	t.Helper()
 	s := &server{answer: answer}
@@ -174,7 +174,7 @@ func TestChatWhole(t *testing.T) {
 	}
 }
 
-// TestChatConverses remembers what was said, but not what failed.
+// TestChatConverses remembers answered messages, and no failed ones.
 func TestChatConverses(t *testing.T) {
 	c, s := serves(t, func(w http.ResponseWriter, _ *http.Request, n int) {
 		if n == 2 {

@@ -28,7 +28,7 @@ type ran struct {
 	Code     int
 }
 
-// process is the world that a command is run in.
+// process is the World of a command.
 type process struct {
 	stdin    string
 	presets  fs.FS
@@ -56,7 +56,7 @@ func run(t *testing.T, args ...string) ran {
 	return process{}.run(t, args...)
 }
 
-// shipped runs a command with the catalogue that is shipped.
+// shipped runs a command with the shipped catalogue.
 func shipped(t *testing.T, args ...string) ran {
 	t.Helper()
 	return process{presets: presets.FS()}.run(t, args...)
@@ -75,7 +75,7 @@ func (h silentHub) Describe(_ context.Context, id string) (model.Model, []string
 	return h.model, h.notes, h.err
 }
 
-// TestGolden pins what users and programs read, word by word.
+// TestGolden pins the output for users and programs, word by word.
 func TestGolden(t *testing.T) {
 	tests := []struct {
 		name string

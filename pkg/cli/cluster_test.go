@@ -49,14 +49,14 @@ type cluster struct {
 	faults  interceptor.Funcs
 	pods    *pods
 	server  cli.Server
-	// unreachable is what connecting ends with.
+	// unreachable is the error of a failed connection.
 	unreachable error
 }
 
 // pods answers for all pods.
 type pods struct {
 	mu sync.Mutex
-	// progress is what agents answer with; nil means that they do not.
+	// progress is the agents' answer; nil means silence.
 	progress func(ctx context.Context) ([]byte, error)
 	log      func(pod types.NamespacedName, options *corev1.PodLogOptions) (string, error)
 	address  string
@@ -158,7 +158,7 @@ func (c *cluster) run(t *testing.T, s session, args ...string) ran {
 	return ran{Out: out.String(), Err: err.String(), Code: code}
 }
 
-// workspace is one whose plan is accepted.
+// workspace has an accepted plan.
 func workspace(change ...func(*v1beta1.Workspace)) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1", Generation: 2, CreationTimestamp: ago(10 * time.Minute)},
@@ -199,7 +199,7 @@ func condition(ws *v1beta1.Workspace, kind string, status metav1.ConditionStatus
 	})
 }
 
-// refused has an attempt that was refused before the one that goes on.
+// refused has a refused attempt before the open one.
 func refused(ws *v1beta1.Workspace) {
 	ws.Status.Attempts = []v1beta1.Attempt{
 		{
@@ -263,7 +263,7 @@ func stalled(ws *v1beta1.Workspace) {
 	condition(ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonQuota, "the quota of family B80 is used up; ask for more")
 }
 
-// claim is a machine with the stages that it has reached; then what the next one waits for.
+// claim is a machine with the given stages, and the reason of the next one.
 func claim(name, node, waits string, reached ...string) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
 	out.SetGroupVersionKind(schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaim"})
@@ -330,7 +330,7 @@ func crashing(p *corev1.Pod) {
 	}
 }
 
-// fetchingProgress is what an agent says halfway.
+// fetchingProgress is an agent's answer halfway.
 func fetchingProgress(context.Context) ([]byte, error) {
 	return []byte(`{"ready":false,"stage":"fetching","bytes":6442450944,"totalBytes":16106127360,"bytesPerSecond":536870912,"etaSeconds":18,"files":[]}`), nil
 }
@@ -360,7 +360,7 @@ func revision(t *testing.T, number int64, price float64, in *render.Inputs) *app
 	}
 }
 
-// forbidden is what an API server answers to somebody without rights.
+// forbidden is the API server's answer to a user without rights.
 func forbidden(resource string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`user "mia" cannot do that`))
 }

@@ -31,7 +31,7 @@ func (s clockServer) Version(context.Context) (version string, now time.Time, er
 	return "v1.35.4", noon, s.err
 }
 
-// kinds has the unstructured objects of a cluster by kind. Others are of kinds that it lacks.
+// kinds has the unstructured objects of a cluster by kind. Other kinds do not exist.
 func kinds(objects map[string][]map[string]any, forbidden string) interceptor.Funcs {
 	answer := func(kind string) ([]unstructured.Unstructured, error) {
 		listed, known := objects[kind]
@@ -158,7 +158,7 @@ func TestDoctor(t *testing.T) {
 	checkBundle(t, bundle)
 }
 
-// checkBundle opens a bundle that only its owner can read.
+// checkBundle opens a bundle, readable by its owner alone.
 func checkBundle(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

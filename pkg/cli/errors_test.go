@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// TestErrors pins what is said of what is wrong: one line each, on the error stream, with an exit code.
+// TestErrors pins the messages about errors: one line each, on the error stream, with an exit code.
 func TestErrors(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -176,7 +176,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestBadManifests pins what is said of files: where, which field, and what it must be.
+// TestBadManifests pins the messages about files: place, field and expected value.
 func TestBadManifests(t *testing.T) {
 	workspace := func(text string) string {
 		return "apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: chat, namespace: team-a}\n" + text
@@ -250,7 +250,7 @@ func TestBadManifests(t *testing.T) {
 	}
 }
 
-// TestHub asks the hub for what the catalogue does not have, and nobody for what it has.
+// TestHub queries the hub for models outside the catalogue only.
 func TestHub(t *testing.T) {
 	described := model.Model{
 		Name: "other", HubID: "org/Other", Context: 8192,
@@ -300,7 +300,7 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// TestConfig plans for a model that only a file describes.
+// TestConfig plans for a model described by a file alone.
 func TestConfig(t *testing.T) {
 	file := func(t *testing.T, text string) string {
 		t.Helper()

@@ -12,8 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// FuzzManifest plans for whatever a file holds: it ends with plans, or with errors of one line each that
-// have an exit code.
+// FuzzManifest plans for any file: it ends with plans, or with errors of one line and an exit code each.
 func FuzzManifest(f *testing.F) {
 	for _, pattern := range []string{"testdata/manifests/*.yaml", "../../examples/*.yaml", "../../examples/bad/*.yaml"} {
 		files, err := filepath.Glob(pattern)

@@ -146,7 +146,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// forwardsTo is an API server that forwards to one server, as a kubelet does to a pod's own network.
+// forwardsTo is an API server with a forward to one server, like a kubelet's to a pod's own network.
 func forwardsTo(t *testing.T, target string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

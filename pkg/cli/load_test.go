@@ -41,7 +41,7 @@ func TestSummed(t *testing.T) {
 	}
 }
 
-// TestSummedOne has percentiles of a single answer, and none of what a single token does not show.
+// TestSummedOne has percentiles of a single answer, but no time per token of a single token.
 func TestSummedOne(t *testing.T) {
 	l := load{Requests: 1, Concurrency: 1, InputTokens: 8, OutputTokens: 1}
 	got, err := l.summed([]sample{{ttft: time.Second, whole: time.Second, input: 8, output: 1}}, time.Second)
@@ -73,7 +73,7 @@ func TestFilled(t *testing.T) {
 	}
 }
 
-// TestBenchShows pins what people read.
+// TestBenchShows pins the output for people.
 func TestBenchShows(t *testing.T) {
 	result, err := load{Requests: 11, Concurrency: 4, InputTokens: 100, OutputTokens: 11}.summed(samples(), 10*time.Second)
 	if err != nil {

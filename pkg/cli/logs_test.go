@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// echo is a log that names what was asked for.
+// echo is a log with the options of its request.
 func echo(pod types.NamespacedName, o *corev1.PodLogOptions) (string, error) {
 	tail := "all"
 	if o.TailLines != nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestUsingPage runs the commands whose output docs/using.md shows, for a Workspace that fetches its weights.
+// TestUsingPage runs the commands of docs/using.md for a Workspace during its fetch.
 func TestUsingPage(t *testing.T) {
 	const path = "../../docs/using.md"
 	page, err := os.ReadFile(path)

@@ -46,7 +46,7 @@ func TestRenderGolden(t *testing.T) {
 	}
 }
 
-// A model that has moved to other machines selects those by their attempt, which its set remembers.
+// After a switch of machines, the pods select the new ones by their attempt. The StatefulSet records it.
 func TestRenderAfterAMove(t *testing.T) {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}}
 	workload.PinToAttempt(set, 7)

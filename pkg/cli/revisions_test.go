@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// Specs that the revisions of the tests were made from.
+// Specs of the tests' revisions.
 func spec(concurrency int32, config string) *render.Inputs {
 	return &render.Inputs{
 		Inference: &v1beta1.InferenceSpec{
@@ -32,8 +32,7 @@ func spec(concurrency int32, config string) *render.Inputs {
 	}
 }
 
-// past is a Workspace with three revisions: an edit, and machines that were refused. Its ConfigMap has the
-// text of the latter.
+// past is a Workspace with three revisions: an edit, and refused machines. Its ConfigMap has the text of the latter.
 func past(t *testing.T, change ...func(*v1beta1.Workspace)) []client.Object {
 	t.Helper()
 	annotated := spec(8, "vllm: {}")
@@ -52,7 +51,7 @@ func past(t *testing.T, change ...func(*v1beta1.Workspace)) []client.Object {
 	}
 }
 
-// tuned is the ConfigMap that they name.
+// tuned is their ConfigMap.
 func tuned(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "tuned"}, Data: data}
 }
@@ -81,7 +80,7 @@ func TestHistoryGolden(t *testing.T) {
 	}
 }
 
-// stored is what a rollback changes.
+// stored are the objects in reach of a rollback.
 type stored struct {
 	Inference   *v1beta1.InferenceSpec
 	Annotations map[string]string
@@ -113,7 +112,7 @@ func TestRollback(t *testing.T) {
 	both := map[string]string{v1beta1.AnnotationNodeClassName: "mine", "example.com/note": "kept"}
 	text := func(value string) map[string]string { return map[string]string{v1beta1.InferenceConfigKey: value} }
 	edited := func(ws *v1beta1.Workspace) { ws.Inference.Objectives.Concurrency = new(int32(500)) }
-	// No revision was made from that annotation yet.
+	// No revision has that annotation yet.
 	hurried := func(ws *v1beta1.Workspace) { ws.Annotations[v1beta1.AnnotationPerformanceMode] = "throughput" }
 	failed := func(ws *v1beta1.Workspace) {
 		edited(ws)

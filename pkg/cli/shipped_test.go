@@ -28,7 +28,7 @@ func decode(t *testing.T, got ran, into any) {
 	}
 }
 
-// TestNamesOfGPUs takes the names that people give GPUs.
+// TestNamesOfGPUs accepts the usual names of GPUs.
 func TestNamesOfGPUs(t *testing.T) {
 	for _, name := range []string{
 		"H100-80-SXM", "H100-94-NVL", "A100-80-SXM", "A100-80-PCIe", "A100-40-SXM", "H200-141-SXM", "B200-180-SXM", "GB200", "L40S",
@@ -42,7 +42,7 @@ func TestNamesOfGPUs(t *testing.T) {
 	}
 }
 
-// TestEstimateRefuses tells of what the engine does not start with, whatever the memory.
+// TestEstimateRefuses reports the engine's reasons against a start, apart from memory.
 func TestEstimateRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		reason, note string
@@ -96,7 +96,7 @@ func TestEstimateRefuses(t *testing.T) {
 	}
 }
 
-// TestEstimateFields has the fields that scripts read, under the names that they read them by.
+// TestEstimateFields pins the names of fields for scripts.
 func TestEstimateFields(t *testing.T) {
 	var got map[string]any
 	decode(t, shipped(t, "estimate", "--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "H100-80-SXM", "-o", "json"), &got)
@@ -116,7 +116,7 @@ func TestEstimateFields(t *testing.T) {
 	}
 }
 
-// TestPlanFields decodes the plan as what a Workspace's status has.
+// TestPlanFields decodes the plan as the plan in a Workspace's status.
 func TestPlanFields(t *testing.T) {
 	var got v1beta1.PlanStatus
 	decode(t, shipped(t, "plan", "--model", "meta-llama/Llama-3.3-70B-Instruct", "--cloud", "azure", "-o", "json"), &got)
@@ -154,7 +154,7 @@ func TestEveryModel(t *testing.T) {
 	}
 }
 
-// TestExamples reads every example; the bad ones that a plan shows to be bad are refused.
+// TestExamples reads every example, and refuses the bad ones with a visible fault.
 func TestExamples(t *testing.T) {
 	good, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(good) == 0 {

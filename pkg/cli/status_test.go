@@ -79,7 +79,7 @@ func TestStatusGolden(t *testing.T) {
 	}
 }
 
-// other is a Workspace of another team, of which nothing is known yet.
+// other is a Workspace of another team, without a status.
 func other() *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "batch", CreationTimestamp: ago(3 * 24 * time.Hour)}}
 	ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
@@ -103,7 +103,7 @@ func TestStatusFits(t *testing.T) {
 	}
 }
 
-// TestStatusAgent is asked once, and nobody waits for one that is silent.
+// TestStatusAgent polls an agent once, and does not wait for a silent one.
 func TestStatusAgent(t *testing.T) {
 	for _, test := range []struct {
 		reason   string
@@ -146,7 +146,7 @@ func isUnstructured(list client.ObjectList) bool {
 	return is
 }
 
-// TestStatusWithoutRights shows what may be seen.
+// TestStatusWithoutRights shows the readable part.
 func TestStatusWithoutRights(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(serving)}, faults: listFault(isUnstructured, forbidden("nodeclaims"))}
 	got := c.run(t, session{}, "status", "chat")
@@ -161,7 +161,7 @@ func TestStatusWithoutRights(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutRights follows what may be seen: a watch that is refused is not tried again.
+// TestWatchWithoutRights follows the readable part: it does not retry a forbidden watch.
 func TestWatchWithoutRights(t *testing.T) {
 	var refusals atomic.Int32
 	c := &cluster{objects: []client.Object{workspace()}, faults: listFault(isUnstructured, forbidden("nodeclaims"))}
@@ -180,7 +180,7 @@ func TestWatchWithoutRights(t *testing.T) {
 	}
 }
 
-// TestWatchAgain opens a watch that ended anew, and misses nothing of what happened meanwhile.
+// TestWatchAgain reopens an ended watch, and misses no event of the gap.
 func TestWatchAgain(t *testing.T) {
 	var opened atomic.Int32
 	c := &cluster{objects: []client.Object{workspace()}}
@@ -258,7 +258,7 @@ func TestStatusErrors(t *testing.T) {
 	}
 }
 
-// told is an output that somebody waits at.
+// told is an output with a reader.
 type told struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -340,7 +340,7 @@ func (s *story) end(t *testing.T) ran {
 	}
 }
 
-// TestWatchAppends tells each thing once where nobody looks at a terminal, and ends when the model answers.
+// TestWatchAppends prints each milestone once without a terminal, and ends when the model answers.
 func TestWatchAppends(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(refused)}, pods: &pods{progress: fetchingProgress}}
 	fake := clocktesting.NewFakeClock(noon)
@@ -370,8 +370,8 @@ func TestWatchAppends(t *testing.T) {
 	golden(t, "testdata/golden/status-watch.txt", stamp.ReplaceAllString(got.Out, ""))
 }
 
-// TestWatchDraws the tree at one place on a terminal, never higher than it is, and ends with a sentence where
-// waiting is of no use.
+// TestWatchDraws the tree at one place on a terminal, never higher than it is, and ends with a sentence about a stalled
+// Workspace.
 func TestWatchDraws(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(refused)}}
 	s := follow(t, c, session{terminal: true, width: 60, height: 8}, "status", "chat", "-w")
@@ -426,7 +426,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// TestCompleteNames offers Workspaces of the namespace that flags name, and nothing if there is no cluster.
+// TestCompleteNames offers the Workspaces of the flags' namespace, and nothing without a cluster.
 func TestCompleteNames(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(), other()}}
 	if got := c.run(t, session{}, "__complete", "status", ""); !strings.HasPrefix(got.Out, "chat\n:4\n") {

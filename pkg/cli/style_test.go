@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestColours are on a terminal only, and never where NO_COLOR is set; without them nothing is missing.
+// TestColours are on a terminal only, and never with NO_COLOR; without them nothing is missing.
 func TestColours(t *testing.T) {
 	args := []string{"plan", "--model", "large-chat", "--explain"}
 	plain := run(t, args...).Out

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestVersionOf says where a version comes from: the release's linker, the module that go install fetched, the source tree.
+// TestVersionOf has three sources of a version: the release's linker, the module from go install, the source tree.
 func TestVersionOf(t *testing.T) {
 	for _, test := range []struct {
 		reason, release string

@@ -38,13 +38,13 @@ const (
 	chartDir = "../../charts/modelberth"
 	// kubeVersion stands in for the cluster's.
 	kubeVersion = "1.35.4"
-	// helmTimeout bounds one run of helm, which needs about a second.
+	// helmTimeout bounds one run of helm. A run takes about a second.
 	helmTimeout = time.Minute
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// helm runs helm and returns what it wrote to stdout, and stderr as the error.
+// helm runs helm and returns its stdout, and its stderr as the error.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	binary := os.Getenv("HELM")
@@ -74,7 +74,7 @@ type document struct {
 	text   string
 }
 
-// documents splits what helm rendered.
+// documents splits helm's output.
 func documents(rendered string) []document {
 	var out []document
 	for text := range strings.SplitSeq("\n"+rendered, "\n---\n") {
@@ -87,7 +87,7 @@ func documents(rendered string) []document {
 	return out
 }
 
-// generated reports whether the object comes from a generated file, which has tests of its own.
+// generated reports whether the object comes from a generated file. Those have tests of their own.
 func (d document) generated() bool {
 	return d.source == "modelberth/templates/crds.yaml" || d.source == "modelberth/templates/policies.yaml"
 }
@@ -128,7 +128,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestObjectsAreStrictlyValid catches misspelt and misplaced fields, which YAML lets pass.
+// TestObjectsAreStrictlyValid catches misspelt and misplaced fields: YAML accepts them.
 func TestObjectsAreStrictlyValid(t *testing.T) {
 	for _, name := range []string{"minimal", "single", "full", "watched", "router"} {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCatalogRestarts checks that a changed catalogue, which is read at start, restarts the pods.
+// TestCatalogRestarts checks that a changed catalogue restarts the pods, because they read it at the start.
 func TestCatalogRestarts(t *testing.T) {
 	checksum := func(content string) string {
 		rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", `catalog.models\.yaml=`+content)
@@ -275,8 +275,7 @@ func TestCatalogRestarts(t *testing.T) {
 	}
 }
 
-// TestPrivileges holds the roles to what can be said without knowing the code; that they are enough
-// is seen end to end.
+// TestPrivileges checks the roles without knowledge of the code. End-to-end tests check that they suffice.
 func TestPrivileges(t *testing.T) {
 	rendered, err := template(t, "--values", "testdata/minimal.values.yaml")
 	if err != nil {
@@ -312,8 +311,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestBackEndPrivileges: who gets machines in one way may not get them in another, and may let go what is left of
-// any.
+// TestBackEndPrivileges: a back end may not acquire machines in another way, but may release those of any.
 func TestBackEndPrivileges(t *testing.T) {
 	tests := []struct {
 		values string
@@ -358,8 +356,8 @@ func TestBackEndPrivileges(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles checks that every generated file reaches the cluster as it is, can be left out,
-// and that a CustomResourceDefinition outlives the release.
+// TestGeneratedFiles checks that every generated file reaches the cluster unchanged, can be left out, and that a
+// CustomResourceDefinition outlives the release.
 func TestGeneratedFiles(t *testing.T) {
 	for _, kind := range []string{"crds", "policies"} {
 		t.Run(kind, func(t *testing.T) {
@@ -422,8 +420,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestDevicePlugin: what the chart installs runs where machines are bought, and is what the controller looks for
-// before it buys one.
+// TestDevicePlugin: the chart's plugin runs on bought machines, and passes the controller's check before a purchase.
 func TestDevicePlugin(t *testing.T) {
 	for enabled, want := range map[string]int{"false": 0, "true": 1} {
 		rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", "devicePlugin.enabled="+enabled)
@@ -454,8 +451,8 @@ func TestDevicePlugin(t *testing.T) {
 	}
 }
 
-// TestPods says that a cloud without a NodeClass can have pods wait for its machines, and that the answers may
-// be read then, and only then.
+// TestPods checks that pods can wait for machines of a cloud without a NodeClass, and that the controller may read the
+// answers only then.
 func TestPods(t *testing.T) {
 	const mayRead = "- apiGroups: [\"\"]\n  resources: [events]\n  verbs: [watch]\n"
 	for _, test := range []struct {

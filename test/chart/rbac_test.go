@@ -14,7 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// installations are those that differ in what the controller may do.
+// installations differ in the privileges of the controller.
 func installations() []string {
 	return []string{
 		"clouds={azure}", "clouds={aws}", "clouds={azure},capacity.backend=nodepool",
@@ -23,8 +23,8 @@ func installations() []string {
 	}
 }
 
-// TestPrivilegesHaveReasons compares docs/reference/rbac.md with the roles that the chart gives the controller: every verb
-// is there with a reason, and no other.
+// TestPrivilegesHaveReasons compares docs/reference/rbac.md with the controller's roles: the page has every verb with a
+// reason, and no other.
 func TestPrivilegesHaveReasons(t *testing.T) {
 	granted := map[string]bool{}
 	for _, values := range installations() {
@@ -37,8 +37,8 @@ func TestPrivilegesHaveReasons(t *testing.T) {
 	}
 }
 
-// TestWatchedNamespacesLeaveLittleToTheClusterRole: with watchNamespaces the controller has the same privileges, and of what
-// is in namespaces none outside of these, but for what the administrator asks for.
+// TestWatchedNamespacesLeaveLittleToTheClusterRole: with watchNamespaces, the controller has the same privileges, but
+// none on namespaced objects elsewhere, except those set by the administrator.
 func TestWatchedNamespacesLeaveLittleToTheClusterRole(t *testing.T) {
 	const pods = "pods list, pods watch"
 	for _, values := range installations() {
@@ -104,7 +104,7 @@ func grants(t *testing.T, values string) (cluster, namespaced map[string]bool) {
 	return cluster, namespaced
 }
 
-// aggregated names the role for people that a role adds to; empty if it adds to none.
+// aggregated names the target of an aggregated role; empty for other roles.
 func aggregated(role *rbacv1.ClusterRole) string {
 	for label := range role.Labels {
 		if to, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/"); ok {
@@ -126,7 +126,7 @@ func collect(into map[string]bool, rules []rbacv1.PolicyRule) {
 	}
 }
 
-// documented are the privileges that the page's tables give a reason for: resource, verbs, reason.
+// documented are the privileges in the page's tables: resource, verbs, reason.
 func documented(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reference/rbac.md")

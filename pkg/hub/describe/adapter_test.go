@@ -42,7 +42,7 @@ func TestAdapterRank(t *testing.T) {
 	}
 }
 
-// What the hub keeps to itself is not known; what it does not have, nobody can fetch.
+// A private file of the hub stays unknown; a missing one is an error.
 func TestAdapterRanks(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {

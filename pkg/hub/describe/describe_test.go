@@ -30,8 +30,8 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// repository is what a test's hub serves: content by path, after /org/model/resolve/REVISION/ or as it
-// stands where it begins with a slash.
+// repository is the content of a test's hub by path: after /org/model/resolve/REVISION/, or absolute with a leading
+// slash.
 type repository map[string]string
 
 const (
@@ -114,7 +114,7 @@ func (f repository) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 }
 
-// safetensors makes the beginning of a file, and 64 bytes of what would follow.
+// safetensors makes the beginning of a file, and 64 bytes of the rest.
 func safetensors(tensors map[string][2]int64) string {
 	header := map[string]any{"__metadata__": map[string]string{"format": "pt"}}
 	for name, offsets := range tensors {
@@ -220,7 +220,7 @@ func TestDescribeFromAFileServer(t *testing.T) {
 	}
 }
 
-// Content may come from elsewhere, where the token must not go; a renamed repository stays at home.
+// Content may come from another host, without the token; a renamed repository stays on its host.
 func TestDescribeFollowsRedirects(t *testing.T) {
 	var tokens []string
 	cdn := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -260,7 +260,7 @@ func TestDescribeFollowsRedirects(t *testing.T) {
 	}
 }
 
-// What a repository says must be something that an administrator can write into an overlay.
+// Every description of a repository is valid in an overlay, too.
 func TestCatalogueAcceptsWhatIsDescribed(t *testing.T) {
 	paths, err := filepath.Glob("../../model/hfconfig/testdata/*.json")
 	if err != nil || len(paths) == 0 {
@@ -299,7 +299,7 @@ func TestCatalogueAcceptsWhatIsDescribed(t *testing.T) {
 	}
 }
 
-// Whatever a config says, what is made of it passes the catalogue's bounds.
+// The result of any config is within the catalogue's bounds.
 func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
 	paths, err := filepath.Glob("../../model/hfconfig/testdata/*.json")
 	if err != nil || len(paths) == 0 {
@@ -343,7 +343,7 @@ func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
 
 const way = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
 
-// The messages are what a person sees. HUB stands for the address of the hub.
+// The messages are for people. HUB stands for the address of the hub.
 func TestDescribeErrors(t *testing.T) {
 	const gatedHeader, where = "GatedRepo", "HF_TOKEN, or in a cluster the Secret in modelAccessSecret"
 	refuse := func(status int, code string) http.HandlerFunc {
@@ -477,7 +477,7 @@ func TestDescribeErrors(t *testing.T) {
 	}
 }
 
-// A header that trickles in must end with the deadline of the call, not with the silence that never comes.
+// A trickling header ends with the deadline of the call, because it is never silent.
 func TestDescribeOutlastsNoTrickle(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/model.safetensors") {
@@ -521,7 +521,7 @@ func TestDescribeKindsOfErrors(t *testing.T) {
 	}
 }
 
-// FuzzHeader looks for safetensors headers that panic or that count what cannot be.
+// FuzzHeader looks for safetensors headers with a panic or an impossible count.
 func FuzzHeader(f *testing.F) {
 	f.Add([]byte(safetensors(map[string][2]int64{"a": {0, 10}, "b": {10, 1 << 42}})))
 	f.Add([]byte(safetensors(map[string][2]int64{"a": {-1 << 63, 1<<63 - 1}})))

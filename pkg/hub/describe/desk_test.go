@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 )
 
-// TestDesk asks a hub that opens one model to everybody, one to a token, and breaks at will.
+// TestDesk queries a hub with a public model, a gated one, and failures on demand.
 func TestDesk(t *testing.T) {
 	config, err := os.ReadFile("../../cli/testdata/manifests/config.json")
 	if err != nil {

@@ -47,7 +47,7 @@ func with(name, content string) http.HandlerFunc {
 	return served.ServeHTTP
 }
 
-// What is wrong with one repository is the error of who asks for it, and of nobody else.
+// A fault of one repository affects its readers only.
 func TestMalformedFileIsNotAnOutage(t *testing.T) {
 	const private = "other/private"
 	answer := func(status int) http.HandlerFunc {
@@ -192,7 +192,7 @@ func BenchmarkHeader(b *testing.B) {
 	}
 }
 
-// A repository that takes longer than one question may take says nothing of the others.
+// A slow repository does not affect the others.
 func TestSlowRepositoryIsNotAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := clock.RealClock{}
