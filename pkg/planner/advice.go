@@ -51,7 +51,7 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	}
 	relaxed := r
 	relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
-	o, ok := d.mostPrecise(p.consented(relaxed, d))
+	o, ok := d.mostPrecise(p.consented(relaxed, d, chosen))
 	if !ok || !d.saves(o, chosen) || o.layout.form.isPublished() {
 		return ""
 	}
@@ -80,8 +80,9 @@ func (g *goals) mostPrecise(options []*option) (*option, bool) {
 	return best, true
 }
 
-// consented returns the options for a request with more forms than the given demand, best first.
-func (p *Planner) consented(relaxed Request, d *modelDemand) []*option {
+// consented returns the options for a request with more forms than the given demand that cost notably less than the
+// chosen one, best first. Machine types that alone cost more are not tried.
+func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*option {
 	more, err := p.modelDemand(relaxed)
 	if err != nil {
 		return nil
@@ -93,10 +94,22 @@ func (p *Planner) consented(relaxed Request, d *modelDemand) []*option {
 			more.placements[key] = found
 		}
 	}
-	found, err := p.search(more, relaxed.Constraints)
+	c := relaxed.Constraints
+	candidates, _, err := p.candidates(c)
 	if err != nil {
 		return nil
 	}
+	var found outcome
+	for i := range candidates {
+		m := &candidates[i]
+		paid, reason := p.allowed(c, m)
+		if price := m.priceAs(paid); reason == "" && price >= 0 && price <= chosen.price*(1-notable) {
+			p.consider(more, c, m, &found)
+		}
+	}
+	found.options = slices.DeleteFunc(found.options, func(o *option) bool { return o.price > chosen.price*(1-notable) })
+	found.rank(more)
+	found.capLatency(more, c)
 	return found.options
 }
 
@@ -129,7 +142,7 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 	}
 	relaxed := r
 	relaxed.Constraints.AllowedKVCacheTypes = []string{eightBits}
-	options := p.consented(relaxed, d)
+	options := p.consented(relaxed, d, chosen)
 	if len(options) == 0 || !d.saves(options[0], chosen) || options[0].layout.form.kvType == "" {
 		return ""
 	}

@@ -24,7 +24,8 @@ const mostNodes = 256
 // fail.
 const plainNodes = 2
 
-// slowNodes is how many machines are tried where fewer hold the model and are too slow.
+// slowNodes is how many machines are tried where fewer hold the model and are too slow. Some split always lacks memory on
+// more machines too, which is no reason to go on.
 const slowNodes = 4
 
 // layout is a deployment of a model on machines of one type.
@@ -110,7 +111,7 @@ func (d *modelDemand) placement(m *machine) *placement {
 				}
 			}
 		}
-		if !why.moreNodesHelp {
+		if !why.moreNodesHelp || why.slow != "" && nodes >= slowNodes {
 			break
 		}
 		why.moreNodesHelp = false
@@ -209,7 +210,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 	if d.isTooSlow(l, m) {
 		// Stages on further machines take requests in turn, which helps a little.
 		why.recordSlow(d, l, l.spread.nodes)
-		why.moreNodesHelp = why.moreNodesHelp || l.spread.nodes < slowNodes && !l.overrun()
+		why.moreNodesHelp = why.moreNodesHelp || !l.overrun()
 		return false
 	}
 	return true
